@@ -1,0 +1,44 @@
+"""Every error that feed_assets raises on purpose.
+
+Each message says what was found, what was expected, and what to do.
+"""
+
+
+class FeedAssetsError(Exception):
+    """The parent of all of them."""
+
+
+class InvalidName(FeedAssetsError):
+    """A feed, version, partition key or update id that is not one."""
+
+
+class InvalidDefinition(FeedAssetsError):
+    """A dataset that cannot be declared like this: found when the definition is made."""
+
+
+class BlackboardMissing(FeedAssetsError):
+    """No blackboard at this URL: the folder or bucket does not exist."""
+
+
+class BlackboardRefused(FeedAssetsError):
+    """The store refuses access. Never to be read as 'there is no data'."""
+
+
+class BlackboardUnavailable(FeedAssetsError):
+    """The store does not answer, or answers with an error of its own."""
+
+
+class NoValidUpdate(FeedAssetsError):
+    """The partition has no valid update; the message lists why each candidate was skipped."""
+
+
+class UpdateAbandoned(FeedAssetsError):
+    """What lies under a claimed update is not exactly what was written: the id is given up."""
+
+
+class UpdateChanged(FeedAssetsError):
+    """A pinned file is gone or altered since it was listed: updates are immutable, so read again."""
+
+
+class UnreadableUpdate(FeedAssetsError):
+    """A pinned file cannot be read as declared: another header, format or a name that Spark would skip."""

@@ -1,0 +1,192 @@
+"""The File Feed protocol as values: names, update ids, manifests, validity.
+
+Source: "Synchronizing Data Pipelines" (dataxu, 2018). Nothing here reads or writes a store.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+from feed_assets.core.errors import InvalidName
+
+MANIFEST = "_SUCCESS"
+MANIFEST_LIMIT = 64
+"""Bytes of a manifest that are read at most: a longer one is wrong whatever it says."""
+
+_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:=@+-]*")
+_VERSION = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
+_UPDATE_ID = re.compile(r"[0-9]{8}\.[0-9]{6}")
+_COUNT = re.compile(rb"0|[1-9][0-9]{0,17}")
+_ID_FORMAT = "%Y%m%d.%H%M%S"
+
+
+def check_segment(text: str, what: str) -> str:
+    """Return `text` if it can be one segment of an object's key in every store, else raise InvalidName."""
+    if not _SEGMENT.fullmatch(text) or ".." in text or len(text) > 200 or text.endswith((" ", ".")):
+        raise InvalidName(
+            f"{what} {text!r} cannot be a path segment: expected 1 to 200 ASCII letters, digits or any of "
+            "' ._:=@+-', beginning with a letter or digit, without '..'. Rename it."
+        )
+    return text
+
+
+@dataclass(frozen=True, order=True)
+class Version:
+    """The version of a feed's contract, `v<major>.<minor>`."""
+
+    major: int
+    minor: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Version | None":
+        """Return the version that `text` is, or None if it is something else."""
+        found = _VERSION.fullmatch(text)
+        return cls(int(found[1]), int(found[2])) if found else None
+
+    def __str__(self) -> str:
+        return f"v{self.major}.{self.minor}"
+
+
+@dataclass(frozen=True, order=True)
+class Feed:
+    """A dataset's location and contract version; `str(feed)` is its one identity: `ads/shown/v1.0`."""
+
+    name: str
+    version: Version | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Feed":
+        """Read `ads/shown/v1.0`, or `ads/shown` for a foreign feed without a version."""
+        segments = text.split("/")
+        version = Version.parse(segments[-1])
+        name = segments[:-1] if version else segments
+        if not name or name[0] == "_feed_assets":
+            raise InvalidName(
+                f"{text!r} is no feed: expected a name and a version, such as 'ads/shown/v1.0'."
+            )
+        for segment in name:
+            check_segment(segment, "feed name")
+        return cls("/".join(name), version)
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.version}" if self.version else self.name
+
+
+@dataclass(frozen=True, order=True)
+class Partition:
+    """One partition of a feed; `key` has one segment for each dimension, joined by `/`; '' if there are none."""
+
+    feed: Feed
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        for segment in self.key.split("/") if self.key else ():
+            check_segment(segment, "partition key")
+            if is_update_id(segment):
+                raise InvalidName(
+                    f"partition key {segment!r} looks like an update id: use another form of date."
+                )
+
+    @property
+    def path(self) -> str:
+        """The prefix under the blackboard, without a slash at either end."""
+        return f"{self.feed}/{self.key}" if self.key else str(self.feed)
+
+    def __str__(self) -> str:
+        return f"{self.feed} {self.key}".rstrip()
+
+
+def is_update_id(name: str) -> bool:
+    """Whether `name` is `YYYYMMDD.HHMMSS` and a moment that exists."""
+    return parse_update_id(name) is not None
+
+
+def parse_update_id(name: str) -> datetime | None:
+    """The moment (UTC) that an update id names, or None: `20180231.000000` is no id."""
+    if not _UPDATE_ID.fullmatch(name):
+        return None
+    try:
+        return datetime.strptime(name, _ID_FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def update_id(moment: datetime) -> str:
+    """The id of an update made at `moment` (timezone-aware)."""
+    return moment.astimezone(UTC).strftime(_ID_FORMAT)
+
+
+def next_update_id(now: datetime, taken: Iterable[str]) -> str:
+    """An id for `now`, or one second after the newest taken one: a slow clock must not hide new data."""
+    newest = max((moment for moment in map(parse_update_id, taken) if moment), default=None)
+    return update_id(max(now, newest + timedelta(seconds=1)) if newest else now)
+
+
+@dataclass(frozen=True, order=True)
+class File:
+    """One object: its whole key under the blackboard, its bytes and its etag."""
+
+    key: str
+    size: int
+    etag: str = ""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One valid update: the exact files that were listed when it was found valid."""
+
+    partition: Partition
+    id: str
+    files: tuple[File, ...]
+
+    @property
+    def path(self) -> str:
+        """The prefix under the blackboard, without a slash at either end."""
+        return f"{self.partition.path}/{self.id}"
+
+    @property
+    def size(self) -> int:
+        """All its bytes, without the manifest."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def files_digest(self) -> str:
+        """What was read: a digest of names, sizes and etags (not of the update's id)."""
+        lines = (
+            f"{file.key.removeprefix(self.path)}\t{file.size}\t{file.etag}\n" for file in sorted(self.files)
+        )
+        return sha256("".join(lines).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An update that is not valid, and why, in words."""
+
+    id: str
+    reason: str
+
+
+def parse_manifest(content: bytes) -> int | str:
+    """The count that a manifest holds, or the reason in words why it is no manifest.
+
+    Strict on purpose: `int()` would take `+3`, `1_0`, ` 3` and Arabic digits.
+    """
+    if not content:
+        return "its manifest is empty"
+    if not _COUNT.fullmatch(content):
+        return f"its manifest is {content[:24]!r}, not a decimal number and nothing else"
+    return int(content)
+
+
+def why_invalid(manifest: bytes | None, files: Sequence[File]) -> str | None:
+    """Why an update with this manifest and these other objects is not valid; None if it is."""
+    if manifest is None:
+        return "it has no manifest: still being written, abandoned or invalidated"
+    expected = parse_manifest(manifest)
+    if isinstance(expected, str):
+        return expected
+    if expected != len(files):
+        return f"its manifest says {expected} files and there are {len(files)}"
+    return None
