@@ -63,9 +63,7 @@ class Feed:
         version = Version.parse(segments[-1])
         name = segments[:-1] if version else segments
         if not name or name[0] == "_feed_assets":
-            raise InvalidName(
-                f"{text!r} is no feed: expected a name and a version, such as 'ads/shown/v1.0'."
-            )
+            raise InvalidName(f"{text!r} is no feed: expected a name and a version, such as 'ads/shown/v1.0'.")
         for segment in name:
             check_segment(segment, "feed name")
         return cls("/".join(name), version)
@@ -85,9 +83,7 @@ class Partition:
         for segment in self.key.split("/") if self.key else ():
             check_segment(segment, "partition key")
             if is_update_id(segment):
-                raise InvalidName(
-                    f"partition key {segment!r} looks like an update id: use another form of date."
-                )
+                raise InvalidName(f"partition key {segment!r} looks like an update id: use another form of date.")
 
     @property
     def path(self) -> str:
@@ -154,9 +150,7 @@ class Update:
     @property
     def files_digest(self) -> str:
         """What was read: a digest of names, sizes and etags (not of the update's id)."""
-        lines = (
-            f"{file.key.removeprefix(self.path)}\t{file.size}\t{file.etag}\n" for file in sorted(self.files)
-        )
+        lines = (f"{file.key.removeprefix(self.path)}\t{file.size}\t{file.etag}\n" for file in sorted(self.files))
         return sha256("".join(lines).encode()).hexdigest()[:32]
 
 
