@@ -1,0 +1,61 @@
+# Everything that a fresh machine needs beyond Python 3.11+, make and Java 17+ is fetched into .venv and .cache.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check ui soak bench clean java servers
+
+UV_VERSION := 0.13.9
+UV := .cache/uv/bin/uv
+UV_READY := .cache/uv/$(UV_VERSION).ready
+SYNCED := .venv/.synced
+PORT ?= 3000
+
+export PYRIGHT_PYTHON_CACHE_DIR ?= $(CURDIR)/.cache/pyright
+ifndef HOME  # some build machines have none, and uv must cache somewhere
+export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv-cache
+endif
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
+
+demo: java $(SYNCED) ## the whole way through on real data, in about two minutes after set-up
+	@.venv/bin/feed-assets demo
+
+test: java $(SYNCED) servers ## run the tests
+	@.venv/bin/pytest -m "not soak"
+
+check: $(SYNCED) ## ruff, pyright and the import contracts
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/pyright
+	@.venv/bin/lint-imports
+
+ui: java $(SYNCED) ## web UI, daemon and one warm Spark on http://127.0.0.1:3000 (PORT=…)
+	@exec .venv/bin/feed-assets ui --port $(PORT)
+
+soak: java $(SYNCED) servers ## the long fault and daemon tests in full counts
+	@.venv/bin/pytest -m soak || { code=$$?; test $$code = 5 || exit $$code; echo "make soak: there is no soak test yet"; }
+
+bench: $(SYNCED) ## measure, each case against its floor
+	@.venv/bin/python -m benchmarks
+
+clean: ## remove what can be made again: .venv, .cache, dist (not .feed_assets, which holds data)
+	rm -rf .venv .cache dist spark-warehouse .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+java:
+	@scripts/check_java.sh
+
+servers: $(SYNCED)
+	@.venv/bin/python scripts/fetch_servers.py
+
+# uv has an environment of its own: `uv sync` removes from .venv whatever the lock file does not name.
+$(UV_READY):
+	@python=$$(scripts/find_python.sh) && rm -rf .cache/uv && echo "setting up uv $(UV_VERSION)..." \
+	  && { "$$python" -m venv .cache/uv || { echo "make: '$$python -m venv' failed: install it, for example 'apt install python3-venv'." >&2; exit 1; }; }
+	@.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
+
+$(SYNCED): uv.lock pyproject.toml $(UV_READY)
+	@echo "setting up .venv from uv.lock..."
+	@python=$$(scripts/find_python.sh) && UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never \
+	  $(UV) sync --quiet --frozen --python "$$python"
+	@touch $@
