@@ -42,3 +42,7 @@ class UpdateChanged(FeedAssetsError):
 
 class UnreadableUpdate(FeedAssetsError):
     """A pinned file cannot be read as declared: another header, format or a name that Spark would skip."""
+
+
+class AlreadyRunning(FeedAssetsError):
+    """Another run builds this partition; the message names it."""

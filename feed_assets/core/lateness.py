@@ -1,0 +1,79 @@
+"""Whether late data are worth a re-run.
+
+Growth is measured against what the published update consumed, so that many small updates add up.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import parse_update_id
+from feed_assets.core.positions import Change
+
+
+@dataclass(frozen=True)
+class Late:
+    """A dataset's late policy: re-run at this growth of one input, or when late data have waited this long.
+
+    `growth` is a share (0.05 is 5 %); the default 0 re-runs for every change. Without `max_age` growth below
+    the threshold waits until more comes. A restatement (smaller, or other content of the same size) always re-runs.
+    """
+
+    growth: float = 0.0
+    max_age: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.growth < 0 or (self.max_age is not None and self.max_age < timedelta()):
+            raise InvalidDefinition(f"{self}: expected a growth and a max_age of 0 or more.")
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """The outcome of `weigh`: re-run now, or wait; `look_again` is when waiting ends by itself (UTC)."""
+
+    rerun: bool
+    reason: str
+    look_again: datetime | None = None
+
+
+def weigh(changes: Sequence[Change], policy: Late, now: datetime) -> Weighed:
+    """Weigh changed inputs (at least one) against a late policy; `now` is timezone-aware."""
+    for change in changes:
+        if _is_restated(change) or _growth(change) >= policy.growth:
+            return Weighed(rerun=True, reason=f"{change.partition}: {_describe(change)}")
+    oldest = min((moment for moment in map(_arrived, changes) if moment), default=now)
+    most = max(_growth(change) for change in changes)
+    below = f"late data of {most:+.1%} are below the threshold of {policy.growth:.1%}"
+    if policy.max_age is None:
+        return Weighed(rerun=False, reason=below)
+    ripe = oldest + policy.max_age
+    if now >= ripe:
+        return Weighed(rerun=True, reason=f"{below}, but have waited for {policy.max_age}")
+    return Weighed(rerun=False, reason=f"{below}, and are taken at {ripe:%Y-%m-%d %H:%M} UTC", look_again=ripe)
+
+
+def _is_restated(change: Change) -> bool:
+    old, new = change.old, change.new
+    return old is None or new is None or new.size <= old.size
+
+
+def _growth(change: Change) -> float:
+    old, new = change.old, change.new
+    if old is None or new is None or old.size == 0:
+        return float("inf")
+    return (new.size - old.size) / old.size
+
+
+def _arrived(change: Change) -> datetime | None:
+    return parse_update_id(change.new.update_id) if change.new else None
+
+
+def _describe(change: Change) -> str:
+    old, new = change.old, change.new
+    if old is None:
+        return "was not there before"
+    if new is None:
+        return "is no longer an input"
+    grown = f"{old.size} to {new.size} bytes"
+    return f"update {old.update_id} was consumed, the newest is {new.update_id} ({grown})"

@@ -1,0 +1,132 @@
+"""The one decision: which partitions can be built now, and what each of the others waits for."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.lateness import Late, weigh
+from feed_assets.core.positions import Pin, changed, pins_digest
+
+
+@dataclass(frozen=True)
+class Need:
+    """One partition of a consumer and every partition of its inputs that it needs.
+
+    `unknown` names needed input partitions that are no partitions of the input (yet): they count as missing.
+    """
+
+    output: Partition
+    inputs: tuple[Partition, ...]
+    unknown: tuple[str, ...] = ()
+    late: Late = field(default_factory=Late)
+    ignore_quality_of: frozenset[Feed] = frozenset()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A build that did not publish; `pins` is the digest of what it read, None if it did not get that far."""
+
+    pins: str | None
+    refused: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the ledger knows about some needs. Partitions without an entry have none."""
+
+    now: datetime
+    newest: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
+    """The newest valid update of each input partition."""
+    held: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
+    """Input partitions whose last audit failed, and why."""
+    published: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
+    """The newest published update of each output that was built."""
+    consumed: Mapping[Partition, tuple[Pin, ...]] = field(default_factory=dict[Partition, tuple[Pin, ...]])
+    """What that update was built from."""
+    attempts: Mapping[Partition, tuple[Attempt, ...]] = field(default_factory=dict[Partition, tuple[Attempt, ...]])
+    """Builds of each output since then that did not publish."""
+    max_attempts: int = 3
+
+
+class State(StrEnum):
+    """Where a partition stands: exactly one of these."""
+
+    BUILD = "build"
+    REBUILD = "rebuild"
+    CURRENT = "current"
+    WAITS_FOR_INPUT = "waits for input"
+    WAITS_FOR_QUALITY = "waits for quality"
+    WAITS_FOR_LATE_DATA = "waits for late data"
+    WAITS_FOR_A_PERSON = "waits for a person"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to do about one output, why, and on which input updates; `look_again` (UTC) if time alone changes it."""
+
+    output: Partition
+    state: State
+    reason: str
+    pins: tuple[Pin, ...] = ()
+    published: str | None = None
+    attempt: int = 0
+    look_again: datetime | None = None
+
+
+def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
+    """One verdict for each need, from facts alone, in their order."""
+    return tuple(_decide(need, facts) for need in needs)
+
+
+def _decide(need: Need, facts: Facts) -> Verdict:
+    pins = tuple(facts.newest[partition] for partition in need.inputs if partition in facts.newest)
+    published = facts.published.get(need.output)
+    attempts = facts.attempts.get(need.output, ())
+    state, reason, look_again = _state(need, pins, attempts, facts)
+    return Verdict(need.output, state, reason, pins, published, len(attempts), look_again)
+
+
+def _state(
+    need: Need, pins: tuple[Pin, ...], attempts: tuple[Attempt, ...], facts: Facts
+) -> tuple[State, str, datetime | None]:
+    missing = [str(partition) for partition in need.inputs if partition not in facts.newest] + [*need.unknown]
+    if missing or not pins:
+        return State.WAITS_FOR_INPUT, f"no valid update of {_some(missing) or 'any input'}", None
+    changes = changed(pins, facts.consumed.get(need.output, ()))
+    if need.output in facts.published and not changes:
+        return State.CURRENT, f"update {facts.published[need.output]} was built from the newest inputs", None
+    if blocked := _blocked(need, pins, attempts, facts):
+        return *blocked, None
+    if need.output not in facts.published:
+        return State.BUILD, "never built, and every input is there", None
+    weighed = weigh(changes, need.late, facts.now)
+    state = State.REBUILD if weighed.rerun else State.WAITS_FOR_LATE_DATA
+    return state, weighed.reason, weighed.look_again
+
+
+def _blocked(
+    need: Need, pins: tuple[Pin, ...], attempts: tuple[Attempt, ...], facts: Facts
+) -> tuple[State, str] | None:
+    held = [
+        f"{partition} ({facts.held[partition]})"
+        for partition in need.inputs
+        if partition in facts.held and partition.feed not in need.ignore_quality_of
+    ]
+    if held:
+        return State.WAITS_FOR_QUALITY, f"the last audit failed of {_some(held)}"
+    tried = [attempt for attempt in attempts if attempt.pins in (pins_digest(pins), None)]
+    refused = [attempt.reason for attempt in tried if attempt.refused]
+    if refused:
+        return State.WAITS_FOR_QUALITY, f"its own audit failed on these inputs: {refused[-1]}"
+    if len(tried) >= facts.max_attempts:
+        last = tried[-1].reason
+        return State.WAITS_FOR_A_PERSON, f"{len(tried)} runs failed on these inputs, the last with: {last}"
+    return None
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

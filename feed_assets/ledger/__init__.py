@@ -1,0 +1,1 @@
+"""The global state store: one SQL database, and the only thing that decisions read."""

@@ -1,0 +1,105 @@
+"""Opening the ledger: its engine, its transactions, its migrations."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from feed_assets.ledger.tables import cursor
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+
+
+class Ledger:
+    """A ledger: short transactions on one SQL database, never held over Spark or the network."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.engine = engine
+
+    @contextmanager
+    def read(self) -> Generator[sa.Connection]:
+        """A connection that reads one state of the ledger."""
+        with self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Generator[sa.Connection]:
+        """One writing transaction, committed at the end, rolled back by an exception."""
+        with self.engine.connect().execution_options(write=True) as connection, connection.begin():
+            yield connection
+
+
+@cache
+def open_ledger(url: str) -> Ledger:
+    """Open the ledger at a SQLAlchemy URL, once for each process, and bring its tables up to date."""
+    engine = sa.create_engine(url)
+    if engine.dialect.name == "sqlite":
+        _prepare_sqlite(engine)
+    ledger = Ledger(engine)
+    _migrate(ledger)
+    return ledger
+
+
+def _prepare_sqlite(engine: sa.Engine) -> None:
+    """Readers beside one writer (WAL), and writers that queue instead of failing half-way."""
+    if engine.url.database:
+        Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
+
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
+
+
+def _configure(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # the driver's own BEGIN comes too late for an upgrade to be safe
+    cursor = connection.cursor()
+    for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=FULL"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("write")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _migrate(ledger: Ledger) -> None:
+    """Upgrade under the writer's lock: a second process waits, and then finds nothing to do."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    head = ScriptDirectory.from_config(config).get_current_head()
+    with ledger.read() as connection:
+        if MigrationContext.configure(connection).get_current_revision() == head:
+            return
+    with ledger.write() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def next_change(connection: sa.Connection) -> int:
+    """The next number in commit order.
+
+    Counted in a row whose lock is held until commit: who took a lower number has committed before.
+    """
+    counted = sa.update(cursor).where(cursor.c.name == "change")
+    value = sa.cast(sa.cast(cursor.c.value, sa.BigInteger) + 1, sa.String)
+    return int(connection.execute(counted.values(value=value).returning(cursor.c.value)).scalar_one())
+
+
+def get_cursor(connection: sa.Connection, name: str) -> str | None:
+    """The value of a named cursor, None if it was never put."""
+    return connection.execute(sa.select(cursor.c.value).where(cursor.c.name == name)).scalar()
+
+
+def put_cursor(connection: sa.Connection, name: str, value: str) -> None:
+    """Set a named cursor."""
+    if connection.execute(sa.update(cursor).where(cursor.c.name == name).values(value=value)).rowcount == 0:
+        connection.execute(sa.insert(cursor).values(name=name, value=value))

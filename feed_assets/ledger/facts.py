@@ -1,0 +1,80 @@
+"""The only SQL that feeds a decision: bulk seeks for the partitions asked about, never the history."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.positions import Pin
+from feed_assets.core.readiness import Attempt, Facts, Need
+from feed_assets.ledger import runs, updates
+from feed_assets.ledger.tables import consumed, run, update
+
+BATCH = 300
+"""Partitions in one statement: SQLite takes 999 parameters at most in its older builds."""
+
+
+def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int) -> Facts:
+    """Everything that `decide` wants to know about these needs, as of one state of the ledger."""
+    inputs = sorted({partition for need in needs for partition in need.inputs})
+    outputs = sorted({need.output for need in needs})
+    published = {row.partition: row.id for row in _newest(connection, outputs)}
+    attempts = _attempts(connection, outputs)
+    refused = {
+        partition: [attempt.reason for attempt in tried if attempt.refused]
+        for partition, tried in _attempts(connection, inputs).items()
+    }
+    return Facts(
+        now=now,
+        newest={row.partition: row.pin for row in _newest(connection, inputs)},
+        held={partition: reasons[-1] for partition, reasons in refused.items() if reasons},
+        published=published,
+        consumed=_consumed(connection, published),
+        attempts=attempts,
+        max_attempts=max_attempts,
+    )
+
+
+def _newest(connection: sa.Connection, partitions: Sequence[Partition]) -> Iterator[updates.Row]:
+    """The newest published update of each partition: one index seek for each."""
+    history = update.alias()
+    for wanted in _tables(partitions):
+        mine = (history.c.feed == wanted.c.feed) & (history.c.partition == wanted.c.partition)
+        last = sa.select(sa.func.max(history.c.id)).where(mine, history.c.state == updates.PUBLISHED)
+        same = (update.c.feed == wanted.c.feed) & (update.c.partition == wanted.c.partition)
+        query = sa.select(*updates.COLUMNS).join(wanted, same).where(update.c.id == last.scalar_subquery())
+        for row in connection.execute(query).mappings():
+            yield updates.row_of(row)
+
+
+def _consumed(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:
+    found: dict[Partition, list[Pin]] = {}
+    for wanted in _tables(sorted(published), published):
+        same = (consumed.c.feed == wanted.c.feed) & (consumed.c.partition == wanted.c.partition)
+        query = sa.select(consumed).join(wanted, same & (consumed.c.id == wanted.c.id)).where(consumed.c.is_input)
+        for row in connection.execute(query):
+            found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(updates.pin_of(row))
+    return {output: tuple(sorted(pins)) for output, pins in found.items()}
+
+
+def _attempts(connection: sa.Connection, outputs: Sequence[Partition]) -> dict[Partition, tuple[Attempt, ...]]:
+    """The ended runs of each output since its last publication, oldest first."""
+    found: dict[Partition, list[Attempt]] = {}
+    for wanted in _tables(outputs):
+        same = (run.c.feed == wanted.c.feed) & (run.c.partition == wanted.c.partition)
+        ended = ~run.c.settled & (run.c.state != runs.RUNNING)
+        for row in connection.execute(sa.select(run).join(wanted, same).where(ended).order_by(run.c.started)):
+            attempt = Attempt(row.pins, row.state == updates.REFUSED, row.reason or row.state)
+            found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(attempt)
+    return {output: tuple(tried) for output, tried in found.items()}
+
+
+def _tables(partitions: Sequence[Partition], ids: Mapping[Partition, str] | None = None) -> Iterator[sa.CTE]:
+    """The partitions as tables of (feed, partition, id) to join with, a bounded number in each."""
+    columns = [sa.column(name, sa.String) for name in ("feed", "partition", "id")]
+    for first in range(0, len(partitions), BATCH):
+        chunk = partitions[first : first + BATCH]
+        data: list[tuple[Any, ...]] = [(str(p.feed), p.key, (ids or {}).get(p, "")) for p in chunk]
+        yield sa.values(*columns, name="wanted").data(data).cte("wanted")

@@ -1,0 +1,108 @@
+"""Updates, consumed positions, runs, what is due, cursors."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from feed_assets.ledger.tables import UtcDateTime
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Create the first tables."""
+    op.create_table(
+        "consumed",
+        sa.Column("feed", sa.String(), nullable=False),
+        sa.Column("partition", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), nullable=False, comment="update that was built"),
+        sa.Column("input_feed", sa.String(), nullable=False),
+        sa.Column("input_partition", sa.String(), nullable=False),
+        sa.Column("position", sa.String(), nullable=False, comment="update of the input that was read"),
+        sa.Column("version", sa.String(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("files", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "is_input", sa.Boolean(), nullable=False, comment="false: written in the same run, named for lineage"
+        ),
+        sa.PrimaryKeyConstraint("feed", "partition", "id", "input_feed", "input_partition"),
+    )
+    op.create_table(
+        "cursor",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("value", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
+        "due",
+        sa.Column("feed", sa.String(), nullable=False),
+        sa.Column("partition", sa.String(), nullable=False),
+        sa.Column("changed", sa.BigInteger(), nullable=False, comment="change that put it here: a later one wins"),
+        sa.Column("since", UtcDateTime(), nullable=False),
+        sa.Column(
+            "look_at", UtcDateTime(), nullable=True, comment="when to decide again; NULL: when something changes"
+        ),
+        sa.Column("state", sa.String(), nullable=True, comment="the last verdict, for people"),
+        sa.Column("reason", sa.String(), nullable=True),
+        sa.PrimaryKeyConstraint("feed", "partition"),
+    )
+    op.create_index("due_next", "due", ["look_at", "feed", "partition"], unique=False)
+    op.create_table(
+        "run",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("feed", sa.String(), nullable=False),
+        sa.Column("partition", sa.String(), nullable=False),
+        sa.Column(
+            "state", sa.String(), nullable=False, comment="running, published, unchanged, refused, failed, abandoned"
+        ),
+        sa.Column("pins", sa.String(), nullable=True, comment="digest of what it read; NULL until it pinned"),
+        sa.Column("dagster_run", sa.String(), nullable=True),
+        sa.Column("process", sa.String(), nullable=False, comment="host, pid and start of the process"),
+        sa.Column("started", UtcDateTime(), nullable=False),
+        sa.Column("ended", UtcDateTime(), nullable=True),
+        sa.Column("reason", sa.String(), nullable=True),
+        sa.Column("settled", sa.Boolean(), nullable=False, comment="a later publication: no longer an open attempt"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("run_of_output", "run", ["feed", "partition", "settled"], unique=False)
+    op.create_index(
+        "run_one_at_a_time",
+        "run",
+        ["feed", "partition"],
+        unique=True,
+        sqlite_where=sa.text("state = 'running'"),
+        postgresql_where=sa.text("state = 'running'"),
+    )
+    op.create_table(
+        "update_",
+        sa.Column("feed", sa.String(), nullable=False),
+        sa.Column("partition", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column(
+            "state", sa.String(), nullable=False, comment="claimed, published, refused, abandoned or invalidated"
+        ),
+        sa.Column("run", sa.String(), nullable=True, comment="run that writes it; NULL for a foreign producer's"),
+        sa.Column(
+            "version",
+            sa.String(),
+            nullable=True,
+            comment="data version: row digest of our own, files digest of foreign ones",
+        ),
+        sa.Column("size", sa.BigInteger(), nullable=True, comment="bytes of all files"),
+        sa.Column("files", sa.BigInteger(), nullable=True),
+        sa.Column("records", sa.BigInteger(), nullable=True),
+        sa.Column("files_digest", sa.String(), nullable=True, comment="digest of names, sizes and etags"),
+        sa.Column("first", UtcDateTime(), nullable=True, comment="smallest event time"),
+        sa.Column("last", UtcDateTime(), nullable=True, comment="largest event time"),
+        sa.Column("code_version", sa.String(), nullable=True),
+        sa.Column("reason", sa.String(), nullable=True, comment="why it was refused, abandoned or invalidated"),
+        sa.Column("at", UtcDateTime(), nullable=False, comment="when the ledger first heard of it"),
+        sa.Column("changed", sa.BigInteger(), nullable=False, comment="commit order of its last change"),
+        sa.Column("told", sa.BigInteger(), nullable=True, comment="sensor tick that told Dagster; NULL if none did"),
+        sa.PrimaryKeyConstraint("feed", "partition", "id"),
+        sa.UniqueConstraint("changed"),
+    )
+    op.create_index("update_by_state", "update_", ["feed", "partition", "state", "id"], unique=False)
+    op.create_index("update_claimed", "update_", ["run", "state"], unique=False)
+    op.create_index("update_to_tell", "update_", ["state", "told"], unique=False)
+    op.execute(sa.text("INSERT INTO cursor (name, value) VALUES ('change', '0')"))

@@ -1,0 +1,95 @@
+"""Builds of one partition, from their start to their end; one at a time for each output."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from feed_assets.core.errors import AlreadyRunning
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.tables import run
+
+RUNNING, UNCHANGED, FAILED = "running", "unchanged", "failed"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of the table `run`; times in UTC."""
+
+    id: str
+    output: Partition
+    state: str
+    pins: str | None
+    dagster_run: str | None
+    process: str
+    started: datetime
+    reason: str | None
+
+
+def _of(row: sa.Row[Any]) -> Run:
+    output = Partition(Feed.parse(row.feed), row.partition)
+    return Run(row.id, output, row.state, row.pins, row.dagster_run, row.process, row.started, row.reason)
+
+
+def _is(output: Partition) -> sa.ColumnElement[bool]:
+    return (run.c.feed == str(output.feed)) & (run.c.partition == output.key)
+
+
+def running(connection: sa.Connection, output: Partition | None = None) -> tuple[Run, ...]:
+    """The runs that have not ended, of one output or of all."""
+    query = sa.select(run).where(run.c.state == RUNNING)
+    if output:
+        query = query.where(_is(output))
+    return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started)))
+
+
+def open_attempts(connection: sa.Connection, output: Partition) -> tuple[Run, ...]:
+    """Ended runs of an output since its last publication, oldest first."""
+    query = sa.select(run).where(_is(output), ~run.c.settled, run.c.state != RUNNING)
+    return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started)))
+
+
+def start(ledger: Ledger, new: Run) -> None:
+    """Record that a run starts; AlreadyRunning if another one builds this output."""
+    try:
+        with ledger.write() as connection:
+            connection.execute(
+                sa.insert(run).values(
+                    id=new.id,
+                    feed=str(new.output.feed),
+                    partition=new.output.key,
+                    state=RUNNING,
+                    dagster_run=new.dagster_run,
+                    process=new.process,
+                    started=new.started,
+                    settled=False,
+                )
+            )
+    except IntegrityError as error:
+        with ledger.read() as connection:
+            others = running(connection, new.output)
+        if not others:
+            raise
+        raise AlreadyRunning(
+            f"{new.output} is being built by run {others[0].id} in process {others[0].process} since "
+            f"{others[0].started:%Y-%m-%d %H:%M:%S} UTC: expected one at a time. Wait for it, or end it."
+        ) from error
+
+
+def pinned(connection: sa.Connection, run_id: str, pins: str) -> None:
+    """Note what a run reads."""
+    connection.execute(sa.update(run).where(run.c.id == run_id).values(pins=pins))
+
+
+def end(
+    connection: sa.Connection, output: Partition, run_id: str, state: str, now: datetime, reason: str | None
+) -> None:
+    """Record how a run ended. A published or unchanged one settles every attempt before it."""
+    mine = (run.c.id == run_id) & (run.c.state == RUNNING)
+    connection.execute(sa.update(run).where(mine).values(state=state, ended=now, reason=reason))
+    if state in (updates.PUBLISHED, UNCHANGED):
+        connection.execute(sa.update(run).where(_is(output), ~run.c.settled).values(settled=True))

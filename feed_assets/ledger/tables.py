@@ -1,0 +1,113 @@
+"""The ledger's tables. A change here needs a migration beside it: a test compares the two."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+
+class UtcDateTime(sa.TypeDecorator[datetime]):
+    """A moment, timezone-aware in Python and UTC in the database, also where that forgets time zones."""
+
+    impl = sa.DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
+        """Store UTC without a zone; a naive value is a bug, so it raises."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone: times in feed_assets are timezone-aware.")
+        return value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: Any | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
+        """Give the zone back."""
+        return value.replace(tzinfo=UTC) if value is not None else None
+
+
+metadata = sa.MetaData()
+
+update = sa.Table(
+    "update_",
+    metadata,
+    sa.Column("feed", sa.String, primary_key=True),
+    sa.Column("partition", sa.String, primary_key=True),
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("state", sa.String, nullable=False, comment="claimed, published, refused, abandoned or invalidated"),
+    sa.Column("run", sa.String, comment="run that writes it; NULL for a foreign producer's"),
+    sa.Column("version", sa.String, comment="data version: row digest of our own, files digest of foreign ones"),
+    sa.Column("size", sa.BigInteger, comment="bytes of all files"),
+    sa.Column("files", sa.BigInteger),
+    sa.Column("records", sa.BigInteger),
+    sa.Column("files_digest", sa.String, comment="digest of names, sizes and etags"),
+    sa.Column("first", UtcDateTime, comment="smallest event time"),
+    sa.Column("last", UtcDateTime, comment="largest event time"),
+    sa.Column("code_version", sa.String),
+    sa.Column("reason", sa.String, comment="why it was refused, abandoned or invalidated"),
+    sa.Column("at", UtcDateTime, nullable=False, comment="when the ledger first heard of it"),
+    sa.Column("changed", sa.BigInteger, nullable=False, unique=True, comment="commit order of its last change"),
+    sa.Column("told", sa.BigInteger, comment="sensor tick that told Dagster; NULL if none did"),
+)
+sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
+sa.Index("update_to_tell", update.c.state, update.c.told)
+sa.Index("update_claimed", update.c.run, update.c.state)
+
+consumed = sa.Table(
+    "consumed",
+    metadata,
+    sa.Column("feed", sa.String, primary_key=True),
+    sa.Column("partition", sa.String, primary_key=True),
+    sa.Column("id", sa.String, primary_key=True, comment="update that was built"),
+    sa.Column("input_feed", sa.String, primary_key=True),
+    sa.Column("input_partition", sa.String, primary_key=True),
+    sa.Column("position", sa.String, nullable=False, comment="update of the input that was read"),
+    sa.Column("version", sa.String, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("files", sa.BigInteger, nullable=False),
+    sa.Column("is_input", sa.Boolean, nullable=False, comment="false: written in the same run, named for lineage"),
+)
+
+run = sa.Table(
+    "run",
+    metadata,
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("feed", sa.String, nullable=False),
+    sa.Column("partition", sa.String, nullable=False),
+    sa.Column("state", sa.String, nullable=False, comment="running, published, unchanged, refused, failed, abandoned"),
+    sa.Column("pins", sa.String, comment="digest of what it read; NULL until it pinned"),
+    sa.Column("dagster_run", sa.String),
+    sa.Column("process", sa.String, nullable=False, comment="host, pid and start of the process"),
+    sa.Column("started", UtcDateTime, nullable=False),
+    sa.Column("ended", UtcDateTime),
+    sa.Column("reason", sa.String),
+    sa.Column("settled", sa.Boolean, nullable=False, comment="a later publication: no longer an open attempt"),
+)
+sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.settled)
+sa.Index(
+    "run_one_at_a_time",
+    run.c.feed,
+    run.c.partition,
+    unique=True,
+    sqlite_where=run.c.state == "running",
+    postgresql_where=run.c.state == "running",
+)
+
+due = sa.Table(
+    "due",
+    metadata,
+    sa.Column("feed", sa.String, primary_key=True),
+    sa.Column("partition", sa.String, primary_key=True),
+    sa.Column("changed", sa.BigInteger, nullable=False, comment="change that put it here: a later one wins"),
+    sa.Column("since", UtcDateTime, nullable=False),
+    sa.Column("look_at", UtcDateTime, comment="when to decide again; NULL: when something changes"),
+    sa.Column("state", sa.String, comment="the last verdict, for people"),
+    sa.Column("reason", sa.String),
+)
+sa.Index("due_next", due.c.look_at, due.c.feed, due.c.partition)
+
+cursor = sa.Table(
+    "cursor",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("value", sa.String, nullable=False),
+)

@@ -1,0 +1,198 @@
+"""What the ledger knows of updates: each is recorded as often as one likes, and changes only once."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.positions import Pin
+from feed_assets.ledger.database import Ledger, next_change
+from feed_assets.ledger.tables import consumed, update
+
+CLAIMED, PUBLISHED, REFUSED, ABANDONED, INVALIDATED = "claimed", "published", "refused", "abandoned", "invalidated"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table `update_`; sizes in bytes, times in UTC, None where not known (yet)."""
+
+    partition: Partition
+    id: str
+    state: str
+    run: str | None
+    version: str | None
+    size: int | None
+    files: int | None
+    records: int | None
+    code_version: str | None
+    reason: str | None
+    at: datetime
+    changed: int
+
+    @property
+    def pin(self) -> Pin:
+        """The row as the position of an input."""
+        return Pin(self.partition, self.id, self.version or "", self.size or 0, self.files or 0)
+
+
+COLUMNS: list[sa.ColumnElement[Any]] = [update.c[name] for name in ("feed", *Row.__annotations__)]
+
+
+def row_of(found: sa.RowMapping) -> Row:
+    """A selected row (of `COLUMNS`) as a value."""
+    values: dict[str, Any] = {**found}
+    partition = Partition(Feed.parse(values.pop("feed")), values.pop("partition"))
+    return Row(partition, **values)
+
+
+def is_(partition: Partition, update_id: str | None = None) -> sa.ColumnElement[bool]:
+    """The condition that picks a partition's rows, or one row."""
+    same = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
+    return same & (update.c.id == update_id) if update_id is not None else same
+
+
+def find(connection: sa.Connection, partition: Partition, update_id: str) -> Row | None:
+    """One update, None if the ledger never heard of it."""
+    found = connection.execute(sa.select(*COLUMNS).where(is_(partition, update_id))).mappings().first()
+    return row_of(found) if found else None
+
+
+def newest(connection: sa.Connection, partition: Partition) -> Row | None:
+    """The newest published update of a partition: one seek, however long the history is."""
+    query = sa.select(*COLUMNS).where(is_(partition), update.c.state == PUBLISHED)
+    found = connection.execute(query.order_by(update.c.id.desc()).limit(1)).mappings().first()
+    return row_of(found) if found else None
+
+
+def consumed_by(connection: sa.Connection, partition: Partition, update_id: str) -> tuple[Pin, ...]:
+    """What an update was built from."""
+    same = (consumed.c.feed == str(partition.feed)) & (consumed.c.partition == partition.key)
+    rows = connection.execute(sa.select(consumed).where(same, consumed.c.id == update_id, consumed.c.is_input))
+    return tuple(sorted(pin_of(row) for row in rows))
+
+
+def pin_of(row: sa.Row[Any]) -> Pin:
+    """A row of the table `consumed` as the pin it records."""
+    partition = Partition(Feed.parse(row.input_feed), row.input_partition)
+    return Pin(partition, row.position, row.version, row.size, row.files)
+
+
+def change(connection: sa.Connection, partition: Partition, update_id: str, **values: Any) -> None:
+    """Change one update, and number the change."""
+    values["changed"] = next_change(connection)
+    connection.execute(sa.update(update).where(is_(partition, update_id)).values(values))
+
+
+def insert(connection: sa.Connection, partition: Partition, update_id: str, **values: Any) -> None:
+    """Record an update that the ledger has not heard of."""
+    key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
+    connection.execute(sa.insert(update).values({**key, **values, "changed": next_change(connection)}))
+
+
+def observe(
+    ledger: Ledger, partition: Partition, valid: Update | None, reasons: dict[str, str], now: datetime
+) -> Row | None:
+    """Learn which update of a partition is the newest valid one on the blackboard, as just read there.
+
+    Published updates that are newer are invalid by now, with the reason in `reasons`. A claimed one is left to its run.
+    """
+    with ledger.read() as connection:
+        if _agrees(newest(connection, partition), valid):
+            return newest(connection, partition)
+    with ledger.write() as connection:
+        _invalidate_after(connection, partition, valid.id if valid else "", reasons)
+        if valid is None:
+            return None
+        _learn(connection, valid, now)
+        return find(connection, partition, valid.id)
+
+
+def _agrees(known: Row | None, valid: Update | None) -> bool:
+    if known is None or valid is None:
+        return known is None and valid is None
+    is_foreign = known.run is None
+    return known.id == valid.id and (not is_foreign or known.version == valid.files_digest)
+
+
+def _invalidate_after(connection: sa.Connection, partition: Partition, update_id: str, reasons: dict[str, str]) -> None:
+    newer = sa.select(update.c.id).where(is_(partition), update.c.state == PUBLISHED, update.c.id > update_id)
+    for gone in connection.execute(newer).scalars().all():
+        reason = reasons.get(gone, "it is no longer there")
+        change(connection, partition, gone, state=INVALIDATED, reason=reason)
+
+
+def _learn(connection: sa.Connection, valid: Update, now: datetime) -> None:
+    known = find(connection, valid.partition, valid.id)
+    seen = {"version": valid.files_digest, "size": valid.size, "files": len(valid.files)}
+    if known is None:
+        insert(connection, valid.partition, valid.id, state=PUBLISHED, files_digest=valid.files_digest, at=now, **seen)
+    elif known.run is None and (known.state, known.version) != (PUBLISHED, valid.files_digest):
+        change(connection, valid.partition, valid.id, state=PUBLISHED, reason=None, told=None, **seen)
+    elif known.state in (INVALIDATED, ABANDONED, REFUSED):
+        known_or_seen = seen if known.version is None else {}
+        change(connection, valid.partition, valid.id, state=PUBLISHED, reason=None, told=None, **known_or_seen)
+
+
+def claim(
+    connection: sa.Connection, run_id: str, outputs: Sequence[tuple[Partition, str]], pins: Iterable[Pin], now: datetime
+) -> None:
+    """Record claimed updates (the last one is the dataset's, those before it its rejects) and what they read."""
+    for partition, update_id in outputs:
+        insert(connection, partition, update_id, state=CLAIMED, run=run_id, at=now)
+    output = outputs[-1]
+    for pin in pins:
+        _consume(connection, output, pin, is_input=True)
+    for partition, update_id in outputs[:-1]:
+        _consume(connection, output, Pin(partition, update_id, ""), is_input=False)
+
+
+def _consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
+    (partition, update_id) = output
+    connection.execute(
+        sa.insert(consumed).values(
+            feed=str(partition.feed),
+            partition=partition.key,
+            id=update_id,
+            input_feed=str(pin.partition.feed),
+            input_partition=pin.partition.key,
+            position=pin.update_id,
+            version=pin.version,
+            size=pin.size,
+            files=pin.files,
+            is_input=is_input,
+        )
+    )
+
+
+def claimed_by(connection: sa.Connection, run_id: str) -> tuple[Row, ...]:
+    """The updates that a run claimed and did neither publish nor give up."""
+    mine = (update.c.run == run_id) & (update.c.state == CLAIMED)
+    rows = connection.execute(sa.select(*COLUMNS).where(mine).order_by(update.c.changed)).mappings()
+    return tuple(row_of(row) for row in rows)
+
+
+def to_tell(connection: sa.Connection, tick: int, limit: int) -> tuple[Row, ...]:
+    """Published updates that Dagster has not confirmed by tick number `tick`, in commit order.
+
+    A new Dagster instance confirms nothing, so that it is told everything again.
+    """
+    untold = (update.c.state == PUBLISHED) & (update.c.told.is_(None) | (update.c.told > tick))
+    query = sa.select(*COLUMNS).where(untold).order_by(update.c.changed).limit(limit)
+    return tuple(row_of(row) for row in connection.execute(query).mappings())
+
+
+def mark_told(ledger: Ledger, rows: Iterable[tuple[Partition, str]], tick: int) -> None:
+    """Note which sensor tick told Dagster of these updates."""
+    with ledger.write() as connection:
+        for partition, update_id in rows:
+            connection.execute(sa.update(update).where(is_(partition, update_id)).values(told=tick))
+
+
+def changes(connection: sa.Connection, after: int, limit: int) -> tuple[tuple[Partition, int], ...]:
+    """Partitions with changed updates, in commit order, with the number of the change."""
+    query = sa.select(update.c.feed, update.c.partition, update.c.changed).where(update.c.changed > after)
+    rows = connection.execute(query.order_by(update.c.changed).limit(limit))
+    return tuple((Partition(Feed.parse(feed), key), number) for feed, key, number in rows)
