@@ -46,3 +46,7 @@ class UnreadableUpdate(FeedAssetsError):
 
 class AlreadyRunning(FeedAssetsError):
     """Another run builds this partition; the message names it."""
+
+
+class TargetNotEmpty(FeedAssetsError):
+    """The folder that an update is to be copied into holds something already."""

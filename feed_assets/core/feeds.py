@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
-from feed_assets.core.errors import InvalidName
+from feed_assets.core.errors import InvalidName, UpdateAbandoned
 
 MANIFEST = "_SUCCESS"
 MANIFEST_LIMIT = 64
@@ -20,6 +20,7 @@ _VERSION = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 _UPDATE_ID = re.compile(r"[0-9]{8}\.[0-9]{6}")
 _COUNT = re.compile(rb"0|[1-9][0-9]{0,17}")
 _ID_FORMAT = "%Y%m%d.%H%M%S"
+_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def check_segment(text: str, what: str) -> str:
@@ -117,6 +118,8 @@ def update_id(moment: datetime) -> str:
 def next_update_id(now: datetime, taken: Iterable[str]) -> str:
     """An id for `now`, or one second after the newest taken one: a slow clock must not hide new data."""
     newest = max((moment for moment in map(parse_update_id, taken) if moment), default=None)
+    if newest and newest >= _LAST:
+        raise UpdateAbandoned(f"Update {update_id(newest)} is there: no greater id exists. Remove that update.")
     return update_id(max(now, newest + timedelta(seconds=1)) if newest else now)
 
 

@@ -1,0 +1,237 @@
+"""The blackboard: one object store, and the one place that knows how obstore's stores differ.
+
+Every way in which they do was measured (docs/file-feed.md has the table); each method says which one it evens out.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Protocol
+
+import obstore
+from obstore import exceptions
+
+from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName
+from feed_assets.core.feeds import File
+from feed_assets.feeds.stores import local_root, local_store, store_at
+
+if TYPE_CHECKING:
+    from obstore import GetResult, ObjectMeta
+    from obstore.store import ObjectStore, S3CredentialProvider
+
+HALF_WRITTEN = re.compile(r"#[0-9]+$")
+"""How obstore names a local file until it renames it: never listed by it, but seen by everyone else."""
+
+_REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
+_MISSING = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|specified bucket does not exist")
+
+
+class Client(Protocol):
+    """The calls of obstore that a blackboard makes: each one is one request (or its pages)."""
+
+    def list(self, prefix: str | None, /) -> Iterable[Sequence["ObjectMeta"]]:
+        """Every object below a prefix."""
+        ...
+
+    def children(self, prefix: str | None, /) -> Sequence[str]:
+        """The common prefixes one level under a prefix."""
+        ...
+
+    def get(self, key: str, /) -> "GetResult":
+        """One object."""
+        ...
+
+    def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
+        """Write one object; `create` fails if it exists."""
+        ...
+
+    def delete(self, keys: Sequence[str], /) -> None:
+        """Remove objects."""
+        ...
+
+
+class ObstoreClient:
+    """The calls as obstore has them."""
+
+    def __init__(self, store: "ObjectStore") -> None:
+        self._store = store
+
+    def list(self, prefix: str | None, /) -> Iterable[Sequence["ObjectMeta"]]:
+        """Every object below a prefix, in pages."""
+        # obstore's stubs name pyarrow, which we do not use.
+        return obstore.list(self._store, prefix, chunk_size=1000)  # pyright: ignore[reportUnknownMemberType]
+
+    def children(self, prefix: str | None, /) -> Sequence[str]:
+        """The common prefixes one level under a prefix."""
+        return obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
+
+    def get(self, key: str, /) -> "GetResult":
+        """One object; its body is read later."""
+        return obstore.get(self._store, key)
+
+    def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
+        """Write one object; a conditional one is never multipart."""
+        obstore.put(self._store, key, data, mode="create" if create else "overwrite")
+
+    def delete(self, keys: Sequence[str], /) -> None:
+        """Remove objects, in one request for a thousand."""
+        obstore.delete(self._store, keys)
+
+
+class Blackboard:
+    """The store that feeds live on. Keys have no slash at either end."""
+
+    def __init__(self, url: str, client: Client, root: Path | None = None) -> None:
+        self.url = url
+        self._client = client
+        self._root = root
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        endpoint: str | None = None,
+        credentials: "S3CredentialProvider | None" = None,
+        create: bool = False,
+    ) -> "Blackboard":
+        """Open the blackboard at a URL; S3 credentials come from boto3's chain unless given.
+
+        `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty one.
+        """
+        root = local_root(url)
+        store = local_store(url, root, create) if root else store_at(url, endpoint, credentials)
+        return cls(url, ObstoreClient(store), root)
+
+    def children(self, prefix: str) -> list[str]:
+        """Names of the common prefixes one level under `prefix`, sorted; none if there is no such prefix.
+
+        No evidence of data: local folders and SeaweedFS's outlive their objects.
+        """
+        with self._translated(f"list {prefix}/"):
+            return sorted(path.rsplit("/", 1)[-1] for path in self._client.children(prefix or None))
+
+    def files(self, prefix: str) -> tuple[File, ...]:
+        """Every object below `prefix`, recursively, sorted by key: the stores list in different orders.
+
+        The directory marker of `prefix` itself (which obstore shows as `prefix`) is the prefix, not an object below it.
+        """
+        with self._translated(f"list {prefix}/"):
+            pages = [*self._client.list(prefix or None)]
+        listed = [_file(meta) for page in pages for meta in page if meta["path"] != prefix]
+        return tuple(sorted((*listed, *self.half_written(prefix))))
+
+    def half_written(self, prefix: str) -> tuple[File, ...]:
+        """What a killed writer left on local disk: obstore does not list it, and any other reader counts it."""
+        if not self._root:
+            return ()
+        walked = ((Path(folder), names) for folder, _, names in os.walk(self._root / prefix))
+        found = (folder / name for folder, names in walked for name in names if HALF_WRITTEN.search(name))
+        return tuple(sorted(File(path.relative_to(self._root).as_posix(), path.lstat().st_size) for path in found))
+
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        """An object's bytes, at most the first `limit` of them; None if there is no such object."""
+        with self._translated(f"read {key}"):
+            found = self._found(key)
+            if found is None:
+                return None
+            if limit is None or found.meta["size"] <= limit:
+                return bytes(found.bytes())
+            # A range request would be refused for an empty object, so the body is streamed and dropped.
+            return bytes(next(iter(found.stream(limit))))[:limit]
+
+    def put(self, key: str, data: bytes | Path) -> None:
+        """Write or overwrite an object: nobody ever sees half of it."""
+        with self._translated(f"write {key}"):
+            self._client.put(key, data, create=False)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write an object unless it exists; False if it does. The store decides, so it holds between processes."""
+        with self._translated(f"create {key}"):
+            try:
+                self._client.put(key, data, create=True)
+            except exceptions.AlreadyExistsError:
+                return False
+            return True
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects; those that are not there are no error."""
+        keys = list(keys)
+        with self._translated(f"delete {', '.join(keys[:3])}"):
+            if self._root:  # obstore's stops at the first missing one and refuses half-written ones.
+                for key in keys:
+                    self._local(key).unlink(missing_ok=True)
+            elif keys:
+                self._client.delete(keys)
+
+    def sweep(self, prefix: str) -> int:
+        """Remove everything under `prefix`, on local disk also empty folders; tells how many objects there were."""
+        files = self.files(_checked(prefix))
+        if self._root and (folder := self._local(prefix)).is_dir():
+            with self._translated(f"delete {prefix}/"):
+                shutil.rmtree(folder)
+        else:
+            self.delete(file.key for file in files)
+        return len(files)
+
+    def download(self, key: str, target: Path) -> File | None:
+        """Copy an object into the file `target`, in chunks; tells what was served, or None if it is not there."""
+        with self._translated(f"read {key}"):
+            found = self._found(key)
+            if found is None:
+                return None
+            with TemporaryDirectory(dir=target.parent, prefix=".") as unfinished:
+                with (copy := Path(unfinished, "copy")).open("wb") as file:
+                    file.writelines(found.stream())
+                copy.rename(target)
+            return _file(found.meta)
+
+    def _found(self, key: str) -> "GetResult | None":
+        try:
+            return self._client.get(key)
+        except FileNotFoundError as error:
+            if _MISSING.search(str(error)):
+                raise
+            return None
+
+    def _local(self, key: str) -> Path:
+        return (self._root or Path()) / _checked(key)
+
+    @contextmanager
+    def _translated(self, action: str) -> Generator[None]:
+        """Raise our errors for obstore's, whose class often does not tell which it is: the text does."""
+        # obstore reads a folder that is gone (an unmounted disk) as empty, and makes it anew on write.
+        if self._root and not self._root.is_dir():
+            raise BlackboardMissing(f"Cannot {action}: the folder of {self.url} is gone. Mount or create it again.")
+        try:
+            yield
+        except (exceptions.BaseError, OSError, ValueError) as error:
+            raise self._error(action, error) from error
+
+    def _error(self, action: str, error: Exception) -> Exception:
+        said = str(error).split("\n\nDebug source", 1)[0]
+        where = f"Cannot {action} on {self.url}"
+        if isinstance(error, (exceptions.InvalidPathError, ValueError)):
+            return InvalidName(f"{where}: a key that no store can share ({said}). Rename or remove it.")
+        if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
+            return BlackboardRefused(f"{where}: access refused ({said}). Check the credentials and their rights.")
+        if _MISSING.search(said):
+            return BlackboardMissing(f"{where}: there is no such bucket ({said}). Create it, or correct the URL.")
+        if _REFUSED.search(said):
+            return BlackboardRefused(f"{where}: access refused ({said}). Check the credentials and their rights.")
+        return BlackboardUnavailable(f"{where}: the store failed ({said}). Check the endpoint, then try again.")
+
+
+def _file(meta: "ObjectMeta") -> File:
+    return File(meta["path"], meta["size"], meta["e_tag"] or "")
+
+
+def _checked(key: str) -> str:
+    """`key`, if it stays inside the blackboard and is not all of it."""
+    if not all(segment.strip(".") for segment in key.split("/")):
+        raise InvalidName(f"{key!r} is no key: expected segments joined by '/', none of them empty, '.' or '..'.")
+    return key

@@ -1,0 +1,195 @@
+"""Read a File Feed: the newest valid update of a partition, as an exact list of files.
+
+The order is manifest first, files second. A producer writes its manifest last, so whatever the manifest counts is
+there to be listed afterwards; the other way round, an update finished in between would look incomplete. The listing
+must show the manifest too: an update invalidated between the two requests is not served.
+"""
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+from feed_assets.core.errors import InvalidName, NoValidUpdate, TargetNotEmpty, UpdateChanged
+from feed_assets.core.feeds import (
+    MANIFEST,
+    MANIFEST_LIMIT,
+    Feed,
+    File,
+    Partition,
+    Skipped,
+    Update,
+    Version,
+    is_update_id,
+    parse_manifest,
+    parse_update_id,
+    why_invalid,
+)
+from feed_assets.feeds.blackboard import Blackboard
+
+MAX_DEPTH = 8
+"""Segments that a partition key, or a feed's name, has at most: a walk ends there."""
+
+_SHOWN = 5
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one look at a partition found: the newest valid update, and what was passed over with the reasons."""
+
+    partition: Partition
+    update: Update | None
+    skipped: tuple[Skipped, ...]
+
+
+def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> Reading:
+    """The newest valid update, among those with an id of `as_of` (timezone-aware) or before if that is given.
+
+    Costs one listing of prefixes; then one read and one listing of files for each update that is looked at.
+    """
+    names = board.children(partition.path)
+    skipped = [Skipped(name, _no_update_id(name)) for name in reversed(names) if not is_update_id(name)]
+    for name in reversed(names):
+        moment = parse_update_id(name)
+        if moment is None or (as_of and moment > as_of):
+            continue
+        found = _look(board, partition, name)
+        if isinstance(found, Update):
+            return Reading(partition, found, tuple(skipped))
+        skipped.append(found)
+    return Reading(partition, None, tuple(skipped))
+
+
+def named(board: Blackboard, partition: Partition, update_id: str) -> Update:
+    """The update of this id, if it is valid."""
+    if not is_update_id(update_id):
+        raise NoValidUpdate(f"{partition}: {_no_update_id(update_id)}.")
+    found = _look(board, partition, update_id)
+    if isinstance(found, Skipped):
+        raise NoValidUpdate(f"{partition} has no valid update {update_id}: {found.reason}. Read another one.")
+    return found
+
+
+def require(reading: Reading) -> Update:
+    """The update that was found, or an error that tells why each candidate is not valid."""
+    if reading.update:
+        return reading.update
+    if not reading.skipped:
+        raise NoValidUpdate(f"{reading.partition} has no update: there is nothing at {reading.partition.path}/.")
+    reasons = "; ".join(f"{skipped.id}: {skipped.reason}" for skipped in reading.skipped[:_SHOWN])
+    more = len(reading.skipped) - _SHOWN
+    rest = f"; and {more} more" if more > 0 else ""
+    raise NoValidUpdate(f"{reading.partition} has no valid update. {reasons}{rest}. Publish it again.")
+
+
+def history(board: Blackboard, partition: Partition) -> tuple[Update | Skipped, ...]:
+    """Every update of a partition, valid or not, newest first."""
+    names = reversed(board.children(partition.path))
+    return tuple(_look(board, partition, name) for name in names if is_update_id(name))
+
+
+def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
+    """The partitions of a feed that hold updates, valid or not, in order; a warning is logged for other names."""
+    for found in walk(board, feed):
+        if isinstance(found, Partition):
+            yield found
+        else:
+            _log.warning("%s: %s is skipped: %s", feed, found.id, found.reason)
+
+
+def walk(board: Blackboard, feed: Feed, key: str = "") -> Iterator[Partition | Skipped]:
+    """The partitions of a feed, lazily and in order, and with the reason each name that is not part of one.
+
+    A prefix that holds update ids is a partition, and nothing is looked for below it.
+    """
+    names = board.children(f"{feed}/{key}" if key else str(feed))
+    if any(map(is_update_id, names)):
+        yield Partition(feed, key)
+        return
+    for name in names:
+        if not key and feed.version is None and Version.parse(name):
+            continue  # Another feed: the same name with a version.
+        below = f"{key}/{name}" if key else name
+        try:
+            Partition(feed, below)
+        except InvalidName as error:
+            yield Skipped(below, str(error))
+            continue
+        if below.count("/") < MAX_DEPTH:
+            yield from walk(board, feed, below)
+
+
+def feeds(board: Blackboard, prefix: str = "", depth: int = 0) -> Iterator[Feed]:
+    """The feeds of a blackboard: the prefixes that end in a version, or hold updates without one."""
+    for name in board.children(prefix):
+        path = f"{prefix}/{name}" if prefix else name
+        try:
+            feed = Feed.parse(path)
+        except InvalidName:
+            continue  # `_feed_assets`, or a prefix that is no feed's.
+        if feed.version or any(map(is_update_id, board.children(path))):
+            yield feed
+        elif depth < MAX_DEPTH:
+            yield from feeds(board, path, depth + 1)
+
+
+def newer_versions(board: Blackboard, feed: Feed) -> tuple[Feed, ...]:
+    """The same feed under newer versions: nobody who reads this one is affected, but they may want to know."""
+    versions = (Version.parse(name) for name in board.children(feed.name)) if feed.version else ()
+    return tuple(sorted(Feed(feed.name, found) for found in versions if found and found > (feed.version or found)))
+
+
+def download(board: Blackboard, update: Update, folder: Path) -> None:
+    """Copy exactly the validated files into `folder`, which appears when it is complete."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise TargetNotEmpty(f"{folder} is not an empty folder: expected a new or an empty one. Choose another.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as unfinished, ThreadPoolExecutor(8) as pool:
+        complete = Path(unfinished, "complete")
+        complete.mkdir()
+        copies = [pool.submit(_copy, board, file, complete / PurePosixPath(name)) for file, name in _targets(update)]
+        for copy in copies:
+            copy.result()
+        complete.rename(folder)
+
+
+def _targets(update: Update) -> list[tuple[File, str]]:
+    """Each file with its name in the folder; an empty one that is the folder of another is a directory marker."""
+    folders = {str(parent) for file in update.files for parent in PurePosixPath(file.key).parents}
+    files = [file for file in update.files if file.size or file.key not in folders]
+    return [(file, file.key.removeprefix(f"{update.path}/")) for file in files]
+
+
+def _copy(board: Blackboard, file: File, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    served = board.download(file.key, target)
+    if served is None:
+        raise UpdateChanged(f"{file.key} is gone since it was listed. Look for the newest valid update again.")
+    if (served.size, served.etag) != (file.size, file.etag):
+        raise UpdateChanged(
+            f"{file.key} has {served.size} bytes ({served.etag}) and had {file.size} ({file.etag}) when it was listed. "
+            "Look for the newest valid update again."
+        )
+
+
+def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | Skipped:
+    """One update: valid, or skipped for a reason. The manifest is read before the files are listed: see above."""
+    path = f"{partition.path}/{update_id}"
+    manifest = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1)
+    if manifest is None or isinstance(parse_manifest(manifest), str):
+        return Skipped(update_id, str(why_invalid(manifest, ())))
+    try:
+        objects = board.files(path)
+    except InvalidName as error:
+        return Skipped(update_id, str(error))
+    files = tuple(file for file in objects if file.key != f"{path}/{MANIFEST}")
+    reason = why_invalid(manifest if len(files) < len(objects) else None, files)
+    return Skipped(update_id, reason) if reason else Update(partition, update_id, files)
+
+
+def _no_update_id(name: str) -> str:
+    return f"{name!r} is no update id: expected YYYYMMDD.HHMMSS, a moment that exists"

@@ -1,0 +1,77 @@
+"""From a blackboard's URL to the obstore store behind it."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import obstore.store
+from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
+
+from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, InvalidName
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig, S3CredentialProvider
+
+# obstore's own default tries for three minutes: a sensor tick has twenty seconds.
+_RETRIES: "RetryConfig" = {"max_retries": 2, "retry_timeout": timedelta(seconds=5)}
+
+
+def store_at(url: str, endpoint: str | None, credentials: "S3CredentialProvider | None") -> ObjectStore:
+    """The store at `url`: `memory://`, `s3://bucket[/prefix]`, `gs://bucket`, `az://account/container`."""
+    scheme = urlsplit(url).scheme
+    if scheme == "memory":
+        return MemoryStore()
+    if scheme == "s3":
+        return _s3(url, endpoint, credentials)
+    if scheme in ("az", "gs"):  # Not tested: configured by the variables that obstore documents.
+        return obstore.store.from_url(url, retry_config=_RETRIES)
+    raise InvalidName(
+        f"{url!r} is no blackboard: expected a URL that begins with file://, s3://, az://, gs:// or memory://."
+    )
+
+
+def local_store(url: str, root: Path, create: bool) -> LocalStore:
+    """The store in the folder `root`, which must exist unless it is to be created."""
+    if root.exists() and not root.is_dir():
+        raise BlackboardMissing(f"{url} is a file: expected a folder. Give the folder that holds the feeds.")
+    if not root.exists() and not create:
+        raise BlackboardMissing(f"No blackboard at {url}: the folder does not exist. Create it, or correct the URL.")
+    return LocalStore(root, mkdir=create)
+
+
+def local_root(url: str) -> Path | None:
+    """The folder that a `file://` URL names; None if it is another kind of URL."""
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return None
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InvalidName(f"{url!r} names no folder of this machine: expected file:///an/absolute/path.")
+    return Path(url2pathname(parts.path))
+
+
+def _s3(url: str, endpoint: str | None, credentials: "S3CredentialProvider | None") -> S3Store:
+    provider = credentials or _boto3_credentials(url)
+    region = getattr(provider, "config", {}).get("region") or "us-east-1"
+    return S3Store.from_url(
+        url,
+        config={"endpoint": endpoint, "region": region} if endpoint else {"region": region},
+        client_options={"allow_http": True},  # Only where the endpoint itself says http://.
+        retry_config=_RETRIES,
+        credential_provider=provider,
+    )
+
+
+def _boto3_credentials(url: str) -> "S3CredentialProvider":
+    # Here, not above: boto3 takes 0.3 s to import, and local blackboards do not need it.
+    from botocore.exceptions import BotoCoreError  # pyright: ignore[reportMissingTypeStubs]
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        return Boto3CredentialProvider()
+    except (BotoCoreError, ValueError) as error:
+        raise BlackboardRefused(
+            f"No AWS credentials for {url}: boto3 says {error}. Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or run where a role gives them."
+        ) from error

@@ -1,0 +1,148 @@
+"""Write a File Feed: claim an id, write the parts, seal. Any step may be killed at any instruction.
+
+Readers believe the manifest alone, and it is the last object that is written. So a writer that dies before it leaves
+an update that everybody skips, and its id is never given out again.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+from feed_assets.core.errors import InvalidName, NoValidUpdate, UpdateAbandoned
+from feed_assets.core.feeds import (
+    MANIFEST,
+    MANIFEST_LIMIT,
+    File,
+    Partition,
+    Update,
+    check_segment,
+    is_update_id,
+    next_update_id,
+    why_invalid,
+)
+from feed_assets.feeds.blackboard import HALF_WRITTEN, Blackboard
+
+CLAIMS = "_feed_assets/claims"
+"""Where claims live: outside every feed, so that those who list a feed meet updates only."""
+
+_UNFINISHED = re.compile(r"(^|/)[._]|#[0-9]+$")
+
+
+def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime) -> str:
+    """Claim a fresh update id, greater than every id in the partition and every claim on it.
+
+    `token` is this writer's own: if the reply to its conditional create was lost and the client sent it again, the
+    claim that is already there is recognised as its own. Killed anywhere, at worst one id stays unused.
+    """
+    claims = f"{CLAIMS}/{partition.path}"
+    claimed = (file.key.rsplit("/", 1)[-1] for file in board.files(claims))
+    candidate = next_update_id(now, [*board.children(partition.path), *claimed])
+    while not board.create(key := f"{claims}/{candidate}", token):
+        if board.get(key, len(token) + 1) == token:
+            return candidate
+        candidate = next_update_id(now, [candidate])
+    return candidate
+
+
+def listed(board: Blackboard, partition: Partition, update_id: str) -> tuple[File, ...]:
+    """Everything that lies under an update, but its manifest."""
+    path = _path(partition, update_id)
+    return tuple(file for file in board.files(path) if file.key != f"{path}/{MANIFEST}")
+
+
+def seal(board: Blackboard, partition: Partition, update_id: str, expected: Sequence[File]) -> Update:
+    """Make an update visible: a last listing must show exactly `expected` (key and size), then the manifest is put.
+
+    Idempotent: sealing what is sealed changes nothing. Killed before the put, nothing is visible; the put is atomic.
+    """
+    path = _path(partition, update_id)
+    _refuse_unfinished(path, expected)
+    _clear_half_written(board, path, expected)
+    files = listed(board, partition, update_id)
+    _refuse_differences(path, expected, files)
+    content, found = str(len(files)).encode(), board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1)
+    if found is None:
+        board.put(f"{path}/{MANIFEST}", content)
+    elif found != content:
+        raise UpdateAbandoned(
+            f"{path} already has a manifest that says {found[:24]!r}: claim another id and write again."
+        )
+    return Update(partition, update_id, files)
+
+
+def publish(board: Blackboard, partition: Partition, parts: Mapping[str, bytes | Path], now: datetime) -> Update:
+    """Claim, write the parts (names under the update and what they hold) and seal. A failure leaves no valid update."""
+    for name in parts:
+        for segment in name.split("/"):
+            check_segment(segment, "part name")
+    update_id = claim(board, partition, uuid4().hex.encode(), now)
+    path = _path(partition, update_id)
+    for name, data in parts.items():
+        board.put(f"{path}/{name}", data)
+    expected = [File(f"{path}/{name}", _size(data)) for name, data in parts.items()]
+    return seal(board, partition, update_id, expected)
+
+
+def invalidate(
+    board: Blackboard, partition: Partition, update_id: str, *, how: Literal["manifest", "file"] = "manifest"
+) -> None:
+    """Make an update invalid: remove its manifest, or add an empty file, so that the count is wrong.
+
+    Idempotent. By `file` an update that is invalid already is left alone: one more file could make it valid.
+    """
+    path = _path(partition, update_id)
+    manifest, files = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1), listed(board, partition, update_id)
+    if manifest is None and not files:
+        raise NoValidUpdate(f"There is nothing at {path}/: no update to invalidate. See `feed-assets feed show`.")
+    # An update without files is gone with its manifest, and a second call could not tell that it was ever there.
+    if (how == "file" and why_invalid(manifest, files) is None) or not files:
+        _add_empty_file(board, path, files)
+    if how == "manifest":
+        board.delete([f"{path}/{MANIFEST}"])
+
+
+def _add_empty_file(board: Blackboard, path: str, files: Sequence[File]) -> None:
+    taken = {file.key for file in files}
+    names = (f"{path}/_invalidated-{number}" for number in range(len(taken) + 1))
+    board.put(next(name for name in names if name not in taken), b"")
+
+
+def _path(partition: Partition, update_id: str) -> str:
+    if not is_update_id(update_id):
+        raise InvalidName(f"{update_id!r} is no update id: expected YYYYMMDD.HHMMSS, a moment that exists.")
+    return f"{partition.path}/{update_id}"
+
+
+def _size(data: bytes | Path) -> int:
+    return data.stat().st_size if isinstance(data, Path) else len(data)
+
+
+def _refuse_unfinished(path: str, expected: Sequence[File]) -> None:
+    """Names that a dead job leaves, that Spark reads as nothing, or that obstore cannot read on local disk."""
+    for file in expected:
+        name = file.key.removeprefix(f"{path}/")
+        if name == file.key or _UNFINISHED.search(name):
+            raise UpdateAbandoned(
+                f"{file.key} cannot be part of {path}: expected keys under it without '_temporary', segments that "
+                "begin with '.' or '_', or names that end in '#' and digits. Write the update again under another id."
+            )
+
+
+def _clear_half_written(board: Blackboard, path: str, expected: Sequence[File]) -> None:
+    """Remove what our own put left when it was killed (local disk only); another's leftover still counts."""
+    ours = {f"{path}/{MANIFEST}", *(file.key for file in expected)}
+    half_written = board.half_written(path)
+    board.delete([file.key for file in half_written if HALF_WRITTEN.sub("", file.key) in ours])
+
+
+def _refuse_differences(path: str, expected: Sequence[File], files: Sequence[File]) -> None:
+    written, found = {(file.key, file.size) for file in expected}, {(file.key, file.size) for file in files}
+    if written != found or len(expected) != len(files):
+        foreign, missing = sorted(found - written)[:3], sorted(written - found)[:3]
+        raise UpdateAbandoned(
+            f"{path} does not hold exactly the {len(expected)} files that were written: not written by this job "
+            f"{foreign}, missing or altered {missing}. Claim another id and write again."
+        )

