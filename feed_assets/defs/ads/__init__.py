@@ -1,0 +1,1 @@
+"""Impressions and clicks of ads, and how effective they were."""

@@ -1,0 +1,83 @@
+"""The sample that ships with the package, as the two raw feeds that two teams would drop.
+
+`sample/README.md` says whose data it is. An impression's id is `<policy>-<campaign>-<row number in the file>`.
+"""
+
+import csv
+import gzip
+from collections.abc import Iterable, Sequence
+from functools import cache
+from io import StringIO
+from pathlib import Path
+
+CAMPAIGNS = ("men", "women")
+POLICIES = ("bts", "random")
+SHOWN = (
+    "impression_id",
+    "timestamp",
+    "campaign",
+    "policy",
+    "item_id",
+    "position",
+    "propensity_score",
+    "user_feature_0",
+    "user_feature_1",
+    "user_feature_2",
+    "user_feature_3",
+)
+CLICKED = ("impression_id", "clicked_at")
+
+_FOLDER = Path(__file__).with_name("sample")
+
+Row = dict[str, str]
+
+
+def days() -> tuple[str, ...]:
+    """The dates (UTC) of the sample, in order."""
+    return tuple(sorted({_date(row) for campaign in CAMPAIGNS for row in _rows(campaign)}))
+
+
+def shown_csv(day: str, campaign: str) -> bytes:
+    """The raw impressions of one day and campaign, as `ads/shown_raw/v1.0` holds them."""
+    return _csv(SHOWN, ([row[column] for column in SHOWN] for row in _of(day, campaign)))
+
+
+def clicked_csv(day: str, campaign: str) -> bytes:
+    """The raw clicks of one day and campaign, as `ads/clicked_raw/v1.0` holds them."""
+    clicks = (row for row in _of(day, campaign) if row["click"] == "1")
+    return _csv(CLICKED, ([row["impression_id"], row["timestamp"]] for row in clicks))
+
+
+def _of(day: str, campaign: str) -> list[Row]:
+    rows = [row for row in _rows(campaign) if _date(row) == day]
+    if not rows:
+        raise ValueError(f"the sample has no day {day!r}: expected one of {', '.join(days())}.")
+    return rows
+
+
+@cache
+def _rows(campaign: str) -> tuple[Row, ...]:
+    if campaign not in CAMPAIGNS:
+        raise ValueError(f"the sample has no campaign {campaign!r}: expected one of {', '.join(CAMPAIGNS)}.")
+    return tuple(row for policy in POLICIES for row in _read(policy, campaign))
+
+
+def _read(policy: str, campaign: str) -> list[Row]:
+    origin = {"campaign": campaign, "policy": policy}
+    with gzip.open(_FOLDER / f"{policy}_{campaign}.csv.gz", "rt", encoding="utf-8", newline="") as file:
+        return [
+            {"impression_id": f"{policy}-{campaign}-{number}", **origin, **row}
+            for number, row in enumerate(csv.DictReader(file))
+        ]
+
+
+def _date(row: Row) -> str:
+    return row["timestamp"][:10]  # each timestamp is ISO 8601 in UTC
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue().encode()
