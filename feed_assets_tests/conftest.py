@@ -8,7 +8,7 @@ import pytest
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.servers import S3Server, seaweedfs_server
 
-_BUCKETS = count(1)
+_PREFIXES = count(1)
 
 
 @pytest.fixture(scope="session")
@@ -28,18 +28,23 @@ def s3_env(seaweedfs: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     return seaweedfs
 
 
-@pytest.fixture
-def bucket(s3_env: S3Server) -> str:
-    """The name of a fresh bucket."""
-    name = f"bucket-{next(_BUCKETS)}"
-    s3_env.client().create_bucket(Bucket=name)
-    return name
+@pytest.fixture(scope="session")
+def bucket(seaweedfs: S3Server) -> str:
+    """The one bucket of the session: each takes SeaweedFS a third of a second, and volumes that it never gives back."""
+    seaweedfs.client().create_bucket(Bucket="blackboards")
+    return "blackboards"
 
 
 @pytest.fixture
-def s3_board(bucket: str, s3_env: S3Server) -> Blackboard:
-    """A blackboard in a fresh bucket, below a prefix."""
-    return Blackboard.open(f"s3://{bucket}/lake", endpoint=s3_env.endpoint)
+def s3_url(bucket: str) -> str:
+    """The URL of a fresh blackboard: a prefix of its own in the bucket."""
+    return f"s3://{bucket}/lake-{next(_PREFIXES)}"
+
+
+@pytest.fixture
+def s3_board(s3_url: str, s3_env: S3Server) -> Blackboard:
+    """A fresh blackboard on S3, with the keys of the environment."""
+    return Blackboard.open(s3_url, endpoint=s3_env.endpoint)
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def seaweedfs_server(folder: Path) -> Iterator[S3Server]:
     command = [str(weed()), "mini", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += [f"-s3.port={s3}", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
     command += [f"-s3.config={config}", "-master.telemetry=false", "-webdav=false", "-admin.ui=false"]
-    command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=8"]
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=40"]
     (folder / "data").mkdir(exist_ok=True)
     with (folder / "weed.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)

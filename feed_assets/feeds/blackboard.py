@@ -6,7 +6,7 @@ Every way in which they do was measured (docs/file-feed.md has the table); each 
 import os
 import re
 import shutil
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -182,13 +182,18 @@ class Blackboard:
         """Copy an object into the file `target`, in chunks; tells what was served, or None if it is not there."""
         with self._translated(f"read {key}"):
             found = self._found(key)
-            if found is None:
-                return None
-            with TemporaryDirectory(dir=target.parent, prefix=".") as unfinished:
-                with (copy := Path(unfinished, "copy")).open("wb") as file:
-                    file.writelines(found.stream())
-                copy.rename(target)
-            return _file(found.meta)
+        if found is None:
+            return None
+        with TemporaryDirectory(dir=target.parent, prefix=".") as unfinished:
+            with (copy := Path(unfinished, "copy")).open("wb") as file:
+                file.writelines(self._chunks(key, found))
+            copy.rename(target)
+        return _file(found.meta)
+
+    def _chunks(self, key: str, found: "GetResult") -> Iterator[bytes]:
+        # Its own generator: what fails while the copy is written is not the store's fault.
+        with self._translated(f"read {key}"):
+            yield from found.stream()
 
     def _found(self, key: str) -> "GetResult | None":
         try:
@@ -213,7 +218,7 @@ class Blackboard:
             raise self._error(action, error) from error
 
     def _error(self, action: str, error: Exception) -> Exception:
-        said = str(error).split("\n\nDebug source", 1)[0]
+        said = " ".join(str(error).split("\n\nDebug source", 1)[0].split())
         where = f"Cannot {action} on {self.url}"
         if isinstance(error, (exceptions.InvalidPathError, ValueError)):
             return InvalidName(f"{where}: a key that no store can share ({said}). Rename or remove it.")

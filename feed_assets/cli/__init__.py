@@ -1,0 +1,20 @@
+"""The command line. What a command needs is imported when it runs: `--help` answers at once."""
+
+import sys
+
+import typer
+
+from feed_assets.cli import feed
+from feed_assets.core.errors import FeedAssetsError
+
+app = typer.Typer(help="Partitioned assets over File Feeds.", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app.add_typer(feed.app, name="feed")
+
+
+def main() -> None:
+    """Run a command; an error that we know is one line on stderr and exit code 1."""
+    try:
+        app()
+    except (FeedAssetsError, OSError) as error:
+        typer.echo(f"feed-assets: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,136 @@
+"""`feed-assets ui`: the web UI, the daemon, and one warm Spark that all runs share."""
+
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feed_assets.cli.processes import ProcessFailed, free_port, group, is_free, stop_once, wait_for_port
+from feed_assets.settings import home, settings
+
+if TYPE_CHECKING:
+    import subprocess
+
+_SERVER = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",  # the default is every interface
+    "spark.ui.enabled": "false",
+}
+
+
+def ui(
+    port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000,
+    module: Annotated[
+        str, typer.Option(help="What to load where there is no workspace.yaml.")
+    ] = "feed_assets.definitions",
+) -> None:
+    """Web UI and daemon, with one warm Spark that all runs share. Ctrl-C ends all of it."""
+    if not is_free(port):
+        raise ProcessFailed(f"port {port} is taken: end what listens there, or choose another with --port.")
+    stop_once()
+    folder = _prepare(home())
+    try:
+        with ExitStack() as stack:
+            needed = [] if settings().spark_remote else [stack.enter_context(_warm_spark(folder))]
+            typer.echo(f"web UI: http://127.0.0.1:{port}  everything kept in: {folder}  end it with Ctrl-C")
+            needed.append(stack.enter_context(group(_dagster(port, module))))
+            _watch(needed)
+    except KeyboardInterrupt:
+        typer.echo("feed-assets ui: all ended")
+
+
+def _prepare(folder: Path) -> Path:
+    """Make the home folder, with our dagster.yaml unless it has one, and name it to all that is started here."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "dagster.yaml").exists():
+        shutil.copyfile(_dagster_yaml(), folder / "dagster.yaml")
+    os.environ["DAGSTER_HOME"] = str(folder)
+    return folder
+
+
+def _dagster_yaml() -> Path:
+    """The file in the repository's root; the wheel has it beside this module."""
+    packaged = Path(__file__).with_name("dagster.yaml")
+    return packaged if packaged.exists() else Path(__file__).parents[2] / "dagster.yaml"
+
+
+@contextmanager
+def _warm_spark(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A Spark Connect server that has run a job; the settings of all that is started later name it."""
+    port, log = free_port(), folder / "logs" / "spark-connect.log"
+    log.parent.mkdir(exist_ok=True)
+    _environment(log.parent)
+    typer.echo(f"starting Spark (log: {log})...")
+    with TemporaryDirectory(prefix="feed-assets-") as scratch:
+        properties = _write_properties(Path(scratch) / "spark.properties", port)
+        os.environ["SPARK_PID_DIR"] = scratch
+        with group(_connect_server(properties), log) as process:
+            wait_for_port(process, port, log)
+            os.environ["FEED_ASSETS_SPARK_REMOTE"] = f"sc://localhost:{port}"
+            _warm_up(f"sc://localhost:{port}")
+            yield process
+
+
+def _environment(logs: Path) -> None:
+    """What server and clients agree on; the token keeps other users of this machine out."""
+    for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
+        os.environ.pop(name, None)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ |= {
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": secrets.token_hex(),
+        "SPARK_HOME": str(_spark_home()),
+        "SPARK_LOG_DIR": str(logs),
+    }
+
+
+def _spark_home() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ProcessFailed("pyspark is not installed: install feed-assets with its dependencies.")
+    return Path(spec.origin).parent
+
+
+def _connect_server(properties: Path) -> list[str]:
+    script = _spark_home() / "sbin" / "start-connect-server.sh"
+    master = ["--master", settings().spark_master, "--driver-memory", "1g"]
+    return ["bash", str(script), "--wait", *master, "--properties-file", str(properties)]
+
+
+def _write_properties(path: Path, port: int) -> Path:
+    """The session's configuration as a file: on a command line every user could read its secrets."""
+    from feed_assets.spark.session import conf
+
+    values: Mapping[str, str] = {**conf(settings()), **_SERVER, "spark.connect.grpc.binding.port": str(port)}
+    lines = (f"{key}={value.replace('\\', '\\\\').replace('\n', '\\n')}\n" for key, value in values.items())
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def _warm_up(remote: str) -> None:
+    """Run one small job with a shuffle: the first in a fresh JVM takes seconds."""
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession.builder.remote(remote).getOrCreate()
+    session.range(1000).groupBy().count().collect()
+    session.stop()
+
+
+def _dagster(port: int, module: str) -> list[str]:
+    target = ["-w", "workspace.yaml"] if Path("workspace.yaml").is_file() else ["-m", module]
+    return [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port), *target]
+
+
+def _watch(needed: "list[subprocess.Popen[bytes]]") -> None:
+    """Return never: a signal interrupts, and a process that ends by itself is an error."""
+    while all(process.poll() is None for process in needed):
+        time.sleep(0.5)
+    ended = next(process for process in needed if process.returncode is not None)
+    raise ProcessFailed(f"{' '.join(map(str, ended.args[:4]))} ended by itself with exit code {ended.returncode}.")

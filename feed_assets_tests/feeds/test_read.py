@@ -1,0 +1,376 @@
+"""Reading, the same on every store."""
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+
+from feed_assets.core.errors import InvalidName, NoValidUpdate, TargetNotEmpty, UpdateChanged
+from feed_assets.core.feeds import MANIFEST_LIMIT, Feed, Partition, Skipped, Version
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.read import download, feeds, latest, named, newer_versions, partitions, require, walk
+from feed_assets_tests.feeds.stores import Counting
+
+FEED = Feed.parse("ads/shown/v1.0")
+MEN = Partition(FEED, "2019-11-24/men")
+OLD, NEW = "20191125.060000", "20191126.060000"
+NOT_A_NUMBER = "not a decimal number and nothing else"
+
+
+def write(board, update_id, manifest=b"2", files=("part-1.csv", "part-2.csv"), partition=MEN):
+    """An update as a foreign producer writes it: nothing is checked."""
+    for name in files:
+        board.put(f"{partition.path}/{update_id}/{name}", name.encode())
+    if manifest is not None:
+        board.put(f"{partition.path}/{update_id}/_SUCCESS", manifest)
+
+
+def test_the_newest_valid_update_is_an_exact_list_of_files_with_sizes(board):
+    write(board, OLD)
+    write(board, NEW, files=("part-1.csv", "sub/part-2.csv"))
+    reading = latest(board, MEN)
+    assert (require(reading).id, reading.skipped) == (NEW, ())
+    assert [(file.key, file.size) for file in require(reading).files] == [
+        (f"ads/shown/v1.0/2019-11-24/men/{NEW}/part-1.csv", 10),
+        (f"ads/shown/v1.0/2019-11-24/men/{NEW}/sub/part-2.csv", 14),
+    ]
+
+
+def test_updates_are_ordered_by_id_and_not_by_when_they_were_written(board):
+    write(board, NEW)
+    write(board, OLD)
+    assert require(latest(board, MEN)).id == NEW
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        (None, "it has no manifest"),
+        (b"", "its manifest is empty"),
+        (b"two", NOT_A_NUMBER),
+        (b"-2", NOT_A_NUMBER),
+        (b"+2", NOT_A_NUMBER),
+        (b"2\n", NOT_A_NUMBER),
+        ("٢".encode(), NOT_A_NUMBER),
+        (b"2" * 5_000_000, NOT_A_NUMBER),
+        (b"3", "its manifest says 3 files and there are 2"),
+        (b"1", "its manifest says 1 files and there are 2"),
+        (b"999999999999999999", "its manifest says 999999999999999999 files and there are 2"),
+    ],
+)
+def test_an_invalid_newest_update_is_skipped_with_its_reason_and_the_older_one_served(board, manifest, reason):
+    write(board, OLD)
+    write(board, NEW, manifest)
+    reading = latest(board, MEN)
+    assert require(reading).id == OLD
+    assert [skipped.id for skipped in reading.skipped] == [NEW]
+    assert reason in reading.skipped[0].reason
+
+
+def test_every_skipped_update_has_its_own_reason_newest_first(board):
+    write(board, OLD)
+    write(board, "20191127.000000", None)
+    write(board, "20191128.000000", b"")
+    write(board, "20191129.000000", b"7")
+    assert latest(board, MEN).skipped == (
+        Skipped("20191129.000000", "its manifest says 7 files and there are 2"),
+        Skipped("20191128.000000", "its manifest is empty"),
+        Skipped("20191127.000000", "it has no manifest: still being written, abandoned or invalidated"),
+    )
+
+
+@pytest.mark.parametrize("name", ["20180530.2460", "20180231.000000", "20991126060000", "latest", "99999999.999999"])
+def test_a_name_that_is_nearly_an_update_id_is_reported_and_never_read(board, name):
+    write(board, OLD)
+    write(board, name)
+    reading = latest(board, MEN)
+    assert require(reading).id == OLD
+    assert reading.skipped == (
+        Skipped(name, f"{name!r} is no update id: expected YYYYMMDD.HHMMSS, a moment that exists"),
+    )
+    with pytest.raises(NoValidUpdate, match="is no update id"):
+        named(board, MEN, name)
+
+
+def test_a_missing_prefix_says_that_there_is_nothing(board):
+    assert latest(board, MEN).skipped == ()
+    with pytest.raises(NoValidUpdate, match=r"has no update: there is nothing at ads/shown/v1.0/2019-11-24/men/"):
+        require(latest(board, MEN))
+
+
+def test_no_valid_update_lists_why_each_candidate_was_skipped(board):
+    for day in range(1, 8):
+        write(board, f"2019120{day}.000000", str(day + 2).encode())
+    with pytest.raises(NoValidUpdate) as caught:
+        require(latest(board, MEN))
+    assert "20191207.000000: its manifest says 9 files and there are 2; 20191206" in str(caught.value)
+    assert "; and 2 more" in str(caught.value)
+
+
+def test_an_update_of_no_files_is_valid(board):
+    write(board, NEW, b"0", files=())
+    assert require(latest(board, MEN)).files == ()
+
+
+def test_only_the_manifest_at_the_top_is_not_counted(board):
+    write(board, NEW, b"3", files=("a", "sub/_SUCCESS", "_metadata"))
+    assert len(require(latest(board, MEN)).files) == 3
+
+
+def test_files_of_a_dead_job_are_counted(board):
+    write(board, NEW, b"1", files=("a", "_temporary/0/task_1/part-0"))
+    assert latest(board, MEN).skipped == (Skipped(NEW, "its manifest says 1 files and there are 2"),)
+
+
+@pytest.mark.parametrize(
+    ("as_of", "expected"),
+    [
+        (datetime(2019, 11, 27, tzinfo=UTC), NEW),
+        (datetime(2019, 11, 26, 6, tzinfo=UTC), NEW),
+        (datetime(2019, 11, 26, 5, 59, 59, 999_999, tzinfo=UTC), OLD),
+        (datetime(2019, 11, 25, 6, tzinfo=UTC), OLD),
+        (datetime(2019, 11, 25, 5, 59, 59, tzinfo=UTC), None),
+    ],
+)
+def test_as_of_a_time_newer_updates_are_not_seen(board, as_of, expected):
+    write(board, OLD)
+    write(board, NEW)
+    found = latest(board, MEN, as_of).update
+    assert (found and found.id) == expected
+
+
+def test_as_of_falls_back_to_the_valid_one_before(board):
+    write(board, OLD)
+    write(board, NEW, b"1")
+    write(board, "20191127.060000")
+    reading = latest(board, MEN, datetime(2019, 11, 27, tzinfo=UTC))
+    assert (require(reading).id, [skipped.id for skipped in reading.skipped]) == (OLD, [NEW])
+
+
+def test_an_update_can_be_named_also_when_a_newer_one_is_there(board):
+    write(board, OLD)
+    write(board, NEW)
+    assert named(board, MEN, OLD).id == OLD
+
+
+def test_naming_an_invalid_or_missing_update_tells_why(board):
+    write(board, OLD, b"5")
+    with pytest.raises(NoValidUpdate, match=f"no valid update {OLD}: its manifest says 5 files and there are 2"):
+        named(board, MEN, OLD)
+    with pytest.raises(NoValidUpdate, match=f"no valid update {NEW}: it has no manifest"):
+        named(board, MEN, NEW)
+
+
+@pytest.mark.parametrize("name", ["../men", "", "x/../../y", "20191125.060000/sub"])
+def test_naming_no_update_id_touches_nothing(board, name):
+    with pytest.raises(NoValidUpdate, match="is no update id"):
+        named(board, MEN, name)
+
+
+@pytest.mark.parametrize("feed", ["legacy/clicks", "legacy/clicks/v2.1"])
+@pytest.mark.parametrize("key", ["", "2019-11-24"])
+def test_version_and_partition_are_optional(board, feed, key):
+    partition = Partition(Feed.parse(feed), key)
+    write(board, NEW, partition=partition)
+    assert require(latest(board, partition)).path == f"{feed}/{key}/{NEW}".replace("//", "/")
+    assert list(partitions(board, partition.feed)) == [partition]
+
+
+def test_another_version_does_not_touch_a_consumer_who_is_told_that_it_exists(board):
+    write(board, OLD)
+    for version in ("v2.0", "v10.1", "v0.9"):
+        write(board, NEW, partition=Partition(Feed.parse(f"ads/shown/{version}"), MEN.key))
+    assert require(latest(board, MEN)).id == OLD
+    assert newer_versions(board, FEED) == (Feed("ads/shown", Version(2, 0)), Feed("ads/shown", Version(10, 1)))
+    assert newer_versions(board, Feed.parse("ads/shown/v10.1")) == ()
+    assert newer_versions(board, Feed.parse("ads/shown")) == ()
+
+
+def test_partitions_are_found_by_walking_and_other_names_are_reported(board):
+    write(board, NEW)
+    write(board, OLD, None, partition=Partition(FEED, "2019-11-23/men"))
+    board.put("ads/shown/v1.0/2019-11-24/_tmp/x", b"")
+    board.put("ads/shown/v1.0/café/20191125.060000/_SUCCESS", b"0")
+    board.put("ads/shown/v1.0/README", b"")
+    assert [found if isinstance(found, Partition) else found.id for found in walk(board, FEED)] == [
+        Partition(FEED, "2019-11-23/men"),
+        "2019-11-24/_tmp",
+        MEN,
+        "café",
+    ]
+
+
+def test_partitions_of_a_feed_without_version_are_not_those_of_its_versions(board):
+    write(board, NEW)
+    write(board, NEW, partition=Partition(Feed.parse("ads/shown"), "2019-11-25"))
+    assert list(partitions(board, Feed.parse("ads/shown"))) == [Partition(Feed.parse("ads/shown"), "2019-11-25")]
+
+
+def test_skipped_names_are_logged_when_only_partitions_are_asked_for(board, caplog):
+    write(board, NEW)
+    board.put("ads/shown/v1.0/_tmp/x", b"")
+    assert list(partitions(board, FEED)) == [MEN]
+    assert "_tmp is skipped: partition key '_tmp'" in caplog.text
+
+
+def test_a_walk_ends_at_the_depth_that_a_key_can_have(board):
+    board.put(f"ads/shown/v1.0/{'/'.join('abcdefghij')}/20191125.060000/_SUCCESS", b"0")
+    assert list(walk(board, FEED)) == []
+
+
+def test_the_feeds_of_a_blackboard_are_found_without_its_service_prefix(board):
+    write(board, NEW)
+    write(board, NEW, partition=Partition(Feed.parse("ads/shown/v2.0")))
+    write(board, NEW, partition=Partition(Feed.parse("legacy")))
+    board.put("_feed_assets/claims/ads/shown/v1.0/x/20191125.060000", b"token")
+    assert [str(feed) for feed in feeds(board)] == ["ads/shown/v1.0", "ads/shown/v2.0", "legacy"]
+
+
+def test_reading_the_newest_valid_update_takes_three_requests(board):
+    for day in range(10, 30):
+        write(board, f"201911{day}.000000")
+    counted = Counting.around(board)
+    latest(counted.board, MEN)
+    assert counted.requests == [
+        ("children", MEN.path),
+        ("get", f"{MEN.path}/20191129.000000/_SUCCESS"),
+        ("list", f"{MEN.path}/20191129.000000"),
+    ]
+
+
+def test_a_skipped_update_without_manifest_takes_one_request_more(board):
+    write(board, OLD)
+    write(board, NEW, None)
+    counted = Counting.around(board)
+    latest(counted.board, MEN)
+    assert [request for request, _ in counted.requests] == ["children", "get", "get", "list"]
+
+
+def test_a_huge_manifest_is_not_read_whole(board):
+    board.put("big", b"7" * 20_000_000)
+    assert board.get("big", MANIFEST_LIMIT + 1) == b"7" * (MANIFEST_LIMIT + 1)
+
+
+def test_an_update_that_is_invalidated_between_the_two_requests_is_not_served(board):
+    write(board, NEW)
+    counted = Counting.around(board, before={"list": lambda: board.delete([f"{MEN.path}/{NEW}/_SUCCESS"])})
+    assert latest(counted.board, MEN).skipped[0].reason.startswith("it has no manifest")
+
+
+def test_an_update_that_is_finished_between_the_two_requests_is_complete(board):
+    """The order matters: files listed before the manifest is read would look incomplete."""
+    write(board, NEW, None, files=("a",))
+    counted = Counting.around(board, before={"get": lambda: write(board, NEW, b"2", files=("b",))})
+    assert len(require(latest(counted.board, MEN)).files) == 2
+
+
+def test_download_copies_exactly_the_validated_files(board, tmp_path):
+    write(board, NEW, files=("part-1.csv", "sub/part-2.csv"))
+    update = require(latest(board, MEN))
+    board.put(f"{update.path}/later", b"not validated")
+    download(board, update, tmp_path / "new" / "out")
+    assert tree(tmp_path / "new" / "out") == {"part-1.csv": b"part-1.csv", "sub/part-2.csv": b"sub/part-2.csv"}
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
+
+
+def test_download_streams_big_files_and_keeps_every_byte(board, tmp_path):
+    content = os.urandom(23_000_000)
+    write(board, NEW, None, files=())
+    board.put(f"{MEN.path}/{NEW}/big", content)
+    board.put(f"{MEN.path}/{NEW}/_SUCCESS", b"1")
+    download(board, require(latest(board, MEN)), tmp_path / "out")
+    assert (tmp_path / "out" / "big").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda board, key: board.delete([key]), "is gone since it was listed"),
+        (lambda board, key: board.put(key, b"longer than before"), "has 18 bytes"),
+        (lambda board, key: board.put(key, b"same size!"), "has 10 bytes"),
+    ],
+    ids=["vanished", "another size", "another content of the same size"],
+)
+def test_a_file_that_changes_between_list_and_read_is_an_error_and_leaves_no_folder(board, tmp_path, change, message):
+    write(board, NEW)
+    update = require(latest(board, MEN))
+    change(board, update.files[1].key)
+    with pytest.raises(UpdateChanged, match=message):
+        download(board, update, tmp_path / "out")
+    assert list(tmp_path.glob("*out*")) == []
+
+
+def test_download_refuses_a_folder_that_holds_something(board, tmp_path):
+    write(board, NEW)
+    (tmp_path / "mine").write_text("keep")
+    with pytest.raises(TargetNotEmpty, match="is not an empty folder"):
+        download(board, require(latest(board, MEN)), tmp_path)
+
+
+def test_keys_that_look_alike_come_back_as_they_were_written(board):
+    names = ("a b", "a%20b", "a+b", "é", "x=1&y", "~[z]", "q?#")
+    write(board, NEW, str(len(names)).encode(), files=names)
+    found = require(latest(board, MEN)).files
+    assert {file.key.rsplit("/", 1)[-1] for file in found} == set(names)
+    assert [board.get(file.key) for file in found] == [file.key.rsplit("/", 1)[-1].encode() for file in found]
+
+
+def test_a_key_that_no_store_can_share_is_a_named_reason(local_board, tmp_path):
+    write(local_board, OLD)
+    write(local_board, NEW)
+    (tmp_path / "black board" / MEN.path / NEW / "new\nline").touch()
+    reading = latest(local_board, MEN)
+    assert require(reading).id == OLD
+    assert "a key that no store can share" in reading.skipped[0].reason
+    assert "\n" not in reading.skipped[0].reason
+
+
+def test_a_partition_name_that_no_store_can_share_is_a_named_error(local_board, tmp_path):
+    write(local_board, OLD)
+    (tmp_path / "black board" / "ads/shown/v1.0/bad\tname").mkdir()
+    with pytest.raises(InvalidName, match="a key that no store can share"):
+        list(partitions(local_board, FEED))
+
+
+class TestDirectoryMarkers:
+    """One rule: every object under the prefix counts; the marker of the prefix itself is not under it."""
+
+    @pytest.fixture
+    def marked(self, s3_board: Blackboard, s3_url, s3_env):
+        def put(key):
+            _, _, bucket, prefix = s3_url.split("/")
+            s3_env.client().put_object(Bucket=bucket, Key=f"{prefix}/{MEN.path}/{key}", Body=b"")
+
+        write(s3_board, NEW)
+        return put
+
+    def test_the_marker_of_the_update_itself_is_not_counted(self, s3_board, marked):
+        marked(f"{NEW}/")
+        assert len(require(latest(s3_board, MEN)).files) == 2
+
+    def test_a_marker_below_the_update_counts_as_an_empty_file_does(self, s3_board, marked):
+        marked(f"{NEW}/sub/")
+        assert latest(s3_board, MEN).skipped[0].reason == "its manifest says 2 files and there are 3"
+
+    def test_an_update_that_is_only_a_marker_has_no_manifest(self, s3_board, marked):
+        marked("20191127.000000/")
+        reading = latest(s3_board, MEN)
+        assert (require(reading).id, reading.skipped[0].id) == (NEW, "20191127.000000")
+
+    def test_a_counted_marker_of_a_folder_with_files_is_not_copied(self, s3_board, marked, tmp_path):
+        marked(f"{NEW}/sub/")
+        write(s3_board, NEW, b"4", files=("sub/a",))
+        download(s3_board, require(latest(s3_board, MEN)), tmp_path / "out")
+        assert sorted(tree(tmp_path / "out")) == ["part-1.csv", "part-2.csv", "sub/a"]
+
+    def test_empty_folders_on_disk_are_no_objects(self, local_board, tmp_path):
+        write(local_board, NEW)
+        (tmp_path / "black board" / MEN.path / NEW / "sub").mkdir()
+        (tmp_path / "black board" / MEN.path / "20191127.000000").mkdir()
+        reading = latest(local_board, MEN)
+        assert (require(reading).id, len(require(reading).files)) == (NEW, 2)
+        assert reading.skipped[0].reason.startswith("it has no manifest")
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
