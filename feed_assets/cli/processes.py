@@ -4,10 +4,10 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -25,8 +25,21 @@ class ProcessFailed(FeedAssetsError):
     """A process that a command needs did not start, or ended by itself."""
 
 
+@dataclass(frozen=True)
+class Started:
+    """A process under the name that messages use."""
+
+    name: str
+    process: "subprocess.Popen[bytes]"
+
+    def check(self) -> None:
+        """Raise ProcessFailed if it has ended."""
+        if self.process.poll() is not None:
+            raise ProcessFailed(f"{self.name} ended by itself with exit code {self.process.returncode}.")
+
+
 def stop_once() -> None:
-    """From here on the first Ctrl-C, SIGTERM or SIGHUP raises KeyboardInterrupt; later ones cannot stop the clean-up."""
+    """The first Ctrl-C, SIGTERM or SIGHUP from here on raises KeyboardInterrupt; no later one stops the clean-up."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         for number in _STOP:
@@ -38,18 +51,16 @@ def stop_once() -> None:
 
 
 @contextmanager
-def group(command: Sequence[str], log: Path | None = None) -> Iterator["subprocess.Popen[bytes]"]:
+def group(name: str, command: Sequence[str], log: Path | None = None) -> Generator[Started]:
     """Run a command in a process group of its own; the group ends with the block."""
-    output = log.open("wb") if log else None
-    process = subprocess.Popen(  # noqa: S603
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        _end(process)
-        if output:
-            output.close()
+    with log.open("wb") if log else nullcontext() as output:
+        process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            yield Started(name, process)
+        finally:
+            _end(process)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -89,12 +100,11 @@ def is_free(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def wait_for_port(process: "subprocess.Popen[bytes]", port: int, log: Path, seconds: float = 120) -> None:
+def wait_for_port(server: Started, port: int, seconds: float = 120) -> None:
     """Return as soon as the port answers; raise if the process ends or the time is over before."""
     deadline = time.monotonic() + seconds
     while is_free(port):
-        if process.poll() is not None:
-            raise ProcessFailed(f"{process.args[0]} ended with exit code {process.returncode}: see {log}.")
+        server.check()
         if time.monotonic() > deadline:
-            raise ProcessFailed(f"{process.args[0]} does not answer on port {port} after {seconds:g} s: see {log}.")
+            raise ProcessFailed(f"{server.name} does not answer on port {port} after {seconds:g} s.")
         time.sleep(0.1)

@@ -5,20 +5,17 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from feed_assets.cli.processes import ProcessFailed, free_port, group, is_free, stop_once, wait_for_port
+from feed_assets.cli.processes import ProcessFailed, Started, free_port, group, is_free, stop_once, wait_for_port
 from feed_assets.settings import home, settings
-
-if TYPE_CHECKING:
-    import subprocess
 
 _SERVER = {
     "spark.connect.grpc.binding.address": "127.0.0.1",  # the default is every interface
@@ -41,7 +38,7 @@ def ui(
         with ExitStack() as stack:
             needed = [] if settings().spark_remote else [stack.enter_context(_warm_spark(folder))]
             typer.echo(f"web UI: http://127.0.0.1:{port}  everything kept in: {folder}  end it with Ctrl-C")
-            needed.append(stack.enter_context(group(_dagster(port, module))))
+            needed.append(stack.enter_context(group("dagster dev", _dagster(port, module))))
             _watch(needed)
     except KeyboardInterrupt:
         typer.echo("feed-assets ui: all ended")
@@ -51,32 +48,26 @@ def _prepare(folder: Path) -> Path:
     """Make the home folder, with our dagster.yaml unless it has one, and name it to all that is started here."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "dagster.yaml").exists():
-        shutil.copyfile(_dagster_yaml(), folder / "dagster.yaml")
+        shutil.copyfile(Path(__file__).with_name("dagster.yaml"), folder / "dagster.yaml")
     os.environ["DAGSTER_HOME"] = str(folder)
     return folder
 
 
-def _dagster_yaml() -> Path:
-    """The file in the repository's root; the wheel has it beside this module."""
-    packaged = Path(__file__).with_name("dagster.yaml")
-    return packaged if packaged.exists() else Path(__file__).parents[2] / "dagster.yaml"
-
-
 @contextmanager
-def _warm_spark(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def _warm_spark(folder: Path) -> Generator[Started]:
     """A Spark Connect server that has run a job; the settings of all that is started later name it."""
-    port, log = free_port(), folder / "logs" / "spark-connect.log"
+    port, log = free_port(), folder / "spark" / "connect.log"  # Dagster empties `logs`
     log.parent.mkdir(exist_ok=True)
     _environment(log.parent)
-    typer.echo(f"starting Spark (log: {log})...")
+    typer.echo("starting Spark...")
     with TemporaryDirectory(prefix="feed-assets-") as scratch:
         properties = _write_properties(Path(scratch) / "spark.properties", port)
         os.environ["SPARK_PID_DIR"] = scratch
-        with group(_connect_server(properties), log) as process:
-            wait_for_port(process, port, log)
+        with group(f"Spark (log: {log})", _connect_server(properties), log) as server:
+            wait_for_port(server, port)
             os.environ["FEED_ASSETS_SPARK_REMOTE"] = f"sc://localhost:{port}"
             _warm_up(f"sc://localhost:{port}")
-            yield process
+            yield server
 
 
 def _environment(logs: Path) -> None:
@@ -109,7 +100,7 @@ def _write_properties(path: Path, port: int) -> Path:
     from feed_assets.spark.session import conf
 
     values: Mapping[str, str] = {**conf(settings()), **_SERVER, "spark.connect.grpc.binding.port": str(port)}
-    lines = (f"{key}={value.replace('\\', '\\\\').replace('\n', '\\n')}\n" for key, value in values.items())
+    lines = [f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n") + "\n" for key, value in values.items()]
     path.write_text("".join(lines), encoding="utf-8")
     return path
 
@@ -125,12 +116,13 @@ def _warm_up(remote: str) -> None:
 
 def _dagster(port: int, module: str) -> list[str]:
     target = ["-w", "workspace.yaml"] if Path("workspace.yaml").is_file() else ["-m", module]
-    return [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port), *target]
+    quiet = ["-W", "ignore:Function `dev_command` is superseded"]  # by `dg dev`, another package
+    return [sys.executable, *quiet, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port), *target]
 
 
-def _watch(needed: "list[subprocess.Popen[bytes]]") -> None:
-    """Return never: a signal interrupts, and a process that ends by itself is an error."""
-    while all(process.poll() is None for process in needed):
+def _watch(needed: Sequence[Started]) -> NoReturn:
+    """Until a signal interrupts; a process that ends by itself is an error."""
+    while True:
+        for each in needed:
+            each.check()
         time.sleep(0.5)
-    ended = next(process for process in needed if process.returncode is not None)
-    raise ProcessFailed(f"{' '.join(map(str, ended.args[:4]))} ended by itself with exit code {ended.returncode}.")
