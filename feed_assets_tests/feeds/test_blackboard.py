@@ -1,0 +1,260 @@
+"""The store itself: what is the same everywhere, and how its failures are named."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from feed_assets.core.errors import (
+    BlackboardMissing,
+    BlackboardRefused,
+    BlackboardUnavailable,
+    FeedAssetsError,
+    InvalidName,
+)
+from feed_assets.core.feeds import File
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets_tests.servers import seaweedfs_server
+
+
+def test_objects_come_back_sorted_by_key_with_their_size(board):
+    for key in ("u/b/2", "u/b-1", "u/a", "u/b/10", "uu/x"):
+        board.put(key, key.encode())
+    assert [(file.key, file.size) for file in board.files("u")] == [
+        ("u/a", 3),
+        ("u/b-1", 5),
+        ("u/b/10", 6),
+        ("u/b/2", 5),
+    ]
+
+
+def test_children_are_the_names_one_level_down(board):
+    for key in ("u/b/2", "u/a/x/y", "u/file", "v/c/1"):
+        board.put(key, b"")
+    assert board.children("u") == ["a", "b"]
+    assert board.children("") == ["u", "v"]
+    assert board.children("none") == []
+    assert board.files("none") == ()
+
+
+def test_an_object_is_created_once(board):
+    assert board.create("k", b"first")
+    assert not board.create("k", b"second")
+    assert board.get("k") == b"first"
+
+
+def test_an_object_is_overwritten_by_put(board):
+    board.put("k", b"first")
+    board.put("k", b"second")
+    assert board.get("k") == b"second"
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, b"12345"), (6, b"12345"), (5, b"12345"), (3, b"123")])
+def test_no_more_than_the_limit_is_read(board, limit, expected):
+    board.put("k", b"12345")
+    assert board.get("k", limit) == expected
+
+
+def test_an_empty_object_is_there_and_a_missing_one_is_not(board):
+    board.put("empty", b"")
+    assert (board.get("empty", 5), board.get("empty"), board.get("none"), board.get("none", 5)) == (
+        b"",
+        b"",
+        None,
+        None,
+    )
+
+
+def test_deleting_what_is_not_there_is_no_error_and_does_not_stop_the_rest(board):
+    board.put("a", b"")
+    board.put("b", b"")
+    board.delete(["none", "a", "none/2", "b"])
+    board.delete(["a"])
+    board.delete([])
+    assert board.files("") == ()
+
+
+def test_sweeping_removes_everything_below_and_nothing_beside(board):
+    for key in ("u/a", "u/b/c", "uu/a", "v"):
+        board.put(key, b"")
+    assert board.sweep("u") == 2
+    assert board.sweep("u") == 0
+    assert [file.key for file in board.files("")] == ["uu/a", "v"]
+
+
+@pytest.mark.parametrize("prefix", ["", "/", ".", "..", "u/../..", "u//b"])
+def test_sweeping_never_leaves_its_prefix(board, prefix):
+    board.put("u/a", b"")
+    with pytest.raises(InvalidName, match="is no key"):
+        board.sweep(prefix)
+    assert len(board.files("")) == 1
+
+
+def test_sweeping_on_disk_also_removes_what_is_not_listed(local_board, tmp_path):
+    folder = tmp_path / "black board" / "u"
+    (folder / "empty").mkdir(parents=True)
+    (folder / "half#1").touch()
+    assert local_board.sweep("u") == 1
+    assert not folder.exists()
+
+
+def test_half_written_files_on_disk_are_listed_and_deleted(local_board, tmp_path):
+    (tmp_path / "black board" / "u").mkdir()
+    (tmp_path / "black board" / "u" / "half#1").write_bytes(b"123")
+    assert local_board.files("u") == (File("u/half#1", 3),)
+    local_board.delete(["u/half#1"])
+    assert local_board.files("u") == ()
+
+
+def test_download_tells_what_was_served(board, tmp_path):
+    board.put("u/a", b"123")
+    assert board.download("u/a", tmp_path / "copy") == board.files("u")[0]
+    assert (tmp_path / "copy").read_bytes() == b"123"
+    assert board.download("u/none", tmp_path / "none") is None
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith((".", "none"))] == []
+
+
+def test_a_target_that_cannot_be_written_is_not_the_stores_fault(board, tmp_path):
+    board.put("u/a", b"123")
+    with pytest.raises(FileNotFoundError):
+        board.download("u/a", tmp_path / "no folder" / "copy")
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "message"),
+    [
+        ("lake", InvalidName, "expected a URL that begins with"),
+        ("/lake", InvalidName, "expected a URL that begins with"),
+        ("ftp://host/lake", InvalidName, "expected a URL that begins with"),
+        ("file://lake/x", InvalidName, "expected file:///an/absolute/path"),
+        ("file:///no/such/folder", BlackboardMissing, "the folder does not exist. Create it"),
+        (Path(__file__).as_uri(), BlackboardMissing, "is a file: expected a folder"),
+    ],
+)
+def test_what_is_no_blackboard_is_said_when_it_is_opened(url, error, message):
+    with pytest.raises(error, match=message):
+        Blackboard.open(url)
+
+
+def test_a_folder_is_made_only_when_asked(tmp_path):
+    url = (tmp_path / "a b" / "lake").as_uri()
+    Blackboard.open(url, create=True).put("k", b"1")
+    assert Blackboard.open(url).get("k") == b"1"
+    assert Blackboard.open(url).url == url
+
+
+def test_a_folder_that_is_gone_is_not_an_empty_blackboard(local_board, tmp_path):
+    (tmp_path / "black board").rmdir()
+    for operation in operations(local_board):
+        with pytest.raises(BlackboardMissing, match="is gone. Mount or create it again"):
+            operation()
+    assert not (tmp_path / "black board").exists()
+
+
+def operations(board):
+    """Every way to touch the store."""
+    return [
+        lambda: board.children("u"),
+        lambda: board.files("u"),
+        lambda: board.get("u/a"),
+        lambda: board.put("u/a", b""),
+        lambda: board.create("u/new", b""),
+        lambda: board.delete(["u/a"]),
+        lambda: board.sweep("u"),
+        lambda: board.download("u/a", Path(os.devnull)),
+    ]
+
+
+@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize(("key", "secret"), [("admin", "wrong"), ("nobody", "admin-secret")])
+def test_wrong_credentials_are_refused_and_never_read_as_no_data(s3_url, s3_env, monkeypatch, number, key, secret):
+    Blackboard.open(s3_url, endpoint=s3_env.endpoint).put("u/a", b"")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    board = Blackboard.open(s3_url, endpoint=s3_env.endpoint)
+    with pytest.raises(BlackboardRefused, match="access refused"):
+        operations(board)[number]()
+
+
+def test_a_reader_may_read_and_is_refused_when_it_writes(s3_url, s3_env):
+    Blackboard.open(s3_url, endpoint=s3_env.endpoint).put("u/a", b"1")
+    board = Blackboard.open(s3_url, endpoint=s3_env.endpoint, credentials=keys(s3_env.reader_key, s3_env.reader_secret))
+    assert board.get("u/a") == b"1"
+    for refused in (lambda: board.put("u/b", b""), lambda: board.create("u/b", b""), lambda: board.delete(["u/a"])):
+        with pytest.raises(BlackboardRefused):
+            refused()
+
+
+def test_a_missing_bucket_is_told_from_a_missing_key(s3_env):
+    reader = keys(s3_env.reader_key, s3_env.reader_secret)
+    board = Blackboard.open("s3://nosuchbucket", endpoint=s3_env.endpoint, credentials=reader)
+    for read in (lambda: board.children("u"), lambda: board.files("u"), lambda: board.get("u/a")):
+        with pytest.raises(BlackboardMissing, match="there is no such bucket"):
+            read()
+
+
+def test_no_credentials_at_all_says_where_they_are_looked_for(s3_env, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(BlackboardRefused, match="Set AWS_PROFILE, or AWS_ACCESS_KEY_ID"):
+        Blackboard.open("s3://lake", endpoint=s3_env.endpoint)
+
+
+def test_a_profile_that_does_not_exist_is_refused(s3_env, monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(BlackboardRefused, match="nobody"):
+        Blackboard.open("s3://lake", endpoint=s3_env.endpoint)
+
+
+def test_credentials_come_from_a_profile(s3_url, s3_env, monkeypatch, tmp_path):
+    (tmp_path / "credentials").write_text(
+        f"[lake]\naws_access_key_id = {s3_env.access_key}\naws_secret_access_key = {s3_env.secret_key}\n"
+    )
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    board = Blackboard.open(s3_url, endpoint=s3_env.endpoint)
+    assert board.create("k", b"1")
+
+
+def test_the_endpoint_comes_from_the_environment_if_it_is_not_given(s3_board, s3_url):
+    s3_board.put("k", b"1")
+    assert Blackboard.open(s3_url).get("k") == b"1"
+
+
+def test_a_bucket_can_be_a_blackboard_without_a_prefix(bucket, s3_env, s3_url, s3_board):
+    s3_board.put("k", b"1")
+    assert Blackboard.open(f"s3://{bucket}", endpoint=s3_env.endpoint).get(f"{s3_url.rsplit('/', 1)[-1]}/k") == b"1"
+
+
+def test_credentials_that_cannot_be_renewed_are_refused(s3_url, s3_env):
+    def expired():
+        raise RuntimeError("the session has expired")
+
+    with pytest.raises(BlackboardRefused, match="the session has expired"):
+        Blackboard.open(s3_url, endpoint=s3_env.endpoint, credentials=expired).files("u")
+
+
+def test_a_server_that_is_down_is_unavailable_and_answers_again_when_it_is_up(tmp_path):
+    with seaweedfs_server(tmp_path / "weed") as server:
+        server.client().create_bucket(Bucket="lake")
+        board = Blackboard.open("s3://lake", endpoint=server.endpoint, credentials=keys("admin", "admin-secret"))
+        board.put("k", b"1")
+    for operation in operations(board):
+        with pytest.raises(BlackboardUnavailable, match="the store failed .* Check the endpoint"):
+            operation()
+
+
+def test_every_error_is_one_line_without_keys(s3_url, s3_env):
+    board = Blackboard.open(s3_url, endpoint=s3_env.endpoint, credentials=keys("admin", "hidden-secret"))
+    with pytest.raises(FeedAssetsError) as caught:
+        board.files("u")
+    assert "\n" not in str(caught.value)
+    assert "hidden-secret" not in str(caught.value)
+    assert s3_url in str(caught.value)
+
+
+def keys(access_key, secret_key):
+    """A credential provider with fixed keys."""
+    return lambda: {"access_key_id": access_key, "secret_access_key": secret_key, "token": None, "expires_at": None}
