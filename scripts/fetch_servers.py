@@ -45,12 +45,14 @@ def java() -> str:
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
-def retrieve(group: str, target: Path, cache: Path) -> None:
+def retrieve(group: str, target: Path, cache: Path, lock: int) -> None:
     """Have Ivy resolve one configuration of ivy.xml and copy its files, checked by their sums, into `target`."""
     target.mkdir(parents=True)
     where = ["-ivy", str(IVY_XML), "-cache", str(cache / "ivy"), "-confs", group]
     command = [java(), "-jar", str(ivy_jar()), *where, "-retrieve", f"{target}/{PATTERN}"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, pass_fds=[lock]
+    )
     if done.returncode or not any(target.iterdir()):
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
         raise FetchFailed(f"could not fetch {group} from Maven Central (Ivy's exit code {done.returncode}):\n{tail}")
@@ -97,25 +99,25 @@ def replace(folder: Path, by: Path) -> None:
     partial.rename(receipt(folder))
 
 
-def fetch(group: str, cache: Path) -> None:
+def fetch(group: str, cache: Path, lock: int) -> None:
     """Make one group whole, unless it is."""
     folder, partial = cache / GROUPS[group], cache / f"{group}.partial"
     if is_whole(folder):
         return
     print(f"fetching {group} from Maven Central (once)...", flush=True)
     shutil.rmtree(partial, ignore_errors=True)
-    retrieve(group, partial, cache)
+    retrieve(group, partial, cache, lock)
     unpack(partial)
     replace(folder, partial)
 
 
 @contextmanager
-def alone(cache: Path) -> Iterator[None]:
-    """Let one process at a time fetch; the lock goes with its holder, however that ends."""
+def alone(cache: Path) -> Iterator[int]:
+    """Let one process at a time fetch. Ivy holds the lock too, as it may outlive us when we are killed."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "fetch.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock.fileno()
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -133,9 +135,9 @@ def main(arguments: list[str]) -> int:
     """Fetch the groups that are named, in order; 1 if one cannot be had."""
     asked = parse(arguments)
     try:
-        with alone(asked.cache):
+        with alone(asked.cache) as lock:
             for group in asked.groups or GROUPS:
-                fetch(group, asked.cache.resolve())
+                fetch(group, asked.cache.resolve(), lock)
     except (FetchFailed, OSError) as failure:
         print(f"fetch_servers: {failure}", file=sys.stderr)
         return 1
