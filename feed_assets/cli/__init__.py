@@ -7,7 +7,12 @@ import typer
 from feed_assets.cli import feed
 from feed_assets.core.errors import FeedAssetsError
 
-app = typer.Typer(help="Partitioned assets over File Feeds.", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(
+    help="Partitioned assets over File Feeds.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
 app.add_typer(feed.app, name="feed")
 
 

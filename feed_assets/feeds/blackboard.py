@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
@@ -129,9 +129,12 @@ class Blackboard:
         """What a killed writer left on local disk: obstore does not list it, and any other reader counts it."""
         if not self._root:
             return ()
-        walked = ((Path(folder), names) for folder, _, names in os.walk(self._root / prefix))
-        found = (folder / name for folder, names in walked for name in names if HALF_WRITTEN.search(name))
-        return tuple(sorted(File(path.relative_to(self._root).as_posix(), path.lstat().st_size) for path in found))
+        found: list[File] = []
+        for folder, _, names in os.walk(self._root / prefix):
+            for path in (Path(folder, name) for name in names if HALF_WRITTEN.search(name)):
+                with suppress(FileNotFoundError):  # Renamed since: its writer is alive.
+                    found.append(File(path.relative_to(self._root).as_posix(), path.lstat().st_size))
+        return tuple(sorted(found))
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
         """An object's bytes, at most the first `limit` of them; None if there is no such object."""

@@ -146,7 +146,7 @@ def test_a_folder_is_made_only_when_asked(tmp_path):
 def test_a_folder_that_is_gone_is_not_an_empty_blackboard(local_board, tmp_path):
     (tmp_path / "black board").rmdir()
     for operation in operations(local_board):
-        with pytest.raises(BlackboardMissing, match="is gone. Mount or create it again"):
+        with pytest.raises(BlackboardMissing, match=r"is gone\. Mount or create it again"):
             operation()
     assert not (tmp_path / "black board").exists()
 
@@ -236,13 +236,13 @@ def test_credentials_that_cannot_be_renewed_are_refused(s3_url, s3_env):
         Blackboard.open(s3_url, endpoint=s3_env.endpoint, credentials=expired).files("u")
 
 
-def test_a_server_that_is_down_is_unavailable_and_answers_again_when_it_is_up(tmp_path):
+def test_a_server_that_is_down_is_unavailable_and_not_empty(tmp_path):
     with seaweedfs_server(tmp_path / "weed") as server:
         server.client().create_bucket(Bucket="lake")
         board = Blackboard.open("s3://lake", endpoint=server.endpoint, credentials=keys("admin", "admin-secret"))
         board.put("k", b"1")
     for operation in operations(board):
-        with pytest.raises(BlackboardUnavailable, match="the store failed .* Check the endpoint"):
+        with pytest.raises(BlackboardUnavailable, match=r"the store failed .* Check the endpoint"):
             operation()
 
 

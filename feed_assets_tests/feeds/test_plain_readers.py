@@ -58,9 +58,8 @@ def read_with_boto3(client, bucket, prefix) -> Plain:
         for item in page.get("Contents", ()):
             name, _, file = item["Key"].removeprefix(f"{prefix}/").partition("/")
             updates.setdefault(name, {}).update({file: item["Size"]} if file else {})
-    return choose(
-        updates, lambda name: client.get_object(Bucket=bucket, Key=f"{prefix}/{name}/_SUCCESS")["Body"].read()
-    )
+    get = client.get_object
+    return choose(updates, lambda name: get(Bucket=bucket, Key=f"{prefix}/{name}/_SUCCESS")["Body"].read())
 
 
 def ours(board) -> Plain:

@@ -1,27 +1,27 @@
 """Several processes on one blackboard, and processes that are killed: on local disk and on S3."""
 
-import os
 import signal
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
+from datetime import timedelta
 
 import pytest
 
-from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import latest, require
-from feed_assets.feeds.write import claim, publish
+from feed_assets.feeds.write import publish
 from feed_assets_tests.feeds.stores import Counting
+from feed_assets_tests.feeds.workers import (
+    MEN,
+    NOW,
+    claim_many,
+    processes,
+    publish_and_die,
+    publish_many,
+    start,
+)
 from feed_assets_tests.servers import wait_until
 
-MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
-NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
 REQUESTS = ["list", "children", "create", "put", "put", "list", "get", "put"]
 """Those of publishing two parts, in order; test_publishing_makes_these_requests holds it to that."""
-
-spawning = get_context("spawn")
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -30,34 +30,16 @@ def shared(request: pytest.FixtureRequest) -> Blackboard:
     return request.getfixturevalue(f"{request.param}_board")
 
 
-def start(target: Callable[..., None], *arguments: object) -> BaseProcess:
-    process = spawning.Process(target=target, args=arguments)
-    process.start()
-    return process
-
-
-def claim_many(url: str, clock: timedelta, count: int, ids) -> None:
-    board = Blackboard.open(url)
-    ids.put([claim(board, MEN, os.urandom(16), NOW + clock) for _ in range(count)])
-
-
 def test_writers_in_many_processes_never_share_an_id_whatever_their_clocks_say(shared):
-    ids = spawning.Queue()
+    ids = processes.Queue()
     clocks = [timedelta(0), timedelta(0), timedelta(hours=-1), timedelta(seconds=3)]
-    processes = [start(claim_many, shared.url, clock, 15, ids) for clock in clocks]
-    claimed = [ids.get(timeout=60) for _ in processes]
-    for process in processes:
-        process.join()
+    writers = [start(claim_many, shared.url, clock, 15, ids) for clock in clocks]
+    claimed = [ids.get(timeout=60) for _ in writers]
+    for writer in writers:
+        writer.join()
     every = [name for names in claimed for name in names]
     assert len(every) == len(set(every)) == 60
     assert all(names == sorted(names) for names in claimed)
-
-
-def publish_many(url: str, writer: str, count: int) -> None:
-    board = Blackboard.open(url)
-    for number in range(count):
-        parts = {f"part-{part}": f"{writer}-{number}".encode() for part in range(1 + number % 4)}
-        publish(board, MEN, parts, NOW)
 
 
 def test_a_reader_never_sees_a_torn_update_while_two_processes_publish(shared):
@@ -76,16 +58,6 @@ def test_a_reader_never_sees_a_torn_update_while_two_processes_publish(shared):
     assert latest(shared, MEN).skipped == ()
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def publish_and_die(url: str, step: int) -> None:
-    counted = Counting.around(Blackboard.open(url))
-    counted.before = {name: lambda: len(counted.requests) > step and die() for name in REQUESTS}
-    publish(counted.board, MEN, {"a": b"new", "b": b"new"}, NOW)
-
-
 def test_publishing_makes_these_requests(board):
     counted = Counting.around(board)
     publish(counted.board, MEN, {"a": b"new", "b": b"new"}, NOW)
@@ -95,7 +67,7 @@ def test_publishing_makes_these_requests(board):
 def test_a_publisher_killed_at_any_step_leaves_the_previous_update_and_the_next_one_succeeds(shared):
     for step in range(len(REQUESTS)):
         before = publish(shared, MEN, {"a": b"old"}, NOW)
-        process = start(publish_and_die, shared.url, step)
+        process = start(publish_and_die, shared.url, step, REQUESTS)
         process.join()
         assert process.exitcode == -signal.SIGKILL
         assert latest(shared, MEN).update == before
