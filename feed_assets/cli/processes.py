@@ -64,14 +64,11 @@ def group(name: str, command: Sequence[str], log: Path | None = None) -> Generat
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the group, and those descendants that have left it."""
     family = _family(process.pid)
-    _signal_group(process.pid, signal.SIGTERM)
+    _signal(process.pid, family, signal.SIGTERM)
     _, alive = psutil.wait_procs(family, timeout=_PATIENCE)
-    _signal_group(process.pid, signal.SIGKILL)
-    for survivor in alive:
-        with suppress(psutil.NoSuchProcess):
-            survivor.kill()
+    _signal(process.pid, alive, signal.SIGKILL)
+    psutil.wait_procs(alive, timeout=_PATIENCE)
     process.wait()
 
 
@@ -82,9 +79,14 @@ def _family(pid: int) -> list[psutil.Process]:
     return []
 
 
-def _signal_group(leader: int, number: int) -> None:
+def _signal(leader: int, family: Sequence[psutil.Process], number: int) -> None:
+    """Tell the group, and those descendants that have left it."""
     with suppress(ProcessLookupError):
         os.killpg(leader, number)
+    for each in family:
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getpgid(each.pid) != leader:
+                each.send_signal(number)
 
 
 def free_port() -> int:

@@ -21,6 +21,8 @@ _SERVER = {
     "spark.connect.grpc.binding.address": "127.0.0.1",  # the default is every interface
     "spark.ui.enabled": "false",
 }
+_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""For a master on this machine: the executors of another one must reach the driver."""
 
 
 def ui(
@@ -99,7 +101,9 @@ def _write_properties(path: Path, port: int) -> Path:
     """The session's configuration as a file: on a command line every user could read its secrets."""
     from feed_assets.spark.session import conf
 
-    values: Mapping[str, str] = {**conf(settings()), **_SERVER, "spark.connect.grpc.binding.port": str(port)}
+    local = _LOCAL if settings().spark_master.startswith("local") else {}
+    own = {**_SERVER, **local, "spark.connect.grpc.binding.port": str(port)}
+    values: Mapping[str, str] = {**conf(settings()), **own}
     lines = [f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n") + "\n" for key, value in values.items()]
     path.write_text("".join(lines), encoding="utf-8")
     return path

@@ -1,0 +1,77 @@
+"""What the README and the docs tell a reader to type, and every setting that they must name."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from feed_assets.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def shell_commands(text):
+    """Lines of the fenced shell blocks, without comments."""
+    blocks = re.findall(r"^```(?:sh|bash|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = (line.removeprefix("$ ").strip() for block in blocks for line in block.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def inline_commands(text):
+    """Commands in backticks."""
+    return re.findall(r"`((?:make|feed-assets) [^`]+)`", text)
+
+
+def subcommand(words):
+    """The words of a command before its first option or argument (which has a capital, a digit, a dot or a slash)."""
+    names = []
+    for word in words:
+        if not re.fullmatch(r"[a-z]+", word):
+            break
+        names.append(word)
+    return names
+
+
+COMMANDS = [words for line in shell_commands(README) + inline_commands(README) if (words := shlex.split(line, True))]
+MAKE = sorted({tuple(words[1:]) for words in COMMANDS if words[0] == "make"})
+OURS = sorted({tuple(subcommand(words[1:])) for words in COMMANDS if words[0].endswith("feed-assets")})
+
+
+def test_the_readme_shows_the_two_commands():
+    assert {"make demo", "make test"} <= set(shell_commands(README))
+
+
+def test_every_shell_command_is_one_that_is_checked_here():
+    assert {Path(words[0]).name for words in COMMANDS} <= {"make", "feed-assets"}
+
+
+@pytest.mark.parametrize("words", MAKE, ids=" ".join)
+def test_a_make_command_of_the_readme_has_its_target(words):
+    done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_make_target_is_in_the_readme():
+    targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(targets) <= {words[0] for words in MAKE}
+
+
+def test_a_feed_assets_command_of_the_readme_parses():
+    for names in OURS:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, *names, "--help"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"feed-assets {' '.join(names)}: {done.stderr}"
+
+
+MAIN = "from feed_assets.cli import main; main()"
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_a_setting_has_its_line_in_operations(name):
+    assert f"| `FEED_ASSETS_{name.upper()}` |" in OPERATIONS

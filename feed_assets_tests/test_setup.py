@@ -1,0 +1,173 @@
+"""What set-up looks at and fetches, with stand-ins for `java` and `python3` on PATH."""
+
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+FETCH = SCRIPTS / "fetch_servers.py"
+IVY = """
+pattern=; for pattern; do :; done
+touch "${pattern%/*}/a-1.jar" "${pattern%/*}/b-2.jar"
+echo called >> "$CALLS"
+"""
+
+
+def program(path, body):
+    """An executable shell script; its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path.parent
+
+
+def run(*command, path="/usr/bin:/bin", **environment):
+    return subprocess.run(
+        [str(word) for word in command],
+        env={"PATH": str(path), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def check_java(tmp_path, said, code=0):
+    """The check with a JAVA_HOME whose java says this on stderr."""
+    program(tmp_path / "jdk" / "bin" / "java", f"cat >&2 <<'END'\n{said}\nEND\nexit {code}")
+    return run("/bin/sh", SCRIPTS / "check_java.sh", JAVA_HOME=str(tmp_path / "jdk"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)',
+        'openjdk version "21" 2023-09-19',
+        'java version "25-ea" 2025-09-16',
+        'Picked up JAVA_TOOL_OPTIONS: -Dname="1.8"\nopenjdk version "17.0.2" 2022-01-18',
+    ],
+)
+def test_java_17_or_newer_passes_in_silence(tmp_path, said):
+    done = check_java(tmp_path, said)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "found"),
+    [
+        ('java version "1.8.0_402"', 0, "found 1.8.0_402 in JAVA_HOME"),
+        ('openjdk version "11.0.22" 2024-01-16', 0, "found 11.0.22 in JAVA_HOME"),
+        ("something else", 0, "names no version"),
+        ("cannot run", 1, "fails"),
+    ],
+)
+def test_another_java_is_one_line_that_says_what_to_install(tmp_path, said, code, found):
+    done = check_java(tmp_path, said, code)
+    assert done.returncode == 1
+    assert found in done.stderr
+    assert "install a Java 17" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def tools(tmp_path):
+    """A PATH with what the scripts call and neither java nor python3."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    for name in ("sh", "sed", "head", "cat"):
+        (folder / name).symlink_to(f"/bin/{name}" if Path(f"/bin/{name}").exists() else f"/usr/bin/{name}")
+    return folder
+
+
+def test_no_java_is_one_line(tmp_path):
+    done = run("/bin/sh", SCRIPTS / "check_java.sh", path=tools(tmp_path))
+    assert done.returncode == 1
+    assert "found none on PATH" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_first_python_that_fits_is_taken(tmp_path):
+    path = tools(tmp_path)
+    program(path / "python3", "echo 3.14 /usr/bin/python3")
+    program(path / "python3.13", "exit 127")
+    program(path / "python3.12", "echo 3.12 '/with space/python3.12'")
+    done = run("/bin/sh", SCRIPTS / "find_python.sh", path=path)
+    assert (done.returncode, done.stdout) == (0, "/with space/python3.12\n")
+
+
+def test_no_python_that_fits_is_one_line(tmp_path):
+    path = tools(tmp_path)
+    program(path / "python3", "echo 3.9 /usr/bin/python3")
+    done = run("/bin/sh", SCRIPTS / "find_python.sh", path=path)
+    assert done.returncode == 1
+    assert "found python3 is 3.9; install one" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def fetch(tmp_path):
+    """Fetch the group s3a into a cache of its own with a stand-in for Ivy; the calls that Ivy got are in `calls`."""
+
+    def call(ivy=IVY):
+        program(tmp_path / "jdk" / "bin" / "java", ivy)
+        calls = tmp_path / "calls"
+        done = run(
+            *(sys.executable, FETCH, "--cache", tmp_path / "cache", "s3a"),
+            JAVA_HOME=str(tmp_path / "jdk"),
+            CALLS=str(calls),
+        )
+        return done, calls.read_text().count("called") if calls.exists() else 0
+
+    return call
+
+
+def jars(tmp_path):
+    return sorted(path.name for path in (tmp_path / "cache" / "jars" / "s3a").glob("*"))
+
+
+def test_a_whole_group_is_fetched_once(fetch, tmp_path):
+    assert [fetch()[1], fetch()[1]] == [1, 1]
+    assert jars(tmp_path) == ["a-1.jar", "b-2.jar"]
+
+
+@pytest.mark.parametrize("damage", ["lost jar", "cut jar", "foreign jar", "no receipt"])
+def test_a_damaged_group_is_fetched_again(fetch, tmp_path, damage):
+    fetch()
+    folder = tmp_path / "cache" / "jars" / "s3a"
+    {
+        "lost jar": lambda: (folder / "a-1.jar").unlink(),
+        "cut jar": lambda: (folder / "a-1.jar").write_text("x"),
+        "foreign jar": lambda: (folder / "c-3.jar").touch(),
+        "no receipt": lambda: (folder.parent / ".s3a.json").unlink(),
+    }[damage]()
+    assert fetch()[1] == 2
+    assert jars(tmp_path) == ["a-1.jar", "b-2.jar"]
+
+
+def test_a_failed_fetch_shows_ivys_last_lines_and_leaves_no_group(fetch, tmp_path):
+    done, _ = fetch("echo ':: UNRESOLVED DEPENDENCIES'; exit 1")
+    assert done.returncode == 1
+    assert "could not fetch s3a from Maven Central (Ivy's exit code 1):\n:: UNRESOLVED DEPENDENCIES" in done.stderr
+    assert jars(tmp_path) == []
+    assert fetch()[0].returncode == 0
+
+
+def test_a_fetch_that_was_killed_is_repaired(fetch, tmp_path):
+    fetch(IVY + "kill -9 $PPID")
+    assert jars(tmp_path) == []
+    assert fetch()[0].returncode == 0
+    assert jars(tmp_path) == ["a-1.jar", "b-2.jar"]
+
+
+def fetch_servers():
+    spec = spec_from_file_location("fetch_servers", FETCH)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("group", ["s3a", "kafka", "apicurio"])
+def test_what_the_tests_need_was_fetched_whole(group):
+    module = fetch_servers()
+    assert module.is_whole(module.CACHE / module.GROUPS[group]), "run `make test`, which fetches it"
