@@ -1,0 +1,65 @@
+"""What Spark says when it cannot read, as the errors that the rest of the project knows."""
+
+import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
+from pyspark.errors import PySparkException
+
+from feed_assets.core.errors import FeedAssetsError, UnreadableUpdate, UpdateChanged
+from feed_assets.core.feeds import Update
+
+SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
+"""What an action raises: a job that failed on a classic session is a bare Py4JJavaError."""
+
+_GONE = re.compile(r"\[PATH_NOT_FOUND\]|FAILED_READ_FILE\.FILE_NOT_EXIST|RemoteFileChangedException")
+_HEADER = re.compile(r"CSV header does not conform to the schema|Number of column in CSV header is not equal")
+_UNREADABLE = re.compile(r"FAILED_READ_FILE|UNABLE_TO_INFER_SCHEMA|PARQUET_TYPE|CANNOT_READ_FILE|PARQUET_CONVERSION")
+_CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
+_FILE = re.compile(r"(?:reading file|CSV file:) (\S+?)\.?(?=\s|$)")
+
+
+@contextmanager
+def reading(updates: Sequence[Update]) -> Generator[None]:
+    """Wrap every action on frames that `read` made: Spark reads when an action runs, not when it is told to.
+
+    Raises UpdateChanged for a file that is gone, UnreadableUpdate for another header, a damaged file or a wrong
+    format. What has nothing to do with reading goes through as it is.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        if (known := _translated(str(error), updates)) is None:
+            raise
+        raise known from error
+
+
+def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
+    where = ", ".join(update.path for update in updates)
+    file = found[1] if (found := _FILE.search(said)) else "a file"
+    if _GONE.search(said):
+        return UpdateChanged(
+            f"{file} of {where} is gone or altered since it was listed: pin the newest and read again."
+        )
+    if _HEADER.search(said):
+        return UnreadableUpdate(
+            f"{file} of {where} has another header than the schema: {_header(said)}. "
+            "Correct the schema, or have the producer publish a new version of the feed."
+        )
+    if _UNREADABLE.search(said):
+        return UnreadableUpdate(
+            f"{file} of {where} cannot be read: {_cause(said)}. Invalidate it, or correct the format."
+        )
+    return None
+
+
+def _header(said: str) -> str:
+    """Spark's lines about the header in one: it says what it expected and found."""
+    wanted = re.findall(r"^\s*(Header(?: length)?:.*|Schema:.*|Expected:.*)$", said, re.MULTILINE)
+    return "; ".join(dict.fromkeys(line.strip() for line in wanted)) or _cause(said)
+
+
+def _cause(said: str) -> str:
+    causes: list[str] = _CAUSE.findall(said)
+    return causes[-1].strip() if causes else said.strip().splitlines()[0]

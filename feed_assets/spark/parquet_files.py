@@ -1,0 +1,73 @@
+"""Parquet against a declared schema: Spark would fill a missing column with NULLs and hide an added one, in silence."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.spark.parse import EXACT_JSON, collected, column, missing
+
+OPTIONS: dict[str, bool | str] = {"mergeSchema": False, "ignoreCorruptFiles": False, "ignoreMissingFiles": False}
+
+
+def read_parquet(
+    spark: SparkSession, paths: Mapping[str, str], schema: StructType, required: Sequence[str]
+) -> DataFrame:
+    """The tagged frame of Parquet files (key to path); `_raw` is the row as JSON. Each footer is looked at first.
+
+    Raises UnreadableUpdate for a file whose columns or types differ; their order may.
+    """
+    _check(spark, paths, schema)
+    frame = spark.read.options(**OPTIONS).schema(schema).parquet(*paths.values())
+    columns = [column(field.name) for field in schema]
+    return frame.select(
+        *columns,
+        sf.to_json(sf.struct(*columns), EXACT_JSON).alias("_raw"),
+        sf.col("_metadata.file_path").alias("_file"),
+        collected([missing(name, column(name)) for name in required]).alias("_reasons"),
+    )
+
+
+def _check(spark: SparkSession, paths: Mapping[str, str], schema: StructType) -> None:
+    """One small Spark job a file, a few at a time: only Spark knows how it reads a footer's types."""
+    expected = _types(schema)
+
+    def footer_of(path: str) -> StructType:
+        return spark.read.options(**OPTIONS).parquet(path).schema
+
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(footer_of, paths.values())
+        for key, footer in zip(paths, found, strict=True):
+            if (types := _types(footer)) != expected:
+                raise UnreadableUpdate(
+                    f"{key} has another schema than declared: {_difference(types, expected)}. "
+                    "Correct the schema, or have the producer publish a new version of the feed."
+                )
+
+
+def _types(schema: StructType) -> dict[str, str]:
+    return {field.name: _nullable(field.dataType).simpleString() for field in schema}
+
+
+def _nullable(kind: DataType) -> DataType:
+    """The type without its promises about NULLs, which files never keep."""
+    match kind:
+        case StructType():
+            return StructType([type(field)(field.name, _nullable(field.dataType)) for field in kind])
+        case ArrayType():
+            return ArrayType(_nullable(kind.elementType))
+        case MapType():
+            return MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+        case _:
+            return kind
+
+
+def _difference(found: Mapping[str, str], expected: Mapping[str, str]) -> str:
+    names = sorted(name for name in {**found, **expected} if found.get(name) != expected.get(name))
+    return "; ".join(
+        f"{name}: found {found.get(name, 'no such column')}, expected {expected.get(name, 'no such column')}"
+        for name in names
+    )

@@ -1,0 +1,145 @@
+"""From text to a typed value, strictly: what is not exactly the declared type becomes a reason, never NULL or a guess.
+
+| declared type | accepted text | refused, with a reason |
+|---|---|---|
+| string | any | U+FFFD in CSV (what bytes that are not UTF-8 become) |
+| tinyint, smallint, int, bigint | `-?[0-9]+` in range, leading zeros | ` 7 `, `+7`, `7.0`, `1e3`, out of range |
+| float, double | `-?0[.0][e±0]`, the nearest value | `NaN`, `Infinity`, `1e999`, `.5`, `5.`, `1d`, padding |
+| decimal(p,s) | `-?0[.0]` in range | `1e3`, out of range, over s digits after the point (`1.50` has one) |
+| boolean | `true`, `false` in any case | `1`, `yes`, `t` |
+| date | `YYYY-MM-DD`, a day that exists | `2020`, `2020-1-1`, `2020-02-30` |
+| timestamp | `YYYY-MM-DD[ T]HH:MM:SS[.f][offset]` | `2020`, over 6 digits after the point, `24:00:00`, zone names |
+| timestamp_ntz | the same without an offset | an offset |
+
+A timestamp's fraction has 1 to 6 digits; its offset is `Z`, `±HH:MM`, `±HHMM` or `±HH`, and UTC if there is none.
+Empty CSV fields, quoted or not, and JSON's null are NULL: missing, which only `required` refuses.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    FractionalType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from feed_assets.core.errors import InvalidDefinition
+
+META = ("_raw", "_file", "_reasons")
+"""The columns that a tagged frame has after those of the schema."""
+
+EXACT_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+"""Options of `to_json` that keep what its defaults drop: NULLs, and microseconds."""
+
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_MOMENT = f"{_DAY}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}"
+_OFFSET = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
+_FORMS: dict[type[DataType], str] = {
+    IntegralType: "-?[0-9]+",
+    DecimalType: r"-?[0-9]+(\.[0-9]+)?",
+    FractionalType: r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?",
+    BooleanType: "(?i)(true|false)",
+    DateType: _DAY,
+    TimestampType: rf"{_MOMENT}(\.[0-9]{{1,6}})?{_OFFSET}?",
+    TimestampNTZType: rf"{_MOMENT}(\.[0-9]{{1,6}})?",
+}
+
+
+def column(name: str) -> Column:
+    """The column of exactly this name: Spark would take a dot as a step into a struct."""
+    return sf.col("`" + name.replace("`", "``") + "`")
+
+
+def matches(text: Column, pattern: str) -> Column:
+    r"""Whether the whole text is of this form: `$` would let a line break at the end pass, `\z` does not."""
+    return text.rlike(rf"\A(?:{pattern})\z")
+
+
+def value(text: Column, kind: DataType) -> Column:
+    """The typed value; NULL if the text is NULL or not exactly of this type."""
+    form = _form(kind)
+    if form is None:
+        return text
+    cast = (
+        sf.when(matches(text, f".*{_OFFSET}"), text).otherwise(sf.concat(text, sf.lit("Z")))
+        if _is_moment(kind)
+        else text
+    )
+    found = cast.try_cast(kind)
+    fits = matches(text, form) & ~_too_fine(text, kind)
+    if isinstance(kind, FractionalType) and not isinstance(kind, DecimalType):
+        fits = fits & (sf.abs(found) != sf.lit(float("inf")))
+    return sf.when(fits, found)
+
+
+def complaint(name: str, text: Column, kind: DataType) -> Column:
+    """Why the text is not of this type, as `<column>: …`; NULL if it is, or if there is no text."""
+    fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
+    wrong = sf.when(text.isNotNull() & value(text, kind).isNull(), sf.lit(f"{name}: not a {kind.simpleString()}"))
+    return sf.coalesce(fine, wrong)
+
+
+def missing(name: str, text: Column) -> Column:
+    """A reason where a required value is not there."""
+    return sf.when(text.isNull(), sf.lit(f"{name}: missing"))
+
+
+def collected(complaints: Sequence[Column]) -> Column:
+    """Those complaints that are not NULL; an empty array, never NULL, if there are none."""
+    return sf.array_compact(sf.array(*complaints)) if complaints else sf.array().cast("array<string>")
+
+
+def reasons() -> Column:
+    """A tagged frame's reasons, never NULL."""
+    return sf.coalesce(sf.col("_reasons"), sf.array().cast("array<string>"))
+
+
+def is_clean() -> Column:
+    """Whether a row of a tagged frame has no reason against it; never NULL."""
+    return sf.size(reasons()) == 0
+
+
+def check_scalars(schema: StructType, form: str) -> None:
+    """Raise InvalidDefinition for a type that text of this format cannot hold exactly."""
+    for field in schema:
+        if not isinstance(field.dataType, (StringType, *_FORMS)):
+            raise InvalidDefinition(
+                f"column {field.name!r} is declared {field.dataType.simpleString()}, which {form} is not read as: "
+                "expected string, boolean, a number, date or timestamp. Declare one of these, or publish Parquet."
+            )
+
+
+def check_names(schema: StructType) -> None:
+    """Raise InvalidDefinition for columns that would be taken for those that reading adds."""
+    if taken := sorted({*META, "_corrupt"} & {field.name.lower() for field in schema}):
+        raise InvalidDefinition(f"columns {taken} are what reading adds: rename them in the schema.")
+
+
+def _form(kind: DataType) -> str | None:
+    return next((form for types, form in _FORMS.items() if isinstance(kind, types)), None)
+
+
+def _is_moment(kind: DataType) -> bool:
+    return isinstance(kind, TimestampType)
+
+
+def _digits(kind: DataType) -> int:
+    return kind.scale if isinstance(kind, DecimalType) else 6
+
+
+def _too_fine(text: Column, kind: DataType) -> Column:
+    """Whether there are more digits after the point than the type keeps: both casts would round, or cut, in silence."""
+    if isinstance(kind, DecimalType):
+        return sf.length(sf.regexp_extract(text, r"\A-?[0-9]+\.([0-9]*?)0*\z", 1)) > kind.scale
+    if isinstance(kind, (TimestampType, TimestampNTZType)):
+        return matches(text, rf"{_MOMENT}\.[0-9]{{7,}}{_OFFSET}?")
+    return sf.lit(False)

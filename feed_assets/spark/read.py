@@ -1,0 +1,125 @@
+"""Read pinned updates by their exact file lists. No record is nulled, rounded, split or dropped in silence."""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
+from feed_assets.core.feeds import File, Update
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.spark.csv_files import read_csv
+from feed_assets.spark.errors import reading
+from feed_assets.spark.json_lines import read_json
+from feed_assets.spark.parquet_files import OPTIONS, read_parquet
+from feed_assets.spark.parse import META, check_names, column, is_clean
+from feed_assets.spark.urls import escaped, spark_path
+
+Format = Literal["csv", "json", "parquet"]
+_PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
+
+
+def read(
+    spark: SparkSession,
+    board: Blackboard,
+    updates: Sequence[Update],
+    format: Format,  # noqa: A002
+    schema: str,
+    *,
+    required: Sequence[str] = (),
+) -> DataFrame:
+    """The tagged frame of some updates: the schema's columns in its order, then `_raw`, `_file`, `_reasons`.
+
+    `schema` is DDL; `parse` has the table of what each type accepts; timestamps are UTC. A NULL in a `required` column
+    is a reason. Raises UnreadableUpdate for files that Spark would skip, UpdateChanged for one that is gone. Spark
+    reads at the action: wrap that in `reading(updates)`. A CSV file and a .gz file are one task each, so big feeds
+    want files of some hundred megabytes.
+    """
+    declared = ddl(spark, schema)
+    check_names(declared)
+    if unknown := sorted(set(required) - set(declared.fieldNames())):
+        raise InvalidDefinition(f"required columns {unknown} are not in the schema ({schema}).")
+    keys = _keys(updates, format)
+    paths = {key: escaped(spark_path(board.url, key)) for key in keys}
+    with reading(updates):
+        if format == "csv":
+            tagged = read_csv(spark, [*paths.values()], declared, required)
+        elif format == "json":
+            tagged = read_json(spark, [*paths.values()], declared, required)
+        else:
+            tagged = read_parquet(spark, paths, declared, required)
+        return tagged.withColumn("_file", _key(board))
+
+
+def clean(tagged: DataFrame) -> DataFrame:
+    """The rows without reasons, without the three columns that reading added."""
+    return tagged.where(is_clean()).drop(*META)
+
+
+def read_back(spark: SparkSession, board: Blackboard, update: Update, schema: StructType) -> DataFrame:
+    """The rows of an update that this process has just written, valid or not yet, by its exact files."""
+    if not update.files:
+        raise UnreadableUpdate(f"{update.path} has no files: expected at least the one part of an empty frame.")
+    paths = [escaped(spark_path(board.url, file.key)) for file in update.files]
+    with reading([update]):
+        return spark.read.options(**OPTIONS).schema(schema).parquet(*paths)
+
+
+def preview(frame: DataFrame, limit: int = 5) -> str:
+    """The first rows as a Markdown table, for the UI; long values are cut at 60 characters."""
+    # As text from Spark: Python would show timestamps in its own process's time zone.
+    shown = frame.limit(limit).select([column(name).cast("string").alias(name) for name in frame.columns])
+    rows: list[tuple[str | None, ...]] = [tuple(row) for row in shown.collect()]
+    lines = [frame.columns, ["---"] * len(frame.columns), *([_cell(text) for text in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def ddl(spark: SparkSession, schema: str) -> StructType:
+    """A schema of DDL, such as `id string, at timestamp`, as a value."""
+    # pyspark's stubs name pandas and pyarrow, which have no complete types.
+    return spark.createDataFrame([], schema).schema  # pyright: ignore[reportUnknownMemberType]
+
+
+def _keys(updates: Sequence[Update], form: Format) -> list[str]:
+    """The keys to read, each once and sorted, after a look for what Spark would take for nothing."""
+    if not updates:
+        raise UnreadableUpdate("No updates to read: expected at least one pinned update.")
+    for update in updates:
+        if not update.files:
+            raise UnreadableUpdate(f"{update.path} has no files: there is nothing to read. Publish it with its data.")
+        _check_names(update)
+        _check_sizes(update.files, form)
+    return sorted({file.key for update in updates for file in update.files})
+
+
+def _check_names(update: Update) -> None:
+    for file in update.files:
+        name = file.key.removeprefix(f"{update.path}/")
+        if any(segment.startswith(("_", ".")) for segment in name.split("/")):
+            raise UnreadableUpdate(
+                f"{file.key} would be read as no rows: Spark skips names that begin with '_' or '.'. "
+                "Have the producer rename its files."
+            )
+
+
+def _check_sizes(files: Iterable[File], form: Format) -> None:
+    for file in files:
+        if file.size == 0 and (form != "json" or file.key.endswith(_PACKED)):
+            raise UnreadableUpdate(
+                f"{file.key} is empty (0 bytes), which no {form} file is: its writer was cut off. "
+                "Invalidate the update, and have it published again."
+            )
+
+
+def _key(board: Blackboard) -> Column:
+    """The key under the blackboard of the URL that Spark tells: `file:/a%20b` or `file:///a%20b`, `+` left alone."""
+    path = sf.url_decode(sf.replace(sf.col("_file"), sf.lit("+"), sf.lit("%2B")))
+    path = sf.regexp_replace(path, "^file:/+", "file:///")
+    return sf.substring(path, len(spark_path(board.url, "")) + 2, 1_000_000)
+
+
+def _cell(text: str | None) -> str:
+    text = "NULL" if text is None else " ".join(text.split()).replace("|", "\\|")
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,51 @@
+"""Tagged frames: rows that carry the reasons why they are not clean, until they are split in two.
+
+A tagged frame has the data's columns, then `_raw string` (the record as text), `_file string` (its file's key under
+the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean rows + rejected rows, by construction.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from feed_assets.spark.parse import META, column, is_clean, reasons
+from feed_assets.spark.read import clean
+
+REJECT_COLUMNS = "reason string, file string, raw string"
+"""Schema of a rejects dataset: the reasons joined by '; ', the file's key, the record's text."""
+
+
+def is_tagged(frame: DataFrame) -> bool:
+    """Whether the frame carries `_raw`, `_file` and `_reasons`."""
+    return set(META) <= set(frame.columns)
+
+
+def reject(tagged: DataFrame, when: Column, reason: str) -> DataFrame:
+    """Give each row for which `when` is true one more reason. A NULL condition counts as false."""
+    more = sf.array_append(reasons(), sf.lit(reason))
+    return tagged.withColumn("_reasons", sf.when(sf.coalesce(when, sf.lit(False)), more).otherwise(reasons()))
+
+
+def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Column]) -> DataFrame:
+    """Reject all but the first row of each key, by `order`, then `_raw`, then `_file`.
+
+    Only rows without a reason so far compete: a rejected row never displaces a good one. A key with a NULL in it is
+    no key, and has no duplicates: reject it as missing.
+    """
+    whole = is_clean() & sf.forall(sf.array(*[column(name).isNotNull() for name in key]), lambda known: known)
+    window = Window.partitionBy(sf.col("_competes"), *map(column, key)).orderBy(*order, "_raw", "_file")
+    ranked = tagged.withColumn("_competes", whole).withColumn("_rank", sf.row_number().over(window))
+    later = sf.col("_competes") & (sf.col("_rank") > 1)
+    return reject(ranked, later, f"duplicate of {', '.join(key)}").drop("_competes", "_rank")
+
+
+def split(tagged: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """(clean rows with the data's columns, rejected rows as REJECT_COLUMNS).
+
+    One boolean that is never NULL decides. Each half is its own job: persist `tagged` before, so that the second does
+    not read and parse again.
+    """
+    joined = sf.array_join("_reasons", "; ").alias("reason")
+    rejected = tagged.where(~is_clean()).select(joined, sf.col("_file").alias("file"), sf.col("_raw").alias("raw"))
+    return clean(tagged), rejected

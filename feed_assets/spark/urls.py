@@ -1,0 +1,44 @@
+"""From a blackboard's URL and key to the path by which Spark (Hadoop) finds the same object."""
+
+import re
+from urllib.parse import urlsplit
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.feeds.stores import local_root
+
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+
+
+def spark_path(board_url: str, key: str) -> str:
+    """The Hadoop path of an object: `file:///…`, `s3a://bucket/…`; `az://account/container` and `gs://` untested.
+
+    Hadoop takes a path as it is and decodes no `%20`, so a `file://` URL is decoded here.
+    Raises InvalidName for `memory://`, which only this process can see.
+    """
+    root = _root(board_url)
+    return f"{root}/{key}" if key else root
+
+
+def escaped(path: str) -> str:
+    """A path for a reader: Spark takes each one as a glob pattern, so `[`, `{`, `*` and their like are escaped."""
+    return _GLOB.sub(r"\\\1", path)
+
+
+def _root(url: str) -> str:
+    if folder := local_root(url):
+        return "file://" + folder.as_posix().rstrip("/")
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    match parts.scheme:
+        case "s3":
+            return f"s3a://{parts.netloc}{path}"
+        case "gs":
+            return f"gs://{parts.netloc}{path}"
+        case "az":
+            container, _, below = path.lstrip("/").partition("/")
+            return f"abfss://{container}@{parts.netloc}.dfs.core.windows.net/{below}".rstrip("/")
+        case _:
+            raise InvalidName(
+                f"Spark cannot read a blackboard at {url!r}: expected file://, s3://, az:// or gs://. "
+                "What is in this process's memory is not seen by Spark: use a file:// URL."
+            )

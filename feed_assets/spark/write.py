@@ -1,0 +1,127 @@
+"""Write a frame as the parts of a claimed update, with its statistics in the same pass."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType, TimestampType
+
+from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
+from feed_assets.core.feeds import File, Partition
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import listed
+from feed_assets.spark.digest import digest, parts
+from feed_assets.spark.parse import column
+from feed_assets.spark.urls import spark_path
+
+_PART = re.compile(r"part-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[.-]c[0-9]+\.[a-z0-9.]*parquet")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Said again for each write: a Connect server's own configuration, or a line in a user's, would win otherwise.
+_COMMITTER = {
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one write left: exactly the files listed after it, and what the rows in them are.
+
+    `first` and `last` are the least and the greatest event time (UTC), None without one or without rows.
+    `data_version` is the digest of the rows; `schema` is what to read them back with.
+    """
+
+    files: tuple[File, ...]
+    records: int
+    bytes: int
+    first: datetime | None
+    last: datetime | None
+    data_version: str
+    schema: StructType
+
+
+def write(
+    df: DataFrame,
+    board: Blackboard,
+    partition: Partition,
+    update_id: str,
+    *,
+    event_time: str | None = None,
+    files: int | None = None,
+) -> Written:
+    """Write Parquet parts under a claimed update that holds nothing yet; the manifest is the caller's.
+
+    `event_time` names a timestamp column. `files` is how many parts there are at most, which also is how many tasks
+    compute them; an empty frame is one part. Raises UpdateAbandoned if the prefix is not empty, or does not hold
+    exactly one job's parts afterwards. After any exception never publish under this id.
+    """
+    statistics = {**parts(df), **_times(df.schema, event_time)}
+    observation = Observation()
+    narrowed = df.coalesce(files) if files else df
+    # The last step before the write: rows of failed and repeated attempts are not counted there.
+    observed = narrowed.observe(observation, *[found.alias(name) for name, found in statistics.items()])
+    _save(observed, board, partition, update_id)
+    found = listed(board, partition, update_id)
+    _refuse_leftovers(found, f"{partition.path}/{update_id}")
+    return _written(found, df.schema, observation.get)
+
+
+def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: str) -> None:
+    path = f"{partition.path}/{update_id}"
+    writer = frame.write.mode("errorifexists").options(**_COMMITTER)
+    try:
+        writer.parquet(spark_path(board.url, path))
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_ALREADY_EXISTS":
+            raise
+        raise UpdateAbandoned(
+            f"{path} is there already: expected a fresh id that nobody wrote under. Claim another one."
+        ) from error
+
+
+def _times(schema: StructType, event_time: str | None) -> dict[str, Column]:
+    """As microseconds: a timestamp would come back in the time zone of whichever process asks."""
+    if event_time is None:
+        return {}
+    if event_time not in schema.fieldNames() or not isinstance(schema[event_time].dataType, TimestampType):
+        raise InvalidDefinition(
+            f"event time {event_time!r} is no timestamp column of {schema.simpleString()}: name one, or leave it out."
+        )
+    micros = sf.unix_micros(column(event_time))
+    return {"_first": sf.min(micros), "_last": sf.max(micros)}
+
+
+def _refuse_leftovers(files: tuple[File, ...], path: str) -> None:
+    names = {file.key: _PART.fullmatch(file.key.removeprefix(f"{path}/")) for file in files}
+    if foreign := [key for key, name in names.items() if not name]:
+        raise UpdateAbandoned(
+            f"{path} holds {foreign[:3]}, which are no part files of a finished job (a dead job's, or `.crc` files of "
+            "a Spark without fs.file.impl=RawLocalFileSystem). Claim another id and write again."
+        )
+    jobs = {name[1] for name in names.values() if name}
+    if len(jobs) != 1:
+        raise UpdateAbandoned(
+            f"{path} holds parts of {len(jobs)} jobs, expected of one: if it is none, Spark and the blackboard see "
+            "different stores. Claim another id and write again."
+        )
+
+
+def _written(files: tuple[File, ...], schema: StructType, values: Mapping[str, Any]) -> Written:
+    return Written(
+        files=files,
+        records=values["_records"],
+        bytes=sum(file.size for file in files),
+        first=_moment(values.get("_first")),
+        last=_moment(values.get("_last")),
+        data_version=digest(schema, values),
+        schema=schema,
+    )
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
