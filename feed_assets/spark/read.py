@@ -14,7 +14,7 @@ from feed_assets.spark.csv_files import read_csv
 from feed_assets.spark.errors import reading
 from feed_assets.spark.json_lines import read_json
 from feed_assets.spark.parquet_files import OPTIONS, read_parquet
-from feed_assets.spark.parse import META, check_names, column, is_clean
+from feed_assets.spark.parse import META, check_names, is_clean
 from feed_assets.spark.urls import escaped, spark_path
 
 Format = Literal["csv", "json", "parquet"]
@@ -58,22 +58,15 @@ def clean(tagged: DataFrame) -> DataFrame:
     return tagged.where(is_clean()).drop(*META)
 
 
-def read_back(spark: SparkSession, board: Blackboard, update: Update, schema: StructType) -> DataFrame:
-    """The rows of an update that this process has just written, valid or not yet, by its exact files."""
-    if not update.files:
-        raise UnreadableUpdate(f"{update.path} has no files: expected at least the one part of an empty frame.")
-    paths = [escaped(spark_path(board.url, file.key)) for file in update.files]
+def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: StructType | None = None) -> DataFrame:
+    """The rows of an update that `write` made, sealed or not yet, by its exact files; nothing is tagged.
+
+    Without a schema Spark takes it from one footer: all parts of such an update are one job's, and alike.
+    """
+    paths = [escaped(spark_path(board.url, key)) for key in _keys([update], "parquet")]
     with reading([update]):
-        return spark.read.options(**OPTIONS).schema(schema).parquet(*paths)
-
-
-def preview(frame: DataFrame, limit: int = 5) -> str:
-    """The first rows as a Markdown table, for the UI; long values are cut at 60 characters."""
-    # As text from Spark: Python would show timestamps in its own process's time zone.
-    shown = frame.limit(limit).select([column(name).cast("string").alias(name) for name in frame.columns])
-    rows: list[tuple[str | None, ...]] = [tuple(row) for row in shown.collect()]
-    lines = [frame.columns, ["---"] * len(frame.columns), *([_cell(text) for text in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        reader = spark.read.options(**OPTIONS)
+        return (reader.schema(schema) if schema else reader).parquet(*paths)
 
 
 def ddl(spark: SparkSession, schema: str) -> StructType:
@@ -118,8 +111,3 @@ def _key(board: Blackboard) -> Column:
     path = sf.url_decode(sf.replace(sf.col("_file"), sf.lit("+"), sf.lit("%2B")))
     path = sf.regexp_replace(path, "^file:/+", "file:///")
     return sf.substring(path, len(spark_path(board.url, "")) + 2, 1_000_000)
-
-
-def _cell(text: str | None) -> str:
-    text = "NULL" if text is None else " ".join(text.split()).replace("|", "\\|")
-    return text if len(text) <= 60 else f"{text[:59]}…"

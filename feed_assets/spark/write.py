@@ -71,9 +71,18 @@ def write(
     return _written(found, df.schema, observation.get)
 
 
+def preview(frame: DataFrame, limit: int = 5) -> str:
+    """The first rows as a Markdown table, for the UI; long values are cut at 60 characters."""
+    # As text from Spark: Python would show timestamps in its own process's time zone.
+    shown = frame.limit(limit).select([column(name).cast("string").alias(name) for name in frame.columns])
+    rows: list[tuple[str | None, ...]] = [tuple(row) for row in shown.collect()]
+    lines = [frame.columns, ["---"] * len(frame.columns), *([_cell(text) for text in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: str) -> None:
     path = f"{partition.path}/{update_id}"
-    writer = frame.write.mode("errorifexists").options(**_COMMITTER)
+    writer = frame.write.mode("error").options(**_COMMITTER)
     try:
         writer.parquet(spark_path(board.url, path))
     except AnalysisException as error:
@@ -125,3 +134,8 @@ def _written(files: tuple[File, ...], schema: StructType, values: Mapping[str, A
 
 def _moment(micros: int | None) -> datetime | None:
     return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+
+
+def _cell(text: str | None) -> str:
+    text = "NULL" if text is None else " ".join(text.split()).replace("|", "\\|")
+    return text if len(text) <= 60 else f"{text[:59]}…"
