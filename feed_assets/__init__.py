@@ -1,0 +1,42 @@
+"""Datasets as File Feeds on Dagster: what a user types.
+
+Names are loaded when they are first used, so that the command line does not pay for Dagster.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from feed_assets.core.lateness import Late
+    from feed_assets.orchestration.assets import feed_asset
+    from feed_assets.orchestration.components import ForeignFeedsComponent
+    from feed_assets.orchestration.inputs import Input, foreign_feed
+    from feed_assets.orchestration.location import with_automation
+    from feed_assets.runs import checks
+
+_HOME = {
+    "ForeignFeedsComponent": "orchestration.components",
+    "Input": "orchestration.inputs",
+    "Late": "core.lateness",
+    "feed_asset": "orchestration.assets",
+    "foreign_feed": "orchestration.inputs",
+    "with_automation": "orchestration.location",
+}
+
+__all__ = [
+    "ForeignFeedsComponent",
+    "Input",
+    "Late",
+    "checks",
+    "feed_asset",
+    "foreign_feed",
+    "with_automation",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "checks":
+        return import_module("feed_assets.runs.checks")
+    if name not in _HOME:
+        raise AttributeError(f"module 'feed_assets' has no attribute {name!r}: it has {', '.join(__all__)}.")
+    return getattr(import_module(f"feed_assets.{_HOME[name]}"), name)

@@ -50,3 +50,11 @@ class AlreadyRunning(FeedAssetsError):
 
 class TargetNotEmpty(FeedAssetsError):
     """The folder that an update is to be copied into holds something already."""
+
+
+class DaemonRunning(FeedAssetsError):
+    """A Dagster daemon does on this instance what was to be done in this process."""
+
+
+class NotIdle(FeedAssetsError):
+    """Ticks go on requesting runs where they should have come to rest."""

@@ -86,6 +86,15 @@ class Partition:
             if is_update_id(segment):
                 raise InvalidName(f"partition key {segment!r} looks like an update id: use another form of date.")
 
+    @classmethod
+    def parse(cls, path: str) -> "Partition":
+        """Read the path of a versioned feed's partition: `ads/shown/v1.0/2019-11-24/men`."""
+        segments = path.split("/")
+        for length in range(2, len(segments) + 1):
+            if Version.parse(segments[length - 1]):
+                return cls(Feed.parse("/".join(segments[:length])), "/".join(segments[length:]))
+        raise InvalidName(f"{path!r} is no partition: expected a feed with its version, then the partition's key.")
+
     @property
     def path(self) -> str:
         """The prefix under the blackboard, without a slash at either end."""

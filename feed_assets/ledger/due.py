@@ -4,9 +4,9 @@ Its size is what is new or incomplete, never the history. Staleness is a level: 
 decision says 'current', so that a lost request, a failed run or a killed process is asked for again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
@@ -15,48 +15,70 @@ from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
 from feed_assets.ledger.tables import due
 
-FANNED_OUT = "fanned out"
+AWAIT = timedelta(minutes=5)
+"""How often an input's partition that does not exist yet, such as the day that is not over, is looked at again."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """An output to decide about, and the number of the change that put it here."""
+    """An output of `consumer` to decide about; or, `awaited`, an input's partition that does not exist yet.
 
-    output: Partition
+    `changed` is the number of the change that put it here.
+    """
+
+    consumer: Feed
+    partition: Partition
     changed: int
 
+    @property
+    def awaited(self) -> bool:
+        """Whether it is an input's partition."""
+        return self.partition.feed != self.consumer
 
-def _is(output: Partition) -> sa.ColumnElement[bool]:
-    return (due.c.feed == str(output.feed)) & (due.c.partition == output.key)
+    @property
+    def key(self) -> str:
+        """What the column `partition` holds."""
+        return self.partition.path if self.awaited else self.partition.key
 
 
-def fanned_out(connection: sa.Connection) -> int:
-    """The number of the last change whose consumers were put on the list."""
-    return int(get_cursor(connection, FANNED_OUT) or 0)
+def _is(item: Due) -> sa.ColumnElement[bool]:
+    return (due.c.feed == str(item.consumer)) & (due.c.partition == item.key) & (due.c.awaited == item.awaited)
 
 
-def fan_out(ledger: Ledger, affected: Iterable[Due], upto: int, now: datetime) -> None:
-    """Put the outputs that changes affect on the list, and move the cursor, in one transaction."""
+def _cursor(consumer: Feed) -> str:
+    return f"fanned out to {consumer}"
+
+
+def fanned_out(connection: sa.Connection, consumer: Feed) -> int:
+    """The number of the last change that a consumer has been told of; a new consumer starts at the first."""
+    return int(get_cursor(connection, _cursor(consumer)) or 0)
+
+
+def fan_out(ledger: Ledger, consumer: Feed, affected: Iterable[Due], upto: int, now: datetime) -> None:
+    """Put what changes affect on the list, and move the consumer's cursor, in one transaction."""
     with ledger.write() as connection:
         for item in affected:
             _wake(connection, item, now)
-        put_cursor(connection, FANNED_OUT, str(max(upto, fanned_out(connection))))
+        put_cursor(connection, _cursor(consumer), str(max(upto, fanned_out(connection, consumer))))
 
 
 def _wake(connection: sa.Connection, item: Due, now: datetime) -> None:
     values = {"changed": item.changed, "look_at": now}
-    if connection.execute(sa.update(due).where(_is(item.output)).values(values)).rowcount == 0:
-        key = {"feed": str(item.output.feed), "partition": item.output.key}
+    if connection.execute(sa.update(due).where(_is(item)).values(values)).rowcount == 0:
+        key = {"feed": str(item.consumer), "partition": item.key, "awaited": item.awaited}
         connection.execute(sa.insert(due).values({**key, **values, "since": now}))
 
 
-def look(connection: sa.Connection, now: datetime, limit: int, feed: Feed | None = None) -> tuple[Due, ...]:
-    """The outputs to decide about now, those that have waited longest first."""
-    query = sa.select(due.c.feed, due.c.partition, due.c.changed).where(due.c.look_at <= now)
-    if feed:
-        query = query.where(due.c.feed == str(feed))
+def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, limit: int) -> tuple[Due, ...]:
+    """What to decide about now, what has waited longest first."""
+    query = sa.select(due.c.feed, due.c.partition, due.c.awaited, due.c.changed)
+    query = query.where(due.c.feed.in_(sorted(map(str, consumers))), due.c.look_at <= now)
     rows = connection.execute(query.order_by(due.c.look_at, due.c.feed, due.c.partition).limit(limit))
-    return tuple(Due(Partition(Feed.parse(feed), key), changed) for feed, key, changed in rows)
+    return tuple(_of(Feed.parse(feed), key, awaited, changed) for feed, key, awaited, changed in rows)
+
+
+def _of(consumer: Feed, key: str, awaited: bool, changed: int) -> Due:
+    return Due(consumer, Partition.parse(key) if awaited else Partition(consumer, key), changed)
 
 
 def settle(ledger: Ledger, decided: Sequence[tuple[Due, Verdict]], now: datetime) -> None:
@@ -66,10 +88,25 @@ def settle(ledger: Ledger, decided: Sequence[tuple[Due, Verdict]], now: datetime
     """
     with ledger.write() as connection:
         for item, verdict in decided:
-            mine = _is(item.output) & (due.c.changed == item.changed)
+            same = _is(item) & (due.c.changed == item.changed)
             if verdict.state is State.CURRENT:
-                connection.execute(sa.delete(due).where(mine))
+                connection.execute(sa.delete(due).where(same))
             else:
                 look_at = now if verdict.state in (State.BUILD, State.REBUILD) else verdict.look_again
                 values = {"look_at": look_at, "state": verdict.state.value, "reason": verdict.reason}
-                connection.execute(sa.update(due).where(mine).values(values))
+                connection.execute(sa.update(due).where(same).values(values))
+
+
+def await_again(ledger: Ledger, items: Iterable[Due], now: datetime) -> None:
+    """Look again later at inputs' partitions that do not exist yet."""
+    with ledger.write() as connection:
+        for item in items:
+            connection.execute(sa.update(due).where(_is(item)).values(look_at=now + AWAIT, state="no partition yet"))
+
+
+def arrived(ledger: Ledger, item: Due, affected: Iterable[Due], now: datetime) -> None:
+    """An input's partition has come into being: put its outputs on the list in its place."""
+    with ledger.write() as connection:
+        connection.execute(sa.delete(due).where(_is(item) & (due.c.changed == item.changed)))
+        for each in affected:
+            _wake(connection, each, now)

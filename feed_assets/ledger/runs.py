@@ -11,7 +11,7 @@ from feed_assets.core.errors import AlreadyRunning
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.tables import run
+from feed_assets.ledger.tables import run, update
 
 RUNNING, UNCHANGED, FAILED = "running", "unchanged", "failed"
 
@@ -44,6 +44,13 @@ def running(connection: sa.Connection, output: Partition | None = None) -> tuple
     query = sa.select(run).where(run.c.state == RUNNING)
     if output:
         query = query.where(_is(output))
+    return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started)))
+
+
+def with_claims(connection: sa.Connection) -> tuple[Run, ...]:
+    """Ended runs whose claimed updates are not settled: the blackboard was out of reach at their end."""
+    claims = sa.select(update.c.run).where(update.c.state == updates.CLAIMED)
+    query = sa.select(run).where(run.c.state != RUNNING, run.c.id.in_(claims))
     return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started)))
 
 
@@ -89,7 +96,6 @@ def end(
     connection: sa.Connection, output: Partition, run_id: str, state: str, now: datetime, reason: str | None
 ) -> None:
     """Record how a run ended. A published or unchanged one settles every attempt before it."""
-    mine = (run.c.id == run_id) & (run.c.state == RUNNING)
-    connection.execute(sa.update(run).where(mine).values(state=state, ended=now, reason=reason))
+    connection.execute(sa.update(run).where(run.c.id == run_id).values(state=state, ended=now, reason=reason))
     if state in (updates.PUBLISHED, UNCHANGED):
         connection.execute(sa.update(run).where(_is(output), ~run.c.settled).values(settled=True))

@@ -50,7 +50,8 @@ update = sa.Table(
 )
 sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
 sa.Index("update_to_tell", update.c.state, update.c.told)
-sa.Index("update_claimed", update.c.run, update.c.state)
+sa.Index("update_by_change", update.c.feed, update.c.changed)
+sa.Index("update_of_run", update.c.run, update.c.state)
 
 consumed = sa.Table(
     "consumed",
@@ -83,6 +84,7 @@ run = sa.Table(
     sa.Column("settled", sa.Boolean, nullable=False, comment="a later publication: no longer an open attempt"),
 )
 sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.settled)
+sa.Index("run_by_state", run.c.state)
 sa.Index(
     "run_one_at_a_time",
     run.c.feed,
@@ -97,13 +99,16 @@ due = sa.Table(
     metadata,
     sa.Column("feed", sa.String, primary_key=True),
     sa.Column("partition", sa.String, primary_key=True),
+    sa.Column(
+        "awaited", sa.Boolean, nullable=False, comment="true: `partition` is the path of an input's, not yet one"
+    ),
     sa.Column("changed", sa.BigInteger, nullable=False, comment="change that put it here: a later one wins"),
     sa.Column("since", UtcDateTime, nullable=False),
     sa.Column("look_at", UtcDateTime, comment="when to decide again; NULL: when something changes"),
     sa.Column("state", sa.String, comment="the last verdict, for people"),
     sa.Column("reason", sa.String),
 )
-sa.Index("due_next", due.c.look_at, due.c.feed, due.c.partition)
+sa.Index("due_next", due.c.feed, due.c.look_at)
 
 cursor = sa.Table(
     "cursor",

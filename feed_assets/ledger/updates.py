@@ -1,6 +1,6 @@
 """What the ledger knows of updates: each is recorded as often as one likes, and changes only once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -137,16 +137,26 @@ def _learn(connection: sa.Connection, valid: Update, now: datetime) -> None:
 
 
 def claim(
-    connection: sa.Connection, run_id: str, outputs: Sequence[tuple[Partition, str]], pins: Iterable[Pin], now: datetime
+    connection: sa.Connection,
+    run_id: str,
+    outputs: Sequence[tuple[Partition, str]],
+    pins: Iterable[Pin],
+    code_version: str | None,
+    now: datetime,
 ) -> None:
     """Record claimed updates (the last one is the dataset's, those before it its rejects) and what they read."""
     for partition, update_id in outputs:
-        insert(connection, partition, update_id, state=CLAIMED, run=run_id, at=now)
-    output = outputs[-1]
+        insert(connection, partition, update_id, state=CLAIMED, run=run_id, code_version=code_version, at=now)
     for pin in pins:
-        _consume(connection, output, pin, is_input=True)
+        _consume(connection, outputs[-1], pin, is_input=True)
     for partition, update_id in outputs[:-1]:
-        _consume(connection, output, Pin(partition, update_id, ""), is_input=False)
+        _consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
+
+
+def stage(connection: sa.Connection, written: Update, version: str, **statistics: Any) -> None:
+    """Record what was written under a claimed update, before anybody can see it."""
+    values = {"version": version, "size": written.size, "files": len(written.files), **statistics}
+    change(connection, written.partition, written.id, files_digest=written.files_digest, **values)
 
 
 def _consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
@@ -168,20 +178,18 @@ def _consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin,
 
 
 def claimed_by(connection: sa.Connection, run_id: str) -> tuple[Row, ...]:
-    """The updates that a run claimed and did neither publish nor give up."""
+    """The updates that a run claimed and did neither publish nor give up, rejects first."""
     mine = (update.c.run == run_id) & (update.c.state == CLAIMED)
     rows = connection.execute(sa.select(*COLUMNS).where(mine).order_by(update.c.changed)).mappings()
     return tuple(row_of(row) for row in rows)
 
 
-def to_tell(connection: sa.Connection, tick: int, limit: int) -> tuple[Row, ...]:
-    """Published updates that Dagster has not confirmed by tick number `tick`, in commit order.
-
-    A new Dagster instance confirms nothing, so that it is told everything again.
-    """
-    untold = (update.c.state == PUBLISHED) & (update.c.told.is_(None) | (update.c.told > tick))
-    query = sa.select(*COLUMNS).where(untold).order_by(update.c.changed).limit(limit)
-    return tuple(row_of(row) for row in connection.execute(query).mappings())
+def to_tell(connection: sa.Connection, feeds: Collection[Feed], tick: int, limit: int) -> tuple[Row, ...]:
+    """Published updates of some feeds that Dagster has not confirmed by tick number `tick`, in commit order."""
+    untold = update.c.told.is_(None) | (update.c.told > tick)
+    mine = update.c.feed.in_(sorted(map(str, feeds)))
+    query = sa.select(*COLUMNS).where(update.c.state == PUBLISHED, untold, mine).order_by(update.c.changed)
+    return tuple(row_of(row) for row in connection.execute(query.limit(limit)).mappings())
 
 
 def mark_told(ledger: Ledger, rows: Iterable[tuple[Partition, str]], tick: int) -> None:
@@ -191,8 +199,18 @@ def mark_told(ledger: Ledger, rows: Iterable[tuple[Partition, str]], tick: int) 
             connection.execute(sa.update(update).where(is_(partition, update_id)).values(told=tick))
 
 
-def changes(connection: sa.Connection, after: int, limit: int) -> tuple[tuple[Partition, int], ...]:
-    """Partitions with changed updates, in commit order, with the number of the change."""
-    query = sa.select(update.c.feed, update.c.partition, update.c.changed).where(update.c.changed > after)
+def forget_told(ledger: Ledger, feeds: Collection[Feed]) -> None:
+    """A new Dagster instance has been told nothing of these feeds."""
+    with ledger.write() as connection:
+        mine = update.c.feed.in_(sorted(map(str, feeds)))
+        connection.execute(sa.update(update).where(mine, update.c.told.is_not(None)).values(told=None))
+
+
+def changes(
+    connection: sa.Connection, feeds: Collection[Feed], after: int, limit: int
+) -> tuple[tuple[Partition, int], ...]:
+    """Partitions of some feeds with changed updates, in commit order, with the number of the change."""
+    mine = update.c.feed.in_(sorted(map(str, feeds)))
+    query = sa.select(update.c.feed, update.c.partition, update.c.changed).where(mine, update.c.changed > after)
     rows = connection.execute(query.order_by(update.c.changed).limit(limit))
     return tuple((Partition(Feed.parse(feed), key), number) for feed, key, number in rows)

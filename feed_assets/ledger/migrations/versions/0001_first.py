@@ -37,6 +37,9 @@ def upgrade() -> None:
         "due",
         sa.Column("feed", sa.String(), nullable=False),
         sa.Column("partition", sa.String(), nullable=False),
+        sa.Column(
+            "awaited", sa.Boolean(), nullable=False, comment="true: `partition` is the path of an input's, not yet one"
+        ),
         sa.Column("changed", sa.BigInteger(), nullable=False, comment="change that put it here: a later one wins"),
         sa.Column("since", UtcDateTime(), nullable=False),
         sa.Column(
@@ -46,7 +49,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.String(), nullable=True),
         sa.PrimaryKeyConstraint("feed", "partition"),
     )
-    op.create_index("due_next", "due", ["look_at", "feed", "partition"], unique=False)
+    op.create_index("due_next", "due", ["feed", "look_at"], unique=False)
     op.create_table(
         "run",
         sa.Column("id", sa.String(), nullable=False),
@@ -64,6 +67,7 @@ def upgrade() -> None:
         sa.Column("settled", sa.Boolean(), nullable=False, comment="a later publication: no longer an open attempt"),
         sa.PrimaryKeyConstraint("id"),
     )
+    op.create_index("run_by_state", "run", ["state"], unique=False)
     op.create_index("run_of_output", "run", ["feed", "partition", "settled"], unique=False)
     op.create_index(
         "run_one_at_a_time",
@@ -102,7 +106,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("feed", "partition", "id"),
         sa.UniqueConstraint("changed"),
     )
+    op.create_index("update_by_change", "update_", ["feed", "changed"], unique=False)
     op.create_index("update_by_state", "update_", ["feed", "partition", "state", "id"], unique=False)
-    op.create_index("update_claimed", "update_", ["run", "state"], unique=False)
+    op.create_index("update_of_run", "update_", ["run", "state"], unique=False)
     op.create_index("update_to_tell", "update_", ["state", "told"], unique=False)
     op.execute(sa.text("INSERT INTO cursor (name, value) VALUES ('change', '0')"))

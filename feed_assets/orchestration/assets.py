@@ -1,0 +1,202 @@
+"""`@feed_asset`: a plain function from DataFrames to a DataFrame becomes an asset whose data are a File Feed."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from feed_assets.core.errors import InvalidDefinition, InvalidName, NoValidUpdate
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.lateness import Late
+from feed_assets.ledger.updates import mark_told
+from feed_assets.orchestration.automation import late_rerun
+from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.inputs import Input, asset_key, match_parameters, resolve
+from feed_assets.orchestration.metadata import (
+    DATASET,
+    FEED,
+    IGNORES_QUALITY_OF,
+    OUTPUTS,
+    REJECTS,
+    ROLE,
+    late_metadata,
+)
+from feed_assets.orchestration.partitions import Partitions
+from feed_assets.orchestration.reports import failed_checks, materialized
+from feed_assets.runs.build import Outcome, Output, Published, Refused, Unchanged, build
+from feed_assets.runs.checks import Check
+from feed_assets.runs.recipe import Recipe
+from feed_assets.runs.workbench import Workbench
+from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BY_THE_RUN = 1
+"""The number of the 'sensor tick' that stands for: the run itself told Dagster."""
+
+Readable = dg.AssetSpec | dg.AssetsDefinition | Input
+
+
+class PinnedInputs(dg.Config):
+    """Run configuration: which updates to read instead of the newest valid ones."""
+
+    updates: dict[str, str] = Field(
+        default_factory=dict,
+        description="Update id by input partition: {'ads/shown/v1.0/2019-11-24': '20191125.060000'}.",
+    )
+
+
+def feed_asset(
+    feed: str,
+    *,
+    inputs: Mapping[str, Readable],
+    partitions_def: Partitions = None,
+    checks: Sequence[Check] = (),
+    late: Late | None = None,
+    event_time: str | None = None,
+    chart: "Callable[[DataFrame], str] | None" = None,
+    owners: Sequence[str] | None = None,
+    code_version: str | None = None,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Declare a dataset: its feed and version, its inputs, its checks, and what late data are worth a re-run.
+
+    The function takes one DataFrame for each input, by name, and returns the partition's rows. Records of foreign
+    feeds that do not parse never reach it: they are published beside the dataset, as `<name>_rejects`. `event_time`
+    names the column whose range is recorded; `chart` turns the written rows into Markdown for the UI. Raises
+    InvalidName and InvalidDefinition when the definition is made.
+    """
+    read = resolve(inputs)
+
+    def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
+        recipe = _recipe(Feed.parse(feed), function, read, checks, event_time, chart, code_version)
+        shared = _shared_metadata(recipe, read, late or Late())
+        return dg.multi_asset(
+            name="__".join(asset_key(recipe.feed).path),
+            specs=[_spec(recipe, output, read, shared, owners, function.__doc__) for output in recipe.outputs],
+            check_specs=[_check_spec(recipe, check, partitions_def) for check in checks],
+            partitions_def=partitions_def,
+            can_subset=True,
+        )(_run_of(recipe, read))
+
+    return decorate
+
+
+def _recipe(
+    feed: Feed,
+    function: Callable[..., Any],
+    read: Mapping[str, Input],
+    checks: Sequence[Check],
+    event_time: str | None,
+    chart: "Callable[[DataFrame], str] | None",
+    code_version: str | None,
+) -> Recipe:
+    if feed.version is None:
+        raise InvalidName(f"{feed} has no version: expected one, such as '{feed}/v1.0'.")
+    sources = tuple(given.source(name) for name, given in read.items())
+    _refuse_twice(feed, "check", [check.name for check in checks])
+    _refuse_twice(feed, "input", [str(source.feed) for source in sources])
+    is_parsed = any(source.schema and source.format != "parquet" for source in sources)
+    rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
+    wants_partition = match_parameters(function, set(read))
+    return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code_version, wants_partition)
+
+
+def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidDefinition(f"{feed} has the {what} {twice[0]} twice: expected each once.")
+
+
+def _shared_metadata(recipe: Recipe, read: Mapping[str, Input], late: Late) -> dict[str, Any]:
+    ungated = [given.source(name).feed for name, given in read.items() if given.ignore_quality_issue]
+    return {
+        OUTPUTS: [asset_key(output).to_user_string() for output in recipe.outputs],
+        IGNORES_QUALITY_OF: sorted(map(str, ungated)),
+        **late_metadata(late),
+    }
+
+
+def _spec(
+    recipe: Recipe,
+    output: Feed,
+    read: Mapping[str, Input],
+    shared: Mapping[str, Any],
+    owners: Sequence[str] | None,
+    doc: str | None,
+) -> dg.AssetSpec:
+    is_main = output == recipe.feed
+    return dg.AssetSpec(
+        asset_key(output),
+        deps=[given.dep for given in read.values()],
+        description=doc if is_main else f"Records that {recipe.feed} turned away: reason, file, raw text.",
+        group_name=asset_key(output).path[0],
+        kinds={"pyspark", "parquet"},
+        owners=owners,
+        code_version=recipe.code_version,
+        skippable=True,
+        automation_condition=late_rerun(),
+        metadata={FEED: str(output), ROLE: DATASET if is_main else REJECTS, **shared},
+    )
+
+
+def _check_spec(recipe: Recipe, check: Check, partitions_def: Partitions) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        check.name,
+        asset=asset_key(recipe.feed),
+        description=check.description,
+        blocking=True,
+        partitions_def=partitions_def,
+    )
+
+
+def _run_of(recipe: Recipe, read: Mapping[str, Input]) -> Callable[..., Iterator[Any]]:
+    def run(context: dg.AssetExecutionContext, config: PinnedInputs) -> Iterator[Any]:
+        output, inputs = _place(recipe, read, context)
+        bench = Workbench.of(settings(), on_step=partial(_log_step, context, output))
+        yield from _events(build(recipe, output, inputs, bench, _named(config), context.run_id), bench, context)
+
+    return run
+
+
+def _place(
+    recipe: Recipe, read: Mapping[str, Input], context: dg.AssetExecutionContext
+) -> tuple[Partition, dict[str, list[Partition]]]:
+    """The partition that a run builds, and those of its inputs that it needs."""
+    known = [given.feed for given in read.values()]
+    graph = Graph(dg.Definitions(assets=[context.assets_def, *known]).resolve_asset_graph())
+    output = graph.node(recipe.feed).partition(context.partition_key if context.has_partition_key else None)
+    inputs = graph.inputs(output)
+    if absent := [name for _, names in inputs.values() for name in names]:
+        raise NoValidUpdate(f"{output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
+    return output, {source.name: inputs[source.feed][0] for source in recipe.sources}
+
+
+def _named(config: PinnedInputs) -> dict[Partition, str]:
+    return {Partition.parse(path): update_id for path, update_id in config.updates.items()}
+
+
+def _log_step(context: dg.AssetExecutionContext, output: Partition, step: str) -> None:
+    context.log.info(f"{output}: {step}")
+
+
+def _events(outcome: Outcome, bench: Workbench, context: dg.AssetExecutionContext) -> Iterator[Any]:
+    match outcome:
+        case Unchanged():
+            context.log.info(f"Update {outcome.update_id} was built from these very inputs: there is nothing to do.")
+        case Refused():
+            yield from failed_checks(outcome, context.selected_asset_check_keys)
+            raise dg.Failure(
+                f"The audit failed, and nothing is published: {outcome.reason}. Readers keep the update before. "
+                "Mend the input or the function, then materialize this partition again.",
+                allow_retries=False,
+            )
+        case Published():
+            yield from materialized(outcome, context.selected_asset_keys, context.selected_asset_check_keys)
+            told = [(each.partition, each.id) for each in outcome.outputs if _key(each) in context.selected_asset_keys]
+            mark_told(bench.ledger, told, BY_THE_RUN)
+
+
+def _key(output: Output) -> dg.AssetKey:
+    return asset_key(output.partition.feed)

@@ -1,0 +1,60 @@
+"""Late re-runs as an automation condition ("auto-materialize policy" by its older name).
+
+Staleness is a level: the condition asks the ledger what is stale now, and so cannot lose an edge.
+"""
+
+import dagster as dg
+from dagster import AutomationContext, AutomationResult
+
+from feed_assets.core.feeds import Partition
+from feed_assets.core.readiness import State
+from feed_assets.ledger import due
+from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.orchestration.decisions import verdicts
+from feed_assets.orchestration.graph import Graph
+from feed_assets.runs.workbench import utc_now
+from feed_assets.settings import settings
+
+MOST = 1000
+"""Partitions of one dataset that one tick looks at; the rest follow in the next."""
+
+
+class LateRerun(dg.AutomationCondition[dg.AssetKey]):
+    """True for the partitions that were built, whose inputs have changed since, by enough to be worth a re-run."""
+
+    @property
+    def name(self) -> str:
+        """How the UI calls it."""
+        return "late data is worth a re-run"
+
+    def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
+        """Ask the ledger's verdict; nothing is remembered between evaluations."""
+        view = context.asset_graph_view
+        graph = Graph(view.asset_graph)
+        stale = {graph.by_key[context.key].key_of(each) for each in late_outputs(graph, _ledger(), context.key)}
+        if context.partitions_def is None:
+            found = view.get_full_subset(key=context.key) if stale else view.get_empty_subset(key=context.key)
+        else:
+            found = view.get_subset_from_partition_keys(context.key, context.partitions_def, {*filter(None, stale)})
+        return AutomationResult(context, context.candidate_subset.compute_intersection(found))
+
+
+def _ledger() -> Ledger:
+    return open_ledger(settings().ledger)
+
+
+def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:
+    """The condition of every feed asset: late data are worth a re-run, and no run is in progress."""
+    return ~dg.AutomationCondition.in_progress() & LateRerun()
+
+
+def late_outputs(graph: Graph, ledger: Ledger, key: dg.AssetKey) -> list[Partition]:
+    """The stale partitions of a dataset (asked by the key of any of its assets), as partitions of that asset."""
+    node = graph.by_key[key]
+    dataset = graph.by_key[node.outputs[-1]]
+    now = utc_now()
+    with ledger.read() as connection:
+        looked = due.look(connection, [dataset.feed], now, MOST)
+        outputs = [item.partition for item in looked if not item.awaited]
+        decided = verdicts(graph, connection, outputs, now)
+    return [Partition(node.feed, each.output.key) for each in decided if each.state is State.REBUILD]

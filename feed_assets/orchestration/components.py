@@ -1,0 +1,32 @@
+"""YAML components: datasets that are declared without a line of Python."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import dagster as dg
+
+from feed_assets.orchestration.inputs import foreign_feed
+
+
+@dataclass(frozen=True)
+class ForeignFeed(dg.Resolvable):
+    """One foreign feed: `{feed: ads/shown/v1.0, schema: "impression_id string, item_id int"}`."""
+
+    feed: str
+    schema: str
+
+
+class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Feeds by day that somebody else writes, as external assets."""
+
+    start_date: str
+    format: Literal["csv", "json", "parquet"] = "csv"
+    feeds: list[ForeignFeed]
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002
+        """One external asset for each feed, with daily partitions from `start_date`."""
+        days = dg.DailyPartitionsDefinition(self.start_date)
+        specs = [
+            foreign_feed(each.feed, schema=each.schema, partitions_def=days, format=self.format) for each in self.feeds
+        ]
+        return dg.Definitions(assets=specs)

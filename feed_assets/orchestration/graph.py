@@ -1,0 +1,139 @@
+"""Who reads whom, partition by partition, read from Dagster's own asset graph."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.readiness import Need
+from feed_assets.orchestration.metadata import (
+    DATASET,
+    FEED,
+    FOREIGN,
+    IGNORES_QUALITY_OF,
+    OUTPUTS,
+    ROLE,
+    late_of,
+    value_of,
+)
+from feed_assets.orchestration.partitions import Partitions, Standing, standing, to_key, to_path
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+
+
+@dataclass(frozen=True)
+class Node:
+    """One feed as an asset: its key, its partitions, what its metadata say."""
+
+    feed: Feed
+    key: dg.AssetKey
+    partitions_def: Partitions
+    metadata: dict[str, Any]
+
+    @property
+    def role(self) -> str:
+        """`foreign`, `dataset` or `rejects`."""
+        return self.metadata[ROLE]
+
+    @property
+    def outputs(self) -> list[dg.AssetKey]:
+        """Every asset that a run of this dataset makes."""
+        return [dg.AssetKey.from_user_string(key) for key in self.metadata[OUTPUTS]]
+
+    def partition(self, key: str | None) -> Partition:
+        """The partition of the feed for a Dagster partition key."""
+        return Partition(self.feed, to_path(self.partitions_def, key))
+
+    def key_of(self, partition: Partition) -> str | None:
+        """The Dagster partition key for a partition of the feed."""
+        return to_key(self.partitions_def, partition.key)
+
+
+class Graph:
+    """The feeds of one code location and their partition mappings."""
+
+    def __init__(self, assets: "BaseAssetGraph[Any]") -> None:
+        self._assets = assets
+        nodes = [self._node(key) for key in assets.get_all_asset_keys() if FEED in assets.get(key).metadata]
+        self.by_feed = {node.feed: node for node in nodes}
+        self.by_key = {node.key: node for node in nodes}
+
+    def _node(self, key: dg.AssetKey) -> Node:
+        found = self._assets.get(key)
+        metadata = {name: value_of(value) for name, value in found.metadata.items()}
+        return Node(Feed.parse(metadata[FEED]), key, found.partitions_def, metadata)
+
+    def node(self, feed: Feed) -> Node:
+        """The node of a feed; InvalidName if no asset has it."""
+        if feed not in self.by_feed:
+            known = ", ".join(sorted(map(str, self.by_feed))) or "none"
+            raise InvalidName(f"no asset has the feed {feed}: expected one of: {known}.")
+        return self.by_feed[feed]
+
+    def foreign(self) -> list[Node]:
+        """The feeds that others write, by name."""
+        return sorted((node for node in self.by_feed.values() if node.role == FOREIGN), key=lambda node: node.feed)
+
+    def parents(self, node: Node) -> list[Node]:
+        """The feeds that a dataset reads, by name."""
+        keys = self._assets.get(node.key).parent_keys
+        return sorted((self.by_key[key] for key in keys if key in self.by_key), key=lambda parent: parent.feed)
+
+    def datasets(self) -> list[Node]:
+        """The feeds that this code location makes, without their rejects, by name."""
+        return sorted((node for node in self.by_feed.values() if node.role == DATASET), key=lambda node: node.feed)
+
+    def affected(self, child: Node, changed: Partition, now: datetime) -> list[Partition] | None:
+        """The outputs of a dataset to decide about after a change of itself or an input; None: no partition *yet*."""
+        parent = self.node(changed.feed)
+        stands = standing(parent.partitions_def, changed.key, now)
+        if stands is not Standing.IS:
+            return None if stands is Standing.NOT_YET else []
+        if parent is child:
+            return [changed]
+        return [child.partition(key) for key in self._downstream(parent, child, parent.key_of(changed))]
+
+    def _downstream(self, parent: Node, child: Node, key: str | None) -> list[str | None]:
+        if child.partitions_def is None:
+            return [None]
+        if parent.partitions_def is None or key is None:
+            return [*child.partitions_def.get_partition_keys()]
+        mapping = self._assets.get_partition_mapping(child.key, parent.key)
+        changed = parent.partitions_def.subset_with_partition_keys([key])
+        below = mapping.get_downstream_partitions_for_partitions(changed, parent.partitions_def, child.partitions_def)
+        return sorted(below.get_partition_keys())
+
+    def inputs(self, output: Partition) -> dict[Feed, tuple[list[Partition], list[str]]]:
+        """For each input of an output the partitions that it needs, and names of those that do not exist (yet)."""
+        node = self.node(output.feed)
+        return {parent.feed: self._upstream(parent, node, node.key_of(output)) for parent in self.parents(node)}
+
+    def _upstream(self, parent: Node, child: Node, key: str | None) -> tuple[list[Partition], list[str]]:
+        if parent.partitions_def is None:
+            return [parent.partition(None)], []
+        if child.partitions_def is None or key is None:
+            return [parent.partition(each) for each in parent.partitions_def.get_partition_keys()], []
+        mapping = self._assets.get_partition_mapping(child.key, parent.key)
+        wanted = child.partitions_def.subset_with_partition_keys([key])
+        found = mapping.get_upstream_mapped_partitions_result_for_partitions(
+            wanted, child.partitions_def, parent.partitions_def
+        )
+        needed = [parent.partition(each) for each in found.partitions_subset.get_partition_keys()]
+        absent = [f"{parent.feed} {each}" for each in found.required_but_nonexistent_subset.get_partition_keys()]
+        return sorted(needed), absent
+
+    def need(self, output: Partition) -> Need:
+        """Everything that an output needs, for `decide`."""
+        node = self.node(output.feed)
+        inputs = self.inputs(output)
+        return Need(
+            output,
+            tuple(partition for needed, _ in inputs.values() for partition in needed),
+            tuple(name for _, absent in inputs.values() for name in absent),
+            late_of(node.metadata),
+            frozenset(map(Feed.parse, node.metadata[IGNORES_QUALITY_OF])),
+        )

@@ -1,0 +1,51 @@
+"""A code location: datasets, plus the sensor and the automation that run them."""
+
+import dagster as dg
+
+from feed_assets.orchestration.metadata import FEED, FOREIGN, FORMAT, ROLE, SCHEMA
+from feed_assets.orchestration.sensors import feeds_sensor
+
+
+def with_automation(definitions: dg.Definitions) -> dg.Definitions:
+    """Add what makes datasets run by themselves: the feeds sensor, late re-runs, the in-process executor."""
+    late_data = dg.AutomationConditionSensorDefinition(
+        "late_data",
+        target=dg.AssetSelection.all(),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=5,
+        use_user_code_server=True,
+        emit_backfills=False,
+        description="Requests again the partitions whose inputs have changed since they were built.",
+    )
+    own = dg.Definitions(sensors=[feeds_sensor, late_data], executor=dg.in_process_executor)
+    return dg.Definitions.merge(_without_repeats(definitions), own)
+
+
+def _without_repeats(definitions: dg.Definitions) -> dg.Definitions:
+    """Keep one of equal declarations of a foreign feed: a YAML file and every consumer in Python may each have it.
+
+    Declarations that differ stay, and Dagster refuses them by name.
+    """
+    assets = list(definitions.assets or ())
+    identities = [_identity(asset) for asset in assets]
+    kept = [asset for at, asset in enumerate(assets) if identities[at] is None or identities[at] not in identities[:at]]
+    if len(kept) == len(assets):
+        return definitions
+    return dg.Definitions(
+        assets=kept,
+        asset_checks=definitions.asset_checks,
+        schedules=definitions.schedules,
+        sensors=definitions.sensors,
+        jobs=definitions.jobs,
+        resources=definitions.resources,
+        executor=definitions.executor,
+        loggers=definitions.loggers,
+        metadata=definitions.metadata,
+    )
+
+
+def _identity(asset: object) -> object:
+    """What makes two declarations of a foreign feed equal; None for anything else."""
+    if not isinstance(asset, dg.AssetSpec) or asset.metadata.get(ROLE) != FOREIGN:
+        return None
+    return asset.key, asset.partitions_def, [asset.metadata[name] for name in (FEED, FORMAT, SCHEMA)]

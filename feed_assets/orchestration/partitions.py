@@ -1,0 +1,88 @@
+"""Dagster's partition keys and the partition paths of feeds, into each other.
+
+A path has one segment for each dimension, the time dimension first and the others by name: Dagster's key
+`men|2019-11-24` of the dimensions campaign and date is the path `2019-11-24/men`.
+"""
+
+from datetime import datetime
+from enum import Enum
+
+import dagster as dg
+
+from feed_assets.core.errors import InvalidName
+
+Partitions = dg.PartitionsDefinition[str] | None
+
+
+class Standing(Enum):
+    """Whether a path is a partition: it may also be one that a later time makes one."""
+
+    IS = "is"
+    NOT_YET = "not yet"
+    NEVER = "never"
+
+
+def dimensions(partitions_def: dg.MultiPartitionsDefinition) -> list[str]:
+    """The names of the dimensions in the order of a path."""
+    parts = partitions_def.partitions_defs
+    return [part.name for part in sorted(parts, key=lambda part: (not _is_time(part.partitions_def), part.name))]
+
+
+def _is_time(partitions_def: Partitions) -> bool:
+    return isinstance(partitions_def, dg.TimeWindowPartitionsDefinition)
+
+
+def to_path(partitions_def: Partitions, key: str | None) -> str:
+    """The path of a Dagster partition key; '' for a dataset without partitions."""
+    if partitions_def is None or key is None:
+        return ""
+    if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return key
+    by_name = partitions_def.get_partition_key_from_str(key).keys_by_dimension
+    return "/".join(by_name[name] for name in dimensions(partitions_def))
+
+
+def to_key(partitions_def: Partitions, path: str) -> str | None:
+    """The Dagster partition key of a path, None for a dataset without partitions; InvalidName if it does not fit."""
+    if partitions_def is None:
+        if path:
+            raise InvalidName(f"partition {path!r}: the dataset has no partitions. Leave it out.")
+        return None
+    if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return path
+    names, segments = dimensions(partitions_def), path.split("/")
+    if len(names) != len(segments):
+        raise InvalidName(f"partition {path!r} has {len(segments)} segments: expected {'/'.join(names)}.")
+    return str(dg.MultiPartitionKey(dict(zip(names, segments, strict=True))))
+
+
+def standing(partitions_def: Partitions, path: str, now: datetime) -> Standing:
+    """Whether a path is a partition now, or may be one later; `now` is timezone-aware."""
+    try:
+        key = to_key(partitions_def, path)
+    except InvalidName:
+        return Standing.NEVER
+    if partitions_def is None or key is None or partitions_def.has_partition_key(key):
+        return Standing.IS
+    if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return _later(partitions_def, path, now)
+    by_name = dict(zip(dimensions(partitions_def), path.split("/"), strict=True))
+    each = {_later_or_is(part.partitions_def, by_name[part.name], now) for part in partitions_def.partitions_defs}
+    return Standing.NEVER if Standing.NEVER in each else Standing.NOT_YET
+
+
+def _later_or_is(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Standing:
+    return Standing.IS if partitions_def.has_partition_key(key) else _later(partitions_def, key, now)
+
+
+def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Standing:
+    """A dynamic key may be added later, and a time window may end later; nothing else comes into being."""
+    if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
+        return Standing.NOT_YET
+    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        return Standing.NEVER
+    try:
+        window = partitions_def.time_window_for_partition_key(key)
+    except ValueError:
+        return Standing.NEVER
+    return Standing.NOT_YET if window.end > now else Standing.NEVER

@@ -1,0 +1,132 @@
+"""`run --until-idle`: sensors, automation conditions and the runs they request, in this process, until nothing is left.
+
+Cursors live in the Dagster instance, as the daemon's do: they belong to what this instance was told. Runs carry the
+process that drives them, because a killed driver leaves them `STARTED` for ever, and their partitions in progress.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import dagster as dg
+
+from feed_assets.core.errors import DaemonRunning, NotIdle
+from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.sensors import UNFINISHED
+from feed_assets.runs.workbench import is_dead, this_process
+
+RUN_KEY, SENSOR, DRIVER = "dagster/run_key", "dagster/sensor_name", "feed_assets/driver"
+LATE_DATA = "late_data"
+BY_CONDITION = {"dagster/from_automation_condition": "true"}
+
+
+def _ignore(_run: dg.ExecuteInProcessResult) -> None:
+    """Nobody wants to hear of runs."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Drives the definitions of one code location on one instance. `on_run` hears of each run after it ended."""
+
+    definitions: dg.Definitions
+    instance: dg.DagsterInstance
+    on_run: Callable[[dg.ExecuteInProcessResult], None] = _ignore
+
+    def run_until_idle(self, max_ticks: int = 1000) -> int:
+        """Tick until a tick does nothing; the number of ticks. DaemonRunning beside a live daemon, else NotIdle."""
+        self._refuse_a_daemon()
+        self._release_dead_runs()
+        for tick in range(1, max_ticks + 1):
+            if not self.tick():
+                return tick
+        raise NotIdle(f"something is still requested after {max_ticks} ticks: look at the runs, then run it again.")
+
+    def tick(self) -> int:
+        """Evaluate every sensor once, then the conditions once, and run what they request; how much was done."""
+        sensors = [each for each in self._sensors() if not isinstance(each, dg.AutomationConditionSensorDefinition)]
+        return sum(self._tick_sensor(sensor) for sensor in sensors) + self._tick_conditions()
+
+    def _sensors(self) -> Iterable[dg.SensorDefinition]:
+        return self.definitions.get_repository_def().sensor_defs
+
+    def _tick_sensor(self, sensor: dg.SensorDefinition) -> int:
+        """The cursor moves after the work: what a kill interrupts is decided again, and run keys drop repeats."""
+        before = self._cursor(sensor.name)
+        context = dg.build_sensor_context(
+            instance=self.instance, cursor=before, definitions=self.definitions, sensor_name=sensor.name
+        )
+        done = 0
+        with context:
+            for result in _results(sensor(context)):
+                for event in result.asset_events or ():
+                    self.instance.report_runless_asset_event(event)
+                done += sum(self._run(request, sensor.name) for request in result.run_requests or ())
+                done += len(result.asset_events or ()) + (result.cursor is not None and result.cursor != before)
+                self._put_cursor(sensor.name, result.cursor)
+        return done
+
+    def _tick_conditions(self) -> int:
+        """The one condition is a level, so it needs no cursor. One run for each partition and dataset."""
+        found = dg.evaluate_automation_conditions(self.definitions, self.instance)
+        graph = Graph(self.definitions.resolve_asset_graph())
+        wanted = {
+            (node.outputs[-1], partition): node.outputs
+            for node in graph.by_feed.values()
+            for partition in found.get_requested_partitions(node.key)
+        }
+        return sum(
+            self._run(dg.RunRequest(partition_key=partition, asset_selection=outputs, tags=BY_CONDITION), LATE_DATA)
+            for (_, partition), outputs in sorted(wanted.items(), key=str)
+        )
+
+    def _run(self, request: dg.RunRequest, sensor: str) -> int:
+        """Run a request here and now, unless its key was seen; how many runs that were."""
+        tags = {SENSOR: sensor, DRIVER: this_process()}
+        if request.run_key:
+            tags[RUN_KEY] = request.run_key
+            seen = dg.RunsFilter(tags={RUN_KEY: request.run_key, SENSOR: sensor})
+            if self.instance.get_runs(seen, limit=1):
+                return 0
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        result = job.execute_in_process(
+            instance=self.instance,
+            partition_key=request.partition_key,
+            run_config=request.run_config or None,
+            asset_selection=list(request.asset_selection or ()),
+            tags={**request.tags, **tags},
+            raise_on_error=False,
+        )
+        self.on_run(result)
+        return 1
+
+    def _cursor(self, sensor: str) -> str | None:
+        key = f"feed_assets/{sensor}"
+        return self.instance.daemon_cursor_storage.get_cursor_values({key}).get(key)
+
+    def _put_cursor(self, sensor: str, value: str | None) -> None:
+        if value is not None:
+            self.instance.daemon_cursor_storage.set_cursor_values({f"feed_assets/{sensor}": value})
+
+    def _refuse_a_daemon(self) -> None:
+        """Two loops on one instance would request the same late re-runs twice."""
+        alive = [name for name, status in self.instance.get_daemon_statuses().items() if status.healthy]
+        if alive:
+            raise DaemonRunning(
+                f"the Dagster daemon ({', '.join(sorted(alive))}) runs on this instance and does this work already: "
+                "expected none. Stop it, or leave the work to it."
+            )
+
+    def _release_dead_runs(self) -> None:
+        """Fail the runs of drivers that were killed, so that their partitions are free again."""
+        for run in self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
+            if DRIVER in run.tags and is_dead(run.tags[DRIVER]):
+                self.instance.report_run_failed(run, "The process that drove this run is gone.")
+
+
+def _results(returned: object) -> Iterator[dg.SensorResult]:
+    """A sensor may return or yield results, requests, or a reason to skip."""
+    items = [returned] if isinstance(returned, (dg.SensorResult, dg.RunRequest, dg.SkipReason)) else returned
+    for item in items if isinstance(items, Iterable) else ():
+        if isinstance(item, dg.SensorResult):
+            yield item
+        elif isinstance(item, dg.RunRequest):
+            yield dg.SensorResult(run_requests=[item])

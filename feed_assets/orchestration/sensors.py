@@ -1,0 +1,142 @@
+"""The one sensor: what arrived, what it affects, what can be built now, what Dagster has not been told.
+
+It decides from the ledger. Its Dagster cursor is only the number of the tick, by which Dagster confirms that it
+stored what the tick told it; a new Dagster instance has no cursor, and is told everything again.
+"""
+
+from time import monotonic
+
+import dagster as dg
+
+from feed_assets.core.feeds import Partition
+from feed_assets.core.launching import run_key
+from feed_assets.core.readiness import State, Verdict
+from feed_assets.ledger import runs, updates
+from feed_assets.ledger.runs import Run
+from feed_assets.orchestration.decisions import decide_due, fan_out
+from feed_assets.orchestration.graph import Graph
+from feed_assets.runs.arrive import arrive
+from feed_assets.runs.reconcile import reconcile
+from feed_assets.runs.workbench import Workbench, is_dead
+from feed_assets.settings import settings
+
+DECISIONS = 1000
+"""Outputs that one tick decides about at most; the rest follow in the next ones."""
+
+DATA_VERSION_TAG = "dagster/data_version"
+
+EVENTS = 500
+"""Updates that one tick tells Dagster of at most: an event costs it some 10 ms."""
+
+UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+InProgress = set[tuple[dg.AssetKey, str | None]]
+
+
+@dg.sensor(
+    name="feeds",
+    minimum_interval_seconds=5,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    asset_selection=dg.AssetSelection.all(),
+)
+def feeds_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    """Record the new valid updates of foreign feeds, and request every partition that was never built and now can be.
+
+    Late data of what was built already are the automation condition's business.
+    """
+    if context.repository_def is None:
+        raise dg.DagsterInvariantViolationError(
+            "The sensor 'feeds' needs the definitions: build its context with them."
+        )
+    bench, graph = Workbench.of(settings()), Graph(context.repository_def.asset_graph)
+    reconcile(bench, has_ended=lambda run: _has_ended(context.instance, run))
+    deadline = monotonic() + settings().tick_seconds
+    arrivals = arrive(bench, [node.feed for node in graph.foreign()], lambda: monotonic() > deadline)
+    busy = in_progress(context.instance)
+    fan_out(graph, bench.ledger, bench.now())
+    requests = _requests(graph, bench, busy)
+    tick = int(context.cursor or 0) + 1
+    events = _events(graph, bench, busy, tick, is_new=context.cursor is None)
+    is_idle = arrivals.is_complete and not events
+    return dg.SensorResult(
+        run_requests=requests,
+        asset_events=events,
+        cursor=context.cursor if is_idle and context.cursor else str(tick),
+    )
+
+
+def _has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
+    """Whether a run that the ledger believes to be running is over: Dagster knows of other hosts, too."""
+    if is_dead(run.process):
+        return True
+    found = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None
+    return found is not None and found.is_finished
+
+
+def in_progress(instance: dg.DagsterInstance) -> InProgress:
+    """The assets and partition keys that unfinished Dagster runs make: the one thing that Dagster is asked."""
+    found: InProgress = set()
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
+        found |= {(key, run.tags.get("dagster/partition")) for key in run.asset_selection or ()}
+    return found
+
+
+def _requests(graph: Graph, bench: Workbench, busy: InProgress) -> list[dg.RunRequest]:
+    """One run for each output that was never built and is ready, at most so many; the others stay on the list."""
+    decided = decide_due(graph, bench.ledger, bench.now(), DECISIONS)
+    with bench.ledger.read() as connection:
+        running = {run.output for run in runs.running(connection)}
+    ready = [each for each in decided if each.state is State.BUILD and each.output not in running]
+    free = [each for each in ready if not _is_busy(graph, each.output, busy)]
+    return [_request(graph, verdict) for verdict in free[: settings().max_requests]]
+
+
+def _is_busy(graph: Graph, partition: Partition, busy: InProgress) -> bool:
+    node = graph.node(partition.feed)
+    return (node.key, node.key_of(partition)) in busy
+
+
+def _request(graph: Graph, verdict: Verdict) -> dg.RunRequest:
+    node = graph.node(verdict.output.feed)
+    return dg.RunRequest(
+        run_key=run_key(verdict),
+        partition_key=node.key_of(verdict.output),
+        asset_selection=node.outputs,
+        tags={"feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason},
+    )
+
+
+def _events(
+    graph: Graph, bench: Workbench, busy: InProgress, tick: int, *, is_new: bool
+) -> list[dg.AssetMaterialization]:
+    """Materializations of what Dagster has not confirmed: foreign updates, and our own whose run could not tell it."""
+    feeds = graph.by_feed.keys()
+    if is_new:
+        updates.forget_told(bench.ledger, feeds)
+    with bench.ledger.read() as connection:
+        untold = updates.to_tell(connection, feeds, tick - 1, EVENTS)
+    rows = [row for row in untold if not _is_busy(graph, row.partition, busy)]
+    updates.mark_told(bench.ledger, [(row.partition, row.id) for row in rows], tick)
+    return [_event(graph, row) for row in rows]
+
+
+def _event(graph: Graph, row: updates.Row) -> dg.AssetMaterialization:
+    node = graph.node(row.partition.feed)
+    return dg.AssetMaterialization(
+        asset_key=node.key,
+        partition=node.key_of(row.partition),
+        metadata={
+            "update id": row.id,
+            "path": f"{row.partition.path}/{row.id}",
+            "files": row.files or 0,
+            "bytes": row.size or 0,
+            **({"dagster/row_count": row.records} if row.records is not None else {}),
+        },
+        tags={DATA_VERSION_TAG: row.version or row.id},
+    )

@@ -1,0 +1,85 @@
+"""Find the new valid updates of foreign feeds on the blackboard, and let the ledger learn of them."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from feed_assets.core.errors import FeedAssetsError, InvalidName
+from feed_assets.core.feeds import Feed, Partition, is_update_id
+from feed_assets.feeds import read
+from feed_assets.ledger.database import get_cursor, put_cursor
+from feed_assets.runs.observe import observe
+from feed_assets.runs.workbench import Workbench
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """One look at foreign feeds: whether all of it was seen, and what could not be read, by feed."""
+
+    is_complete: bool
+    failed: dict[Feed, FeedAssetsError]
+
+
+def arrive(bench: Workbench, feeds: Sequence[Feed], is_over: Callable[[], bool]) -> Arrivals:
+    """Observe the partitions of foreign feeds, newest first, until the time is over; the next call goes on there.
+
+    A feed that cannot be read does not hold up the others; if none can, the first error is raised.
+    """
+    failed: dict[Feed, FeedAssetsError] = {}
+    complete: list[bool] = []
+    for feed in feeds:
+        try:
+            complete.append(_look_through(bench, feed, is_over))
+        except FeedAssetsError as error:
+            _log.warning("%s could not be read: %s", feed, error)
+            failed[feed] = error
+    if feeds and len(failed) == len(feeds):
+        raise next(iter(failed.values()))
+    return Arrivals(all(complete), failed)
+
+
+def _look_through(bench: Workbench, feed: Feed, is_over: Callable[[], bool]) -> bool:
+    """Go through the names right below the feed, from the newest or where the last look ended."""
+    position = _position(bench, feed)
+    for name in _below(bench, feed, position):
+        if is_over():
+            _put_position(bench, feed, name)
+            return False
+        for partition in _partitions(bench, feed, name):
+            observe(bench.board, bench.ledger, partition, bench.now())
+    if position:
+        _put_position(bench, feed, "")
+    return True
+
+
+def _below(bench: Workbench, feed: Feed, position: str) -> Iterator[str]:
+    names = sorted(bench.board.children(str(feed)), reverse=True)
+    if any(map(is_update_id, names)):
+        yield ""  # A feed without partitions.
+        return
+    yield from (name for name in names if not position or name <= position)
+
+
+def _partitions(bench: Workbench, feed: Feed, name: str) -> Iterator[Partition]:
+    try:
+        Partition(feed, name)
+    except InvalidName as error:
+        _log.warning("%s: %s is skipped: %s", feed, name, error)
+        return
+    for found in read.walk(bench.board, feed, name):
+        if isinstance(found, Partition):
+            yield found
+        else:
+            _log.warning("%s: %s is skipped: %s", feed, found.id, found.reason)
+
+
+def _position(bench: Workbench, feed: Feed) -> str:
+    with bench.ledger.read() as connection:
+        return get_cursor(connection, f"looked through {feed}") or ""
+
+
+def _put_position(bench: Workbench, feed: Feed, name: str) -> None:
+    with bench.ledger.write() as connection:
+        put_cursor(connection, f"looked through {feed}", name)

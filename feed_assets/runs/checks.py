@@ -1,0 +1,158 @@
+"""Blocking checks of one partition's data, run on what was written and before it is published.
+
+A check is a value with SQL in it: declaring one needs no Spark. All that can be counted row by row is counted in
+one Spark job.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SAMPLE = 5
+"""Offending rows that a failed check shows at most."""
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What a check may look at: the written rows read back, the number turned away, the inputs of the function."""
+
+    written: "DataFrame"
+    records: int
+    rejected: int
+    inputs: "Mapping[str, DataFrame]"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule. It finds a number, by an SQL `aggregate` of the written rows or by a `measure`, and judges it.
+
+    `offending` picks the rows that break the rule, for the sample that a person sees.
+    """
+
+    name: str
+    description: str
+    passes: Callable[[float], bool]
+    aggregate: str | None = None
+    measure: Callable[[Audited], float] | None = None
+    offending: "Callable[[DataFrame], DataFrame] | None" = None
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """A check's outcome: what was found, and up to five rows that break the rule."""
+
+    check: Check
+    passed: bool
+    found: float
+    sample: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def message(self) -> str:
+        """The outcome in words."""
+        return f"{self.check.name}: {self.check.description}; found {self.found:g}"
+
+
+def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
+    """Run every check. What is read back must be as many rows as were written."""
+    counts = _aggregates(checks, audited)
+    return tuple(_result(check, counts, audited) for check in checks)
+
+
+def _aggregates(checks: Sequence[Check], audited: Audited) -> dict[str, float]:
+    wanted = {check.name: check.aggregate for check in checks if check.aggregate}
+    selected = [f"{aggregate} AS {_quoted(name)}" for name, aggregate in wanted.items()]
+    row = audited.written.selectExpr("count(1) AS _records", *selected).collect()[0].asDict()
+    if row["_records"] != audited.records:
+        raise UpdateAbandoned(
+            f"{row['_records']} rows were read back where {audited.records} were written: expected the same number. "
+            "Something else writes under this update. Run it again."
+        )
+    return {name: float(value or 0) for name, value in row.items()}
+
+
+def _result(check: Check, counts: Mapping[str, float], audited: Audited) -> CheckResult:
+    found = float(check.measure(audited)) if check.measure else counts[check.name]
+    passed = check.passes(found)
+    if passed or check.offending is None:
+        return CheckResult(check, passed, found)
+    rows = check.offending(audited.written).limit(SAMPLE).collect()
+    return CheckResult(check, passed, found, tuple(row.asDict(recursive=True) for row in rows))
+
+
+def _quoted(column: str) -> str:
+    return "`" + column.replace("`", "``") + "`"
+
+
+def _name(kind: str, *columns: str) -> str:
+    if not columns:
+        raise InvalidDefinition(f"checks.{kind}() was given no column: expected at least one.")
+    return "_".join((kind, *columns))
+
+
+def _is_none(found: float) -> bool:
+    return found == 0
+
+
+def _no_row(name: str, description: str, predicate: str) -> Check:
+    """A check that no row satisfies an SQL predicate."""
+
+    def offending(written: "DataFrame") -> "DataFrame":
+        return written.where(predicate)
+
+    return Check(name, description, _is_none, f"count_if({predicate})", offending=offending)
+
+
+def not_empty() -> Check:
+    """The update holds at least one row."""
+    return Check("not_empty", "the update must hold at least one row", lambda found: found > 0, "count(1)")
+
+
+def not_null(*columns: str) -> Check:
+    """No row lacks a value in any of these columns."""
+    predicate = " OR ".join(f"{_quoted(column)} IS NULL" for column in columns)
+    return _no_row(_name("not_null", *columns), f"no row may lack {' or '.join(columns)}", predicate)
+
+
+def within(column: str, low: float, high: float) -> Check:
+    """Every value of a column is there and lies in `[low, high]`."""
+    predicate = f"NOT coalesce({_quoted(column)} BETWEEN {low} AND {high}, false)"
+    return _no_row(f"within_{column}", f"{column} must be in [{low}, {high}]", predicate)
+
+
+def unique(*columns: str) -> Check:
+    """No two rows have the same values in these columns; NULL equals NULL."""
+
+    def repeated(written: "DataFrame") -> "DataFrame":
+        return written.groupBy(*columns).count().where("count > 1")
+
+    aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(_quoted, columns))}))"
+    description = f"no two rows may share {', '.join(columns)}"
+    return Check(_name("unique", *columns), description, _is_none, aggregate, offending=repeated)
+
+
+def references(child: str, parent: str, on: str, at_least: float = 1.0) -> Check:
+    """Of the rows of input `child`, at least this share has its `on` in input `parent`; of none, all have."""
+
+    def share(audited: Audited) -> float:
+        keys = audited.inputs[parent].select(on).distinct().selectExpr(_quoted(on), "1 AS _known")
+        joined = audited.inputs[child].join(keys, on, "left")
+        row = joined.selectExpr("count(1) AS all", "count(_known) AS known").collect()[0]
+        return row["known"] / row["all"] if row["all"] else 1.0
+
+    description = f"at least {at_least:.1%} of the rows of {child} must have their {on} in {parent}"
+    return Check(f"{child}_in_{parent}", description, lambda found: found >= at_least, measure=share)
+
+
+def accounted() -> Check:
+    """Rows in = clean rows + rejected rows, over all inputs: what was not accepted was rejected, nothing was lost."""
+
+    def lost(audited: Audited) -> float:
+        rows = sum(frame.count() for frame in audited.inputs.values())
+        return rows - audited.records - audited.rejected
+
+    return Check("accounted", "rows in must equal clean rows + rejected rows", _is_none, measure=lost)

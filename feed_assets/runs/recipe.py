@@ -1,0 +1,55 @@
+"""How one dataset is made: its inputs, a plain function, its checks. No Dagster in it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from feed_assets.core.feeds import Feed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from feed_assets.runs.checks import Check
+
+Format = Literal["csv", "json", "parquet"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input as a run reads it.
+
+    A foreign one has a format and a schema (Spark DDL) and is checked record by record; ours has neither and is
+    Parquet. A `tagged` one reaches the function with `_raw`, `_file` and `_reasons`, records that do not parse too.
+    """
+
+    name: str
+    feed: Feed
+    format: Format = "parquet"
+    schema: str | None = None
+    tagged: bool = False
+    fans_in: bool = False
+    """The function sees which partition a row is from: a column `_partition`, such as `2019-11-24/men`."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One dataset's declaration, as a run needs it. `rejects` is the feed of the records that were turned away.
+
+    `chart` turns the written rows into Markdown for people.
+    """
+
+    feed: Feed
+    sources: tuple[Source, ...]
+    transform: Callable[..., Any]
+    checks: "tuple[Check, ...]" = ()
+    rejects: Feed | None = None
+    event_time: str | None = None
+    chart: "Callable[[DataFrame], str] | None" = None
+    code_version: str | None = None
+    wants_partition: bool = False
+    """The function has a parameter `partition`, the `Partition` that is built."""
+
+    @property
+    def outputs(self) -> tuple[Feed, ...]:
+        """The feeds that a run publishes, in order: rejects first, so that the clean update can name them."""
+        return (self.rejects, self.feed) if self.rejects else (self.feed,)

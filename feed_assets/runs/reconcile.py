@@ -1,0 +1,94 @@
+"""Finish or sweep what a run left behind, whether it failed or its process was killed.
+
+A claimed update with a valid manifest is published: the manifest is the last thing that a run puts on the
+blackboard, and pins and statistics were in the ledger before it. One without is given up. Both are repeatable.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from feed_assets.core.errors import BlackboardRefused, BlackboardUnavailable, NoValidUpdate
+from feed_assets.core.feeds import Partition
+from feed_assets.feeds import read
+from feed_assets.ledger import runs, updates
+from feed_assets.ledger.runs import Run
+from feed_assets.runs.workbench import Workbench, is_dead
+
+_log = logging.getLogger(__name__)
+
+KILLED = "abandoned"
+GONE = "its process is gone"
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of one run's claims."""
+
+    run: Run
+    published: tuple[updates.Row, ...]
+    swept: tuple[updates.Row, ...]
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the run's own output, and not its rejects only, is published."""
+        return any(row.partition == self.run.output for row in self.published)
+
+
+def _process_is_dead(run: Run) -> bool:
+    return is_dead(run.process)
+
+
+def reconcile(bench: Workbench, has_ended: Callable[[Run], bool] = _process_is_dead) -> tuple[Settled, ...]:
+    """Settle every run that the ledger believes to be running and whose process is gone, and all open claims."""
+    with bench.ledger.read() as connection:
+        believed, left = runs.running(connection), runs.with_claims(connection)
+    killed = tuple(settle(bench, run, KILLED, GONE) for run in believed if has_ended(run))
+    return killed + tuple(settle(bench, run, run.state, run.reason or run.state) for run in left)
+
+
+def release_dead(bench: Workbench, output: Partition) -> None:
+    """Settle what a killed run left of this output, so that it can be built again."""
+    with bench.ledger.read() as connection:
+        believed = runs.running(connection, output)
+    for run in believed:
+        if is_dead(run.process):
+            settle(bench, run, KILLED, GONE)
+
+
+def settle(bench: Workbench, run: Run, state: str, reason: str) -> Settled:
+    """End a run: publish its claimed updates that have a valid manifest, sweep the others.
+
+    With the blackboard out of reach the claims stay open, for the next `reconcile`.
+    """
+    with bench.ledger.read() as connection:
+        claimed = updates.claimed_by(connection, run.id)
+    try:
+        settled = _sort(bench, run, claimed)
+    except (BlackboardUnavailable, BlackboardRefused) as error:
+        _log.warning("%s: the claims of run %s stay open: %s", run.output, run.id, error)
+        settled = Settled(run, (), ())
+    with bench.ledger.write() as connection:
+        for row in settled.published:
+            updates.change(connection, row.partition, row.id, state=updates.PUBLISHED)
+        for row in settled.swept:
+            updates.change(connection, row.partition, row.id, state=updates.ABANDONED, reason=reason)
+        ended = updates.PUBLISHED if settled.is_published else state
+        runs.end(connection, run.output, run.id, ended, bench.now(), None if settled.is_published else reason)
+    return settled
+
+
+def _sort(bench: Workbench, run: Run, claimed: Sequence[updates.Row]) -> Settled:
+    published = tuple(row for row in claimed if _is_valid(bench, row))
+    swept = tuple(row for row in claimed if row not in published)
+    for row in swept:
+        bench.board.sweep(f"{row.partition.path}/{row.id}")
+    return Settled(run, published, swept)
+
+
+def _is_valid(bench: Workbench, row: updates.Row) -> bool:
+    try:
+        read.named(bench.board, row.partition, row.id)
+    except NoValidUpdate:
+        return False
+    return True

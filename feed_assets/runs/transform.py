@@ -1,0 +1,95 @@
+"""From pinned updates to the frames that are written: read, sort out what does not parse, run the function."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.spark import read
+from feed_assets.spark.errors import reading
+from feed_assets.spark.rejects import is_tagged, split
+
+Found = Mapping[str, Sequence[Update]]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a run works on: the frames that the function saw, and those to write, one for each output."""
+
+    inputs: Mapping[str, DataFrame]
+    outputs: tuple[DataFrame, ...]
+
+
+@contextmanager
+def transformed(
+    recipe: Recipe, output: Partition, found: Found, spark: SparkSession, board: Blackboard
+) -> Generator[Made]:
+    """Read the inputs and run the function. Spark's errors about pinned files get their names while this is open."""
+    every = [update for updates in found.values() for update in updates]
+    kept: list[DataFrame] = []
+    with reading(every):
+        try:
+            yield _made(recipe, output, found, spark, board, kept)
+        finally:
+            for frame in kept:
+                frame.unpersist()
+
+
+def _made(
+    recipe: Recipe, output: Partition, found: Found, spark: SparkSession, board: Blackboard, kept: list[DataFrame]
+) -> Made:
+    tagged = {
+        source.name: _keep(_tagged(spark, board, source, found[source.name]), kept)
+        for source in recipe.sources
+        if source.schema
+    }
+    inputs = {
+        source.name: _input(spark, board, source, found[source.name], tagged.get(source.name))
+        for source in recipe.sources
+    }
+    partition = {"partition": output} if recipe.wants_partition else {}
+    result = recipe.transform(**inputs, **partition)
+    if not isinstance(result, DataFrame):
+        raise InvalidDefinition(f"{recipe.feed}: the function returned {type(result).__name__}: expected a DataFrame.")
+    rejected = [split(tagged[source.name])[1] for source in recipe.sources if source.schema and not source.tagged]
+    if is_tagged(result):
+        result, turned_away = split(_keep(result, kept))
+        rejected.append(turned_away)
+    if recipe.rejects is None:
+        return Made(inputs, (result,))
+    return Made(inputs, (reduce(DataFrame.unionByName, rejected), result))
+
+
+def _keep(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
+    """Clean and rejected rows are written by two jobs: they must be of one and the same evaluation."""
+    kept.append(frame.persist())
+    return kept[-1]
+
+
+def _tagged(spark: SparkSession, board: Blackboard, source: Source, updates: Sequence[Update]) -> DataFrame:
+    frames = [
+        _placed(read.read(spark, board, [update], source.format, source.schema or ""), source, update)
+        for update in updates
+    ]
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _input(
+    spark: SparkSession, board: Blackboard, source: Source, updates: Sequence[Update], tagged: DataFrame | None
+) -> DataFrame:
+    if tagged is not None:
+        return tagged if source.tagged else read.clean(tagged)
+    frames = [_placed(read.read_back(spark, board, update), source, update) for update in updates]
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _placed(frame: DataFrame, source: Source, update: Update) -> DataFrame:
+    """Where an input fans in, its rows tell which partition they are from."""
+    return frame.withColumn("_partition", sf.lit(update.partition.key)) if source.fans_in else frame

@@ -1,0 +1,70 @@
+"""What every step of a run works with: the blackboard, the ledger, Spark and the clock."""
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import psutil
+
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def utc_now() -> datetime:
+    """The clock of production."""
+    return datetime.now(UTC)
+
+
+def _silent(_step: str) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """The hands of a run. `on_step` hears of each step after it was done: a log, or a test that kills there."""
+
+    board: Blackboard
+    ledger: Ledger
+    spark: "Callable[[], SparkSession]"
+    now: Callable[[], datetime] = utc_now
+    on_step: Callable[[str], None] = field(default=_silent)
+
+    @classmethod
+    def of(cls, settings: Settings, on_step: Callable[[str], None] = _silent) -> "Workbench":
+        """The workbench that the settings describe. Spark starts when the first run asks for it."""
+        return cls(open_board(settings), open_ledger(settings.ledger), lambda: _session(settings), on_step=on_step)
+
+
+def _session(settings: Settings) -> "SparkSession":
+    from feed_assets.spark.session import session  # Spark costs seconds: only who transforms pays for it.
+
+    return session(settings)
+
+
+def open_board(settings: Settings) -> Blackboard:
+    """The blackboard of the settings; the default folder is made when it is first used."""
+    is_default = "blackboard" not in settings.model_fields_set
+    return Blackboard.open(settings.blackboard, endpoint=settings.s3_endpoint, create=is_default)
+
+
+def this_process() -> str:
+    """This process as the ledger names it: host, pid, and its start, because pids are used again."""
+    return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+
+
+def is_dead(process: str) -> bool:
+    """Whether a process that the ledger names has surely ended; one on another host never surely has."""
+    host, pid, started = process.rsplit(":", 2)
+    if host != socket.gethostname():
+        return False
+    try:
+        return f"{psutil.Process(int(pid)).create_time():.2f}" != started
+    except psutil.NoSuchProcess:
+        return True
