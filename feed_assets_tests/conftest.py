@@ -1,11 +1,14 @@
 """Fixtures for all tests: a real S3 server, and one blackboard on each kind of store."""
 
+import os
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.settings import settings
 from feed_assets_tests.servers import S3Server, seaweedfs_server
 
 _PREFIXES = count(1)
@@ -59,3 +62,16 @@ def board(request: pytest.FixtureRequest) -> Blackboard:
     if request.param == "memory":
         return Blackboard.open("memory://")
     return request.getfixturevalue(f"{request.param}_board")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fresh DAGSTER_HOME, with the blackboard and the ledger of the default settings in it."""
+    for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
+        monkeypatch.delenv(name)
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(folder))
+    settings.cache_clear()
+    yield folder
+    settings.cache_clear()

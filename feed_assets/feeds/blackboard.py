@@ -28,6 +28,7 @@ HALF_WRITTEN = re.compile(r"#[0-9]+$")
 
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
 _MISSING = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|specified bucket does not exist")
+_UNREADABLE = "Filenames containing trailing"  # `#<digits>` on local disk.
 
 
 class Client(Protocol):
@@ -223,7 +224,7 @@ class Blackboard:
     def _error(self, action: str, error: Exception) -> Exception:
         said = " ".join(str(error).split("\n\nDebug source", 1)[0].split())
         where = f"Cannot {action} on {self.url}"
-        if isinstance(error, (exceptions.InvalidPathError, ValueError)):
+        if isinstance(error, (exceptions.InvalidPathError, ValueError)) or _UNREADABLE in said:
             return InvalidName(f"{where}: a key that no store can share ({said}). Rename or remove it.")
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
             return BlackboardRefused(f"{where}: access refused ({said}). Check the credentials and their rights.")

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import Verdict, decide
 from feed_assets.ledger import due, updates
 from feed_assets.ledger.database import Ledger
@@ -61,7 +61,7 @@ def decide_due(graph: Graph, ledger: Ledger, now: datetime, limit: int) -> list[
 
 
 def _look_at_awaited(
-    graph: Graph, datasets: dict[object, Node], ledger: Ledger, items: Iterable[Due], now: datetime
+    graph: Graph, datasets: dict[Feed, Node], ledger: Ledger, items: Iterable[Due], now: datetime
 ) -> None:
     still: list[Due] = []
     for item in items:

@@ -1,5 +1,6 @@
 """Who reads whom, partition by partition, read from Dagster's own asset graph."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,7 @@ class Graph:
             return [changed]
         return [child.partition(key) for key in self._downstream(parent, child, parent.key_of(changed))]
 
-    def _downstream(self, parent: Node, child: Node, key: str | None) -> list[str | None]:
+    def _downstream(self, parent: Node, child: Node, key: str | None) -> Sequence[str | None]:
         if child.partitions_def is None:
             return [None]
         if parent.partitions_def is None or key is None:

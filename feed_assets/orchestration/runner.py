@@ -6,6 +6,7 @@ process that drives them, because a killed driver leaves them `STARTED` for ever
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 
@@ -122,10 +123,11 @@ class Runner:
                 self.instance.report_run_failed(run, "The process that drove this run is gone.")
 
 
-def _results(returned: object) -> Iterator[dg.SensorResult]:
+def _results(returned: Any) -> Iterator[dg.SensorResult]:
     """A sensor may return or yield results, requests, or a reason to skip."""
-    items = [returned] if isinstance(returned, (dg.SensorResult, dg.RunRequest, dg.SkipReason)) else returned
-    for item in items if isinstance(items, Iterable) else ():
+    is_one = isinstance(returned, (dg.SensorResult, dg.RunRequest, dg.SkipReason))
+    items: Iterable[Any] = [returned] if is_one else returned or ()
+    for item in items:
         if isinstance(item, dg.SensorResult):
             yield item
         elif isinstance(item, dg.RunRequest):

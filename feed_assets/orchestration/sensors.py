@@ -39,21 +39,10 @@ UNFINISHED = [
 InProgress = set[tuple[dg.AssetKey, str | None]]
 
 
-@dg.sensor(
-    name="feeds",
-    minimum_interval_seconds=5,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    asset_selection=dg.AssetSelection.all(),
-)
-def feeds_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    """Record the new valid updates of foreign feeds, and request every partition that was never built and now can be.
-
-    Late data of what was built already are the automation condition's business.
-    """
+def look_and_request(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    """One tick: record foreign updates, request what was never built and now can be, tell Dagster what it missed."""
     if context.repository_def is None:
-        raise dg.DagsterInvariantViolationError(
-            "The sensor 'feeds' needs the definitions: build its context with them."
-        )
+        raise dg.DagsterInvariantViolationError("The sensor 'feeds' needs definitions: build its context with them.")
     bench, graph = Workbench.of(settings()), Graph(context.repository_def.asset_graph)
     reconcile(bench, has_ended=lambda run: _has_ended(context.instance, run))
     deadline = monotonic() + settings().tick_seconds
@@ -64,11 +53,21 @@ def feeds_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     tick = int(context.cursor or 0) + 1
     events = _events(graph, bench, busy, tick, is_new=context.cursor is None)
     is_idle = arrivals.is_complete and not events
-    return dg.SensorResult(
-        run_requests=requests,
-        asset_events=events,
-        cursor=context.cursor if is_idle and context.cursor else str(tick),
-    )
+    cursor = context.cursor if is_idle and context.cursor else str(tick)
+    return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
+
+
+feeds_sensor = dg.SensorDefinition(
+    name="feeds",
+    evaluation_fn=look_and_request,
+    minimum_interval_seconds=5,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    asset_selection=dg.AssetSelection.all(),
+    description=(
+        "Records the new valid updates of foreign feeds, and requests every partition that was never built and now "
+        "can be. Late data of what was built already are the automation condition's business."
+    ),
+)
 
 
 def _has_ended(instance: dg.DagsterInstance, run: Run) -> bool:

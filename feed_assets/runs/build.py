@@ -191,10 +191,11 @@ class _Build:
 
     def _audit(self, outputs: Sequence[Output], made: "Made") -> "_Audit":
         """Run the checks on what is on the blackboard now, not on what was meant to be written."""
-        from feed_assets.spark.read import preview, read_back
+        from feed_assets.spark.read import read_own
+        from feed_assets.spark.write import preview
 
         main = outputs[-1]
-        written = read_back(self.bench.spark(), self.bench.board, main.update, main.written.schema)
+        written = read_own(self.bench.spark(), self.bench.board, main.update, main.written.schema)
         rejected = sum(output.written.records for output in outputs[:-1])
         checks = run_checks(self.recipe.checks, Audited(written, main.written.records, rejected, made.inputs))
         chart = self.recipe.chart(written) if self.recipe.chart else None

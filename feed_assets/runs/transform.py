@@ -86,7 +86,7 @@ def _input(
 ) -> DataFrame:
     if tagged is not None:
         return tagged if source.tagged else read.clean(tagged)
-    frames = [_placed(read.read_back(spark, board, update), source, update) for update in updates]
+    frames = [_placed(read.read_own(spark, board, update), source, update) for update in updates]
     return reduce(DataFrame.unionByName, frames)
 
 

@@ -13,9 +13,9 @@ WIDTH, ROW, LABEL = 560, 26, 150
 def ctr_chart(effectiveness: "DataFrame") -> str:
     """Click-through rate by policy and position as bars: Markdown with an SVG image in it."""
     sums = effectiveness.groupBy("policy", "position").sum("clicks", "impressions").orderBy("policy", "position")
+    rows = [row.asDict() for row in sums.collect()]
     bars = [
-        (f"{policy}, position {position}", clicks / impressions)
-        for policy, position, clicks, impressions in sums.collect()
+        (f"{row['policy']}, position {row['position']}", row["sum(clicks)"] / row["sum(impressions)"]) for row in rows
     ]
     svg = _svg(bars)
     return f"![click-through rate](data:image/svg+xml;base64,{b64encode(svg.encode()).decode()})"
