@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,11 +23,15 @@ PROGRAM = Path(sys.executable).with_name("feed-assets")
 
 @pytest.fixture(params=["local", "s3"])
 def shared(request, monkeypatch) -> Blackboard:
-    """A blackboard that the command line can open; the settings are read anew."""
+    """A blackboard that the command line can open, on a machine in Tokyo; the settings are read anew."""
     settings.cache_clear()
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
     yield request.getfixturevalue(f"{request.param}_board")
     settings.cache_clear()
+    monkeypatch.delenv("TZ")
+    time.tzset()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.core.errors import BlackboardRefused, InvalidName, NoValidUpdate, UpdateAbandoned
 from feed_assets.core.feeds import Feed, File, Partition
-from feed_assets.feeds.read import latest, named, require
+from feed_assets.feeds.read import download, latest, named, require
 from feed_assets.feeds.write import claim, invalidate, listed, publish, seal
 from feed_assets_tests.feeds.stores import Counting
 
@@ -244,3 +244,10 @@ class TestLeftoversOnLocalDisk:
         self.leave(tmp_path, "theirs#1")
         with pytest.raises(UpdateAbandoned, match=r"theirs#1"):
             seal(local_board, MEN, ID, expected)
+
+    def test_a_counted_one_cannot_be_copied_and_the_error_names_it(self, local_board, tmp_path):
+        self.leave(tmp_path, "foreign#1")
+        self.leave(tmp_path, "_SUCCESS")
+        (tmp_path / "black board" / MEN.path / ID / "_SUCCESS").write_bytes(b"1")
+        with pytest.raises(InvalidName, match=r"foreign#1.*Rename or remove it"):
+            download(local_board, require(latest(local_board, MEN)), tmp_path / "out")
