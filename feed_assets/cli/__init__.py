@@ -5,6 +5,10 @@ import sys
 import typer
 
 from feed_assets.cli import feed
+from feed_assets.cli.demo import demo
+from feed_assets.cli.explain import explain
+from feed_assets.cli.run import run
+from feed_assets.cli.ui import ui
 from feed_assets.core.errors import FeedAssetsError
 
 app = typer.Typer(
@@ -14,6 +18,8 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(feed.app, name="feed")
+for command in (demo, explain, run, ui):
+    app.command()(command)
 
 
 def main() -> None:

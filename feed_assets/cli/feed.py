@@ -31,8 +31,14 @@ class How(StrEnum):
     FILE = "file"
 
 
-def told(what: str, partition: Partition, update_id: str) -> None:
-    """Called after this command line has changed a feed: `what` is 'published' or 'invalidated'."""
+def tell(what: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
+    """Say that this command line has changed a feed, and let the ledger learn of it if the blackboard is its own."""
+    from feed_assets.ledger.database import open_ledger
+    from feed_assets.runs.observe import observe
+    from feed_assets.settings import settings
+
+    if board.url == settings().blackboard:
+        observe(board, open_ledger(settings().ledger), partition, datetime.now(UTC))
     typer.echo(f"{what} {partition} {update_id}", err=True)
 
 
@@ -112,7 +118,7 @@ def publish(
         raise InvalidName("Two of the files have the same name: each name can be one part only. Rename one.")
     board, wanted = _open(blackboard, create=blackboard is None), Partition(Feed.parse(feed), partition)
     update = write.publish(board, wanted, parts, datetime.now(UTC))
-    told("published", wanted, update.id)
+    tell("published", board, wanted, update.id)
     _print(_update(update), [_update_row(update)], as_json)
 
 
@@ -159,7 +165,7 @@ def invalidate(
 
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
     write.invalidate(board, wanted, update, how=how.value)
-    told("invalidated", wanted, update)
+    tell("invalidated", board, wanted, update)
     reading = read.latest(board, wanted)
     if not as_json:
         typer.echo(f"{wanted}: {_sentence(reading)}")

@@ -35,7 +35,7 @@ def ui(
     if not is_free(port):
         raise ProcessFailed(f"port {port} is taken: end what listens there, or choose another with --port.")
     stop_once()
-    folder = _prepare(home())
+    folder = prepare(home())
     try:
         with ExitStack() as stack:
             needed = [] if settings().spark_remote else [stack.enter_context(_warm_spark(folder))]
@@ -46,7 +46,7 @@ def ui(
         typer.echo("feed-assets ui: all ended")
 
 
-def _prepare(folder: Path) -> Path:
+def prepare(folder: Path) -> Path:
     """Make the home folder, with our dagster.yaml unless it has one, and name it to all that is started here."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "dagster.yaml").exists():

@@ -58,3 +58,7 @@ class DaemonRunning(FeedAssetsError):
 
 class NotIdle(FeedAssetsError):
     """Ticks go on requesting runs where they should have come to rest."""
+
+
+class DemoFailed(FeedAssetsError):
+    """The demo's outcome is not what it should be."""

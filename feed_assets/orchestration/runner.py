@@ -6,6 +6,7 @@ process that drives them, because a killed driver leaves them `STARTED` for ever
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import dagster as dg
@@ -13,10 +14,13 @@ import dagster as dg
 from feed_assets.core.errors import DaemonRunning, NotIdle
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.sensors import UNFINISHED
-from feed_assets.runs.workbench import is_dead, this_process
+from feed_assets.runs.workbench import is_dead, this_process, utc_now
 
 RUN_KEY, SENSOR, DRIVER = "dagster/run_key", "dagster/sensor_name", "feed_assets/driver"
 LATE_DATA = "late_data"
+LOGS = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+"""The run's whole log is in the instance; on the console it would drown what `on_run` says."""
+
 BY_CONDITION = {"dagster/from_automation_condition": "true"}
 
 
@@ -31,6 +35,14 @@ class Runner:
     definitions: dg.Definitions
     instance: dg.DagsterInstance
     on_run: Callable[[dg.ExecuteInProcessResult], None] = _ignore
+    now: Callable[[], datetime] = utc_now
+    """The clock by which partitions come into being and late data ripen."""
+
+    def run_once(self) -> int:
+        """One tick; how much was done. DaemonRunning beside a live daemon."""
+        self._refuse_a_daemon()
+        self._release_dead_runs()
+        return self.tick()
 
     def run_until_idle(self, max_ticks: int = 1000) -> int:
         """Tick until a tick does nothing; the number of ticks. DaemonRunning beside a live daemon, else NotIdle."""
@@ -44,7 +56,8 @@ class Runner:
     def tick(self) -> int:
         """Evaluate every sensor once, then the conditions once, and run what they request; how much was done."""
         sensors = [each for each in self._sensors() if not isinstance(each, dg.AutomationConditionSensorDefinition)]
-        return sum(self._tick_sensor(sensor) for sensor in sensors) + self._tick_conditions()
+        with dg.partition_loading_context(self.now(), self.instance):
+            return sum(self._tick_sensor(sensor) for sensor in sensors) + self._tick_conditions()
 
     def _sensors(self) -> Iterable[dg.SensorDefinition]:
         return self.definitions.get_repository_def().sensor_defs
@@ -67,7 +80,7 @@ class Runner:
 
     def _tick_conditions(self) -> int:
         """The one condition is a level, so it needs no cursor. One run for each partition and dataset."""
-        found = dg.evaluate_automation_conditions(self.definitions, self.instance)
+        found = dg.evaluate_automation_conditions(self.definitions, self.instance, evaluation_time=self.now())
         graph = Graph(self.definitions.resolve_asset_graph())
         wanted = {
             (node.outputs[-1], partition): node.outputs
@@ -91,7 +104,7 @@ class Runner:
         result = job.execute_in_process(
             instance=self.instance,
             partition_key=request.partition_key,
-            run_config=request.run_config or None,
+            run_config={**LOGS, **request.run_config},
             asset_selection=list(request.asset_selection or ()),
             tags={**request.tags, **tags},
             raise_on_error=False,

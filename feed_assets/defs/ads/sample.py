@@ -48,6 +48,12 @@ def clicked_csv(day: str, campaign: str) -> bytes:
     return _csv(CLICKED, ([row["impression_id"], row["timestamp"]] for row in clicks))
 
 
+def figures(day: str, campaign: str) -> tuple[int, int]:
+    """The impressions and clicks of one day and campaign, counted from the sample's click flags."""
+    rows = _of(day, campaign)
+    return len(rows), sum(row["click"] == "1" for row in rows)
+
+
 def _of(day: str, campaign: str) -> list[Row]:
     rows = [row for row in _rows(campaign) if _date(row) == day]
     if not rows:

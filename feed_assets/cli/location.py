@@ -1,0 +1,45 @@
+"""The code location that a command works on, and the Dagster instance of this home."""
+
+import os
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.settings import home
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+Module = Annotated[
+    str, typer.Option("-m", "--module", metavar="MODULE", help="Python module with the Dagster definitions.")
+]
+DEFAULT_MODULE = "feed_assets.definitions"
+
+
+def load(module: str) -> "dg.Definitions":
+    """The definitions of a module: a `Definitions`, or a function made by `@dg.definitions`."""
+    import dagster as dg
+    from dagster.components.definitions import LazyDefinitions
+
+    warnings.filterwarnings("ignore", category=dg.BetaWarning)
+    warnings.filterwarnings("ignore", category=dg.PreviewWarning)
+    found = [
+        each for each in vars(import_module(module)).values() if isinstance(each, (dg.Definitions, LazyDefinitions))
+    ]
+    if len(found) != 1:
+        raise InvalidDefinition(f"module {module} has {len(found)} Definitions: expected exactly one.")
+    return found[0] if isinstance(found[0], dg.Definitions) else found[0]()
+
+
+def open_instance() -> "dg.DagsterInstance":
+    """The Dagster instance of this home, which is made if it is not there."""
+    import dagster as dg
+
+    from feed_assets.cli.ui import prepare
+
+    prepare(home())
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+    return dg.DagsterInstance.get()

@@ -1,0 +1,56 @@
+"""`feed-assets run`: the sensors, the conditions and the runs that they request, in this process."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feed_assets.cli.location import DEFAULT_MODULE, Module, load, open_instance
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+
+def run(
+    module: Module = DEFAULT_MODULE,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Until nothing is requested any more.")] = False,
+) -> None:
+    """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
+
+    Exit code 1 if a run failed.
+    """
+    from feed_assets.orchestration.runner import Runner
+
+    failed: list[dg.ExecuteInProcessResult] = []
+
+    def show(result: "dg.ExecuteInProcessResult") -> None:
+        typer.echo(sentence(result))
+        if not result.success:
+            failed.append(result)
+
+    definitions = load(module)
+    with open_instance() as instance:
+        runner = Runner(definitions, instance, show)
+        if until_idle:
+            typer.echo(f"idle after {runner.run_until_idle()} ticks")
+        else:
+            typer.echo(f"one tick: {runner.run_once()} runs and events")
+    raise typer.Exit(1 if failed else 0)
+
+
+def sentence(result: "dg.ExecuteInProcessResult") -> str:
+    """A run's end in words: what it made, and why it failed if it did."""
+    made = sorted(key.to_user_string() for key in result.dagster_run.asset_selection or ())
+    partition = result.dagster_run.tags.get("dagster/partition", "")
+    what = f"{', '.join(made)} {partition}".rstrip()
+    if result.success:
+        return f"built   {what}"
+    return f"FAILED  {what}: {why_failed(result)} (run {result.run_id})"
+
+
+def why_failed(result: "dg.ExecuteInProcessResult") -> str:
+    """The first line of what stopped a run: the cause, not Dagster's words around it."""
+    errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    error = errors[0] if errors else None
+    while error and error.cause:
+        error = error.cause
+    return error.message.strip().splitlines()[0] if error else "it was stopped before its first step"
