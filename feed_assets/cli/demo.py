@@ -18,6 +18,7 @@ from feed_assets.settings import home, settings
 if TYPE_CHECKING:
     import dagster as dg
     from rich.console import Console
+    from rich.table import Table
 
     from feed_assets.feeds.blackboard import Blackboard
 
@@ -108,7 +109,7 @@ class _Demo:
         self._finish(places)
 
     def _say(self, number: str, text: str) -> None:
-        self.console.print(f"[bold]{number}[/] {text}")
+        self.console.print(f"[bold]{number}[/] {text}", soft_wrap=True)
 
     def _drop(self, day: str, campaign: str) -> None:
         from feed_assets.defs.ads.sample import clicked_csv, shown_csv
@@ -168,17 +169,19 @@ class _Demo:
         if reading.update is None or not reading.skipped:
             raise DemoFailed(f"{reading.partition}: the corrupt update was not refused in favour of the one before.")
         skipped = reading.skipped[0]
-        self.console.print(f"  refused {skipped.id}: {skipped.reason}; {reading.update.id} goes on serving")
+        refused = f"  refused {skipped.id}: {skipped.reason}; {reading.update.id} goes on serving"
+        self.console.print(refused, soft_wrap=True)
 
     def _finish(self, places: Sequence[tuple[str, str]]) -> None:
         from feed_assets.defs.ads.sample import figures
 
         lines = [self._line(*place) for place in places]
+        self.console.print(f"\n{EFFECTIVENESS}, by day and campaign")
         self.console.print(_table(lines))
         for line in lines:
             if (line.impressions, line.clicks) != figures(line.day, line.campaign):
                 raise DemoFailed(f"{line} differs from the sample's own {figures(line.day, line.campaign)}.")
-        self.console.print(f"All {len(lines)} lines are what the sample says. {self._where_next()}")
+        self.console.print(f"\nAll {len(lines)} lines are what the sample says.\n{self._where_next()}", soft_wrap=True)
 
     def _line(self, day: str, campaign: str) -> Line:
         """Sum a published partition up, as any reader of the feed could."""
@@ -191,23 +194,24 @@ class _Demo:
         return Line(day, campaign, total["impressions"], total["clicks"], update.id)
 
     def _where_next(self) -> str:
+        at = f"DAGSTER_HOME={self.folder}"
         return (
-            f"Look at it in the web UI: DAGSTER_HOME={self.folder} make ui (or feed-assets ui); at the files: "
-            f"DAGSTER_HOME={self.folder} feed-assets feed ls {EFFECTIVENESS}"
+            f"In the web UI:  {at} make ui\n"
+            f"The files:      {at} .venv/bin/feed-assets feed show {EFFECTIVENESS} {'/'.join(LATE)}\n"
+            f"Why or why not: {at} .venv/bin/feed-assets explain {EFFECTIVENESS} {'/'.join(CORRUPT)}"
         )
 
 
-def _table(lines: Sequence[Line]) -> object:
+def _table(lines: Sequence[Line]) -> "Table":
     from rich.table import Table
 
-    table = Table(title=f"{EFFECTIVENESS}: click-through rate by day and campaign")
+    table = Table(box=None, pad_edge=False)
     for name in ("day", "campaign"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for name in ("impressions", "clicks", "CTR", "95 % interval", "update id"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
         low, high = line.interval
-        rate = f"{line.clicks / line.impressions:.2%}"
-        interval = f"{low:.2%} to {high:.2%}"
+        rate, interval = f"{line.clicks / line.impressions:.2%}", f"{low:.2%}-{high:.2%}"
         table.add_row(line.day, line.campaign, f"{line.impressions}", f"{line.clicks}", rate, interval, line.update_id)
     return table

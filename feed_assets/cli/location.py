@@ -3,7 +3,7 @@
 import os
 import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,9 +26,8 @@ def load(module: str) -> "dg.Definitions":
 
     warnings.filterwarnings("ignore", category=dg.BetaWarning)
     warnings.filterwarnings("ignore", category=dg.PreviewWarning)
-    found = [
-        each for each in vars(import_module(module)).values() if isinstance(each, (dg.Definitions, LazyDefinitions))
-    ]
+    values: list[Any] = list(vars(import_module(module)).values())
+    found: list[Any] = [each for each in values if isinstance(each, (dg.Definitions, LazyDefinitions))]
     if len(found) != 1:
         raise InvalidDefinition(f"module {module} has {len(found)} Definitions: expected exactly one.")
     return found[0] if isinstance(found[0], dg.Definitions) else found[0]()
