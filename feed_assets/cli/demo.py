@@ -13,7 +13,6 @@ from feed_assets.cli.location import DEFAULT_MODULE, load, open_instance
 from feed_assets.cli.run import sentence
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import MANIFEST, Feed, Partition
-from feed_assets.settings import home, settings
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -59,6 +58,8 @@ def demo() -> None:
 
 def _fresh_home() -> Path:
     """The demo has a home of its own, made anew each time; nothing else in the user's home is touched."""
+    from feed_assets.settings import home, settings
+
     folder = home() / "demo"
     if folder.exists() and not (folder / MARK).exists():
         raise DemoFailed(f"{folder} is there and is not the demo's: move it away.")
@@ -78,6 +79,7 @@ class _Demo:
     ) -> None:
         from feed_assets.orchestration.runner import Runner
         from feed_assets.runs.workbench import Workbench
+        from feed_assets.settings import settings
 
         self.console, self.folder = console, folder
         self.bench = Workbench.of(settings())

@@ -1,14 +1,15 @@
 """The code location that a command works on, and the Dagster instance of this home."""
 
 import os
+import shutil
 import warnings
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.settings import home
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -37,8 +38,17 @@ def open_instance() -> "dg.DagsterInstance":
     """The Dagster instance of this home, which is made if it is not there."""
     import dagster as dg
 
-    from feed_assets.cli.ui import prepare
+    from feed_assets.settings import home
 
     prepare(home())
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
     return dg.DagsterInstance.get()
+
+
+def prepare(folder: Path) -> Path:
+    """Make the home folder, with our dagster.yaml unless it has one, and name it to all that is started here."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "dagster.yaml").exists():
+        shutil.copyfile(Path(__file__).with_name("dagster.yaml"), folder / "dagster.yaml")
+    os.environ["DAGSTER_HOME"] = str(folder)
+    return folder

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -10,12 +9,15 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from feed_assets.cli.location import prepare
 from feed_assets.cli.processes import ProcessFailed, Started, free_port, group, is_free, stop_once, wait_for_port
-from feed_assets.settings import home, settings
+
+if TYPE_CHECKING:
+    from feed_assets.settings import Settings
 
 _SERVER = {
     "spark.connect.grpc.binding.address": "127.0.0.1",  # the default is every interface
@@ -32,13 +34,16 @@ def ui(
     ] = "feed_assets.definitions",
 ) -> None:
     """Web UI and daemon, with one warm Spark that all runs share. Ctrl-C ends all of it."""
+    from feed_assets.settings import home, settings
+
     if not is_free(port):
         raise ProcessFailed(f"port {port} is taken: end what listens there, or choose another with --port.")
     stop_once()
+    config = settings()
     folder = prepare(home())
     try:
         with ExitStack() as stack:
-            needed = [] if settings().spark_remote else [stack.enter_context(_warm_spark(folder))]
+            needed = [] if config.spark_remote else [stack.enter_context(_warm_spark(folder, config))]
             typer.echo(f"web UI: http://127.0.0.1:{port}  everything kept in: {folder}  end it with Ctrl-C")
             needed.append(stack.enter_context(group("dagster dev", _dagster(port, module))))
             _watch(needed)
@@ -46,26 +51,17 @@ def ui(
         typer.echo("feed-assets ui: all ended")
 
 
-def prepare(folder: Path) -> Path:
-    """Make the home folder, with our dagster.yaml unless it has one, and name it to all that is started here."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "dagster.yaml").exists():
-        shutil.copyfile(Path(__file__).with_name("dagster.yaml"), folder / "dagster.yaml")
-    os.environ["DAGSTER_HOME"] = str(folder)
-    return folder
-
-
 @contextmanager
-def _warm_spark(folder: Path) -> Generator[Started]:
+def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
     """A Spark Connect server that has run a job; the settings of all that is started later name it."""
     port, log = free_port(), folder / "spark" / "connect.log"  # Dagster empties `logs`
     log.parent.mkdir(exist_ok=True)
     _environment(log.parent)
     typer.echo("starting Spark...")
     with TemporaryDirectory(prefix="feed-assets-") as scratch:
-        properties = _write_properties(Path(scratch) / "spark.properties", port)
+        properties = _write_properties(Path(scratch) / "spark.properties", port, config)
         os.environ["SPARK_PID_DIR"] = scratch
-        with group(f"Spark (log: {log})", _connect_server(properties), log) as server:
+        with group(f"Spark (log: {log})", _connect_server(properties, config.spark_master), log) as server:
             wait_for_port(server, port)
             os.environ["FEED_ASSETS_SPARK_REMOTE"] = f"sc://localhost:{port}"
             _warm_up(f"sc://localhost:{port}")
@@ -91,19 +87,19 @@ def _spark_home() -> Path:
     return Path(spec.origin).parent
 
 
-def _connect_server(properties: Path) -> list[str]:
+def _connect_server(properties: Path, master: str) -> list[str]:
     script = _spark_home() / "sbin" / "start-connect-server.sh"
-    master = ["--master", settings().spark_master, "--driver-memory", "1g"]
-    return ["bash", str(script), "--wait", *master, "--properties-file", str(properties)]
+    options = ["--master", master, "--driver-memory", "1g", "--properties-file", str(properties)]
+    return ["bash", str(script), "--wait", *options]
 
 
-def _write_properties(path: Path, port: int) -> Path:
+def _write_properties(path: Path, port: int, config: "Settings") -> Path:
     """The session's configuration as a file: on a command line every user could read its secrets."""
     from feed_assets.spark.session import conf
 
-    local = _LOCAL if settings().spark_master.startswith("local") else {}
+    local = _LOCAL if config.spark_master.startswith("local") else {}
     own = {**_SERVER, **local, "spark.connect.grpc.binding.port": str(port)}
-    values: Mapping[str, str] = {**conf(settings()), **own}
+    values: Mapping[str, str] = {**conf(config), **own}
     lines = [f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n") + "\n" for key, value in values.items()]
     path.write_text("".join(lines), encoding="utf-8")
     return path
