@@ -37,12 +37,15 @@ class Weighed:
     look_again: datetime | None = None
 
 
-def weigh(changes: Sequence[Change], policy: Late, now: datetime) -> Weighed:
-    """Weigh changed inputs (at least one) against a late policy; `now` is timezone-aware."""
+def weigh(changes: Sequence[Change], policy: Late, now: datetime, since: datetime | None = None) -> Weighed:
+    """Weigh changed inputs (at least one) against a late policy; times are timezone-aware.
+
+    `since` is when the first of the late data came, if others have followed: those must not start the waiting anew.
+    """
     for change in changes:
         if _is_restated(change) or _growth(change) >= policy.growth:
             return Weighed(rerun=True, reason=f"{change.partition}: {_describe(change)}")
-    oldest = min((moment for moment in map(_arrived, changes) if moment), default=now)
+    oldest = min((moment for moment in (since, *map(_arrived, changes)) if moment), default=now)
     most = max(_growth(change) for change in changes)
     below = f"late data of {most:+.1%} are below the threshold of {policy.growth:.1%}"
     if policy.max_age is None:

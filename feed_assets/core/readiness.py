@@ -46,6 +46,8 @@ class Facts:
     """The newest published update of each output that was built."""
     consumed: Mapping[Partition, tuple[Pin, ...]] = field(default_factory=dict[Partition, tuple[Pin, ...]])
     """What that update was built from."""
+    late_since: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
+    """When the first update came that it was not built from, if an input has one."""
     attempts: Mapping[Partition, tuple[Attempt, ...]] = field(default_factory=dict[Partition, tuple[Attempt, ...]])
     """Builds of each output since then that did not publish."""
     max_attempts: int = 3
@@ -102,7 +104,7 @@ def _state(
         return *blocked, None
     if need.output not in facts.published:
         return State.BUILD, "never built, and every input is there", None
-    weighed = weigh(changes, need.late, facts.now)
+    weighed = weigh(changes, need.late, facts.now, facts.late_since.get(need.output))
     state = State.REBUILD if weighed.rerun else State.WAITS_FOR_LATE_DATA
     return state, weighed.reason, weighed.look_again
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Attempt, Facts, Need
 from feed_assets.ledger import runs, updates
@@ -32,6 +32,7 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
         held={partition: reasons[-1] for partition, reasons in refused.items() if reasons},
         published=published,
         consumed=_consumed(connection, published),
+        late_since=_late_since(connection, published),
         attempts=attempts,
         max_attempts=max_attempts,
     )
@@ -57,6 +58,22 @@ def _consumed(connection: sa.Connection, published: Mapping[Partition, str]) -> 
         for row in connection.execute(query):
             found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(updates.pin_of(row))
     return {output: tuple(sorted(pins)) for output, pins in found.items()}
+
+
+def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, datetime]:
+    """When the first update came, of any input, that is newer than the consumed one and has other data."""
+    found: dict[Partition, list[datetime]] = {}
+    for wanted in _tables(sorted(published), published):
+        same = (consumed.c.feed == wanted.c.feed) & (consumed.c.partition == wanted.c.partition)
+        mine = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
+        later = (update.c.id > consumed.c.position) & (update.c.version != consumed.c.version)
+        first = sa.select(sa.func.min(update.c.id)).where(mine, update.c.state == updates.PUBLISHED, later)
+        query = sa.select(consumed.c.feed, consumed.c.partition, first.scalar_subquery())
+        query = query.join(wanted, same & (consumed.c.id == wanted.c.id)).where(consumed.c.is_input)
+        for feed, key, update_id in connection.execute(query):
+            if update_id and (moment := parse_update_id(update_id)):
+                found.setdefault(Partition(Feed.parse(feed), key), []).append(moment)
+    return {output: min(moments) for output, moments in found.items()}
 
 
 def _attempts(connection: sa.Connection, outputs: Sequence[Partition]) -> dict[Partition, tuple[Attempt, ...]]:
