@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import total_ordering
 from hashlib import sha256
 
 from feed_assets.core.errors import InvalidName, UpdateAbandoned
@@ -50,7 +51,8 @@ class Version:
         return f"v{self.major}.{self.minor}"
 
 
-@dataclass(frozen=True, order=True)
+@total_ordering
+@dataclass(frozen=True)
 class Feed:
     """A dataset's location and contract version; `str(feed)` is its one identity: `ads/shown/v1.0`."""
 
@@ -71,6 +73,14 @@ class Feed:
 
     def __str__(self) -> str:
         return f"{self.name}/{self.version}" if self.version else self.name
+
+    def __lt__(self, other: "Feed") -> bool:
+        """By name, then by version; without one comes first."""
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[str, int, int]:
+        return (self.name, self.version.major, self.version.minor) if self.version else (self.name, -1, -1)
 
 
 @dataclass(frozen=True, order=True)
