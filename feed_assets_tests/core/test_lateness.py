@@ -1,0 +1,145 @@
+"""When late data are worth a re-run."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.lateness import Late, weigh
+from feed_assets.core.positions import Change, Pin
+
+MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
+WOMEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/women")
+ARRIVED = datetime(2019, 11, 26, 6, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+FIVE_PERCENT = Late(growth=0.05)
+TWO_DAYS = timedelta(days=2)
+PATIENT = Late(growth=0.05, max_age=TWO_DAYS)
+
+
+def grown(old: int, new: int, partition: Partition = MEN) -> Change:
+    return Change(
+        partition,
+        Pin(partition, "20191125.060000", "before", size=old),
+        Pin(partition, "20191126.060000", "after", size=new),
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reruns"),
+    [
+        pytest.param(100_000, 100_001, False, id="one byte"),
+        pytest.param(100_000, 104_999, False, id="4.999 %"),
+        pytest.param(100_000, 105_000, True, id="5 %"),
+        pytest.param(100_000, 105_001, True, id="5.001 %"),
+        pytest.param(100_000, 1_100_000, True, id="1000 %"),
+        pytest.param(7 * 10**15, 735 * 10**13, True, id="5 % of seven petabytes"),
+        pytest.param(7 * 10**15, 735 * 10**13 - 1, False, id="a byte less than 5 % of them"),
+        pytest.param(0, 1, True, id="from no bytes"),
+        pytest.param(0, 0, True, id="still no bytes, but other files"),
+        pytest.param(100_000, 100_000, True, id="other content of the same size"),
+        pytest.param(100_000, 99_999, True, id="shrunk by a byte"),
+        pytest.param(100_000, 50_000, True, id="shrunk to half"),
+        pytest.param(100_000, 0, True, id="nothing left"),
+    ],
+)
+def test_growth_below_the_threshold_waits_and_everything_else_is_run_again(old, new, reruns):
+    assert weigh([grown(old, new)], FIVE_PERCENT, ARRIVED).rerun is reruns
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(Change(MEN, None, Pin(MEN, "20191126.060000", "x", size=1)), id="an input that is new"),
+        pytest.param(Change(MEN, Pin(MEN, "20191125.060000", "x", size=1), None), id="an input that is gone"),
+        pytest.param(grown(100, 101), id="the least growth"),
+    ],
+)
+def test_without_a_policy_every_change_is_run_again(change):
+    assert weigh([change], Late(), ARRIVED).rerun
+
+
+def test_a_threshold_does_not_hold_back_an_input_that_comes_or_goes():
+    pin = Pin(MEN, "20191126.060000", "x", size=1)
+    assert weigh([Change(MEN, None, pin)], Late(growth=100), ARRIVED).rerun
+    assert weigh([Change(MEN, pin, None)], Late(growth=100), ARRIVED).rerun
+
+
+def test_growth_of_one_input_is_enough():
+    assert weigh([grown(100, 101), grown(100, 105, WOMEN)], FIVE_PERCENT, ARRIVED).rerun
+
+
+def test_growth_of_two_inputs_is_not_added_up():
+    assert not weigh([grown(100, 104), grown(100, 104, WOMEN)], FIVE_PERCENT, ARRIVED).rerun
+
+
+def test_many_small_updates_add_up_because_growth_is_measured_against_what_was_consumed():
+    sizes = [100_000 + 1_000 * update for update in range(1, 7)]
+    reruns = [weigh([grown(100_000, size)], FIVE_PERCENT, ARRIVED).rerun for size in sizes]
+    assert reruns == [False, False, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("now", "reruns", "look_again"),
+    [
+        pytest.param(ARRIVED, False, ARRIVED + TWO_DAYS, id="just arrived"),
+        pytest.param(ARRIVED + TWO_DAYS - SECOND, False, ARRIVED + TWO_DAYS, id="a second before"),
+        pytest.param(ARRIVED + TWO_DAYS, True, None, id="to the second"),
+        pytest.param(ARRIVED + TWO_DAYS + SECOND, True, None, id="a second after"),
+    ],
+)
+def test_small_late_data_are_taken_when_they_have_waited_long_enough(now, reruns, look_again):
+    weighed = weigh([grown(100, 101)], PATIENT, now)
+    assert (weighed.rerun, weighed.look_again) == (reruns, look_again)
+
+
+def test_the_oldest_of_several_inputs_ends_the_waiting():
+    later = Change(WOMEN, Pin(WOMEN, "20191125.060000", "a", size=100), Pin(WOMEN, "20191127.060000", "b", size=101))
+    assert weigh([later, grown(100, 101)], PATIENT, ARRIVED).look_again == ARRIVED + TWO_DAYS
+
+
+def test_a_newer_update_does_not_start_the_waiting_anew():
+    first = ARRIVED - timedelta(days=1)
+    assert weigh([grown(100, 101)], PATIENT, ARRIVED, since=first).look_again == first + TWO_DAYS
+
+
+def test_without_a_greatest_age_small_late_data_wait_until_more_comes():
+    weighed = weigh([grown(100, 101)], FIVE_PERCENT, ARRIVED + timedelta(days=10_000))
+    assert (weighed.rerun, weighed.look_again) == (False, None)
+
+
+def test_a_greatest_age_of_nothing_never_waits():
+    assert weigh([grown(100, 101)], Late(growth=0.05, max_age=timedelta()), ARRIVED).rerun
+
+
+@pytest.mark.parametrize(
+    ("policy", "now", "reason"),
+    [
+        (
+            Late(),
+            ARRIVED,
+            "ads/shown/v1.0 2019-11-24/men: update 20191125.060000 was consumed, the newest is 20191126.060000 "
+            "(1000 to 1024 bytes)",
+        ),
+        (FIVE_PERCENT, ARRIVED, "late data of +2.4% are below the threshold of 5.0%"),
+        (
+            PATIENT,
+            ARRIVED,
+            "late data of +2.4% are below the threshold of 5.0%, and are taken at 2019-11-28 06:00 UTC",
+        ),
+        (
+            PATIENT,
+            ARRIVED + TWO_DAYS,
+            "late data of +2.4% are below the threshold of 5.0%, but have waited for 2 days, 0:00:00",
+        ),
+    ],
+)
+def test_the_reason_says_what_was_weighed(policy, now, reason):
+    assert weigh([grown(1000, 1024)], policy, now).reason == reason
+
+
+@pytest.mark.parametrize("values", [{"growth": -0.01}, {"max_age": timedelta(seconds=-1)}])
+def test_a_policy_of_less_than_nothing_is_refused(values):
+    with pytest.raises(InvalidDefinition, match="0 or more"):
+        Late(**values)

@@ -1,0 +1,60 @@
+"""The same request has the same key, and no other one has it: Dagster drops a key that it has seen, for ever."""
+
+from dataclasses import replace
+
+import pytest
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.launching import run_key
+from feed_assets.core.positions import Pin
+from feed_assets.core.readiness import State, Verdict
+
+SHOWN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
+CLICKED = Partition(Feed.parse("ads/clicked/v1.0"), "2019-11-24/men")
+EFFECT = Partition(Feed.parse("ads/effectiveness/v1.0"), "2019-11-24/men")
+PINS = (Pin(SHOWN, "20191125.060000", "a"), Pin(CLICKED, "20191125.060000", "b"))
+REQUEST = Verdict(EFFECT, State.BUILD, "never built", PINS, published=None, attempt=0)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(replace(REQUEST), id="decided again"),
+        pytest.param(replace(REQUEST, pins=PINS[::-1]), id="its inputs in another order"),
+        pytest.param(replace(REQUEST, reason="in other words", state=State.REBUILD), id="told in other words"),
+    ],
+)
+def test_the_same_request_has_the_same_key(request_):
+    assert run_key(request_) == run_key(REQUEST)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(replace(REQUEST, attempt=1), id="tried again after a failure"),
+        pytest.param(replace(REQUEST, published="20191126.070000"), id="published in between"),
+        pytest.param(replace(REQUEST, pins=(PINS[0], Pin(CLICKED, "20191126.060000", "b"))), id="a newer input"),
+        pytest.param(replace(REQUEST, pins=PINS[:1]), id="one input less"),
+        pytest.param(replace(REQUEST, output=replace(EFFECT, key="2019-11-25/men")), id="another partition"),
+        pytest.param(
+            replace(REQUEST, output=replace(EFFECT, feed=Feed.parse("ads/effectiveness/v1.1"))), id="another consumer"
+        ),
+    ],
+)
+def test_another_request_has_another_key(request_):
+    assert run_key(request_) != run_key(REQUEST)
+
+
+def test_a_roll_back_to_an_older_input_has_a_key_of_its_own():
+    """Built from the first update, then from the second; now the second is invalid, and the first is newest again."""
+    newer = (PINS[0], Pin(CLICKED, "20191126.060000", "c"))
+    keys = [
+        run_key(REQUEST),
+        run_key(replace(REQUEST, pins=newer, published="20191125.070000")),
+        run_key(replace(REQUEST, published="20191126.070000")),
+    ]
+    assert len(set(keys)) == 3
+
+
+def test_a_key_is_the_same_in_every_process():
+    assert run_key(REQUEST) == "ads/effectiveness/v1.0/2019-11-24/men#7eae24de4ffc3879"

@@ -1,0 +1,277 @@
+"""What can be built now, and what each of the others waits for: one literal table."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.lateness import Late
+from feed_assets.core.positions import Pin, pins_digest
+from feed_assets.core.readiness import Attempt, Facts, Need, State, decide
+
+SHOWN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
+CLICKED = Partition(Feed.parse("ads/clicked/v1.0"), "2019-11-24/men")
+EFFECT = Partition(Feed.parse("ads/effectiveness/v1.0"), "2019-11-24/men")
+NOW = datetime(2019, 11, 27, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+S1 = Pin(SHOWN, "20191125.010000", "s1", size=1000)
+S1_AGAIN = Pin(SHOWN, "20191126.010000", "s1", size=1001)
+S2 = Pin(SHOWN, "20191126.010000", "s2", size=1010)
+C1 = Pin(CLICKED, "20191125.020000", "c1", size=100)
+BOTH = {SHOWN: S1, CLICKED: C1}
+NEWER = {SHOWN: S2, CLICKED: C1}
+BUILT = {"published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (C1, S1)}}
+PATIENT = Late(growth=0.05, max_age=2 * DAY)
+
+OLD_PINS, NEW_PINS = pins_digest([S1, C1]), pins_digest([S2, C1])
+NEED = Need(EFFECT, (SHOWN, CLICKED))
+UNBORN = Need(EFFECT, (SHOWN, CLICKED), unknown=("ads/clicked/v1.0 2019-11-24/women",))
+LATE = Need(EFFECT, (SHOWN, CLICKED), late=PATIENT)
+CARELESS = Need(EFFECT, (SHOWN, CLICKED), ignore_quality_of=frozenset({SHOWN.feed}))
+NO_INPUTS = Need(EFFECT, ())
+
+
+def failed(pins, reason="OutOfMemory"):
+    return Attempt(pins, refused=False, reason=reason)
+
+
+def refused(pins, reason="not_empty: found 0"):
+    return Attempt(pins, refused=True, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("need", "known", "state", "reason"),
+    [
+        pytest.param(
+            NEED, {"newest": BOTH}, State.BUILD, "never built, and every input is there", id="never built, and ready"
+        ),
+        pytest.param(
+            NEED,
+            {"newest": {CLICKED: C1}},
+            State.WAITS_FOR_INPUT,
+            "no valid update of ads/shown/v1.0 2019-11-24/men",
+            id="an input is missing",
+        ),
+        pytest.param(
+            NEED,
+            {},
+            State.WAITS_FOR_INPUT,
+            "no valid update of ads/shown/v1.0 2019-11-24/men, ads/clicked/v1.0 2019-11-24/men",
+            id="every input is missing",
+        ),
+        pytest.param(
+            UNBORN,
+            {"newest": BOTH},
+            State.WAITS_FOR_INPUT,
+            "no valid update of ads/clicked/v1.0 2019-11-24/women",
+            id="an input's partition does not exist yet",
+        ),
+        pytest.param(
+            NO_INPUTS, {}, State.WAITS_FOR_INPUT, "no valid update of any input", id="nothing to be built from"
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "held": {SHOWN: "unique: found 3"}},
+            State.WAITS_FOR_QUALITY,
+            "the last audit failed of ads/shown/v1.0 2019-11-24/men (unique: found 3)",
+            id="an input's last audit failed",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": NEWER, "held": {SHOWN: "unique: found 3"}, **BUILT},
+            State.WAITS_FOR_QUALITY,
+            "the last audit failed of ads/shown/v1.0 2019-11-24/men (unique: found 3)",
+            id="the gate holds late runs as it holds first ones",
+        ),
+        pytest.param(
+            CARELESS,
+            {"newest": BOTH, "held": {SHOWN: "unique: found 3"}},
+            State.BUILD,
+            "never built, and every input is there",
+            id="an input whose quality it ignores",
+        ),
+        pytest.param(
+            CARELESS,
+            {"newest": BOTH, "held": {CLICKED: "unique: found 3"}},
+            State.WAITS_FOR_QUALITY,
+            "the last audit failed of ads/clicked/v1.0 2019-11-24/men (unique: found 3)",
+            id="it ignores the quality of another input",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (refused(OLD_PINS),)}},
+            State.WAITS_FOR_QUALITY,
+            "its own audit failed on these inputs: not_empty: found 0",
+            id="its own audit failed on these inputs",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (refused(OLD_PINS), failed(OLD_PINS))}},
+            State.WAITS_FOR_QUALITY,
+            "its own audit failed on these inputs: not_empty: found 0",
+            id="a failed run after it does not lift a refusal",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": NEWER, "attempts": {EFFECT: (refused(OLD_PINS),)}},
+            State.BUILD,
+            "never built, and every input is there",
+            id="its own audit failed on other inputs",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS),) * 2}},
+            State.BUILD,
+            "never built, and every input is there",
+            id="failed fewer times than allowed",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS), failed(OLD_PINS), failed(OLD_PINS, "Timeout"))}},
+            State.WAITS_FOR_A_PERSON,
+            "3 runs failed on these inputs, the last with: Timeout",
+            id="failed as often as allowed",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": NEWER, "attempts": {EFFECT: (failed(OLD_PINS),) * 3}},
+            State.BUILD,
+            "never built, and every input is there",
+            id="new inputs give new attempts",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": {SHOWN: S1_AGAIN, CLICKED: C1}, "attempts": {EFFECT: (failed(OLD_PINS),) * 3}},
+            State.WAITS_FOR_A_PERSON,
+            "3 runs failed on these inputs, the last with: OutOfMemory",
+            id="another update with the same rows gives none",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (failed(None), failed(None), failed(OLD_PINS))}},
+            State.WAITS_FOR_A_PERSON,
+            "3 runs failed on these inputs, the last with: OutOfMemory",
+            id="runs that failed before they pinned count too",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, **BUILT},
+            State.CURRENT,
+            "update 20191125.030000 was built from the newest inputs",
+            id="current",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": {SHOWN: S1_AGAIN, CLICKED: C1}, **BUILT},
+            State.CURRENT,
+            "update 20191125.030000 was built from the newest inputs",
+            id="another update with the same rows is no change",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "held": {SHOWN: "unique"}, "attempts": {EFFECT: (failed(OLD_PINS),) * 3}, **BUILT},
+            State.CURRENT,
+            "update 20191125.030000 was built from the newest inputs",
+            id="what is current waits for nothing",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": NEWER, **BUILT},
+            State.REBUILD,
+            "ads/shown/v1.0 2019-11-24/men: update 20191125.010000 was consumed, the newest is 20191126.010000 "
+            "(1000 to 1010 bytes)",
+            id="stale",
+        ),
+        pytest.param(
+            LATE,
+            {"newest": NEWER, **BUILT},
+            State.WAITS_FOR_LATE_DATA,
+            "late data of +1.0% are below the threshold of 5.0%, and are taken at 2019-11-28 01:00 UTC",
+            id="too little late data to be worth a run",
+        ),
+        pytest.param(
+            LATE,
+            {"newest": NEWER, "late_since": {EFFECT: datetime(2019, 11, 25, tzinfo=UTC)}, **BUILT},
+            State.REBUILD,
+            "late data of +1.0% are below the threshold of 5.0%, but have waited for 2 days, 0:00:00",
+            id="late data that newer ones have been following for too long",
+        ),
+        pytest.param(
+            LATE, {"newest": BOTH}, State.BUILD, "never built, and every input is there", id="a first run is never late"
+        ),
+        pytest.param(
+            NEED,
+            {"newest": NEWER, "attempts": {EFFECT: (refused(NEW_PINS),)}, **BUILT},
+            State.WAITS_FOR_QUALITY,
+            "its own audit failed on these inputs: not_empty: found 0",
+            id="a refused late run is not tried again",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "published": {EFFECT: "20191126.030000"}, "consumed": {EFFECT: (C1, S2)}},
+            State.REBUILD,
+            "ads/shown/v1.0 2019-11-24/men: update 20191126.010000 was consumed, the newest is 20191125.010000 "
+            "(1010 to 1000 bytes)",
+            id="an input was rolled back to an older update",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": {CLICKED: C1}, **BUILT},
+            State.WAITS_FOR_INPUT,
+            "no valid update of ads/shown/v1.0 2019-11-24/men",
+            id="an input lost its last valid update",
+        ),
+        pytest.param(
+            Need(EFFECT, (CLICKED,)),
+            {"newest": {CLICKED: C1}, **BUILT},
+            State.REBUILD,
+            "ads/shown/v1.0 2019-11-24/men: is no longer an input",
+            id="an input is no longer one",
+        ),
+        pytest.param(
+            Need(EFFECT, (CLICKED, SHOWN)),
+            {"newest": BOTH, "published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (C1,)}},
+            State.REBUILD,
+            "ads/shown/v1.0 2019-11-24/men: was not there before",
+            id="it has one input more",
+        ),
+    ],
+)
+def test_each_partition_is_in_exactly_one_state_for_a_reason(need, known, state, reason):
+    (verdict,) = decide([need], Facts(NOW, **known))
+    assert (verdict.state, verdict.reason) == (state, reason)
+
+
+def test_a_verdict_names_what_is_read_what_is_published_and_how_often_it_was_tried():
+    attempts = (failed(OLD_PINS), failed(NEW_PINS))
+    (verdict,) = decide([NEED], Facts(NOW, newest=NEWER, attempts={EFFECT: attempts}, **BUILT))
+    assert (verdict.output, verdict.pins) == (EFFECT, (S2, C1))
+    assert (verdict.published, verdict.attempt) == ("20191125.030000", 2)
+
+
+def test_waiting_for_late_data_ends_by_itself_and_nothing_else_does():
+    (late,) = decide([LATE], Facts(NOW, newest=NEWER, **BUILT))
+    (missing,) = decide([LATE], Facts(NOW, **BUILT))
+    assert (late.look_again, missing.look_again) == (datetime(2019, 11, 28, 1, tzinfo=UTC), None)
+
+
+def test_the_number_of_attempts_is_a_setting():
+    facts = Facts(NOW, newest=BOTH, attempts={EFFECT: (failed(OLD_PINS),)}, max_attempts=1)
+    assert [verdict.state for verdict in decide([NEED], facts)] == [State.WAITS_FOR_A_PERSON]
+
+
+def test_many_are_decided_at_once_and_answered_in_their_order():
+    needs = [NEED, Need(CLICKED, (SHOWN,)), Need(SHOWN, (EFFECT,))]
+    verdicts = decide(needs, Facts(NOW, newest=BOTH))
+    assert [(each.output, each.state) for each in verdicts] == [
+        (EFFECT, State.BUILD),
+        (CLICKED, State.BUILD),
+        (SHOWN, State.WAITS_FOR_INPUT),
+    ]
+
+
+def test_a_long_list_of_what_is_missing_is_cut_short():
+    inputs = tuple(Partition(SHOWN.feed, f"2019-11-24/{number}") for number in range(8))
+    (verdict,) = decide([Need(EFFECT, inputs)], Facts(NOW))
+    assert verdict.reason.endswith("2019-11-24/4 and 3 more")
