@@ -3,6 +3,7 @@
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
 from pyspark.errors import PySparkException
@@ -17,7 +18,6 @@ _GONE = re.compile(r"\[PATH_NOT_FOUND\]|FAILED_READ_FILE\.FILE_NOT_EXIST|RemoteF
 _HEADER = re.compile(r"CSV header does not conform to the schema|Number of column in CSV header is not equal")
 _UNREADABLE = re.compile(r"FAILED_READ_FILE|UNABLE_TO_INFER_SCHEMA|PARQUET_TYPE|CANNOT_READ_FILE|PARQUET_CONVERSION")
 _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
-_FILE = re.compile(r"(?:reading file|CSV file:) (\S+?)\.?(?=\s|$)")
 
 
 @contextmanager
@@ -36,22 +36,24 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
 
 
 def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
-    where = ", ".join(update.path for update in updates)
-    file = found[1] if (found := _FILE.search(said)) else "a file"
+    file = _file(said, updates)
     if _GONE.search(said):
-        return UpdateChanged(
-            f"{file} of {where} is gone or altered since it was listed: pin the newest and read again."
-        )
+        return UpdateChanged(f"{file} is gone or altered since it was listed: pin the newest and read again.")
     if _HEADER.search(said):
         return UnreadableUpdate(
-            f"{file} of {where} has another header than the schema: {_header(said)}. "
+            f"{file} has another header than the schema: {_header(said)}. "
             "Correct the schema, or have the producer publish a new version of the feed."
         )
     if _UNREADABLE.search(said):
-        return UnreadableUpdate(
-            f"{file} of {where} cannot be read: {_cause(said)}. Invalidate it, or correct the format."
-        )
+        return UnreadableUpdate(f"{file} cannot be read: {_cause(said)}. Invalidate it, or correct the format.")
     return None
+
+
+def _file(said: str, updates: Sequence[Update]) -> str:
+    """The key of the file that Spark speaks of, as a URL or as a path."""
+    texts = (said, unquote(said))
+    named = [file.key for update in updates for file in update.files if any(file.key in text for text in texts)]
+    return max(named, key=len) if named else f"A file of {', '.join(update.path for update in updates)}"
 
 
 def _header(said: str) -> str:

@@ -1,0 +1,255 @@
+"""Reading CSV: each way in which Spark loses records or values in silence, as a table of what is read and why not."""
+
+import gzip
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import DataFrame
+
+from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate, UpdateChanged
+from feed_assets.spark.errors import reading
+from feed_assets.spark.read import clean, read
+from feed_assets.spark.rejects import split
+from feed_assets_tests.spark.conftest import PARTITION, put_update
+
+SCHEMA = "id int, name string, price decimal(5,2), at timestamp"
+HEADER = "id,name,price,at\n"
+GOOD = "1,a,1.50,2019-11-24 00:01:03.979311+00:00\n"
+
+
+@pytest.fixture
+def told(spark, local_board) -> Callable[..., list[tuple[object, ...]]]:
+    """Read one CSV file as `id int, name string` (or another schema) and tell each row's values and reasons."""
+
+    def tell(content, schema="id int, name string", name="part.csv", **options):
+        update = put_update(local_board, {name: content})
+        with reading([update]):
+            frame = read(spark, local_board, [update], "csv", schema, **options).drop("_file", "_raw")
+            return [tuple(row) for row in frame.collect()]
+
+    return tell
+
+
+MANY = {
+    GOOD: [],
+    "2,b,1.555,2019-11-24 00:01:03\n": ["price: more than 2 digits after the point"],
+    "x,c,,\n": ["id: not a int"],
+    "4,d,1,2019-11-24\n": ["at: not a timestamp"],
+    "5,e\n": ["malformed: expected 4 fields"],
+    "6,f,1,2019-11-24 00:00:00,more\n": ["malformed: expected 4 fields"],
+    ",g,y,\n": ["id: missing", "price: not a decimal(5,2)"],
+    '8,"two\nlines, ""quoted""",8.00,\n': [],
+    "9,,,\n": [],
+    "10,caf\udcff,,\n": ["name: not UTF-8"],
+    " 11,k,,\n": ["id: not a int"],
+    "12,l,,2019-11-24 00:00:00.1234567\n": ["at: more than 6 digits after the point"],
+}
+
+
+@pytest.mark.connect
+def test_every_record_is_clean_or_rejected_with_its_text_its_file_and_all_reasons(spark, local_board):
+    update = put_update(local_board, {"part.csv": (HEADER + "".join(MANY)).encode(errors="surrogateescape")})
+    tagged = read(spark, local_board, [update], "csv", SCHEMA, required=["id"]).persist()
+    rows = tagged.collect()
+    assert [sorted(row["_reasons"]) for row in rows] == list(MANY.values())
+    assert [row["_raw"] for row in rows] == [text.removesuffix("\n").replace("\udcff", "\ufffd") for text in MANY]
+    assert {row["_file"] for row in rows} == {update.files[0].key}
+    cleaned, rejects = split(tagged)
+    assert cleaned.columns == ["id", "name", "price", "at"]
+    assert [row["id"] for row in cleaned.collect()] == [1, 8, 9]
+    assert cleaned.count() + rejects.count() == len(MANY)
+    assert rejects.where("raw = '4,d,1,2019-11-24'").collect() == [
+        ("at: not a timestamp", update.files[0].key, "4,d,1,2019-11-24")
+    ]
+
+
+def test_what_is_selected_does_not_change_what_is_rejected(spark, local_board):
+    """Loss 2: Spark does not look at columns that a query leaves out, unless a reason needs them."""
+    update = put_update(local_board, {"part.csv": (HEADER + "".join(MANY)).encode(errors="surrogateescape")})
+    tagged = read(spark, local_board, [update], "csv", SCHEMA, required=["id"])
+    assert clean(tagged).select("name").count() == clean(tagged).count() == len(clean(tagged).collect()) == 3
+    assert tagged.select("_reasons").where("size(_reasons) > 0").count() == split(tagged)[1].count() == len(MANY) - 3
+    assert tagged.select("id").count() == len(MANY)
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ('id,name\n1,"a ""b"" c"\n', [(1, 'a "b" c', [])]),
+        ('id,name\n1,"""b"""\n', [(1, '"b"', [])]),
+        ('id,name\n1,"a\nb"\n2,"c\r\nd"\n', [(1, "a\nb", []), (2, "c\r\nd", [])]),
+        ('id,name\n1,"a, b"\n', [(1, "a, b", [])]),
+        ("id,name\n1, padded \n", [(1, " padded ", [])]),
+        ('id,name\n1,\n2,""\n', [(1, None, []), (2, None, [])]),
+        ("id,name\n1,a\\n\n", [(1, "a\\n", [])]),
+        ("id,name\n1,#a\n#2,b\n", [(1, "#a", []), (None, "b", ["id: not a int"])]),
+        ("\ufeffid,name\r\n1,a\r\n", [(1, "a", [])]),
+        ("id,name\n1,a", [(1, "a", [])]),
+        ("id,name\n\n1,a\n\n\n2,b\n\n", [(1, "a", []), (2, "b", [])]),
+        ("id,name\n1,café 日本 😀\n", [(1, "café 日本 😀", [])]),
+        ("id,name\n", []),
+    ],
+)  # fmt: skip
+def test_quotes_line_breaks_and_blanks_are_read_as_rfc_4180_has_them(told, content, rows):
+    """Losses 7 and 10: doubled quotes, line breaks in quotes; blank lines are no records."""
+    assert told(content) == rows
+
+
+UNCLOSED = "name: holds what looks like another record: an unclosed quote?"
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ('id,name\n1,a\n2,"open\n3,c\n4,d\n', [(1, "a", []), (2, "open\n3,c\n4,d\n", [UNCLOSED])]),
+        ('id,name\n1,a\n2,"open\n3,c', [(1, "a", []), (2, "open\n3,c", [UNCLOSED])]),
+        ('id,name\n2,"open\n3,"c"\n4,d\n', [(2, '"open\n3,"c"', [UNCLOSED]), (4, "d", [])]),
+        ('id,name\n"1,a\n2,b\n', [(None, None, ["malformed: expected 2 fields"])]),
+    ],
+)
+def test_a_quote_that_nobody_closes_does_not_swallow_records_in_silence(told, content, rows):
+    """Loss 7: Spark takes everything up to the next quote, or the end of the file, for one field."""
+    assert told(content) == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        pytest.param(
+            "name,id\na,1\n",
+            r"Header: name, id; Schema: id, name; Expected: id but found: name",
+            marks=pytest.mark.connect,
+        ),
+        ("id,nom\n1,a\n", r"Expected: name but found: nom"),
+        ("id,name,more\n1,a,x\n", r"Header length: 3, schema size: 2"),
+        ("id\n1\n", r"Header length: 1, schema size: 2"),
+        ("1,a\n2,b\n", r"Expected: id but found: 1"),
+    ],
+)
+def test_another_header_is_refused_with_what_it_is(told, content, says):
+    """Loss 5: by default Spark ignores the header, so that columns are swapped and first rows are lost."""
+    with pytest.raises(UnreadableUpdate, match=rf"{PARTITION.feed}/.*/part\.csv has another header.*{says}"):
+        told(content)
+
+
+@pytest.mark.parametrize("name", ["_part.csv", ".part.csv", "_temporary/0/part.csv", ".hidden/part.csv"])
+def test_names_that_spark_skips_are_refused(told, name):
+    """Loss 3: a file of such a name is read as no rows."""
+    with pytest.raises(UnreadableUpdate, match="would be read as no rows"):
+        told("id,name\n1,a\n", name=name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a[1]{2}.csv", "a*?.csv", "a b+c%20d.csv", "a,b;c.csv", "é😀.csv", "deep/er/a.csv", "day=1/a.csv", "a:b.csv"],
+)
+def test_a_name_is_no_pattern(spark, local_board, name):
+    """Loss 4: Spark takes each path for a glob."""
+    update = put_update(local_board, {name: "id,name\n1,a\n", "other.csv": "id,name\n2,b\n"})
+    one = replace(update, files=tuple(file for file in update.files if file.key.endswith(name)))
+    rows = read(spark, local_board, [one], "csv", "id int, name string").select("id", "_file").collect()
+    assert rows == [(1, f"{update.path}/{name}")]
+
+
+def _cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+PACKED = gzip.compress(("id,name\n" + "".join(f"{n},{n * 7919 % 10007:x}\n" for n in range(20_000))).encode())
+
+
+def test_a_packed_file_is_read_whole_or_not_at_all(told):
+    """Loss 9: truncated files, empty ones, and those of several members."""
+    assert len(told(PACKED, name="part.csv.gz")) == 20_000
+    members = gzip.compress(b"id,name\n1,a\n") + gzip.compress(b"2,b\n")
+    assert told(members, name="part.csv.gz") == [(1, "a", []), (2, "b", [])]
+    with pytest.raises(UnreadableUpdate, match=r"part\.csv\.gz cannot be read: .*Unexpected end of input stream"):
+        told(_cut(PACKED), name="part.csv.gz")
+    with pytest.raises(UnreadableUpdate, match=r"cannot be read: .*not a gzip file"):
+        told("id,name\n1,a\n", name="part.csv.gz")
+
+
+@pytest.mark.parametrize("name", ["part.csv.gz", "part.csv"])
+def test_an_empty_file_is_no_csv(told, name):
+    with pytest.raises(UnreadableUpdate, match=r"is empty \(0 bytes\)"):
+        told(b"", name=name)
+
+
+def test_an_update_without_files_is_refused(spark, local_board):
+    """Loss 9: an empty list of paths is read as no rows."""
+    update = put_update(local_board, {"part.csv": "id\n1\n"})
+    with pytest.raises(UnreadableUpdate, match="has no files"):
+        read(spark, local_board, [update, replace(update, files=())], "csv", "id int")
+    with pytest.raises(UnreadableUpdate, match="No updates to read"):
+        read(spark, local_board, [], "csv", "id int")
+
+
+def test_a_file_that_is_named_twice_is_read_once(spark, local_board):
+    """Loss 9: Spark reads a path as often as it is named."""
+    update = put_update(local_board, {"part.csv": "id\n1\n2\n"})
+    twice = replace(update, files=(*update.files, *update.files))
+    assert read(spark, local_board, [twice, update], "csv", "id int").count() == 2
+
+
+@pytest.mark.connect
+def test_a_file_that_vanishes_after_it_was_listed_is_no_missing_data(spark, local_board):
+    update = put_update(local_board, {"a.csv": "id\n1\n", "b.csv": "id\n2\n"})
+    tagged = read(spark, local_board, [update], "csv", "id int")
+    local_board.delete([update.files[1].key])
+    with (
+        pytest.raises(UpdateChanged, match=r"more/\d+\.\d+/b\.csv is gone or altered since it was listed"),
+        reading([update]),
+    ):
+        tagged.collect()
+    with pytest.raises(UpdateChanged, match=r"b\.csv is gone"), reading([update]):
+        read(spark, local_board, [update], "csv", "id int").collect()
+
+
+def test_errors_that_are_not_about_reading_go_through(spark, local_board):
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import AnalysisException, ArithmeticException
+
+    update = put_update(local_board, {"a.csv": "id\n1\n"})
+    frame = read(spark, local_board, [update], "csv", "id int")
+    with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"), reading([update]):
+        frame.select("nothing").collect()
+    with pytest.raises((ArithmeticException, Py4JJavaError), match="DIVIDE_BY_ZERO"), reading([update]):
+        frame.selectExpr("1 / (id - 1)").collect()
+
+
+def test_several_updates_are_one_frame(spark, local_board):
+    updates = [put_update(local_board, {"part.csv": f"id\n{n}\n"}) for n in (1, 2)]
+    rows = read(spark, local_board, updates, "csv", "id int").orderBy("id").collect()
+    assert [(row["id"], row["_file"]) for row in rows] == [(1, updates[0].files[0].key), (2, updates[1].files[0].key)]
+
+
+def test_csv_is_read_from_s3(spark, s3_board):
+    update = put_update(
+        s3_board, {"a [1]+%20é.csv": HEADER + GOOD, "b.csv.gz": gzip.compress((HEADER + GOOD).encode())}
+    )
+    rows = read(spark, s3_board, [update], "csv", SCHEMA).orderBy("_file").collect()
+    assert [(row["price"], row["_file"], row["_reasons"]) for row in rows] == [
+        (Decimal("1.50"), file.key, []) for file in update.files
+    ]
+
+
+def test_a_file_that_vanishes_from_s3_is_no_missing_data(spark, s3_board):
+    update = put_update(s3_board, {"part.csv": "id\n1\n"})
+    tagged = read(spark, s3_board, [update], "csv", "id int")
+    s3_board.sweep(update.path)
+    with pytest.raises(UpdateChanged, match="is gone or altered"), reading([update]):
+        tagged.collect()
+
+
+def test_required_columns_must_be_declared(spark, local_board):
+    update = put_update(local_board, {"part.csv": "id\n1\n"})
+    with pytest.raises(InvalidDefinition, match=r"required columns \['ip'\] are not in the schema"):
+        read(spark, local_board, [update], "csv", "id int", required=["ip"])
+
+
+def test_columns_of_any_name_are_read(spark, local_board):
+    update = put_update(local_board, {"part.csv": "a.b,c d,e`f\n1,2,x\n"})
+    frame: DataFrame = read(spark, local_board, [update], "csv", "`a.b` int, `c d` int, `e``f` string")
+    assert clean(frame).collect() == [(1, 2, "x")]

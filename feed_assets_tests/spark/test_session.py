@@ -1,0 +1,110 @@
+"""The session's configuration, and the probe that tells when Spark and obstore see different stores."""
+
+import os
+import sys
+
+import pytest
+from obstore.store import LocalStore
+
+from feed_assets.core.errors import BlackboardUnavailable, InvalidDefinition
+from feed_assets.feeds.blackboard import Blackboard, ObstoreClient
+from feed_assets.settings import Settings
+from feed_assets.spark.session import conf, probe, session, spark_resource
+
+SUCCESS = "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs"
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "spark://host:7077", "yarn"])
+def test_nothing_that_would_be_counted_is_ever_written(master):
+    found = conf(Settings(spark_master=master))
+    assert found["spark.master"] == master
+    assert found[SUCCESS] == "false"
+    assert found["spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version"] == "1"
+    assert found["spark.sql.parquet.outputTimestampType"] == "TIMESTAMP_MICROS"
+    assert (found["spark.sql.session.timeZone"], found["spark.sql.ansi.enabled"]) == ("UTC", "true")
+    assert found["spark.sql.files.ignoreCorruptFiles"] == found["spark.sql.files.ignoreMissingFiles"] == "false"
+
+
+def test_checksum_files_are_off_for_a_folder_and_s3a_keeps_the_file_system_that_it_needs():
+    raw = "org.apache.hadoop.fs.RawLocalFileSystem"
+    assert conf(Settings(blackboard="file:///lake"))["spark.hadoop.fs.file.impl"] == raw
+    assert "spark.hadoop.fs.file.impl" not in conf(Settings(blackboard="s3://bucket/lake"))
+
+
+@pytest.mark.parametrize(
+    ("master", "small"),
+    [("local[2]", True), ("local", True), ("local-cluster[2,1,1024]", False), ("spark://host:7077", False)],
+)
+def test_only_small_local_sessions_go_without_adaptive_execution(master, small):
+    found = conf(Settings(spark_master=master))
+    assert (found.get("spark.sql.adaptive.enabled") == "false") is small
+    assert ("spark.sql.shuffle.partitions" in found) is small
+    assert (found.get("spark.ui.enabled") == "false") is small
+
+
+def test_the_settings_own_configuration_wins():
+    found = conf(Settings(spark_conf={"spark.sql.shuffle.partitions": "8", "spark.ui.enabled": "true"}))
+    assert (found["spark.sql.shuffle.partitions"], found["spark.ui.enabled"]) == ("8", "true")
+
+
+@pytest.mark.parametrize("key", [SUCCESS, SUCCESS.removeprefix("spark.hadoop.")])
+def test_sparks_own_success_file_cannot_be_turned_on(key):
+    with pytest.raises(InvalidDefinition, match="Spark's own _SUCCESS would stand where the manifest belongs"):
+        conf(Settings(spark_conf={key: "True"}))
+    assert conf(Settings(spark_conf={key: "false"}))[key] == "false"
+
+
+def test_over_connect_only_what_a_session_may_set_is_set():
+    found = conf(Settings(spark_remote="sc://host:15002", spark_master="local[2]", s3_endpoint="http://s3"))
+    assert found.pop("spark.remote") == "sc://host:15002"
+    assert {key.split(".")[1] for key in found} == {"sql"}
+
+
+def test_an_endpoint_is_reached_by_path_and_without_tls_if_it_has_none():
+    found = conf(Settings(s3_endpoint="http://127.0.0.1:8333"))
+    assert found["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:8333"
+    assert found["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    assert found["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
+    assert conf(Settings(s3_endpoint="https://s3.local"))["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "true"
+    assert "spark.hadoop.fs.s3a.endpoint" not in conf(Settings())
+
+
+def test_the_jars_of_a_folder_are_the_sessions(tmp_path):
+    (tmp_path / "b.jar").touch()
+    (tmp_path / "a.jar").touch()
+    (tmp_path / "notes.txt").touch()
+    assert conf(Settings(spark_jars=str(tmp_path)))["spark.jars"] == f"{tmp_path}/a.jar,{tmp_path}/b.jar"
+    with pytest.raises(InvalidDefinition, match="holds no jar: expected a folder with hadoop-aws"):
+        conf(Settings(spark_jars=str(tmp_path / "missing")))
+
+
+def test_executors_run_this_python(monkeypatch):
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    spark_resource(Settings())
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "/their/python")
+    spark_resource(Settings())
+    assert os.environ["PYSPARK_PYTHON"] == "/their/python"
+
+
+def test_a_process_has_one_session(spark):
+    assert session(Settings()) is spark
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+@pytest.mark.connect
+def test_the_probe_is_silent_where_both_see_one_store(spark, local_board):
+    probe(spark, local_board)
+    assert local_board.files("") == ()
+
+
+def test_the_probe_is_silent_on_s3(spark, s3_board):
+    probe(spark, s3_board)
+    assert s3_board.files("") == ()
+
+
+@pytest.mark.connect
+def test_the_probe_tells_two_stores_apart(spark, tmp_path):
+    elsewhere = ObstoreClient(LocalStore(tmp_path / "elsewhere", mkdir=True))
+    with pytest.raises(BlackboardUnavailable, match=r"Spark does not see in file:.*PATH_NOT_FOUND.*one store"):
+        probe(spark, Blackboard((tmp_path / "lake").as_uri(), elsewhere))
