@@ -34,8 +34,8 @@ from feed_assets.settings import settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-BY_THE_RUN = 1
-"""The number of the 'sensor tick' that stands for: the run itself told Dagster."""
+BY_THE_RUN = 0
+"""In place of a sensor tick's number: the run itself told Dagster."""
 
 Readable = dg.AssetSpec | dg.AssetsDefinition | Input
 

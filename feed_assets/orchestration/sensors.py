@@ -1,9 +1,11 @@
 """The one sensor: what arrived, what it affects, what can be built now, what Dagster has not been told.
 
 It decides from the ledger. Its Dagster cursor is only the number of the tick, by which Dagster confirms that it
-stored what the tick told it; a new Dagster instance has no cursor, and is told everything again.
+stored what the tick told it. The instance keeps the last confirmed number, for whoever drives the sensor; a new
+instance has none, and is told everything again.
 """
 
+from datetime import datetime
 from time import monotonic
 
 import dagster as dg
@@ -25,6 +27,8 @@ DECISIONS = 1000
 
 DATA_VERSION_TAG = "dagster/data_version"
 
+TOLD = "feed_assets/told"
+
 EVENTS = 500
 """Updates that one tick tells Dagster of at most: an event costs it some 10 ms."""
 
@@ -41,6 +45,12 @@ InProgress = set[tuple[dg.AssetKey, str | None]]
 
 def look_and_request(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     """One tick: record foreign updates, request what was never built and now can be, tell Dagster what it missed."""
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
+        return _tick(context, loading.effective_dt)
+
+
+def _tick(context: dg.SensorEvaluationContext, now: datetime) -> dg.SensorResult:
+    """`now` is Dagster's own: what is a partition and what is decided are of one moment."""
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError("The sensor 'feeds' needs definitions: build its context with them.")
     bench, graph = Workbench.of(settings()), Graph(context.repository_def.asset_graph)
@@ -48,12 +58,12 @@ def look_and_request(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     deadline = monotonic() + settings().tick_seconds
     arrivals = arrive(bench, [node.feed for node in graph.foreign()], lambda: monotonic() > deadline)
     busy = in_progress(context.instance)
-    fan_out(graph, bench.ledger, bench.now())
-    requests = _requests(graph, bench, busy)
-    tick = int(context.cursor or 0) + 1
-    events = _events(graph, bench, busy, tick, is_new=context.cursor is None)
+    fan_out(graph, bench.ledger, now)
+    requests = _requests(graph, bench, busy, now)
+    confirmed = _confirmed(context, graph, bench)
+    events = _events(graph, bench, busy, confirmed)
     is_idle = arrivals.is_complete and not events
-    cursor = context.cursor if is_idle and context.cursor else str(tick)
+    cursor = context.cursor if is_idle else str(confirmed + 1)
     return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
 
 
@@ -86,9 +96,9 @@ def in_progress(instance: dg.DagsterInstance) -> InProgress:
     return found
 
 
-def _requests(graph: Graph, bench: Workbench, busy: InProgress) -> list[dg.RunRequest]:
+def _requests(graph: Graph, bench: Workbench, busy: InProgress, now: datetime) -> list[dg.RunRequest]:
     """One run for each output that was never built and is ready, at most so many; the others stay on the list."""
-    decided = decide_due(graph, bench.ledger, bench.now(), DECISIONS)
+    decided = decide_due(graph, bench.ledger, now, DECISIONS)
     with bench.ledger.read() as connection:
         running = {run.output for run in runs.running(connection)}
     ready = [each for each in decided if each.state is State.BUILD and each.output not in running]
@@ -111,17 +121,24 @@ def _request(graph: Graph, verdict: Verdict) -> dg.RunRequest:
     )
 
 
-def _events(
-    graph: Graph, bench: Workbench, busy: InProgress, tick: int, *, is_new: bool
-) -> list[dg.AssetMaterialization]:
+def _confirmed(context: dg.SensorEvaluationContext, graph: Graph, bench: Workbench) -> int:
+    """The last tick whose events this instance has stored; a new instance forgets what others were told."""
+    storage = context.instance.daemon_cursor_storage
+    known = storage.get_cursor_values({TOLD}).get(TOLD)
+    if known is None:
+        updates.forget_told(bench.ledger, graph.by_feed.keys())
+    confirmed = max(int(known or 0), int(context.cursor or 0))
+    if str(confirmed) != known:
+        storage.set_cursor_values({TOLD: str(confirmed)})
+    return confirmed
+
+
+def _events(graph: Graph, bench: Workbench, busy: InProgress, confirmed: int) -> list[dg.AssetMaterialization]:
     """Materializations of what Dagster has not confirmed: foreign updates, and our own whose run could not tell it."""
-    feeds = graph.by_feed.keys()
-    if is_new:
-        updates.forget_told(bench.ledger, feeds)
     with bench.ledger.read() as connection:
-        untold = updates.to_tell(connection, feeds, tick - 1, EVENTS)
+        untold = updates.to_tell(connection, graph.by_feed.keys(), confirmed, EVENTS)
     rows = [row for row in untold if not _is_busy(graph, row.partition, busy)]
-    updates.mark_told(bench.ledger, [(row.partition, row.id) for row in rows], tick)
+    updates.mark_told(bench.ledger, [(row.partition, row.id) for row in rows], confirmed + 1)
     return [_event(graph, row) for row in rows]
 
 
