@@ -8,12 +8,20 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
 from pyspark.errors import PySparkException
 
-from feed_assets.core.errors import FeedAssetsError, UnreadableUpdate, UpdateChanged
+from feed_assets.core.errors import (
+    BlackboardRefused,
+    BlackboardUnavailable,
+    FeedAssetsError,
+    UnreadableUpdate,
+    UpdateChanged,
+)
 from feed_assets.core.feeds import Update
 
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JJavaError)
 """What an action raises: a job that failed on a classic session is a bare Py4JJavaError."""
 
+_REFUSED = re.compile(r"AccessDenied|Status Code: 40[13]\b|Permission denied")
+_DOWN = re.compile(r"SdkClientException|(?:Connect|Socket\w*|UnknownHost)Exception|Status Code: 5\d\d\b")
 _GONE = re.compile(r"\[PATH_NOT_FOUND\]|FAILED_READ_FILE\.FILE_NOT_EXIST|RemoteFileChangedException")
 _HEADER = re.compile(r"CSV header does not conform to the schema|Number of column in CSV header is not equal")
 _UNREADABLE = re.compile(r"FAILED_READ_FILE|UNABLE_TO_INFER_SCHEMA|PARQUET_TYPE|CANNOT_READ_FILE|PARQUET_CONVERSION")
@@ -25,7 +33,8 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
     """Wrap every action on frames that `read` made: Spark reads when an action runs, not when it is told to.
 
     Raises UpdateChanged for a file that is gone, UnreadableUpdate for another header, a damaged file or a wrong
-    format. What has nothing to do with reading goes through as it is.
+    format, BlackboardRefused and BlackboardUnavailable for a store that says no or nothing. What has nothing to do
+    with reading goes through as it is.
     """
     try:
         yield
@@ -37,6 +46,11 @@ def reading(updates: Sequence[Update]) -> Generator[None]:
 
 def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
     file = _file(said, updates)
+    # First, because Spark says of these too that a file cannot be read, or is not there.
+    if _REFUSED.search(said):
+        return BlackboardRefused(f"{file}: Spark is refused access ({_cause(said)}). Check the credentials it finds.")
+    if _DOWN.search(said):
+        return BlackboardUnavailable(f"{file}: the store does not answer ({_cause(said)}). Check it, then try again.")
     if _GONE.search(said):
         return UpdateChanged(f"{file} is gone or altered since it was listed: pin the newest and read again.")
     if _HEADER.search(said):

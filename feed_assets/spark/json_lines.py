@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.spark.parse import check_scalars, collected, column, complaint, missing, value
+from feed_assets.spark.parse import check_scalars, collected, complaint, missing, value
 
 _OPTIONS: dict[str, bool | str] = {"lineSep": "\n", "ignoreCorruptFiles": False, "ignoreMissingFiles": False}
 _EXACT = "BIGINT|DECIMAL.*"
@@ -45,10 +45,11 @@ _KINDS: dict[type[DataType], str] = {
 def read_json(spark: SparkSession, paths: list[str], schema: StructType, required: Sequence[str]) -> DataFrame:
     """The tagged frame of JSON lines; `_raw` is the line, with U+FFFD for bytes that are not UTF-8."""
     _check(schema)
-    texts = [_text(field).alias(field.name) for field in schema]
-    wrong = [_wrong_kind(field).alias(f"_wrong_{field.name}") for field in schema]
-    lines = _lines(spark, paths).select("*", *texts, *wrong)
-    typed = [value(column(field.name), field.dataType).alias(field.name) for field in schema]
+    texts = sf.struct(*[_text(field).alias(field.name) for field in schema])
+    wrong = sf.struct(*[_wrong_kind(field).alias(field.name) for field in schema])
+    # In structs, so that no column of the schema can be taken for one of ours.
+    lines = _lines(spark, paths).select("*", texts.alias("_texts"), wrong.alias("_wrong"))
+    typed = [value(sf.col("_texts").getField(field.name), field.dataType).alias(field.name) for field in schema]
     return lines.select(*typed, "_raw", "_file", _reasons(schema, required).alias("_reasons"))
 
 
@@ -101,7 +102,7 @@ def _wrong_kind(field: StructField) -> Column:
 def _reasons(schema: StructType, required: Sequence[str]) -> Column:
     complaints: list[Column] = [_unknown(schema)]
     for field in schema:
-        wrong, text = column(f"_wrong_{field.name}"), column(field.name)
+        wrong, text = sf.col("_wrong").getField(field.name), sf.col("_texts").getField(field.name)
         complaints.append(sf.coalesce(wrong, complaint(field.name, text, field.dataType)))
         if field.name in required:
             complaints.append(sf.when(wrong.isNull(), missing(field.name, text)))

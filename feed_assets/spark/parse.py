@@ -120,7 +120,7 @@ def check_scalars(schema: StructType, form: str) -> None:
 
 def check_names(schema: StructType) -> None:
     """Raise InvalidDefinition for columns that would be taken for those that reading adds."""
-    if taken := sorted({*META, "_corrupt"} & {field.name.lower() for field in schema}):
+    if taken := sorted({*META, "_corrupt", "_metadata"} & {field.name.lower() for field in schema}):
         raise InvalidDefinition(f"columns {taken} are what reading adds: rename them in the schema.")
 
 

@@ -34,10 +34,8 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
     no key, and has no duplicates: reject it as missing.
     """
     whole = is_clean() & sf.forall(sf.array(*[column(name).isNotNull() for name in key]), lambda known: known)
-    window = Window.partitionBy(sf.col("_competes"), *map(column, key)).orderBy(*order, "_raw", "_file")
-    ranked = tagged.withColumn("_competes", whole).withColumn("_rank", sf.row_number().over(window))
-    later = sf.col("_competes") & (sf.col("_rank") > 1)
-    return reject(ranked, later, f"duplicate of {', '.join(key)}").drop("_competes", "_rank")
+    window = Window.partitionBy(whole, *map(column, key)).orderBy(*order, "_raw", "_file")
+    return reject(tagged, whole & (sf.row_number().over(window) > 1), f"duplicate of {', '.join(key)}")
 
 
 def split(tagged: DataFrame) -> tuple[DataFrame, DataFrame]:

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
 from feed_assets.core.feeds import File, Partition
@@ -74,7 +74,7 @@ def write(
 def preview(frame: DataFrame, limit: int = 5) -> str:
     """The first rows as a Markdown table, for the UI; long values are cut at 60 characters."""
     # As text from Spark: Python would show timestamps in its own process's time zone.
-    shown = frame.limit(limit).select([column(name).cast("string").alias(name) for name in frame.columns])
+    shown = frame.limit(limit).select([_text(field).alias(field.name) for field in frame.schema])
     rows: list[tuple[str | None, ...]] = [tuple(row) for row in shown.collect()]
     lines = [frame.columns, ["---"] * len(frame.columns), *([_cell(text) for text in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -134,6 +134,11 @@ def _written(files: tuple[File, ...], schema: StructType, values: Mapping[str, A
 
 def _moment(micros: int | None) -> datetime | None:
     return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+
+
+def _text(field: StructField) -> Column:
+    found = column(field.name)
+    return sf.hex(found) if isinstance(field.dataType, BinaryType) else found.cast("string")
 
 
 def _cell(text: str | None) -> str:

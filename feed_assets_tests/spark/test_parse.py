@@ -122,7 +122,7 @@ def test_types_that_text_cannot_hold_are_refused_by_name(spark, kind):
         check_scalars(ddl(spark, f"c {kind}"), "CSV")
 
 
-@pytest.mark.parametrize("name", ["_raw", "_FILE", "_reasons", "_corrupt"])
+@pytest.mark.parametrize("name", ["_raw", "_FILE", "_reasons", "_corrupt", "_metadata"])
 def test_columns_that_reading_adds_cannot_be_declared(name):
     with pytest.raises(InvalidDefinition, match="rename them in the schema"):
         check_names(StructType().add(name, "string"))

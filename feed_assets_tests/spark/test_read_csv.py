@@ -6,9 +6,18 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from obstore.store import MemoryStore
 from pyspark.sql import DataFrame
 
-from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate, UpdateChanged
+from feed_assets.core.errors import (
+    BlackboardRefused,
+    BlackboardUnavailable,
+    InvalidDefinition,
+    UnreadableUpdate,
+    UpdateChanged,
+)
+from feed_assets.core.feeds import File, Update
+from feed_assets.feeds.blackboard import Blackboard, ObstoreClient
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import clean, read
 from feed_assets.spark.rejects import split
@@ -241,6 +250,22 @@ def test_a_file_that_vanishes_from_s3_is_no_missing_data(spark, s3_board):
     s3_board.sweep(update.path)
     with pytest.raises(UpdateChanged, match="is gone or altered"), reading([update]):
         tagged.collect()
+
+
+STORES = {
+    "refused": ({"access.key": "nobody", "secret.key": "wrong"}, BlackboardRefused),
+    "silent": ({"endpoint": "http://127.0.0.1:1"}, BlackboardUnavailable),
+}
+
+
+@pytest.mark.parametrize(("bucket", "options", "error"), [(name, *told) for name, told in STORES.items()])
+def test_a_store_that_says_no_or_nothing_is_neither_missing_nor_damaged_data(spark, bucket, options, error):
+    update = Update(PARTITION, "20191124.000000", (File(f"{PARTITION.path}/20191124.000000/part.csv", 9),))
+    hasty = {"attempts.maximum": "1", "retry.limit": "1", "retry.interval": "1ms"}
+    for key, value in {**hasty, **options}.items():
+        spark.conf.set(f"fs.s3a.bucket.{bucket}.{key}", value)
+    with pytest.raises(error, match="Check "):
+        read(spark, Blackboard(f"s3://{bucket}", ObstoreClient(MemoryStore())), [update], "csv", "id int")
 
 
 def test_required_columns_must_be_declared(spark, local_board):

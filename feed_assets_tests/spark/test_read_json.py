@@ -107,6 +107,12 @@ def test_names_that_no_path_can_hold_are_refused(spark, local_board):
         read(spark, local_board, [update], "json", '`a"b` int')
 
 
+def test_no_name_is_taken_for_one_of_ours(spark, local_board):
+    update = put_update(local_board, {"a.json": '{"_id": 1, "_record": 2, "_keys": "x", "_texts": 3, "_wrong": 4}\n'})
+    frame = read(spark, local_board, [update], "json", "_id int, _record int, _keys int, _texts int, _wrong int")
+    assert [(*row[:5], row["_reasons"]) for row in frame.collect()] == [(1, 2, None, 3, 4, ["_keys: not a int"])]
+
+
 def test_a_dot_in_a_name_is_part_of_it(spark, local_board):
     update = put_update(local_board, {"a.json": '{"a.b": 1, "c d": 2}\n'})
     frame = read(spark, local_board, [update], "json", "`a.b` int, `c d` int")

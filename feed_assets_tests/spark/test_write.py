@@ -180,10 +180,12 @@ def test_the_footer_holds_the_least_and_greatest_timestamp(spark, local_board, t
 
 @pytest.mark.connect
 def test_a_preview_is_a_small_markdown_table_in_utc(spark):
-    frame = spark.sql("select 1 id, 'a|b\nc' name, timestamp'2019-11-24 00:00:00.5' at, repeat('x', 99) long, null n")
+    frame = spark.sql(
+        "select 1 id, 'a|b\nc' name, timestamp'2019-11-24 00:00:00.5' at, x'ff' b, repeat('x', 99) l, null n"
+    )
     assert preview(frame).splitlines() == [
-        "| id | name | at | long | n |",
-        "| --- | --- | --- | --- | --- |",
-        f"| 1 | a\\|b c | 2019-11-24 00:00:00.5 | {'x' * 59}… | NULL |",
+        "| id | name | at | b | l | n |",
+        "| --- | --- | --- | --- | --- | --- |",
+        f"| 1 | a\\|b c | 2019-11-24 00:00:00.5 | FF | {'x' * 59}… | NULL |",
     ]
     assert len(preview(spark.range(10), 3).splitlines()) == 5
