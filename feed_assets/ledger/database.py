@@ -94,6 +94,11 @@ def next_change(connection: sa.Connection) -> int:
     return int(connection.execute(counted.values(value=value).returning(cursor.c.value)).scalar_one())
 
 
+def last_change(connection: sa.Connection) -> int:
+    """The number of the last change that was committed."""
+    return int(get_cursor(connection, "change") or 0)
+
+
 def get_cursor(connection: sa.Connection, name: str) -> str | None:
     """The value of a named cursor, None if it was never put."""
     return connection.execute(sa.select(cursor.c.value).where(cursor.c.name == name)).scalar()

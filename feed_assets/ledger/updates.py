@@ -93,20 +93,21 @@ def insert(connection: sa.Connection, partition: Partition, update_id: str, **va
 
 
 def observe(
-    ledger: Ledger, partition: Partition, valid: Update | None, reasons: dict[str, str], now: datetime
+    ledger: Ledger, partition: Partition, valid: Update | None, reasons: dict[str, str], now: datetime, as_of: int
 ) -> Row | None:
     """Learn which update of a partition is the newest valid one on the blackboard, as just read there.
 
     Published updates that are newer are invalid by now, with the reason in `reasons`. A claimed one is left to its run.
+    `as_of` is the last change before the reading began: of what changed since the ledger knows better.
     """
     with ledger.read() as connection:
         if _agrees(newest(connection, partition), valid):
             return newest(connection, partition)
     with ledger.write() as connection:
-        _invalidate_after(connection, partition, valid.id if valid else "", reasons)
+        _invalidate_after(connection, partition, valid.id if valid else "", reasons, as_of)
         if valid is None:
             return None
-        _learn(connection, valid, now)
+        _learn(connection, valid, now, as_of)
         return find(connection, partition, valid.id)
 
 
@@ -117,15 +118,19 @@ def _agrees(known: Row | None, valid: Update | None) -> bool:
     return known.id == valid.id and (not is_foreign or known.version == valid.files_digest)
 
 
-def _invalidate_after(connection: sa.Connection, partition: Partition, update_id: str, reasons: dict[str, str]) -> None:
+def _invalidate_after(
+    connection: sa.Connection, partition: Partition, update_id: str, reasons: dict[str, str], as_of: int
+) -> None:
     newer = sa.select(update.c.id).where(is_(partition), update.c.state == PUBLISHED, update.c.id > update_id)
-    for gone in connection.execute(newer).scalars().all():
+    for gone in connection.execute(newer.where(update.c.changed <= as_of)).scalars().all():
         reason = reasons.get(gone, "it is no longer there")
         change(connection, partition, gone, state=INVALIDATED, reason=reason)
 
 
-def _learn(connection: sa.Connection, valid: Update, now: datetime) -> None:
+def _learn(connection: sa.Connection, valid: Update, now: datetime, as_of: int) -> None:
     known = find(connection, valid.partition, valid.id)
+    if known and known.changed > as_of:
+        return
     seen = {"version": valid.files_digest, "size": valid.size, "files": len(valid.files)}
     if known is None:
         insert(connection, valid.partition, valid.id, state=PUBLISHED, files_digest=valid.files_digest, at=now, **seen)

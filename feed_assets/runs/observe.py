@@ -8,15 +8,17 @@ from feed_assets.core.positions import Pin
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
-from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.database import Ledger, last_change
 from feed_assets.runs.workbench import Workbench
 
 
 def observe(board: Blackboard, ledger: Ledger, partition: Partition, now: datetime) -> tuple[read.Reading, Pin | None]:
     """Read a partition's newest valid update and record it; newer ones that are no longer valid, too."""
+    with ledger.read() as connection:
+        as_of = last_change(connection)
     reading = read.latest(board, partition)
     reasons = {skipped.id: skipped.reason for skipped in reading.skipped}
-    row = updates.observe(ledger, partition, reading.update, reasons, now)
+    row = updates.observe(ledger, partition, reading.update, reasons, now, as_of)
     return reading, row.pin if row and reading.update else None
 
 
