@@ -63,10 +63,11 @@ def fan_out(ledger: Ledger, consumer: Feed, affected: Iterable[Due], upto: int, 
 
 
 def _wake(connection: sa.Connection, item: Due, now: datetime) -> None:
-    values = {"changed": item.changed, "look_at": now}
-    if connection.execute(sa.update(due).where(_is(item)).values(values)).rowcount == 0:
+    # Never a lower number: another process may be ahead, and its change would be settled with this one.
+    changed = sa.case((due.c.changed > item.changed, due.c.changed), else_=item.changed)
+    if connection.execute(sa.update(due).where(_is(item)).values(changed=changed, look_at=now)).rowcount == 0:
         key = {"feed": str(item.consumer), "partition": item.key, "awaited": item.awaited}
-        connection.execute(sa.insert(due).values({**key, **values, "since": now}))
+        connection.execute(sa.insert(due).values(**key, changed=item.changed, look_at=now, since=now))
 
 
 def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, limit: int) -> tuple[Due, ...]:
