@@ -54,6 +54,11 @@ def with_claims(connection: sa.Connection) -> tuple[Run, ...]:
     return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started)))
 
 
+def is_as_read(connection: sa.Connection, known: Run) -> bool:
+    """Whether nobody has ended a run, or ended it otherwise, since it was read."""
+    return connection.execute(sa.select(run.c.state).where(run.c.id == known.id)).scalar() == known.state
+
+
 def open_attempts(connection: sa.Connection, output: Partition) -> tuple[Run, ...]:
     """Ended runs of an output since its last publication, oldest first."""
     query = sa.select(run).where(_is(output), ~run.c.settled, run.c.state != RUNNING)
@@ -95,7 +100,8 @@ def pinned(connection: sa.Connection, run_id: str, pins: str) -> None:
 def end(
     connection: sa.Connection, output: Partition, run_id: str, state: str, now: datetime, reason: str | None
 ) -> None:
-    """Record how a run ended. A published or unchanged one settles every attempt before it."""
+    """Record how a run ended. A published or unchanged one settles every attempt before it, and none that runs."""
     connection.execute(sa.update(run).where(run.c.id == run_id).values(state=state, ended=now, reason=reason))
     if state in (updates.PUBLISHED, UNCHANGED):
-        connection.execute(sa.update(run).where(_is(output), ~run.c.settled).values(settled=True))
+        ended = sa.update(run).where(_is(output), ~run.c.settled, run.c.state != RUNNING)
+        connection.execute(ended.values(settled=True))

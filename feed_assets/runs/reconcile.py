@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from feed_assets.core.errors import BlackboardRefused, BlackboardUnavailable, NoValidUpdate
+from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, NoValidUpdate
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds import read
 from feed_assets.ledger import runs, updates
@@ -59,16 +59,19 @@ def release_dead(bench: Workbench, output: Partition) -> None:
 def settle(bench: Workbench, run: Run, state: str, reason: str) -> Settled:
     """End a run: publish its claimed updates that have a valid manifest, sweep the others.
 
-    With the blackboard out of reach the claims stay open, for the next `reconcile`.
+    With the blackboard out of reach the claims stay open, for the next `reconcile`. A run that has ended since it was
+    read keeps its end: a refused one must go on holding its consumers.
     """
     with bench.ledger.read() as connection:
         claimed = updates.claimed_by(connection, run.id)
     try:
         settled = _sort(bench, run, claimed)
-    except (BlackboardUnavailable, BlackboardRefused) as error:
+    except (BlackboardMissing, BlackboardUnavailable, BlackboardRefused) as error:
         _log.warning("%s: the claims of run %s stay open: %s", run.output, run.id, error)
         settled = Settled(run, (), ())
     with bench.ledger.write() as connection:
+        if not runs.is_as_read(connection, run):
+            return Settled(run, (), ())
         for row in settled.published:
             updates.change(connection, row.partition, row.id, state=updates.PUBLISHED)
         for row in settled.swept:

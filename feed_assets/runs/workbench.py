@@ -56,7 +56,12 @@ def open_board(settings: Settings) -> Blackboard:
 
 def this_process() -> str:
     """This process as the ledger names it: host, pid, and its start, because pids are used again."""
-    return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+    return f"{socket.gethostname()}:{os.getpid()}:{_start(psutil.Process())}"
+
+
+def _start(process: psutil.Process) -> str:
+    """Seconds from boot to the start of a process: the start by the clock moves whenever that is set."""
+    return f"{process.create_time() - psutil.boot_time():.2f}"
 
 
 def is_dead(process: str) -> bool:
@@ -65,6 +70,7 @@ def is_dead(process: str) -> bool:
     if host != socket.gethostname():
         return False
     try:
-        return f"{psutil.Process(int(pid)).create_time():.2f}" != started
+        found = psutil.Process(int(pid))
+        return found.status() == psutil.STATUS_ZOMBIE or _start(found) != started
     except psutil.NoSuchProcess:
         return True
