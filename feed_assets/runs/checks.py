@@ -128,7 +128,8 @@ def unique(*columns: str) -> Check:
     """No two rows have the same values in these columns; NULL equals NULL."""
 
     def repeated(written: "DataFrame") -> "DataFrame":
-        return written.groupBy(*columns).count().where("count > 1")
+        counted = written.groupBy(*map(_quoted, columns)).count()
+        return counted.toDF(*columns, "_rows").where("_rows > 1")  # a column may be called `count`
 
     aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(_quoted, columns))}))"
     description = f"no two rows may share {', '.join(columns)}"
