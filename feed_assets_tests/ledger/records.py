@@ -1,0 +1,70 @@
+"""Short ways to put things into a ledger, as runs and readers do."""
+
+from datetime import UTC, datetime, timedelta
+
+from feed_assets.core.feeds import Feed, File, Partition, Update
+from feed_assets.core.positions import Pin
+from feed_assets.ledger import runs, updates
+from feed_assets.ledger.database import Ledger, last_change
+
+SHOWN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
+CLICKED = Partition(Feed.parse("ads/clicked/v1.0"), "2019-11-24/men")
+EFFECT = Partition(Feed.parse("ads/effectiveness/v1.0"), "2019-11-24/men")
+REJECTS = Partition(Feed.parse("ads/effectiveness_rejects/v1.0"), "2019-11-24/men")
+NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def seen(partition: Partition, update_id: str, size: int = 10) -> Update:
+    """An update as a reader finds it: one file."""
+    return Update(partition, update_id, (File(f"{partition.path}/{update_id}/part", size, "etag"),))
+
+
+def observe(
+    ledger: Ledger, partition: Partition, valid: Update | None, reasons: dict[str, str] | None = None
+) -> updates.Row | None:
+    """Observe a partition by a reading of now."""
+    with ledger.read() as connection:
+        as_of = last_change(connection)
+    return updates.observe(ledger, partition, valid, reasons or {}, NOW, as_of)
+
+
+def new_run(run_id: str, output: Partition = EFFECT, started: datetime = NOW) -> runs.Run:
+    """A run that starts."""
+    return runs.Run(run_id, output, runs.RUNNING, None, None, "host:1:0.00", started, None)
+
+
+def attempt(ledger: Ledger, run_id: str, state: str, output: Partition = EFFECT, started: datetime = NOW) -> None:
+    """A run that started and ended."""
+    runs.start(ledger, new_run(run_id, output, started))
+    with ledger.write() as connection:
+        runs.pinned(connection, run_id, f"pins of {run_id}")
+        runs.end(connection, output, run_id, state, started + MINUTE, f"why {run_id} {state}")
+
+
+def claim(ledger: Ledger, run_id: str, *outputs: tuple[Partition, str], pins: tuple[Pin, ...] = ()) -> None:
+    """A run's claims, recorded."""
+    with ledger.write() as connection:
+        updates.claim(connection, run_id, outputs, pins, "code 1", NOW)
+
+
+def publish(ledger: Ledger, run_id: str, partition: Partition, update_id: str, version: str = "rows") -> None:
+    """Record that a claimed update was written and published."""
+    with ledger.write() as connection:
+        updates.stage(connection, seen(partition, update_id), version, records=3)
+        updates.change(connection, partition, update_id, state=updates.PUBLISHED)
+
+
+def row(ledger: Ledger, partition: Partition, update_id: str) -> updates.Row:
+    """One update that the ledger must know."""
+    with ledger.read() as connection:
+        found = updates.find(connection, partition, update_id)
+    assert found is not None
+    return found
+
+
+def newest(ledger: Ledger, partition: Partition) -> str | None:
+    """The id of the newest published update."""
+    with ledger.read() as connection:
+        found = updates.newest(connection, partition)
+    return found.id if found else None

@@ -1,0 +1,108 @@
+"""Runs of one output: one at a time, and what an end settles."""
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from feed_assets.core.errors import AlreadyRunning
+from feed_assets.ledger import runs, updates
+from feed_assets_tests.ledger.records import CLICKED, EFFECT, MINUTE, NOW, attempt, claim, new_run
+
+
+def open_attempts(ledger, output=EFFECT):
+    with ledger.read() as connection:
+        return [(run.id, run.state) for run in runs.open_attempts(connection, output)]
+
+
+def test_a_second_run_of_an_output_is_told_which_one_builds_it(ledger):
+    runs.start(ledger, new_run("first"))
+    with pytest.raises(AlreadyRunning, match=r"built by run first in process host:1:0.00 since 2019-11-25 06:00:00"):
+        runs.start(ledger, new_run("second"))
+
+
+def test_runs_of_other_outputs_do_not_wait(ledger):
+    runs.start(ledger, new_run("first"))
+    runs.start(ledger, new_run("second", CLICKED))
+    with ledger.read() as connection:
+        assert {run.id for run in runs.running(connection)} == {"first", "second"}
+        assert [run.id for run in runs.running(connection, CLICKED)] == ["second"]
+
+
+@pytest.mark.parametrize("state", [updates.PUBLISHED, updates.REFUSED, runs.UNCHANGED, runs.FAILED, updates.ABANDONED])
+def test_an_output_whose_run_has_ended_can_be_built_again(ledger, state):
+    attempt(ledger, "first", state)
+    runs.start(ledger, new_run("second"))
+    with ledger.read() as connection:
+        assert [run.id for run in runs.running(connection, EFFECT)] == ["second"]
+
+
+def test_a_run_id_that_is_used_twice_is_no_run_that_goes_on(ledger):
+    runs.start(ledger, new_run("same"))
+    with pytest.raises(IntegrityError):
+        runs.start(ledger, new_run("same", CLICKED))
+
+
+def test_attempts_are_the_ended_runs_since_the_last_publication_in_order(ledger):
+    attempt(ledger, "a", runs.FAILED, started=NOW)
+    attempt(ledger, "b", updates.PUBLISHED, started=NOW + MINUTE)
+    attempt(ledger, "d", updates.REFUSED, started=NOW + 3 * MINUTE)
+    attempt(ledger, "c", runs.FAILED, started=NOW + 2 * MINUTE)
+    runs.start(ledger, new_run("e", started=NOW + 4 * MINUTE))
+    assert open_attempts(ledger) == [("c", runs.FAILED), ("d", updates.REFUSED)]
+
+
+@pytest.mark.parametrize("good", [updates.PUBLISHED, runs.UNCHANGED])
+def test_a_good_end_settles_every_attempt_before_it(ledger, good):
+    attempt(ledger, "refused", updates.REFUSED)
+    attempt(ledger, "failed", runs.FAILED)
+    attempt(ledger, "good", good)
+    assert open_attempts(ledger) == []
+
+
+def test_a_good_end_of_one_output_settles_nothing_of_another(ledger):
+    attempt(ledger, "refused", updates.REFUSED, CLICKED)
+    attempt(ledger, "good", updates.PUBLISHED)
+    assert open_attempts(ledger, CLICKED) == [("refused", updates.REFUSED)]
+
+
+@pytest.mark.parametrize("bad", [runs.FAILED, updates.REFUSED, updates.ABANDONED])
+def test_a_bad_end_settles_nothing(ledger, bad):
+    attempt(ledger, "refused", updates.REFUSED)
+    attempt(ledger, "bad", bad, started=NOW + MINUTE)
+    assert open_attempts(ledger) == [("refused", updates.REFUSED), ("bad", bad)]
+
+
+def test_a_run_that_is_found_published_after_its_end_does_not_settle_the_one_that_runs_now(ledger):
+    """Its manifest was put and the answer lost; the next run started before anybody looked again, and is refused."""
+    attempt(ledger, "lost", runs.FAILED)
+    runs.start(ledger, new_run("now"))
+    with ledger.write() as connection:
+        runs.end(connection, EFFECT, "lost", updates.PUBLISHED, NOW, None)
+        runs.end(connection, EFFECT, "now", updates.REFUSED, NOW, "not_empty")
+    assert open_attempts(ledger) == [("now", updates.REFUSED)]
+
+
+def test_a_run_is_as_it_was_read_until_it_ends(ledger):
+    runs.start(ledger, new_run("one"))
+    with ledger.write() as connection:
+        (read,) = runs.running(connection)
+        before = runs.is_as_read(connection, read)
+        runs.end(connection, EFFECT, "one", updates.REFUSED, NOW, "not_empty")
+        assert (before, runs.is_as_read(connection, read)) == (True, False)
+
+
+def test_only_ended_runs_with_claimed_updates_have_something_left_to_settle(ledger):
+    claim(ledger, "open", (EFFECT, "20191125.060000"))
+    attempt(ledger, "open", runs.FAILED)
+    attempt(ledger, "without claims", runs.FAILED)
+    runs.start(ledger, new_run("running"))
+    claim(ledger, "running", (EFFECT, "20191125.060001"))
+    with ledger.read() as connection:
+        assert [run.id for run in runs.with_claims(connection)] == ["open"]
+
+
+def test_what_a_run_reads_is_known_from_when_it_pinned(ledger):
+    runs.start(ledger, new_run("one"))
+    with ledger.write() as connection:
+        before = runs.running(connection)[0].pins
+        runs.pinned(connection, "one", "digest")
+        assert (before, runs.running(connection)[0].pins) == (None, "digest")

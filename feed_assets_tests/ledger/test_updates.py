@@ -1,0 +1,215 @@
+"""What the ledger learns of updates: as often as one looks, and only once."""
+
+import pytest
+
+from feed_assets.core.positions import Pin
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import last_change
+from feed_assets_tests.ledger.records import (
+    CLICKED,
+    EFFECT,
+    NOW,
+    REJECTS,
+    SHOWN,
+    claim,
+    newest,
+    observe,
+    publish,
+    row,
+    seen,
+)
+
+FIRST, SECOND, THIRD = "20191125.060000", "20191126.060000", "20191127.060000"
+
+
+def changes(ledger, *partitions):
+    with ledger.read() as connection:
+        feeds = [partition.feed for partition in partitions]
+        return [(found, number) for found, number in updates.changes(connection, feeds, 0, 100)]
+
+
+def last(ledger):
+    with ledger.read() as connection:
+        return last_change(connection)
+
+
+def test_an_update_that_is_seen_for_the_first_time_is_published(ledger):
+    found = observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    assert found == row(ledger, SHOWN, FIRST)
+    assert (found.state, found.run, found.size, found.files, found.at) == (updates.PUBLISHED, None, 10, 1, NOW)
+    assert found.pin == Pin(SHOWN, FIRST, seen(SHOWN, FIRST).files_digest, 10, 1)
+
+
+def test_seeing_it_again_changes_nothing(ledger):
+    first = observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    assert observe(ledger, SHOWN, seen(SHOWN, FIRST)) == first
+    assert last(ledger) == 1
+
+
+def test_a_partition_without_a_valid_update_is_no_news(ledger):
+    assert observe(ledger, SHOWN, None) is None
+    assert last(ledger) == 0
+
+
+def test_a_newer_update_is_the_newest_and_leaves_the_older_one_published(ledger):
+    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    observe(ledger, SHOWN, seen(SHOWN, SECOND))
+    assert newest(ledger, SHOWN) == SECOND
+    assert row(ledger, SHOWN, FIRST).state == updates.PUBLISHED
+
+
+def test_an_older_update_that_is_the_newest_valid_one_invalidates_the_newer_ones_with_their_reasons(ledger):
+    for update_id in (FIRST, SECOND, THIRD):
+        observe(ledger, SHOWN, seen(SHOWN, update_id))
+    reasons = {SECOND: "its manifest says 2 files and there are 1"}
+    observe(ledger, SHOWN, seen(SHOWN, FIRST), reasons)
+    told = [(row(ledger, SHOWN, name).state, row(ledger, SHOWN, name).reason) for name in (FIRST, SECOND, THIRD)]
+    assert told == [
+        (updates.PUBLISHED, None),
+        (updates.INVALIDATED, "its manifest says 2 files and there are 1"),
+        (updates.INVALIDATED, "it is no longer there"),
+    ]
+    assert newest(ledger, SHOWN) == FIRST
+
+
+def test_the_last_valid_update_can_become_invalid(ledger):
+    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    assert observe(ledger, SHOWN, None, {FIRST: "it has no manifest"}) is None
+    assert (newest(ledger, SHOWN), row(ledger, SHOWN, FIRST).reason) == (None, "it has no manifest")
+
+
+def test_an_invalidation_is_a_change_of_its_own(ledger):
+    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    observe(ledger, SHOWN, None)
+    observe(ledger, SHOWN, None)
+    assert changes(ledger, SHOWN) == [(SHOWN, 2)]
+    assert last(ledger) == 2
+
+
+def test_an_update_that_is_valid_again_is_published_again_and_told_again(ledger):
+    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    updates.mark_told(ledger, [(SHOWN, FIRST)], tick=1)
+    observe(ledger, SHOWN, None, {FIRST: "it has no manifest"})
+    found = observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    assert (found.state, found.reason) == (updates.PUBLISHED, None)
+    with ledger.read() as connection:
+        assert updates.to_tell(connection, [SHOWN.feed], tick=1, limit=9) == (found,)
+
+
+def test_a_foreign_update_that_is_overwritten_in_place_has_another_version(ledger):
+    before = observe(ledger, SHOWN, seen(SHOWN, FIRST, size=10))
+    after = observe(ledger, SHOWN, seen(SHOWN, FIRST, size=11))
+    assert (after.state, after.size, after.changed) == (updates.PUBLISHED, 11, before.changed + 1)
+    assert after.version == seen(SHOWN, FIRST, size=11).files_digest != before.version
+
+
+def test_an_older_foreign_update_that_was_overwritten_meanwhile_has_another_version(ledger):
+    observe(ledger, SHOWN, seen(SHOWN, FIRST, size=10))
+    observe(ledger, SHOWN, seen(SHOWN, SECOND))
+    assert observe(ledger, SHOWN, seen(SHOWN, FIRST, size=11)).version == seen(SHOWN, FIRST, size=11).files_digest
+
+
+def test_an_update_of_our_own_keeps_the_digest_of_its_rows(ledger):
+    claim(ledger, "run", (EFFECT, FIRST))
+    publish(ledger, "run", EFFECT, FIRST, version="digest of rows")
+    before = last(ledger)
+    assert observe(ledger, EFFECT, seen(EFFECT, FIRST)).version == "digest of rows"
+    assert last(ledger) == before
+
+
+def test_a_claimed_update_that_is_valid_already_is_left_to_its_run(ledger):
+    claim(ledger, "run", (EFFECT, FIRST))
+    assert observe(ledger, EFFECT, seen(EFFECT, FIRST)).state == updates.CLAIMED
+    assert newest(ledger, EFFECT) is None
+
+
+@pytest.mark.parametrize("state", [updates.REFUSED, updates.ABANDONED, updates.INVALIDATED])
+def test_a_person_who_makes_an_update_of_ours_valid_has_it_published_with_the_digest_of_its_rows(ledger, state):
+    claim(ledger, "run", (EFFECT, FIRST))
+    publish(ledger, "run", EFFECT, FIRST, version="digest of rows")
+    with ledger.write() as connection:
+        updates.change(connection, EFFECT, FIRST, state=state, reason="not_empty")
+    found = observe(ledger, EFFECT, seen(EFFECT, FIRST))
+    assert (found.state, found.reason, found.version) == (updates.PUBLISHED, None, "digest of rows")
+
+
+def test_an_update_given_up_before_its_rows_were_known_has_the_digest_of_its_files(ledger):
+    claim(ledger, "run", (EFFECT, FIRST))
+    with ledger.write() as connection:
+        updates.change(connection, EFFECT, FIRST, state=updates.ABANDONED)
+    assert observe(ledger, EFFECT, seen(EFFECT, FIRST)).version == seen(EFFECT, FIRST).files_digest
+
+
+def test_an_old_reading_does_not_invalidate_what_was_published_since(ledger):
+    """A consumer listed its input before the input's own run published, and comes to the ledger after it."""
+    observe(ledger, EFFECT, seen(EFFECT, FIRST))
+    as_of = last(ledger)
+    claim(ledger, "run", (EFFECT, SECOND))
+    publish(ledger, "run", EFFECT, SECOND)
+    updates.observe(ledger, EFFECT, seen(EFFECT, FIRST), {}, NOW, as_of)
+    assert newest(ledger, EFFECT) == SECOND
+
+
+def test_an_old_reading_does_not_publish_again_what_was_invalidated_since(ledger):
+    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    as_of = last(ledger)
+    observe(ledger, SHOWN, None, {FIRST: "it has no manifest"})
+    updates.observe(ledger, SHOWN, seen(SHOWN, FIRST), {}, NOW, as_of)
+    assert newest(ledger, SHOWN) is None
+
+
+def test_a_claim_records_what_is_read_and_names_the_rejects_for_lineage_only(ledger):
+    pins = (Pin(CLICKED, FIRST, "c", 5, 1), Pin(SHOWN, SECOND, "s", 7, 2))
+    claim(ledger, "run", (REJECTS, THIRD), (EFFECT, THIRD), pins=pins[::-1])
+    with ledger.read() as connection:
+        assert updates.consumed_by(connection, EFFECT, THIRD) == pins
+        assert updates.consumed_by(connection, REJECTS, THIRD) == ()
+        lineage = connection.exec_driver_sql("SELECT input_feed, position FROM consumed WHERE NOT is_input")
+        assert [tuple(found) for found in lineage] == [(str(REJECTS.feed), THIRD)]
+
+
+def test_the_claims_of_a_run_come_rejects_first_until_they_are_settled(ledger):
+    claim(ledger, "run", (REJECTS, FIRST), (EFFECT, FIRST))
+    claim(ledger, "another", (SHOWN, FIRST))
+    publish(ledger, "run", REJECTS, FIRST)
+    claim(ledger, "run", (CLICKED, FIRST))
+    with ledger.read() as connection:
+        assert [each.partition for each in updates.claimed_by(connection, "run")] == [EFFECT, CLICKED]
+
+
+def test_what_dagster_was_not_told_comes_in_the_order_of_its_changes(ledger):
+    observe(ledger, SHOWN, seen(SHOWN, SECOND))
+    observe(ledger, CLICKED, seen(CLICKED, FIRST))
+    claim(ledger, "run", (EFFECT, FIRST))
+    with ledger.read() as connection:
+        feeds = [SHOWN.feed, CLICKED.feed, EFFECT.feed]
+        assert [each.partition for each in updates.to_tell(connection, feeds, 0, 9)] == [SHOWN, CLICKED]
+        assert [each.partition for each in updates.to_tell(connection, feeds, 0, 1)] == [SHOWN]
+        assert [each.partition for each in updates.to_tell(connection, [CLICKED.feed], 0, 9)] == [CLICKED]
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "tells_again"),
+    [pytest.param(6, True, id="the tick that told it was lost"), pytest.param(7, False, id="the tick was stored")],
+)
+def test_what_a_tick_told_is_told_again_unless_dagster_stored_that_tick(ledger, confirmed, tells_again):
+    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    updates.mark_told(ledger, [(SHOWN, FIRST)], tick=7)
+    with ledger.read() as connection:
+        assert bool(updates.to_tell(connection, [SHOWN.feed], confirmed, 9)) is tells_again
+
+
+def test_telling_is_no_change_that_anybody_must_decide_about(ledger):
+    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    updates.mark_told(ledger, [(SHOWN, FIRST)], tick=1)
+    assert changes(ledger, SHOWN) == [(SHOWN, 1)]
+
+
+def test_a_new_dagster_instance_is_told_everything_of_the_feeds_that_it_has(ledger):
+    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    observe(ledger, CLICKED, seen(CLICKED, FIRST))
+    updates.mark_told(ledger, [(SHOWN, FIRST), (CLICKED, FIRST)], tick=1)
+    updates.forget_told(ledger, [SHOWN.feed])
+    with ledger.read() as connection:
+        untold = updates.to_tell(connection, [SHOWN.feed, CLICKED.feed], 1, 9)
+    assert [each.partition for each in untold] == [SHOWN]

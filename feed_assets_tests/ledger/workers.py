@@ -1,0 +1,28 @@
+"""What the tests of the ledger run in other processes."""
+
+from datetime import UTC, datetime
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets_tests.feeds import workers
+
+NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
+workers.processes.set_forkserver_preload([workers.__name__, __name__])
+FEED = Feed.parse("ads/shown/v1.0")
+
+
+def open_together(url: str, barrier) -> None:
+    """Open a ledger at the same moment as others do."""
+    barrier.wait(60)
+    open_ledger(url)
+
+
+def change_many(url: str, writer: int, count: int, barrier) -> None:
+    """Record updates, each in a transaction of its own, at the same time as others do."""
+    ledger = open_ledger(url)
+    barrier.wait(60)
+    for number in range(count):
+        with ledger.write() as connection:
+            partition = Partition(FEED, f"writer-{writer}/{number}")
+            updates.insert(connection, partition, "20191125.060000", state=updates.PUBLISHED, at=NOW)
