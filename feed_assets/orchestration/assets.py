@@ -155,7 +155,7 @@ def _run_of(recipe: Recipe, read: Mapping[str, Input]) -> Callable[..., Iterator
     def run(context: dg.AssetExecutionContext, config: PinnedInputs) -> Iterator[Any]:
         output, inputs = _place(recipe, read, context)
         bench = Workbench.of(settings(), on_step=partial(_log_step, context, output))
-        yield from _events(build(recipe, output, inputs, bench, _named(config), context.run_id), bench, context)
+        yield from _events(build(recipe, output, inputs, bench, _named(config), context.run.run_id), bench, context)
 
     return run
 

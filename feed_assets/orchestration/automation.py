@@ -3,6 +3,8 @@
 Staleness is a level: the condition asks the ledger what is stale now, and so cannot lose an edge.
 """
 
+from datetime import datetime
+
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
 
@@ -12,7 +14,6 @@ from feed_assets.ledger import due
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.orchestration.decisions import verdicts
 from feed_assets.orchestration.graph import Graph
-from feed_assets.runs.workbench import utc_now
 from feed_assets.settings import settings
 
 MOST = 1000
@@ -31,12 +32,13 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
         """Ask the ledger's verdict; nothing is remembered between evaluations."""
         view = context.asset_graph_view
         graph = Graph(view.asset_graph)
-        stale = {graph.by_key[context.key].key_of(each) for each in late_outputs(graph, _ledger(), context.key)}
+        found = late_outputs(graph, _ledger(), context.key, view.effective_dt)
+        stale = {graph.by_key[context.key].key_of(each) for each in found}
         if context.partitions_def is None:
-            found = view.get_full_subset(key=context.key) if stale else view.get_empty_subset(key=context.key)
+            subset = view.get_full_subset(key=context.key) if stale else view.get_empty_subset(key=context.key)
         else:
-            found = view.get_subset_from_partition_keys(context.key, context.partitions_def, {*filter(None, stale)})
-        return AutomationResult(context, context.candidate_subset.compute_intersection(found))
+            subset = view.get_subset_from_partition_keys(context.key, context.partitions_def, {*filter(None, stale)})
+        return AutomationResult(context, context.candidate_subset.compute_intersection(subset))
 
 
 def _ledger() -> Ledger:
@@ -48,11 +50,10 @@ def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:
     return ~dg.AutomationCondition.in_progress() & LateRerun()
 
 
-def late_outputs(graph: Graph, ledger: Ledger, key: dg.AssetKey) -> list[Partition]:
+def late_outputs(graph: Graph, ledger: Ledger, key: dg.AssetKey, now: datetime) -> list[Partition]:
     """The stale partitions of a dataset (asked by the key of any of its assets), as partitions of that asset."""
     node = graph.by_key[key]
     dataset = graph.by_key[node.outputs[-1]]
-    now = utc_now()
     with ledger.read() as connection:
         looked = due.look(connection, [dataset.feed], now, MOST)
         outputs = [item.partition for item in looked if not item.awaited]

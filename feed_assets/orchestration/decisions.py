@@ -1,6 +1,6 @@
 """From a change to a verdict: the steps 'record' and 'decide' for the datasets of one code location."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -51,20 +51,20 @@ def _items(graph: Graph, dataset: Node, changed: Partition, number: int, now: da
 def decide_due(graph: Graph, ledger: Ledger, now: datetime, limit: int) -> list[Verdict]:
     """Decide what is on the list, and keep the verdicts there."""
     datasets = {node.feed: node for node in graph.datasets()}
+    _look_at_awaited(graph, datasets, ledger, now, limit)
     with ledger.read() as connection:
-        looked = due.look(connection, datasets.keys(), now, limit)
-        decidable = [item for item in looked if not item.awaited]
-        decided = verdicts(graph, connection, [item.partition for item in decidable], now)
-    due.settle(ledger, list(zip(decidable, decided, strict=True)), now)
-    _look_at_awaited(graph, datasets, ledger, [item for item in looked if item.awaited], now)
+        looked = [item for item in due.look(connection, datasets.keys(), now, limit) if not item.awaited]
+        decided = verdicts(graph, connection, [item.partition for item in looked], now)
+    due.settle(ledger, list(zip(looked, decided, strict=True)), now)
     return list(decided)
 
 
-def _look_at_awaited(
-    graph: Graph, datasets: dict[Feed, Node], ledger: Ledger, items: Iterable[Due], now: datetime
-) -> None:
+def _look_at_awaited(graph: Graph, datasets: dict[Feed, Node], ledger: Ledger, now: datetime, limit: int) -> None:
+    """First, so that what has come into being is decided in the same tick: it may be the last for a while."""
+    with ledger.read() as connection:
+        looked = due.look(connection, datasets.keys(), now, limit)
     still: list[Due] = []
-    for item in items:
+    for item in (item for item in looked if item.awaited):
         found = _items(graph, datasets[item.consumer], item.partition, item.changed, now)
         if found == [item]:
             still.append(item)

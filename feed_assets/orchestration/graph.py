@@ -1,5 +1,6 @@
 """Who reads whom, partition by partition, read from Dagster's own asset graph."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,8 @@ from feed_assets.orchestration.partitions import Partitions, Standing, standing,
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,21 @@ class Graph:
 
     def __init__(self, assets: "BaseAssetGraph[Any]") -> None:
         self._assets = assets
-        nodes = [self._node(key) for key in assets.get_all_asset_keys() if FEED in assets.get(key).metadata]
+        nodes = [node for key in assets.get_all_asset_keys() if (node := self._node(key))]
         self.by_feed = {node.feed: node for node in nodes}
         self.by_key = {node.key: node for node in nodes}
 
-    def _node(self, key: dg.AssetKey) -> Node:
+    def _node(self, key: dg.AssetKey) -> Node | None:
+        """An asset of ours, or None. Metadata are anybody's to write: one bad name must not stop the others' loop."""
         found = self._assets.get(key)
         metadata = {name: value_of(value) for name, value in found.metadata.items()}
-        return Node(Feed.parse(metadata[FEED]), key, found.partitions_def, metadata)
+        if FEED not in metadata:
+            return None
+        try:
+            return Node(Feed.parse(metadata[FEED]), key, found.partitions_def, metadata)
+        except InvalidName as error:
+            _log.warning("asset %s is left out: its metadata %s: %s", key.to_user_string(), FEED, error)
+            return None
 
     def node(self, feed: Feed) -> Node:
         """The node of a feed; InvalidName if no asset has it."""

@@ -48,4 +48,4 @@ def _identity(asset: object) -> object:
     """What makes two declarations of a foreign feed equal; None for anything else."""
     if not isinstance(asset, dg.AssetSpec) or asset.metadata.get(ROLE) != FOREIGN:
         return None
-    return asset.key, asset.partitions_def, [asset.metadata[name] for name in (FEED, FORMAT, SCHEMA)]
+    return asset.key, asset.partitions_def, [asset.metadata.get(name) for name in (FEED, FORMAT, SCHEMA)]

@@ -17,6 +17,7 @@ from feed_assets.ledger import runs, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.orchestration.decisions import decide_due, fan_out
 from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.runs.arrive import arrive
 from feed_assets.runs.reconcile import reconcile
 from feed_assets.runs.workbench import Workbench, is_dead
@@ -31,6 +32,9 @@ TOLD = "feed_assets/told"
 
 EVENTS = 500
 """Updates that one tick tells Dagster of at most: an event costs it some 10 ms."""
+
+NEVER_TOLD = 0
+"""In place of a tick's number, for updates of what is no partition of its asset: Dagster has no place for them."""
 
 UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
@@ -61,7 +65,7 @@ def _tick(context: dg.SensorEvaluationContext, now: datetime) -> dg.SensorResult
     fan_out(graph, bench.ledger, now)
     requests = _requests(graph, bench, busy, now)
     confirmed = _confirmed(context, graph, bench)
-    events = _events(graph, bench, busy, confirmed)
+    events = _events(graph, bench, busy, confirmed, now)
     is_idle = arrivals.is_complete and not events
     cursor = context.cursor if is_idle else str(confirmed + 1)
     return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
@@ -133,13 +137,22 @@ def _confirmed(context: dg.SensorEvaluationContext, graph: Graph, bench: Workben
     return confirmed
 
 
-def _events(graph: Graph, bench: Workbench, busy: InProgress, confirmed: int) -> list[dg.AssetMaterialization]:
+def _events(
+    graph: Graph, bench: Workbench, busy: InProgress, confirmed: int, now: datetime
+) -> list[dg.AssetMaterialization]:
     """Materializations of what Dagster has not confirmed: foreign updates, and our own whose run could not tell it."""
     with bench.ledger.read() as connection:
         untold = updates.to_tell(connection, graph.by_feed.keys(), confirmed, EVENTS)
-    rows = [row for row in untold if not _is_busy(graph, row.partition, busy)]
+    stands = {row: _standing(graph, row.partition, now) for row in untold}
+    strange = [row for row in untold if stands[row] is Standing.NEVER]
+    updates.mark_told(bench.ledger, [(row.partition, row.id) for row in strange], NEVER_TOLD)
+    rows = [row for row in untold if stands[row] is Standing.IS and not _is_busy(graph, row.partition, busy)]
     updates.mark_told(bench.ledger, [(row.partition, row.id) for row in rows], confirmed + 1)
     return [_event(graph, row) for row in rows]
+
+
+def _standing(graph: Graph, partition: Partition, now: datetime) -> Standing:
+    return standing(graph.node(partition.feed).partitions_def, partition.key, now)
 
 
 def _event(graph: Graph, row: updates.Row) -> dg.AssetMaterialization:

@@ -44,11 +44,11 @@ def _look_through(bench: Workbench, feed: Feed, is_over: Callable[[], bool]) -> 
     """Go through the names right below the feed, from the newest or where the last look ended."""
     position = _position(bench, feed)
     for name in _below(bench, feed, position):
-        if is_over():
-            _put_position(bench, feed, name)
-            return False
         for partition in _partitions(bench, feed, name):
             observe(bench.board, bench.ledger, partition, bench.now())
+        if name and is_over():  # After one name at least: a feed whose turn always comes late would starve.
+            _put_position(bench, feed, name)
+            return False
     if position:
         _put_position(bench, feed, "")
     return True
@@ -59,7 +59,7 @@ def _below(bench: Workbench, feed: Feed, position: str) -> Iterator[str]:
     if any(map(is_update_id, names)):
         yield ""  # A feed without partitions.
         return
-    yield from (name for name in names if not position or name <= position)
+    yield from (name for name in names if not position or name < position)
 
 
 def _partitions(bench: Workbench, feed: Feed, name: str) -> Iterator[Partition]:

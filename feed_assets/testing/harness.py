@@ -1,0 +1,192 @@
+"""Drive definitions tick by tick, in this process, on one Dagster instance.
+
+Blackboard, ledger and Spark are real, those of the settings: point `DAGSTER_HOME` at a fresh folder for each test.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import dagster as dg
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import read, write
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.orchestration.metadata import value_of
+from feed_assets.orchestration.runner import Runner
+from feed_assets.orchestration.sensors import DATA_VERSION_TAG
+from feed_assets.runs.workbench import open_board, utc_now
+from feed_assets.settings import settings
+
+PARTITION_TAG = "dagster/partition"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that a tick requested, after its end. `partition` is Dagster's key, `error` why it failed."""
+
+    assets: tuple[str, ...]
+    partition: str | None
+    succeeded: bool
+    error: str | None
+    tags: Mapping[str, str]
+    id: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A tick of the feeds sensor whose runs were not started: what it requests, and what it tells Dagster of."""
+
+    requests: tuple[dg.RunRequest, ...]
+    events: tuple[dg.AssetMaterialization, ...]
+    cursor: str | None
+
+    @property
+    def wanted(self) -> list[tuple[tuple[str, ...], str | None]]:
+        """The requested runs as (assets, partition key), in order."""
+        return [(_names(each.asset_selection or ()), each.partition_key) for each in self.requests]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A materialization that Dagster knows of; `run` is '' if no run of this instance made it."""
+
+    partition: str | None
+    version: str | None
+    metadata: Mapping[str, Any]
+    run: str
+    storage_id: int
+
+    @property
+    def update_id(self) -> str:
+        """The update that it stands for."""
+        return self.metadata["update id"]
+
+
+def _ephemeral() -> dg.DagsterInstance:
+    return dg.DagsterInstance.ephemeral()  # pyright: ignore[reportUnknownMemberType]
+
+
+@dataclass
+class Harness:
+    """Definitions on an instance (by default an ephemeral one), with `now` as the clock of their ticks.
+
+    Every run of every tick is kept in `runs`. As a context manager it disposes of its instance at the end.
+    """
+
+    definitions: dg.Definitions
+    instance: dg.DagsterInstance = field(default_factory=_ephemeral)
+    now: Callable[[], datetime] = utc_now
+    runs: list[Ran] = field(default_factory=list[Ran])
+
+    def __enter__(self) -> "Harness":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.instance.dispose()
+
+    @property
+    def board(self) -> Blackboard:
+        """The blackboard of the settings."""
+        return open_board(settings())
+
+    @property
+    def runner(self) -> Runner:
+        """What `feed-assets run` uses, with this harness listening."""
+        return Runner(self.definitions, self.instance, lambda result: self.runs.append(_ran(result)), self.now)
+
+    def drop(self, feed: str, partition: str, data: str | bytes | Mapping[str, str | bytes]) -> str:
+        """Publish an update of a foreign feed as its producer would, one file or several by name; its id."""
+        parts = data if isinstance(data, Mapping) else {"part-1": data}
+        files = {name: part.encode() if isinstance(part, str) else part for name, part in parts.items()}
+        return write.publish(self.board, _partition(feed, partition), files, utc_now()).id
+
+    def invalidate(self, feed: str, partition: str, update_id: str) -> None:
+        """Make an update invalid, by removing its manifest."""
+        write.invalidate(self.board, _partition(feed, partition), update_id)
+
+    def newest(self, feed: str, partition: str = "") -> str | None:
+        """The id of the newest valid update of a partition on the blackboard."""
+        found = read.latest(self.board, _partition(feed, partition)).update
+        return found.id if found else None
+
+    def ask(self, cursor: str | None = None) -> Asked:
+        """Evaluate the feeds sensor, and start nothing."""
+        sensor = self.definitions.resolve_sensor_def("feeds")
+        context = dg.build_sensor_context(self.instance, cursor, definitions=self.definitions, sensor_name=sensor.name)
+        with context, dg.partition_loading_context(self.now()):
+            found: Any = sensor(context)
+        return Asked(tuple(found.run_requests or ()), tuple(found.asset_events or ()), found.cursor)
+
+    def tick(self) -> list[Ran]:
+        """Evaluate sensors and conditions once and run what they request; those runs."""
+        return self._runs_of(self.runner.tick)
+
+    def run_until_idle(self, max_ticks: int = 30) -> list[Ran]:
+        """Tick until nothing is requested any more; all the runs."""
+        return self._runs_of(lambda: self.runner.run_until_idle(max_ticks))
+
+    def _runs_of(self, drive: Callable[[], int]) -> list[Ran]:
+        before = len(self.runs)
+        drive()
+        return self.runs[before:]
+
+    def told(self, asset: str, partition: str | None = None) -> list[Told]:
+        """The materializations of an asset, or of one partition of it, newest first."""
+        wanted = dg.AssetRecordsFilter(_key(asset), asset_partitions=[partition] if partition else None)
+        records = self.instance.fetch_materializations(wanted, limit=1000).records
+        return [_told(record) for record in records]
+
+    def checks(self, asset: str, partition: str | None = None) -> dict[str, bool]:
+        """The newest result of each check of an asset's partition: whether it passed."""
+        specs = self.definitions.resolve_asset_graph().asset_check_keys
+        mine = [key for key in specs if key.asset_key == _key(asset)]
+        found = {key.name: self._check(key, partition) for key in mine}
+        return {name: passed for name, passed in found.items() if passed is not None}
+
+    def _check(self, key: dg.AssetCheckKey, partition: str | None) -> bool | None:
+        history = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1000)
+        ended = [each.status.value == "SUCCEEDED" for each in history if each.partition == partition]
+        return ended[0] if ended else None
+
+
+def _partition(feed: str, key: str) -> Partition:
+    return Partition(Feed.parse(feed), key)
+
+
+def _key(asset: str) -> dg.AssetKey:
+    return dg.AssetKey.from_user_string(asset)
+
+
+def _names(keys: Any) -> tuple[str, ...]:
+    return tuple(sorted(key.to_user_string() for key in keys))
+
+
+def _ran(result: dg.ExecuteInProcessResult) -> Ran:
+    run = result.dagster_run
+    return Ran(
+        _names(run.asset_selection or ()),
+        run.tags.get(PARTITION_TAG),
+        result.success,
+        _error(result),
+        run.tags,
+        result.run_id,
+    )
+
+
+def _error(result: dg.ExecuteInProcessResult) -> str | None:
+    errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    error = errors[0] if errors else None
+    while error and error.cause:
+        error = error.cause
+    return error.message.strip() if error else None
+
+
+def _told(record: dg.EventLogRecord) -> Told:
+    found = record.asset_materialization
+    if found is None:  # `fetch_materializations` gives nothing else.
+        raise ValueError(f"{record} is no materialization.")
+    metadata = {name: value_of(value) for name, value in found.metadata.items()}
+    tags = found.tags or {}
+    return Told(found.partition, tags.get(DATA_VERSION_TAG), metadata, record.run_id, record.storage_id)

@@ -1,0 +1,131 @@
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+
+from feed_assets import Input, Late
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.orchestration.graph import Graph
+from feed_assets_tests.orchestration.worlds import DAYS, PICKED, RAW, SUMS, picked_of, raw_feed, sums_of
+
+NOW = datetime(2020, 12, 31, tzinfo=UTC)
+BERLIN = "Europe/Berlin"
+STATIC = dg.StaticPartitionsDefinition(["men", "women"])
+MULTI = dg.MultiPartitionsDefinition({"date": DAYS, "campaign": STATIC})
+
+
+@pytest.fixture(autouse=True)
+def at_the_end_of_2020():
+    with dg.partition_loading_context(NOW):
+        yield
+
+
+def graph_of(raw_parts, sums_parts, mapping=None):
+    raw = raw_feed(partitions_def=raw_parts)
+    sums = sums_of(Input(raw, mapping=mapping), partitions_def=sums_parts)
+    return Graph(dg.Definitions(assets=[raw, sums]).resolve_asset_graph())
+
+
+def needed(graph, key):
+    return [partition.key for partition in graph.need(Partition(Feed.parse(SUMS), key)).inputs]
+
+
+def affected(graph, key):
+    found = graph.affected(graph.node(Feed.parse(SUMS)), Partition(Feed.parse(RAW), key), NOW)
+    return found if found is None else [partition.key for partition in found]
+
+
+IDENTITY = (DAYS, DAYS, None)
+FAN_IN = (MULTI, DAYS, dg.MultiToSingleDimensionPartitionMapping("date"))
+HOURS_OF_A_DAY = (
+    dg.HourlyPartitionsDefinition("2020-03-01-00:00", timezone=BERLIN),
+    dg.DailyPartitionsDefinition("2020-03-01", timezone=BERLIN),
+    None,
+)
+UNPARTITIONED_INPUT = (None, DAYS, None)
+UNPARTITIONED_OUTPUT = (DAYS, None, None)
+UNPARTITIONED_BOTH = (None, None, None)
+ALL_DAYS = ["2020-01-01", "2020-01-02", "2020-01-03", "2020-01-04", "2020-01-05"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "output", "inputs"),
+    [
+        (IDENTITY, "2020-01-02", ["2020-01-02"]),
+        (FAN_IN, "2020-01-02", ["2020-01-02/men", "2020-01-02/women"]),
+        (UNPARTITIONED_INPUT, "2020-01-02", [""]),
+        (UNPARTITIONED_OUTPUT, "", ALL_DAYS),
+        (UNPARTITIONED_BOTH, "", [""]),
+    ],
+)
+def test_an_output_needs(shape, output, inputs):
+    assert needed(graph_of(*shape), output) == inputs
+
+
+@pytest.mark.parametrize(
+    ("shape", "changed", "outputs"),
+    [
+        (IDENTITY, "2020-01-02", ["2020-01-02"]),
+        (IDENTITY, "2019-12-31", []),
+        (FAN_IN, "2020-01-02/men", ["2020-01-02"]),
+        (FAN_IN, "2020-01-02/children", []),
+        (FAN_IN, "2020-01-02", []),
+        (UNPARTITIONED_INPUT, "", ALL_DAYS),
+        (UNPARTITIONED_INPUT, "2020-01-02", []),
+        (UNPARTITIONED_OUTPUT, "2020-01-02", [""]),
+        (UNPARTITIONED_BOTH, "", [""]),
+        (HOURS_OF_A_DAY, "2020-10-25-13:00", ["2020-10-25"]),
+    ],
+)
+def test_a_change_affects(shape, changed, outputs):
+    assert affected(graph_of(*shape), changed) == outputs
+
+
+def test_a_change_of_what_is_no_partition_yet_affects_nothing_yet():
+    daily = dg.DailyPartitionsDefinition("2020-01-01")
+    assert affected(graph_of(daily, daily), "2020-12-31") is None
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2020-03-29", 23), ("2020-06-01", 24), ("2020-10-25", 25)])
+def test_a_day_needs_each_of_its_hours_in_its_zone(day, hours):
+    inputs = needed(graph_of(*HOURS_OF_A_DAY), day)
+    assert len(set(inputs)) == hours
+    assert (inputs[0], inputs[-1]) == (f"{day}-00:00", f"{day}-23:00")
+
+
+def test_a_needed_hour_that_is_no_partition_yet_is_named():
+    hours = dg.HourlyPartitionsDefinition("2020-03-01-00:00", end_offset=-2)
+    graph = graph_of(hours, dg.DailyPartitionsDefinition("2020-03-01"))
+    need = graph.need(Partition(Feed.parse(SUMS), "2020-12-30"))
+    assert len(need.inputs) == 22
+    assert need.unknown == ("t/raw/v1.0 2020-12-30-22:00", "t/raw/v1.0 2020-12-30-23:00")
+
+
+def test_a_need_carries_the_late_policy_and_whose_quality_does_not_matter():
+    raw = raw_feed()
+    sums = sums_of(Input(raw, ignore_quality_issue=True), late=Late(growth=0.05))
+    need = Graph(dg.Definitions(assets=[raw, sums]).resolve_asset_graph()).need(
+        Partition(Feed.parse(SUMS), ALL_DAYS[0])
+    )
+    assert need.late == Late(growth=0.05)
+    assert need.ignore_quality_of == {Feed.parse(RAW)}
+
+
+def test_rejects_are_no_dataset_of_their_own():
+    raw = raw_feed()
+    sums = sums_of(raw)
+    graph = Graph(dg.Definitions(assets=[raw, sums, picked_of(sums)]).resolve_asset_graph())
+    assert [str(node.feed) for node in graph.datasets()] == [PICKED, SUMS]
+    assert [str(node.feed) for node in graph.foreign()] == [RAW]
+    assert {str(feed) for feed in graph.by_feed} == {RAW, SUMS, PICKED, "t/sums_rejects/v1.0"}
+
+
+def test_a_feed_that_no_asset_has_is_refused_with_those_that_there_are():
+    with pytest.raises(InvalidName, match=r"no asset has the feed t/nothing/v1\.0: expected one of: t/raw/v1\.0"):
+        graph_of(*IDENTITY).node(Feed.parse("t/nothing/v1.0"))
+
+
+def test_an_asset_that_is_no_feed_is_left_alone():
+    other = dg.AssetSpec("other", metadata={"feed_assets/feed": "///", "feed_assets/role": "foreign"})
+    assert Graph(dg.Definitions(assets=[other, raw_feed()]).resolve_asset_graph()).by_feed.keys() == {Feed.parse(RAW)}

@@ -1,0 +1,89 @@
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.orchestration.partitions import Standing, standing, to_key, to_path
+
+NOW = datetime(2019, 11, 26, 12, 30, tzinfo=UTC)
+DAILY = dg.DailyPartitionsDefinition("2019-11-24")
+ENDED = dg.DailyPartitionsDefinition("2019-11-24", end_date="2019-11-26")
+HOURLY = dg.HourlyPartitionsDefinition("2019-11-24-00:00")
+ZONED = dg.HourlyPartitionsDefinition("2019-11-01-00:00", timezone="Europe/Berlin")
+STATIC = dg.StaticPartitionsDefinition(["men", "women"])
+DYNAMIC = dg.DynamicPartitionsDefinition(name="regions")
+MULTI = dg.MultiPartitionsDefinition({"date": DAILY, "campaign": STATIC})
+TWO_STATIC = dg.MultiPartitionsDefinition({"zone": dg.StaticPartitionsDefinition(["eu"]), "campaign": STATIC})
+
+
+@pytest.fixture(autouse=True)
+def at_noon():
+    """Dagster's time is NOW, and the dynamic region 'north' is there."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("regions", ["north"])
+        with dg.partition_loading_context(NOW, instance):
+            yield
+
+
+@pytest.mark.parametrize(
+    ("definition", "key", "path"),
+    [
+        (DAILY, "2019-11-24", "2019-11-24"),
+        (HOURLY, "2019-11-24-23:00", "2019-11-24-23:00"),
+        (STATIC, "men", "men"),
+        (DYNAMIC, "north", "north"),
+        (MULTI, "men|2019-11-24", "2019-11-24/men"),
+        (TWO_STATIC, "men|eu", "men/eu"),
+        (None, None, ""),
+    ],
+)
+def test_a_key_and_its_path_are_each_others(definition, key, path):
+    assert to_path(definition, key) == path
+    assert to_key(definition, path) == key
+
+
+@pytest.mark.parametrize(
+    ("definition", "path"), [(None, "2019-11-24"), (MULTI, "2019-11-24"), (MULTI, "2019-11-24/men/x")]
+)
+def test_a_path_of_other_depth_is_refused(definition, path):
+    with pytest.raises(InvalidName):
+        to_key(definition, path)
+
+
+@pytest.mark.parametrize(
+    ("definition", "path", "expected"),
+    [
+        (DAILY, "2019-11-25", Standing.IS),
+        (DAILY, "2019-11-26", Standing.NOT_YET),  # today ends at midnight
+        (DAILY, "2019-12-24", Standing.NOT_YET),
+        (DAILY, "2019-11-23", Standing.NEVER),  # before the start
+        (DAILY, "2019-11-2x", Standing.NEVER),
+        (DAILY, "", Standing.NEVER),
+        (ENDED, "2019-11-25", Standing.IS),
+        (HOURLY, "2019-11-26-11:00", Standing.IS),
+        (HOURLY, "2019-11-26-12:00", Standing.NOT_YET),
+        (ZONED, "2019-11-26-12:00", Standing.IS),  # 13:30 in Berlin: the hour from 12 is over
+        (ZONED, "2019-11-26-13:00", Standing.NOT_YET),
+        (STATIC, "men", Standing.IS),
+        (STATIC, "children", Standing.NEVER),
+        (DYNAMIC, "north", Standing.IS),
+        (DYNAMIC, "south", Standing.NOT_YET),
+        (MULTI, "2019-11-25/men", Standing.IS),
+        (MULTI, "2019-11-26/men", Standing.NOT_YET),
+        (MULTI, "2019-11-26/children", Standing.NEVER),
+        (MULTI, "2019-11-25/children", Standing.NEVER),
+        (MULTI, "2019-11-25", Standing.NEVER),
+        (MULTI, "men/2019-11-25", Standing.NEVER),
+        (None, "", Standing.IS),
+        (None, "2019-11-25", Standing.NEVER),
+    ],
+)
+def test_where_a_path_stands(definition, path, expected):
+    assert standing(definition, path, NOW) is expected
+
+
+def test_a_day_becomes_a_partition_when_it_is_over():
+    midnight = datetime(2019, 11, 27, tzinfo=UTC)
+    with dg.partition_loading_context(midnight):
+        assert standing(DAILY, "2019-11-26", midnight) is Standing.IS
