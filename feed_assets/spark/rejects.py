@@ -24,7 +24,7 @@ def is_tagged(frame: DataFrame) -> bool:
 def reject(tagged: DataFrame, when: Column, reason: str) -> DataFrame:
     """Give each row for which `when` is true one more reason. A NULL condition counts as false."""
     more = sf.array_append(reasons(), sf.lit(reason))
-    return tagged.withColumn("_reasons", sf.when(sf.coalesce(when, sf.lit(False)), more).otherwise(reasons()))
+    return tagged.withColumn("_reasons", sf.when(when, more).otherwise(reasons()))
 
 
 def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Column]) -> DataFrame:

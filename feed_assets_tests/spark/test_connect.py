@@ -12,8 +12,7 @@ import pytest
 
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf
-from feed_assets_tests.servers import S3Server, free_ports, stop, wait_until
-from feed_assets_tests.spark.conftest import JARS
+from feed_assets_tests.servers import JARS, S3Server, free_ports, stop, wait_until
 
 HERE = Path(__file__).parent
 
