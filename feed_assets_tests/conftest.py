@@ -1,15 +1,19 @@
-"""Fixtures for all tests: a real S3 server, and one blackboard on each kind of store."""
+"""Fixtures for all tests: a real S3 server, one Spark session, and one blackboard on each kind of store."""
 
 import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.settings import settings
-from feed_assets_tests.servers import S3Server, seaweedfs_server
+from feed_assets.settings import Settings, settings
+from feed_assets_tests.servers import JARS, S3Server, seaweedfs_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PREFIXES = count(1)
 
@@ -36,6 +40,28 @@ def bucket(seaweedfs: S3Server) -> str:
     """The one bucket of the session: each takes SeaweedFS a third of a second, and volumes that it never gives back."""
     seaweedfs.client().create_bucket(Bucket="blackboards")
     return "blackboards"
+
+
+@pytest.fixture(scope="session")
+def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
+    """The one session of the process, local with s3a, or over Connect if FEED_ASSETS_SPARK_REMOTE says so.
+
+    Its JVM finds the keys of the S3 server where users' are: in the environment.
+    """
+    from feed_assets.spark.session import session
+
+    if Settings().spark_remote:
+        yield session(Settings())
+        return
+    server: S3Server = request.getfixturevalue("seaweedfs")
+    # This one session writes to folders without checksum files, so for S3 it cannot buffer on disk.
+    more = {"spark.log.level": "OFF", "spark.hadoop.fs.s3a.fast.upload.buffer": "array"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.env.items():
+            patch.setenv(name, value)
+        made = session(Settings(s3_endpoint=server.endpoint, spark_jars=str(JARS), spark_conf=more))
+    yield made
+    made.stop()
 
 
 @pytest.fixture

@@ -16,6 +16,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClientError
 
+JARS = Path(__file__).parents[1] / ".cache" / "jars" / "s3a"
+"""What Spark needs to read and write on S3."""
+
 
 @dataclass(frozen=True)
 class S3Server:
