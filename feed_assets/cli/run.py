@@ -48,9 +48,9 @@ def sentence(result: "dg.ExecuteInProcessResult") -> str:
 
 
 def why_failed(result: "dg.ExecuteInProcessResult") -> str:
-    """The first line of what stopped a run: the cause, not Dagster's words around it."""
+    """The first line of what stopped a run, without Dagster's words around it."""
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     error = errors[0] if errors else None
-    while error and error.cause:
+    while error and error.cause and (error.cls_name or "").startswith("Dagster"):
         error = error.cause
     return error.message.strip().splitlines()[0] if error else "it was stopped before its first step"

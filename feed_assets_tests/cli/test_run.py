@@ -1,0 +1,134 @@
+"""`run`, `explain`, and what `feed publish` and `invalidate` tell the ledger, on the ads domain and real Spark."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from feed_assets.cli import app
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.defs.ads import sample
+from feed_assets.feeds.write import publish
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.workbench import open_board
+from feed_assets.settings import settings
+
+DAY = "2019-11-24/men"
+
+pytestmark = pytest.mark.usefixtures("home", "spark")
+
+
+def feed_assets(*args: str) -> Result:
+    return CliRunner().invoke(app, args)
+
+
+def drop(feed: str, content: bytes) -> str:
+    where = Partition(Feed.parse(feed), DAY)
+    return publish(open_board(settings()), where, {"part-1.csv": content}, datetime.now(UTC)).id
+
+
+def drop_sample() -> None:
+    drop("ads/shown_raw/v1.0", sample.shown_csv("2019-11-24", "men"))
+    drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
+
+
+def state_of(feed: str, update_id: str) -> str | None:
+    with open_ledger(settings().ledger).read() as connection:
+        row = updates.find(connection, Partition(Feed.parse(feed), DAY), update_id)
+    return row.state if row else None
+
+
+def test_run_until_idle_builds_what_can_be_built_and_then_nothing() -> None:
+    drop_sample()
+    first = feed_assets("run", "--until-idle")
+    assert [line.split("  ")[-1].strip() for line in first.output.splitlines() if line.startswith("built")] == [
+        "ads/clicked, ads/clicked_rejects men|2019-11-24",
+        "ads/shown, ads/shown_rejects men|2019-11-24",
+        "ads/effectiveness men|2019-11-24",
+    ]
+    assert first.exit_code == 0
+    second = feed_assets("run", "--until-idle")
+    assert second.output == "idle after 1 ticks\n"
+
+
+def test_explain_says_what_is_current_ready_and_waited_for() -> None:
+    drop_sample()
+    assert "build: never built, and every input is there" in feed_assets("explain", "ads/shown/v1.0", DAY).output
+    waits = feed_assets("explain", "ads/effectiveness/v1.0", DAY).output
+    assert "waits for input: no valid update of ads/clicked/v1.0 2019-11-24/men" in waits
+    feed_assets("run", "--until-idle")
+    assert "current" in feed_assets("explain", "ads/effectiveness/v1.0", DAY).output
+    daily = feed_assets("explain", "ads/effectiveness_daily/v1.0", "2019-11-24").output
+    assert "waits for input: no valid update of ads/effectiveness/v1.0 2019-11-24/women" in daily
+
+
+def test_explain_speaks_json_to_machines() -> None:
+    raw = drop("ads/shown_raw/v1.0", sample.shown_csv("2019-11-24", "men"))
+    said = json.loads(feed_assets("explain", "ads/shown/v1.0", DAY, "--json").output)
+    assert (said["state"], said["published"]) == ("build", None)
+    assert [(pin["input"], pin["update_id"]) for pin in said["reads"]] == [(f"ads/shown_raw/v1.0/{DAY}", raw)]
+
+
+@pytest.mark.parametrize(
+    ("feed", "partition", "says"),
+    [
+        ("ads/shown/v9.0", DAY, "no asset has the feed ads/shown/v9.0: expected one of: ads/clicked/v1.0"),
+        ("ads/shown_raw/v1.0", DAY, "is a foreign feed: expected a dataset"),
+        ("ads/shown/v1.0", "2019-11-24", "is no partition of ads/shown/v1.0"),
+        ("ads/shown/v1.0", "2018-01-01/men", "is no partition of ads/shown/v1.0"),
+    ],
+)
+def test_explain_of_what_is_no_partition_of_a_dataset_says_so(feed: str, partition: str, says: str) -> None:
+    assert says in str(feed_assets("explain", feed, partition).exception)
+
+
+def test_a_failed_run_is_told_with_its_reason_tried_again_and_left_to_a_person() -> None:
+    drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
+    result = feed_assets("run", "--until-idle")
+    failed = [line for line in result.output.splitlines() if line.startswith("FAILED")]
+    assert result.exit_code == 1
+    assert len(failed) == settings().max_attempts
+    assert "ads/clicked, ads/clicked_rejects men|2019-11-24" in failed[0]
+    assert "has another header than the schema" in failed[0]
+    said = feed_assets("explain", "ads/clicked/v1.0", DAY).output
+    assert "waits for a person: 3 runs failed on these inputs, the last with: UnreadableUpdate" in said
+
+
+def test_run_without_until_idle_is_one_tick() -> None:
+    drop_sample()
+    result = feed_assets("run")
+    assert [line for line in result.output.splitlines() if "effectiveness" in line] == []
+    assert result.output.splitlines()[-1].startswith("one tick: ")
+
+
+def test_a_module_without_definitions_is_refused() -> None:
+    assert "has 0 Definitions: expected exactly one" in str(feed_assets("run", "-m", "json").exception)
+
+
+def test_publishing_and_invalidating_by_hand_are_in_the_ledger_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "part-1.csv"
+    file.write_bytes(sample.clicked_csv("2019-11-24", "men"))
+    published = feed_assets("feed", "publish", "ads/clicked_raw/v1.0", DAY, str(file), "--json")
+    update_id = json.loads(published.stdout)["id"]
+    assert state_of("ads/clicked_raw/v1.0", update_id) == "published"
+    feed_assets("feed", "invalidate", "ads/clicked_raw/v1.0", DAY, update_id)
+    assert state_of("ads/clicked_raw/v1.0", update_id) == "invalidated"
+
+
+def test_another_blackboard_is_not_the_ledgers_business(tmp_path: Path) -> None:
+    file = tmp_path / "part-1.csv"
+    file.write_bytes(b"impression_id,clicked_at\n")
+    (tmp_path / "elsewhere").mkdir()
+    url = (tmp_path / "elsewhere").as_uri()
+    published = feed_assets("feed", "publish", "ads/clicked_raw/v1.0", DAY, str(file), "--json", "--blackboard", url)
+    assert state_of("ads/clicked_raw/v1.0", json.loads(published.stdout)["id"]) is None
+
+
+def test_the_session_is_one(spark: SparkSession) -> None:
+    from feed_assets.spark.session import session
+
+    assert session(settings()) is spark

@@ -1,0 +1,75 @@
+"""`make demo` as a newcomer runs it, its figures against those computed apart from Spark and from the product."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from feed_assets.defs.ads import sample
+from feed_assets_tests import figures
+
+ROOT = Path(__file__).parents[2]
+ROW = re.compile(r"(\d{4}-\d\d-\d\d) +(\w+) +(\d+) +(\d+) +([\d.]+)% +([\d.]+)%-([\d.]+)% +(\d{8}\.\d{6})")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+    folder = tmp_path_factory.mktemp("home")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}
+    env |= {"DAGSTER_HOME": str(folder)}
+    done = subprocess.run(["make", "demo"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=540, check=False)
+    return folder / "demo", done
+
+
+def test_the_demo_ends_well(played) -> None:
+    _, done = played
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "49/49" in done.stdout
+    assert "3/3" in done.stdout
+
+
+def test_the_demos_table_is_what_the_raw_files_say(played) -> None:
+    found = {(row[0], row[1]): row[2:7] for row in ROW.findall(played[1].stdout)}
+    wanted = {}
+    for day in sample.days():
+        for campaign in sample.CAMPAIGNS:
+            total = figures.total(sample.shown_csv(day, campaign), sample.clicked_csv(day, campaign))
+            rates = [f"{rate * 100:.2f}" for rate in (total.ctr, total.ctr_low, total.ctr_high)]
+            wanted[day, campaign] = (str(total.impressions), str(total.clicks), *rates)
+    assert found == wanted
+
+
+def test_the_late_day_alone_was_built_again(played) -> None:
+    home, _ = played
+    built = {
+        path.parent.name: len(list(path.iterdir())) for path in home.glob("blackboard/ads/effectiveness/v1.0/*/men")
+    }
+    assert built == {day: 2 if day == "2019-11-26" else 1 for day in sample.days()}
+
+
+def test_the_corrupt_update_was_refused_with_its_reason(played) -> None:
+    assert re.search(r"refused \d{8}\.\d{6}: its manifest says 2 files and there are 1", played[1].stdout)
+
+
+def test_it_says_where_to_look_next(played) -> None:
+    home, done = played
+    for command in re.findall(r"(\.venv/bin/feed-assets .*)", done.stdout):
+        looked = subprocess.run(
+            command.split(), cwd=ROOT, env={**os.environ, "DAGSTER_HOME": str(home)}, capture_output=True, check=False
+        )
+        assert looked.returncode == 0, looked.stderr
+    assert f"DAGSTER_HOME={home} make ui" in done.stdout
+
+
+def test_it_never_clears_a_folder_that_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "precious").touch()
+    env = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [ROOT / ".venv/bin/feed-assets", "demo"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "is not the demo's: move it away" in done.stderr
+    assert (tmp_path / "demo" / "precious").exists()
