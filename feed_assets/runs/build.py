@@ -197,7 +197,9 @@ class _Build:
         main = outputs[-1]
         written = read_own(self.bench.spark(), self.bench.board, main.update, main.written.schema)
         rejected = sum(output.written.records for output in outputs[:-1])
-        checks = run_checks(self.recipe.checks, Audited(written, main.written.records, rejected, made.inputs))
+        checks = run_checks(
+            self.recipe.checks, Audited(written, main.written.records, rejected, made.inputs, made.read)
+        )
         chart = self.recipe.chart(written) if self.recipe.chart else None
         self.bench.on_step("audited")
         return _Audit(checks, preview(written), chart)

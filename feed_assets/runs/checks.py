@@ -19,12 +19,16 @@ SAMPLE = 5
 
 @dataclass(frozen=True)
 class Audited:
-    """What a check may look at: the written rows read back, the number turned away, the inputs of the function."""
+    """What a check may look at: the written rows read back, the number turned away, the inputs of the function.
+
+    `read` are the inputs with the records in them that do not parse.
+    """
 
     written: "DataFrame"
     records: int
     rejected: int
     inputs: "Mapping[str, DataFrame]"
+    read: "Mapping[str, DataFrame]"
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ def accounted() -> Check:
     """Rows in = clean rows + rejected rows, over all inputs: what was not accepted was rejected, nothing was lost."""
 
     def lost(audited: Audited) -> float:
-        rows = sum(frame.count() for frame in audited.inputs.values())
+        rows = sum(frame.count() for frame in audited.read.values())
         return rows - audited.records - audited.rejected
 
     return Check("accounted", "rows in must equal clean rows + rejected rows", _is_none, measure=lost)

@@ -21,9 +21,13 @@ Found = Mapping[str, Sequence[Update]]
 
 @dataclass(frozen=True)
 class Made:
-    """What a run works on: the frames that the function saw, and those to write, one for each output."""
+    """What a run works on: the frames that the function saw, and those to write, one for each output.
+
+    `read` are the inputs with the records in them that do not parse.
+    """
 
     inputs: Mapping[str, DataFrame]
+    read: Mapping[str, DataFrame]
     outputs: tuple[DataFrame, ...]
 
 
@@ -62,9 +66,10 @@ def _made(
     if is_tagged(result):
         result, turned_away = split(_keep(result, kept))
         rejected.append(turned_away)
+    every = {**inputs, **tagged}
     if recipe.rejects is None:
-        return Made(inputs, (result,))
-    return Made(inputs, (reduce(DataFrame.unionByName, rejected), result))
+        return Made(inputs, every, (result,))
+    return Made(inputs, every, (reduce(DataFrame.unionByName, rejected), result))
 
 
 def _keep(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
