@@ -73,13 +73,16 @@ def feed_asset(
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
         recipe = _recipe(Feed.parse(feed), function, read, checks, event_time, chart, code_version)
         shared = _shared_metadata(recipe, read, late or Late())
+        specs = [_spec(recipe, output, read, shared, owners, function.__doc__) for output in recipe.outputs]
+        # Dagster's stub leaves a type argument open.
+        partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
         return dg.multi_asset(
             name="__".join(asset_key(recipe.feed).path),
-            specs=[_spec(recipe, output, read, shared, owners, function.__doc__) for output in recipe.outputs],
+            specs=partitioned,
             check_specs=[_check_spec(recipe, check, partitions_def) for check in checks],
             partitions_def=partitions_def,
             can_subset=True,
-        )(_run_of(recipe, read))
+        )(_run_of(recipe, read, partitioned))
 
     return decorate
 
@@ -151,9 +154,12 @@ def _check_spec(recipe: Recipe, check: Check, partitions_def: Partitions) -> dg.
     )
 
 
-def _run_of(recipe: Recipe, read: Mapping[str, Input]) -> Callable[..., Iterator[Any]]:
+def _run_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
+    known = [*specs, *(given.feed for given in read.values())]
+
     def run(context: dg.AssetExecutionContext, config: PinnedInputs) -> Iterator[Any]:
-        output, inputs = _place(recipe, read, context)
+        with dg.partition_loading_context(dynamic_partitions_store=context.instance):
+            output, inputs = _place(recipe, known, context)
         bench = Workbench.of(settings(), on_step=partial(_log_step, context, output))
         yield from _events(build(recipe, output, inputs, bench, _named(config), context.run.run_id), bench, context)
 
@@ -161,12 +167,14 @@ def _run_of(recipe: Recipe, read: Mapping[str, Input]) -> Callable[..., Iterator
 
 
 def _place(
-    recipe: Recipe, read: Mapping[str, Input], context: dg.AssetExecutionContext
+    recipe: Recipe, known: Sequence[dg.AssetSpec | dg.AssetsDefinition], context: dg.AssetExecutionContext
 ) -> tuple[Partition, dict[str, list[Partition]]]:
-    """The partition that a run builds, and those of its inputs that it needs."""
-    known = [given.feed for given in read.values()]
-    graph = Graph(dg.Definitions(assets=[context.assets_def, *known]).resolve_asset_graph())
-    output = graph.node(recipe.feed).partition(context.partition_key if context.has_partition_key else None)
+    """The partition that a run builds, and those of its inputs that it needs: whatever assets the run selects."""
+    graph = Graph(dg.Definitions(assets=known).resolve_asset_graph())
+    node = graph.node(recipe.feed)
+    if node.partitions_def is not None and not context.has_partition_key:
+        raise InvalidName(f"{recipe.feed} is built partition by partition, and this run names none. Choose one.")
+    output = node.partition(context.partition_key if context.has_partition_key else None)
     inputs = graph.inputs(output)
     if absent := [name for _, names in inputs.values() for name in names]:
         raise NoValidUpdate(f"{output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")

@@ -155,5 +155,6 @@ def with_ctr(counted: "DataFrame") -> "DataFrame":
     scale = 1 + Z95**2 / n
     middle = (share + Z95**2 / (2 * n)) / scale
     half = Z95 / scale * sf.sqrt(share * (1 - share) / n + Z95**2 / (4 * n * n))
-    low, high = sf.greatest(middle - half, sf.lit(0.0)), sf.least(middle + half, sf.lit(1.0))
+    low = sf.when(share == 0, 0.0).otherwise(middle - half)  # exact, where rounding would leave a trace of it
+    high = sf.when(share == 1, 1.0).otherwise(middle + half)
     return counted.withColumns({"ctr": share, "ctr_low": low, "ctr_high": high})
