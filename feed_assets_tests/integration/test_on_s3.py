@@ -1,0 +1,74 @@
+"""The whole way through on a real S3 server: from raw files to a late re-run, every object by the protocol."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.definitions import defs
+from feed_assets.defs.ads import sample
+from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import publish
+from feed_assets.orchestration.runner import Runner
+from feed_assets.settings import settings
+from feed_assets.spark.read import read_own
+from feed_assets_tests import figures
+from feed_assets_tests.servers import S3Server
+
+DAY, CAMPAIGN = "2019-11-24", "men"
+SHOWN, CLICKED = sample.shown_csv(DAY, CAMPAIGN), sample.clicked_csv(DAY, CAMPAIGN)
+
+
+@pytest.fixture
+def lake(home, s3_env: S3Server, s3_url: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Blackboard:
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", s3_url)
+    monkeypatch.setenv("FEED_ASSETS_S3_ENDPOINT", s3_env.endpoint)
+    settings.cache_clear()
+    return Blackboard.open(s3_url, endpoint=s3_env.endpoint)
+
+
+@pytest.fixture
+def runner(lake: Blackboard) -> Iterator[Runner]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Runner(defs(), instance)
+
+
+def partition(feed: str) -> Partition:
+    return Partition(Feed.parse(feed), f"{DAY}/{CAMPAIGN}")
+
+
+def drop(lake: Blackboard, feed: str, content: bytes) -> None:
+    publish(lake, partition(feed), {"part-1.csv": content}, datetime.now(UTC))
+
+
+def totals(lake: Blackboard, spark: SparkSession) -> tuple[int, int]:
+    update = read.require(read.latest(lake, partition("ads/effectiveness/v1.0")))
+    row = read_own(spark, lake, update).selectExpr("sum(impressions)", "sum(clicks)").collect()[0]
+    return row[0], row[1]
+
+
+def test_raw_files_on_s3_become_a_published_result_and_late_ones_another(
+    lake: Blackboard, runner: Runner, spark: SparkSession
+) -> None:
+    drop(lake, "ads/shown_raw/v1.0", SHOWN)
+    early = b"".join(CLICKED.splitlines(keepends=True)[:3])
+    drop(lake, "ads/clicked_raw/v1.0", early)
+    runner.run_until_idle()
+    wanted = figures.total(SHOWN, early)
+    assert totals(lake, spark) == (wanted.impressions, wanted.clicks)
+    drop(lake, "ads/clicked_raw/v1.0", CLICKED)
+    runner.run_until_idle()
+    wanted = figures.total(SHOWN, CLICKED)
+    assert totals(lake, spark) == (wanted.impressions, wanted.clicks)
+
+
+def test_what_spark_leaves_on_s3_is_parts_and_a_manifest(lake: Blackboard, runner: Runner) -> None:
+    drop(lake, "ads/clicked_raw/v1.0", CLICKED)
+    runner.run_until_idle()
+    keys = [file.key for file in lake.files("ads/clicked/v1.0")]
+    assert [key.rsplit("/", 1)[1].split("-")[0] for key in keys] == ["_SUCCESS", "part"]
+    assert lake.get(keys[0]) == b"1"
