@@ -5,8 +5,9 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import distribution
@@ -99,6 +100,33 @@ def seaweedfs_server(folder: Path) -> Iterator[S3Server]:
         yield server
     finally:
         stop(process)
+
+
+@contextmanager
+def connect_server(folder: Path, conf: Mapping[str, str], env: Mapping[str, str]) -> Iterator[str]:
+    """Run a Spark Connect server of the installed PySpark until the block ends; tells its URL."""
+    import pyspark
+
+    home, (port,) = Path(pyspark.__file__).parent, free_ports(1)
+    grpc = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
+    options = [f"--conf={key}={value}" for key, value in {**conf, **grpc}.items()]
+    command = ["bash", str(home / "sbin" / "start-connect-server.sh"), "--wait", *options]
+    places = {"SPARK_HOME": str(home), "SPARK_LOG_DIR": str(folder), "SPARK_PID_DIR": str(folder)}
+    with (folder / "server.log").open("wb") as log:
+        env = {**env, **places, "PYSPARK_PYTHON": sys.executable}
+        server = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_until(lambda: _answers(port, server), f"Spark Connect to answer; see {folder / 'server.log'}")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        stop(server)
+
+
+def _answers(port: int, server: subprocess.Popen[bytes]) -> bool:
+    if server.poll() is not None:
+        raise RuntimeError(f"Spark Connect ended with {server.returncode}")
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

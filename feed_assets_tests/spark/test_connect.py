@@ -1,18 +1,16 @@
 """The essential tests again, over Spark Connect: in a process of their own, for a process has one kind of session."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf
-from feed_assets_tests.servers import JARS, S3Server, free_ports, stop, wait_until
+from feed_assets_tests.servers import JARS, S3Server, connect_server
 
 HERE = Path(__file__).parent
 
@@ -27,30 +25,14 @@ def environment(seaweedfs: S3Server) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def connect_url(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[str]:
     """A Spark Connect server with the project's configuration, from the installed PySpark."""
-    home, folder, (port,) = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("connect"), free_ports(1)
-    grpc = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
     settings = Settings(
         blackboard=environment["FEED_ASSETS_BLACKBOARD"],
         s3_endpoint=environment["FEED_ASSETS_S3_ENDPOINT"],
         spark_jars=environment["FEED_ASSETS_SPARK_JARS"],
     )
-    options = [f"--conf={key}={value}" for key, value in {**conf(settings), **grpc}.items()]
-    command = ["bash", str(home / "sbin" / "start-connect-server.sh"), "--wait", *options]
-    env = {**environment, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "TZ": "Asia/Tokyo"}
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
-    try:
-        wait_until(lambda: _answers(port, server), f"Spark Connect; see {folder / 'server.log'}")
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        stop(server)
-
-
-def _answers(port: int, server: subprocess.Popen[bytes]) -> bool:
-    if server.poll() is not None:
-        raise RuntimeError(f"Spark Connect ended with {server.returncode}")
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    env = {**environment, "TZ": "Asia/Tokyo"}
+    with connect_server(tmp_path_factory.mktemp("connect"), conf(settings), env) as url:
+        yield url
 
 
 def test_the_essential_tests_pass_over_connect(connect_url, environment):

@@ -1,0 +1,122 @@
+"""A small lake to build in: one foreign CSV feed, a cleaned one with rejects, and one made from that."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import NoValidUpdate
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.readiness import Facts, Need
+from feed_assets.feeds import read
+from feed_assets.feeds.write import publish
+from feed_assets.ledger import facts, runs, updates
+from feed_assets.ledger.runs import Run
+from feed_assets.ledger.tables import update as table
+from feed_assets.runs.build import NEWEST, Outcome, build
+from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.workbench import Workbench
+
+RAW = Feed.parse("ads/raw/v1.0")
+CLEAN = Feed.parse("ads/clean/v1.0")
+REJECTS = Feed.parse("ads/clean_rejects/v1.0")
+TOP = Feed.parse("ads/top/v1.0")
+SCHEMA = "id int, at timestamp"
+NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
+DAY = "2019-11-24"
+
+
+def as_it_is(raw):
+    """The rows as they were read."""
+    return raw
+
+
+CLEANING = Recipe(
+    feed=CLEAN,
+    sources=(Source("raw", RAW, "csv", SCHEMA),),
+    transform=as_it_is,
+    rejects=REJECTS,
+    event_time="at",
+    code_version="1",
+)
+TOPPING = Recipe(feed=TOP, sources=(Source("clean", CLEAN),), transform=lambda clean: clean.select("id"))
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A workbench, and short ways to use it. The clock stands still: each update is a second later than the last."""
+
+    bench: Workbench
+
+    def drop(self, *lines: str, key: str = DAY) -> Update:
+        """A foreign producer's update of the raw feed: `1,2019-11-24 08:00:00`."""
+        content = "\n".join(["id,at", *lines, ""]).encode()
+        return publish(self.bench.board, Partition(RAW, key), {"part-0.csv": content}, NOW)
+
+    def clean(self, key: str = DAY, named=NEWEST, bench: Workbench | None = None, **changes: Any) -> Outcome:
+        """Build the cleaned feed, by a recipe that differs in `changes`."""
+        inputs = {"raw": [Partition(RAW, key)]}
+        return build(replace(CLEANING, **changes), Partition(CLEAN, key), inputs, bench or self.bench, named)
+
+    def top(self, keys: Sequence[str] = (DAY,), **changes: Any) -> Outcome:
+        """Build the feed that is made from the cleaned one."""
+        inputs = {"clean": [Partition(CLEAN, key) for key in keys]}
+        return build(replace(TOPPING, **changes), Partition(TOP, DAY), inputs, self.bench)
+
+    def valid(self, feed: Feed = CLEAN, key: str = DAY) -> Update | None:
+        """What readers of the blackboard see."""
+        return read.latest(self.bench.board, Partition(feed, key)).update
+
+    def newest(self, feed: Feed = CLEAN, key: str = DAY) -> updates.Row | None:
+        """What the ledger says is published."""
+        with self.bench.ledger.read() as connection:
+            return updates.newest(connection, Partition(feed, key))
+
+    def states(self, feed: Feed = CLEAN, key: str = DAY) -> list[str]:
+        """The states of all updates of a partition, in their order."""
+        mine = updates.is_(Partition(feed, key))
+        with self.bench.ledger.read() as connection:
+            query = sa.select(table.c.state).where(mine).order_by(table.c.id)
+            return [*connection.execute(query).scalars()]
+
+    def attempts(self, feed: Feed = CLEAN, key: str = DAY) -> list[tuple[str, str | None]]:
+        """State and reason of the runs since the last publication."""
+        with self.bench.ledger.read() as connection:
+            return [(run.state, run.reason) for run in runs.open_attempts(connection, Partition(feed, key))]
+
+    def running(self) -> list[Run]:
+        """The runs that have not ended."""
+        with self.bench.ledger.read() as connection:
+            return [*runs.running(connection)]
+
+    def facts_of_top(self) -> Facts:
+        """What a decision about the feed made from the cleaned one would know."""
+        need = Need(Partition(TOP, DAY), (Partition(CLEAN, DAY),))
+        with self.bench.ledger.read() as connection:
+            return facts.facts(connection, [need], NOW, 3)
+
+    def objects(self) -> list[str]:
+        """Every key on the blackboard, but claims."""
+        return [file.key for file in self.bench.board.files("") if not file.key.startswith("_feed_assets/")]
+
+
+def stepping(lake: Lake, on_step: Callable[[str], None]) -> Workbench:
+    """The lake's workbench with somebody who listens."""
+    return replace(lake.bench, on_step=on_step)
+
+
+def rows(lake: Lake, feed: Feed = CLEAN, key: str = DAY) -> list[Any]:
+    """The rows that readers see, as tuples in order."""
+    from feed_assets.spark.read import read_own
+
+    update = lake.valid(feed, key)
+    if update is None:
+        raise NoValidUpdate(f"{feed} {key}")
+    return sorted(tuple(row) for row in read_own(lake.bench.spark(), lake.bench.board, update).collect())
+
+
+def at(hour: int) -> datetime:
+    """A moment of the day, as Spark gives it back in this process's zone."""
+    return datetime.fromisoformat(DAY).replace(tzinfo=UTC) + timedelta(hours=hour)

@@ -1,0 +1,378 @@
+"""One partition from its pinned inputs to a published update, with real Spark on a local blackboard."""
+
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.errors import (
+    AlreadyRunning,
+    InvalidDefinition,
+    InvalidName,
+    NoValidUpdate,
+    UnreadableUpdate,
+)
+from feed_assets.core.feeds import MANIFEST, Partition
+from feed_assets.core.positions import Pin
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import invalidate
+from feed_assets.ledger import runs, updates
+from feed_assets.ledger.tables import update as table
+from feed_assets.runs import checks
+from feed_assets.runs.build import Published, Refused, Unchanged, build
+from feed_assets.runs.recipe import Source
+from feed_assets.spark.rejects import reject
+from feed_assets_tests.runs.lakes import (
+    CLEAN,
+    CLEANING,
+    DAY,
+    RAW,
+    REJECTS,
+    SCHEMA,
+    TOP,
+    TOPPING,
+    Lake,
+    at,
+    rows,
+    stepping,
+)
+
+ONE, TWO, BAD = f"1,{DAY} 01:00:00", f"2,{DAY} 02:00:00", f"x,{DAY} 03:00:00"
+RAW_DAY, CLEAN_DAY, REJECTS_DAY = Partition(RAW, DAY), Partition(CLEAN, DAY), Partition(REJECTS, DAY)
+MAYBE = checks.Check("not_two", "id 2 must not occur", lambda found: found == 0, "count_if(id = 2)")
+
+
+class Mistake(Exception):
+    """What a user's function raises."""
+
+
+def test_an_update_is_published_with_its_rejects_before_it(lake):
+    lake.drop(ONE, BAD, TWO)
+    built = lake.clean()
+    assert isinstance(built, Published)
+    assert [output.partition.feed for output in built.outputs] == [REJECTS, CLEAN]
+    assert [output.written.records for output in built.outputs] == [1, 2]
+    assert [row[0] for row in rows(lake)] == [1, 2]
+    ((reason, file, raw),) = rows(lake, REJECTS)
+    assert reason.startswith("id: ")
+    assert (file, raw) == (f"{RAW_DAY.path}/{lake.valid(RAW).id}/part-0.csv", BAD)
+
+
+def test_a_manifest_counts_exactly_the_parts_that_were_written(lake):
+    lake.drop(ONE)
+    (rejects, main) = lake.clean().outputs
+    for output in (rejects, main):
+        path = f"{output.partition.path}/{output.id}"
+        assert lake.bench.board.get(f"{path}/{MANIFEST}") == str(len(output.written.files)).encode()
+        listed = {file.key for file in lake.bench.board.files(path)}
+        assert listed == {f"{path}/{MANIFEST}", *(file.key for file in output.written.files)}
+
+
+def test_what_was_written_is_in_the_ledger(lake):
+    lake.drop(ONE, TWO)
+    output = lake.clean().outputs[-1]
+    row = lake.newest()
+    assert (row.id, row.version, row.records) == (output.id, output.written.data_version, 2)
+    assert (row.size, row.files) == (output.written.bytes, len(output.written.files))
+    assert (row.code_version, row.state) == ("1", updates.PUBLISHED)
+    with lake.bench.ledger.read() as connection:
+        times = connection.execute(sa.select(table.c.first, table.c.last).where(updates.is_(CLEAN_DAY))).one()
+    assert tuple(times) == (at(1), at(2))
+
+
+def test_the_lineage_names_the_inputs_and_the_rejects(lake):
+    dropped = lake.drop(ONE)
+    built = lake.clean()
+    with lake.bench.ledger.read() as connection:
+        inputs = updates.consumed_by(connection, CLEAN_DAY, built.outputs[-1].id)
+        every = connection.exec_driver_sql("SELECT input_feed, position, is_input FROM consumed ORDER BY 1").all()
+    assert inputs == built.pins == (Pin(RAW_DAY, dropped.id, dropped.files_digest, dropped.size, 1),)
+    assert [tuple(row) for row in every] == [
+        (str(REJECTS), built.outputs[0].id, 0),
+        (str(RAW), dropped.id, 1),
+    ]
+
+
+def test_a_preview_and_a_chart_come_with_what_was_published(lake):
+    lake.drop(ONE)
+    built = lake.clean(chart=lambda frame: f"{frame.count()} rows")
+    assert (built.preview.splitlines()[0], built.chart) == ("| id | at |", "1 rows")
+
+
+def test_equal_pins_publish_nothing(lake):
+    lake.drop(ONE)
+    first = lake.clean()
+    before = lake.objects()
+    assert lake.clean() == Unchanged(first.outputs[-1].id, first.pins)
+    assert (lake.objects(), lake.running(), lake.attempts()) == (before, [], [])
+
+
+def test_equal_rows_of_a_newer_input_are_a_new_update_with_the_same_data_version(lake):
+    lake.drop(ONE, TWO)
+    first = lake.clean().outputs[-1]
+    lake.drop(TWO, ONE)
+    second = lake.clean().outputs[-1]
+    assert second.id > first.id
+    assert second.written.data_version == first.written.data_version
+
+
+def test_a_rebuild_with_the_same_rows_stops_there(lake):
+    lake.drop(ONE, TWO)
+    lake.clean()
+    top = lake.top().outputs[-1].id
+    lake.drop(TWO, ONE)
+    lake.clean()
+    assert lake.top() == Unchanged(top, (lake.newest().pin,))
+
+
+def test_another_code_version_builds_from_equal_pins(lake):
+    lake.drop(ONE)
+    lake.clean()
+    assert isinstance(lake.clean(code_version="2"), Published)
+    assert lake.newest().code_version == "2"
+
+
+def test_a_named_older_update_is_read(lake):
+    first = lake.drop(ONE)
+    lake.drop(ONE, TWO)
+    built = lake.clean(named={RAW_DAY: first.id})
+    assert [pin.update_id for pin in built.pins] == [first.id]
+    assert [row[0] for row in rows(lake)] == [1]
+
+
+def test_a_named_older_update_of_ours_is_pinned_by_the_digest_of_its_rows(lake):
+    lake.drop(ONE)
+    first = lake.clean().outputs[-1]
+    lake.drop(ONE, TWO)
+    lake.clean()
+    named = {CLEAN_DAY: first.id}
+    built = build(TOPPING, Partition(TOP, DAY), {"clean": [CLEAN_DAY]}, lake.bench, named)
+    assert built.pins == (
+        Pin(CLEAN_DAY, first.id, first.written.data_version, first.written.bytes, len(first.written.files)),
+    )
+
+
+def test_a_named_update_that_is_not_valid_is_an_error(lake):
+    lake.drop(ONE)
+    with pytest.raises(NoValidUpdate, match=r"no valid update 20180516\.120000: it has no manifest"):
+        lake.clean(named={RAW_DAY: "20180516.120000"})
+
+
+def test_a_roll_back_of_an_input_is_built(lake):
+    first, second = lake.drop(ONE), lake.drop(ONE, TWO)
+    lake.clean()
+    invalidate(lake.bench.board, RAW_DAY, second.id)
+    assert [pin.update_id for pin in lake.clean().pins] == [first.id]
+    assert lake.states(RAW) == [updates.PUBLISHED, updates.INVALIDATED]
+
+
+def test_an_output_that_was_invalidated_is_built_again_from_equal_pins(lake):
+    lake.drop(ONE)
+    first = lake.clean().outputs[-1].id
+    invalidate(lake.bench.board, CLEAN_DAY, first)
+    assert isinstance(lake.clean(), Published)
+    assert lake.states() == [updates.INVALIDATED, updates.PUBLISHED]
+
+
+def test_a_refused_audit_publishes_nothing_and_the_previous_update_is_served(lake):
+    lake.drop(ONE)
+    first = lake.clean(checks=(MAYBE,)).outputs[-1].id
+    lake.drop(ONE, TWO)
+    refused = lake.clean(checks=(MAYBE, checks.not_empty()))
+    assert isinstance(refused, Refused)
+    assert refused.reason == "not_two: id 2 must not occur; found 1"
+    assert lake.valid().id == lake.newest().id == first
+    assert (lake.states(), lake.states(REJECTS)) == ([updates.PUBLISHED, updates.REFUSED],) * 2
+    assert lake.attempts() == [(updates.REFUSED, refused.reason)]
+    for output in refused.outputs:
+        assert lake.bench.board.get(f"{output.partition.path}/{output.id}/{MANIFEST}") is None
+        assert lake.bench.board.files(f"{output.partition.path}/{output.id}") == output.written.files
+
+
+def test_consumers_are_held_from_a_refused_audit_to_the_next_good_one(lake):
+    lake.drop(ONE)
+    lake.clean(checks=(MAYBE,))
+    free = lake.facts_of_top().held
+    lake.drop(ONE, TWO)
+    lake.clean(checks=(MAYBE,))
+    held = lake.facts_of_top().held
+    lake.drop(ONE)
+    lake.clean(checks=(MAYBE,))
+    assert (free, held) == ({}, {CLEAN_DAY: "not_two: id 2 must not occur; found 1"})
+    assert lake.facts_of_top().held == {}
+
+
+def test_a_roll_back_of_what_was_refused_releases_the_consumers_and_wakes_them(lake):
+    lake.drop(ONE)
+    lake.clean(checks=(MAYBE,))
+    bad = lake.drop(ONE, TWO)
+    lake.clean(checks=(MAYBE,))
+    before = lake.newest().changed
+    invalidate(lake.bench.board, RAW_DAY, bad.id)
+    assert isinstance(lake.clean(checks=(MAYBE,)), Unchanged)
+    assert lake.facts_of_top().held == {}
+    assert lake.newest().changed > before
+
+
+def test_a_function_that_raises_leaves_a_failed_run_and_nothing_on_the_blackboard(lake):
+    def fail(raw):
+        raise Mistake("no such column")
+
+    lake.drop(ONE)
+    before = lake.objects()
+    with pytest.raises(Mistake):
+        lake.clean(transform=fail)
+    assert lake.attempts() == [(runs.FAILED, "Mistake: no such column")]
+    assert (lake.states(), lake.states(REJECTS)) == ([updates.ABANDONED], [updates.ABANDONED])
+    assert (lake.objects(), lake.running()) == (before, [])
+
+
+def test_a_run_that_fails_after_its_parts_were_written_leaves_none_of_them(lake):
+    def fail(step):
+        if step == "audited":
+            raise Mistake(step)
+
+    lake.drop(ONE)
+    before = lake.objects()
+    with pytest.raises(Mistake):
+        lake.clean(bench=stepping(lake, fail))
+    assert lake.objects() == before
+    assert lake.states() == [updates.ABANDONED]
+
+
+@pytest.mark.parametrize("step", [f"manifest of {CLEAN} written", "published"])
+def test_what_fails_after_the_manifest_is_published_all_the_same(lake, step):
+    def fail(announced):
+        if announced == step:
+            raise Mistake(step)
+
+    lake.drop(ONE)
+    with pytest.raises(Mistake):
+        lake.clean(bench=stepping(lake, fail))
+    assert (lake.valid().id, lake.states()) == (lake.newest().id, [updates.PUBLISHED])
+    assert (lake.attempts(), lake.running()) == ([], [])
+
+
+def test_an_interrupt_settles_the_run_as_an_error_does(lake):
+    def interrupt(raw):
+        raise KeyboardInterrupt
+
+    lake.drop(ONE)
+    with pytest.raises(KeyboardInterrupt):
+        lake.clean(transform=interrupt)
+    assert (lake.attempts(), lake.running()) == ([(runs.FAILED, "KeyboardInterrupt: ")], [])
+
+
+def test_a_second_run_of_an_output_is_refused_while_the_first_goes_on(lake):
+    refused = []
+
+    def run_again(step):
+        with pytest.raises(AlreadyRunning) as error:
+            lake.clean()
+        refused.append((step, str(error.value)))
+
+    lake.drop(ONE)
+    lake.clean(bench=stepping(lake, lambda step: step == "audited" and run_again(step)))
+    ((_, message),) = refused
+    assert "ads/clean/v1.0 2019-11-24 is being built by run" in message
+    assert lake.states() == [updates.PUBLISHED]
+
+
+@pytest.mark.parametrize(("made", "called"), [(None, "NoneType"), ([1], "list")])
+def test_a_function_that_returns_no_frame_is_told_so(lake, made, called):
+    lake.drop(ONE)
+    with pytest.raises(InvalidDefinition, match=f"ads/clean/v1.0: the function returned {called}: expected"):
+        lake.clean(transform=lambda raw: made)
+    assert lake.attempts()[0][0] == runs.FAILED
+
+
+def test_a_function_that_asks_for_it_gets_the_partition(lake):
+    asked = []
+
+    def remember(raw, partition):
+        asked.append(partition)
+        return raw
+
+    lake.drop(ONE)
+    lake.clean(transform=remember, wants_partition=True)
+    assert asked == [CLEAN_DAY]
+
+
+def test_rows_of_an_input_that_fans_in_tell_their_partition(lake):
+    for key, line in {"2019-11-24": ONE, "2019-11-25": TWO}.items():
+        lake.drop(line, key=key)
+        lake.clean(key)
+    sources = (Source("clean", CLEAN, fans_in=True),)
+    lake.top(["2019-11-24", "2019-11-25"], sources=sources, transform=lambda clean: clean.select("id", "_partition"))
+    assert rows(lake, TOP) == [(1, "2019-11-24"), (2, "2019-11-25")]
+
+
+def test_a_tagged_input_reaches_the_function_with_what_does_not_parse(lake):
+    sources = (Source("raw", RAW, "csv", SCHEMA, tagged=True),)
+
+    def no_two(raw):
+        return reject(raw, raw.id == 2, "id: is two")
+
+    lake.drop(ONE, TWO, BAD)
+    lake.clean(sources=sources, transform=no_two, checks=(checks.accounted(),))
+    assert [row[0] for row in rows(lake)] == [1]
+    assert [(row[0].split(":")[0], row[2]) for row in rows(lake, REJECTS)] == [("id", TWO), ("id", BAD)]
+
+
+def test_rows_that_a_function_drops_without_a_reason_are_not_accounted_for(lake):
+    sources = (Source("raw", RAW, "csv", SCHEMA, tagged=True),)
+    lake.drop(ONE, TWO, BAD)
+    refused = lake.clean(sources=sources, transform=lambda raw: raw.where("id = 1"), checks=(checks.accounted(),))
+    assert isinstance(refused, Refused)
+    assert refused.reason.endswith("found 2")
+
+
+def test_a_parsed_input_accounts_for_what_did_not_parse(lake):
+    lake.drop(ONE, TWO, BAD)
+    assert isinstance(lake.clean(checks=(checks.accounted(),)), Published)
+
+
+def test_an_input_without_an_update_is_named(lake):
+    with pytest.raises(NoValidUpdate, match=r"ads/raw/v1\.0 2019-11-24 has no update: there is nothing at"):
+        lake.clean()
+    assert [state for state, _ in lake.attempts()] == [runs.FAILED]
+
+
+def test_an_input_without_a_valid_update_is_named_with_the_reasons(lake):
+    dropped = lake.drop(ONE)
+    lake.bench.board.put(f"{dropped.path}/more", b"")
+    with pytest.raises(NoValidUpdate, match=rf"{dropped.id}: its manifest says 1 files and there are 2"):
+        lake.clean()
+
+
+def test_an_input_of_another_format_is_told_by_its_name(lake):
+    dropped = lake.drop(ONE)
+    with pytest.raises(UnreadableUpdate, match=rf"{dropped.path}/part-0.csv has another header"):
+        lake.clean(sources=(replace(CLEANING.sources[0], schema="other int, at timestamp"),))
+
+
+def test_what_is_in_this_process_s_memory_is_no_blackboard_for_spark(lake):
+    memory = Lake(replace(lake.bench, board=Blackboard.open("memory://")))
+    memory.drop(ONE)
+    with pytest.raises(InvalidName, match=r"Spark cannot read a blackboard at 'memory://'.*use a file:// URL"):
+        memory.clean()
+    assert (memory.states(), memory.running()) == ([updates.ABANDONED], [])
+
+
+def test_every_step_is_announced_in_its_order(lake):
+    steps = []
+    lake.drop(ONE)
+    lake.clean(bench=stepping(lake, steps.append))
+    assert steps == [
+        "started",
+        "pinned",
+        "claimed on the blackboard",
+        "claimed in the ledger",
+        f"parts of {REJECTS} written",
+        f"parts of {CLEAN} written",
+        "statistics in the ledger",
+        "audited",
+        f"manifest of {REJECTS} written",
+        f"manifest of {CLEAN} written",
+        "published",
+    ]

@@ -1,0 +1,161 @@
+"""Each check passing and failing, with the sample that a person sees."""
+
+import pytest
+
+from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
+from feed_assets.runs import checks
+from feed_assets.runs.checks import SAMPLE, Audited, Check, run_checks
+
+
+def audited(frame, rejected=0, records=None, **inputs):
+    return Audited(frame, frame.count() if records is None else records, rejected, inputs, inputs)
+
+
+@pytest.fixture
+def frame(spark):
+    def make(schema, *rows):
+        return spark.createDataFrame([*rows], schema)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("check", "schema", "rows", "found", "sample"),
+    [
+        pytest.param(checks.not_null("a", "b"), "a int, b int", [(1, 2)], 0, [], id="no NULL"),
+        pytest.param(
+            checks.not_null("a", "b"),
+            "a int, b int",
+            [(1, 2), (None, 3), (4, None), (None, None)],
+            3,
+            [{"a": None, "b": 3}, {"a": 4, "b": None}, {"a": None, "b": None}],
+            id="NULLs",
+        ),
+        pytest.param(checks.not_null("a.b"), "`a.b` int", [(None,)], 1, [{"a.b": None}], id="NULL below a dot"),
+        pytest.param(checks.within("ctr", 0, 1), "ctr double", [(0.0,), (1.0,)], 0, [], id="on the limits"),
+        pytest.param(
+            checks.within("ctr", 0, 1),
+            "ctr double",
+            [(-0.1,), (0.5,), (1.1,), (None,)],
+            3,
+            [{"ctr": -0.1}, {"ctr": 1.1}, {"ctr": None}],
+            id="below, above and missing",
+        ),
+        pytest.param(checks.within("n", 1, 3), "n int", [(0,), (3,)], 1, [{"n": 0}], id="an integer out of range"),
+        pytest.param(checks.unique("a"), "a int, b int", [(1, 2), (2, 2)], 0, [], id="no key twice"),
+        pytest.param(
+            checks.unique("a"),
+            "a int, b int",
+            [(1, 2), (1, 3), (1, 4), (5, 6)],
+            2,
+            [{"a": 1, "_rows": 3}],
+            id="a key three times",
+        ),
+        pytest.param(
+            checks.unique("a", "b"),
+            "a int, b int",
+            [(1, 2), (1, 3), (1, 2)],
+            1,
+            [{"a": 1, "b": 2, "_rows": 2}],
+            id="a key of two columns",
+        ),
+        pytest.param(checks.unique("a"), "a int", [(None,), (None,)], 1, [{"a": None, "_rows": 2}], id="NULL twice"),
+        pytest.param(
+            checks.unique("count"), "count int", [(1,), (1,)], 1, [{"count": 1, "_rows": 2}], id="a column called count"
+        ),
+        pytest.param(checks.unique("a.b"), "`a.b` int", [(1,), (1,)], 1, [{"a.b": 1, "_rows": 2}], id="a dot in it"),
+    ],
+)
+def test_a_check_of_rows_counts_what_breaks_it_and_shows_it(frame, check, schema, rows, found, sample):
+    (result,) = run_checks([check], audited(frame(schema, *rows)))
+    assert (result.passed, result.found, list(result.sample)) == (found == 0, found, sample)
+
+
+@pytest.mark.parametrize(("rows", "passed"), [([], False), ([(1,)], True)], ids=["no row", "one row"])
+def test_an_update_must_hold_a_row(frame, rows, passed):
+    (result,) = run_checks([checks.not_empty()], audited(frame("id int", *rows)))
+    assert (result.passed, result.found) == (passed, len(rows))
+
+
+def test_a_value_that_is_no_number_lies_in_no_range(frame):
+    (result,) = run_checks([checks.within("ctr", 0, 1)], audited(frame("ctr double", (float("nan"),))))
+    assert (result.passed, result.found) == (False, 1)
+
+
+def test_a_sample_is_a_handful_however_much_is_wrong(frame):
+    (result,) = run_checks([checks.not_null("a")], audited(frame("a int", *[(None,)] * 20)))
+    assert (result.found, len(result.sample)) == (20, SAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("at_least", "passed"), [(0.5, True), (0.75, True), (0.76, False), (1.0, False)], ids=["50", "75", "76", "100"]
+)
+def test_a_share_of_clicks_must_have_their_impression(frame, at_least, passed):
+    clicked = frame("id int", (1,), (1,), (2,), (9,))
+    shown = frame("id int", (1,), (1,), (2,), (3,))
+    check = checks.references("clicked", "shown", on="id", at_least=at_least)
+    (result,) = run_checks([check], audited(clicked, clicked=clicked, shown=shown))
+    assert (result.passed, result.found) == (passed, 0.75)
+
+
+def test_of_no_clicks_all_have_their_impression(frame):
+    none = frame("id int")
+    check = checks.references("clicked", "shown", on="id")
+    (result,) = run_checks([check], audited(none, clicked=none, shown=none))
+    assert (result.passed, result.found) == (True, 1.0)
+
+
+def test_a_click_without_an_id_has_no_impression(frame):
+    ids = frame("id int", (None,))
+    check = checks.references("clicked", "shown", on="id")
+    (result,) = run_checks([check], audited(ids, clicked=ids, shown=ids))
+    assert (result.passed, result.found) == (False, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rejected", "found"),
+    [pytest.param(1, 0, id="all"), pytest.param(0, 1, id="one was lost"), pytest.param(2, -1, id="one came twice")],
+)
+def test_rows_in_are_clean_rows_and_rejected_rows(frame, rejected, found):
+    read, written = frame("id int", (1,), (2,), (3,)), frame("id int", (1,), (2,))
+    (result,) = run_checks([checks.accounted()], audited(written, rejected, raw=read))
+    assert (result.found, result.passed) == (found, found == 0)
+
+
+def test_rows_in_are_those_of_all_inputs(frame):
+    one, two = frame("id int", (1,)), frame("id int", (2,), (3,))
+    (result,) = run_checks([checks.accounted()], audited(two, 1, one=one, two=two))
+    assert result.passed
+
+
+def test_every_check_is_run_and_answered_in_its_order(frame):
+    every = [checks.not_empty(), checks.unique("a"), checks.not_null("a"), checks.within("a", 0, 9)]
+    results = run_checks(every, audited(frame("a int", (1,), (1,))))
+    assert [(result.check.name, result.passed) for result in results] == [
+        ("not_empty", True),
+        ("unique_a", False),
+        ("not_null_a", True),
+        ("within_a", True),
+    ]
+
+
+def test_without_checks_it_is_still_seen_that_rows_are_missing(frame):
+    with pytest.raises(UpdateAbandoned, match="1 rows were read back where 2 were written"):
+        run_checks([], audited(frame("a int", (1,)), records=2))
+
+
+def test_a_message_says_what_was_expected_and_found(frame):
+    (result,) = run_checks([checks.within("ctr", 0, 1)], audited(frame("ctr double", (2.0,))))
+    assert result.message == "within_ctr: ctr must be in [0, 1]; found 1"
+
+
+def test_a_check_of_one_s_own_is_an_aggregate_and_a_rule(frame):
+    few = Check("few", "at most one row", lambda found: found <= 1, "count(1)")
+    (result,) = run_checks([few], audited(frame("a int", (1,), (2,))))
+    assert (result.passed, result.found, result.sample) == (False, 2, ())
+
+
+@pytest.mark.parametrize("make", [checks.not_null, checks.unique])
+def test_a_check_of_no_column_is_refused(make):
+    with pytest.raises(InvalidDefinition, match="was given no column"):
+        make()

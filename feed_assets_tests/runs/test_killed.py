@@ -1,0 +1,184 @@
+"""A build killed after each of its steps, by SIGKILL in a process of its own; then reconcile, as the next tick does.
+
+The steps are those that a build announces: a new one is killed after, too.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from feed_assets.core.feeds import Partition
+from feed_assets.core.positions import Pin
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import last_change, open_ledger
+from feed_assets.ledger.updates import Row
+from feed_assets.runs.build import Published, Unchanged
+from feed_assets.runs.reconcile import Settled, reconcile
+from feed_assets.runs.workbench import Workbench
+from feed_assets.settings import Settings
+from feed_assets.spark.session import conf
+from feed_assets_tests.feeds.workers import start
+from feed_assets_tests.runs.killed import build_and_die
+from feed_assets_tests.runs.lakes import CLEAN, NOW, RAW, REJECTS, Lake, stepping
+from feed_assets_tests.servers import connect_server
+
+OLD, NEW, BAD = "1,2019-11-24 01:00:00", "2,2019-11-24 02:00:00", "x,2019-11-24 03:00:00"
+AT_ONCE = 3
+"""Processes that build, and are killed, at the same time."""
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A partition after its second build was killed after one of the steps."""
+
+    step: str
+    is_visible: bool
+    """Whether the manifest of the main update had been written."""
+    before: Row
+    """What was published by the first build."""
+    pin: Pin
+    """What the second one read."""
+
+    @property
+    def key(self) -> str:
+        """The partition's key."""
+        return key_of(self.step)
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """A lake with every killed partition in it, after one reconcile."""
+
+    lake: Lake
+    killed: tuple[Killed, ...]
+    expected: Row
+    """What the second build publishes where nobody kills it."""
+    settled: tuple[Settled, ...]
+
+
+def key_of(step: str) -> str:
+    return step.replace("/", "-")
+
+
+def ids(lake: Lake, feed, key) -> tuple[str | None, str | None]:
+    """The newest update by the blackboard and by the ledger."""
+    valid, newest = lake.valid(feed, key), lake.newest(feed, key)
+    return valid.id if valid else None, newest.id if newest else None
+
+
+@pytest.fixture(scope="module")
+def aftermath(spark, tmp_path_factory) -> Iterator[Aftermath]:
+    """Each partition is built, gets new input, and is built again by a process that is killed."""
+    folder = tmp_path_factory.mktemp("killed")
+    board_url, ledger_url = (folder / "lake").as_uri(), f"sqlite:///{folder / 'ledger.db'}"
+    ledger = open_ledger(ledger_url)
+    lake = Lake(Workbench(Blackboard.open(board_url, create=True), ledger, lambda: spark, lambda: NOW))
+    steps = steps_of_a_build(lake)
+    expected = lake.newest(key="undisturbed")
+    killed = [prepare(lake, step, steps) for step in steps]
+    with connect_server(folder, conf(Settings(blackboard=board_url)), os.environ) as remote:
+        for first in range(0, len(steps), AT_ONCE):
+            some = steps[first : first + AT_ONCE]
+            children = [start(build_and_die, board_url, ledger_url, remote, key_of(step), step) for step in some]
+            for child in children:
+                child.join()
+            assert [child.exitcode for child in children] == [-signal.SIGKILL] * len(some)
+    yield Aftermath(lake, tuple(killed), expected, reconcile(lake.bench))
+    ledger.engine.dispose()
+
+
+def steps_of_a_build(lake: Lake) -> list[str]:
+    """What a second build announces, in order."""
+    steps: list[str] = []
+    lake.drop(OLD, key="undisturbed")
+    lake.clean("undisturbed")
+    lake.drop(OLD, NEW, BAD, key="undisturbed")
+    lake.clean("undisturbed", bench=stepping(lake, steps.append))
+    return steps
+
+
+def prepare(lake: Lake, step: str, steps: list[str]) -> Killed:
+    key = key_of(step)
+    lake.drop(OLD, key=key)
+    lake.clean(key)
+    dropped = lake.drop(OLD, NEW, BAD, key=key)
+    pin = Pin(Partition(RAW, key), dropped.id, dropped.files_digest, dropped.size, 1)
+    is_visible = steps.index(step) >= steps.index(f"manifest of {CLEAN} written")
+    return Killed(step, is_visible, lake.newest(key=key), pin)
+
+
+def test_a_build_was_killed_after_every_step(aftermath):
+    assert len(aftermath.killed) >= 9
+    assert {killed.is_visible for killed in aftermath.killed} == {True, False}
+
+
+def test_readers_see_the_previous_update_or_the_whole_new_one(aftermath):
+    lake = aftermath.lake
+    for killed in aftermath.killed:
+        valid = lake.valid(key=killed.key)
+        if killed.is_visible:
+            assert valid.id > killed.before.id, killed.step
+            assert lake.newest(key=killed.key).records == 2, killed.step
+        else:
+            assert valid.id == killed.before.id, killed.step
+
+
+def test_ledger_and_blackboard_agree(aftermath):
+    for killed in aftermath.killed:
+        for feed in (CLEAN, REJECTS):
+            by_board, by_ledger = ids(aftermath.lake, feed, killed.key)
+            assert by_board == by_ledger is not None, (killed.step, feed)
+
+
+def test_every_killed_run_is_settled_and_every_claim_too(aftermath):
+    settled = {each.run.output.key: each.is_published for each in aftermath.settled}
+    assert settled == {killed.key: killed.is_visible for killed in aftermath.killed if killed.step != "published"}
+    assert aftermath.lake.running() == []
+    for killed in aftermath.killed:
+        for feed in (CLEAN, REJECTS):
+            assert updates.CLAIMED not in aftermath.lake.states(feed, killed.key), killed.step
+
+
+def test_what_has_its_manifest_is_published_as_the_run_would_have_done(aftermath):
+    for killed in aftermath.killed:
+        if killed.is_visible:
+            found, expected = aftermath.lake.newest(key=killed.key), aftermath.expected
+            assert (found.version, found.records, found.files) == (expected.version, 2, expected.files), killed.step
+            assert found.code_version == expected.code_version, killed.step
+            with aftermath.lake.bench.ledger.read() as connection:
+                assert updates.consumed_by(connection, found.partition, found.id) == (killed.pin,), killed.step
+
+
+def test_nothing_is_left_under_what_was_swept(aftermath):
+    board = aftermath.lake.bench.board
+    swept = [row for settled in aftermath.settled for row in settled.swept]
+    assert {row.partition.feed for row in swept} == {CLEAN, REJECTS}
+    assert [board.files(f"{row.partition.path}/{row.id}") for row in swept] == [()] * len(swept)
+
+
+def test_reconciling_again_changes_nothing(aftermath):
+    ledger, before = aftermath.lake.bench.ledger, aftermath.lake.objects()
+    with ledger.read() as connection:
+        number = last_change(connection)
+    again = reconcile(aftermath.lake.bench)
+    with ledger.read() as connection:
+        assert (again, last_change(connection)) == ((), number)
+    assert aftermath.lake.objects() == before
+
+
+def test_what_was_published_is_not_built_again_and_everything_else_is(aftermath):
+    """The last test of these: it builds what was killed."""
+    for killed in aftermath.killed:
+        built = aftermath.lake.clean(killed.key)
+        assert isinstance(built, Unchanged if killed.is_visible else Published), killed.step
+        assert lake_is_whole(aftermath, killed), killed.step
+
+
+def lake_is_whole(aftermath: Aftermath, killed: Killed) -> bool:
+    """Whether readers, ledger and the undisturbed partition all say the same."""
+    by_board, by_ledger = ids(aftermath.lake, CLEAN, killed.key)
+    return by_board == by_ledger and aftermath.lake.newest(key=killed.key).version == aftermath.expected.version
