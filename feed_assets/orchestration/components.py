@@ -1,19 +1,19 @@
 """YAML components: datasets that are declared without a line of Python."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 import dagster as dg
+from pydantic import Field
 
 from feed_assets.orchestration.inputs import foreign_feed
 
 
-@dataclass(frozen=True)
-class ForeignFeed(dg.Resolvable):
+class ForeignFeed(dg.Model):
     """One foreign feed: `{feed: ads/shown/v1.0, schema: "impression_id string, item_id int"}`."""
 
     feed: str
-    schema: str
+    columns: str = Field(alias="schema")
+    """Its name in YAML is `schema`, which pydantic has a method for."""
 
 
 class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -27,6 +27,6 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
         """One external asset for each feed, with daily partitions from `start_date`."""
         days = dg.DailyPartitionsDefinition(self.start_date)
         specs = [
-            foreign_feed(each.feed, schema=each.schema, partitions_def=days, format=self.format) for each in self.feeds
+            foreign_feed(each.feed, schema=each.columns, partitions_def=days, format=self.format) for each in self.feeds
         ]
         return dg.Definitions(assets=specs)

@@ -1,0 +1,97 @@
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+DATASETS = {
+    "ads/shown": {"not_empty", "not_null_impression_id_timestamp_item_id_position", "unique_impression_id"}
+    | {"within_position", "accounted"},
+    "ads/clicked": {"not_null_impression_id_clicked_at", "unique_impression_id", "accounted"},
+    "ads/effectiveness": {"not_empty", "unique_policy_item_id_position", "within_ctr", "clicked_in_shown"},
+    "ads/effectiveness_daily": {"not_empty", "unique_campaign_policy", "within_ctr"},
+}
+REJECTS = {"ads/shown_rejects", "ads/clicked_rejects"}
+FOREIGN = {"ads/shown_raw", "ads/clicked_raw"}
+
+
+@pytest.fixture(scope="module")
+def definitions() -> dg.Definitions:
+    from feed_assets.definitions import defs
+
+    return defs()
+
+
+@pytest.fixture(scope="module")
+def specs(definitions) -> dict[str, dg.AssetSpec]:
+    return {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+
+
+def test_these_are_all_assets(specs):
+    assert specs.keys() == DATASETS.keys() | REJECTS | FOREIGN
+
+
+def test_each_asset_is_described_and_in_its_group(specs):
+    assert [key for key, spec in specs.items() if not spec.description] == []
+    assert {spec.group_name for spec in specs.values()} == {"ads"}
+
+
+def test_each_dataset_has_an_owner_and_is_run_again_for_late_data(specs):
+    made = {key: spec for key, spec in specs.items() if key not in FOREIGN}
+    assert {tuple(spec.owners) for spec in made.values()} == {("team:ads",)}
+    assert [key for key, spec in made.items() if spec.automation_condition is None] == []
+    assert {frozenset(spec.kinds) for spec in made.values()} == {frozenset({"pyspark", "parquet"})}
+
+
+def test_foreign_feeds_are_external_and_csv(definitions, specs):
+    graph = definitions.resolve_asset_graph()
+    assert {key.to_user_string() for key in graph.external_asset_keys} == FOREIGN
+    assert {frozenset(specs[key].kinds) for key in FOREIGN} == {frozenset({"csv"})}
+
+
+def test_checks_are_partitioned_and_blocking(definitions):
+    graph = definitions.resolve_asset_graph()
+    found = {}
+    for key in graph.asset_check_keys:
+        spec = graph.get_check_spec(key)
+        assert spec.blocking, key
+        assert spec.description, key
+        assert graph.get(key).partitions_def == graph.get(key.asset_key).partitions_def, key
+        found.setdefault(key.asset_key.to_user_string(), set()).add(key.name)
+    assert found == DATASETS
+
+
+def test_partitions_are_days_by_campaigns_and_days(definitions):
+    graph = definitions.resolve_asset_graph()
+    names = {key.to_user_string(): type(graph.get(key).partitions_def).__name__ for key in graph.get_all_asset_keys()}
+    assert {key for key, name in names.items() if name == "DailyPartitionsDefinition"} == {"ads/effectiveness_daily"}
+    assert set(names.values()) == {"MultiPartitionsDefinition", "DailyPartitionsDefinition"}
+
+
+def test_who_reads_whom(definitions):
+    graph = definitions.resolve_asset_graph()
+    assert {
+        key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
+        for key in graph.materializable_asset_keys
+    } == {
+        "ads/shown": {"ads/shown_raw"},
+        "ads/shown_rejects": {"ads/shown_raw"},
+        "ads/clicked": {"ads/clicked_raw"},
+        "ads/clicked_rejects": {"ads/clicked_raw"},
+        "ads/effectiveness": {"ads/shown", "ads/clicked"},
+        "ads/effectiveness_daily": {"ads/effectiveness"},
+    }
+
+
+def test_sensors_run_by_default(definitions):
+    sensors = {sensor.name: sensor.default_status for sensor in definitions.get_repository_def().sensor_defs}
+    assert sensors == {"feeds": dg.DefaultSensorStatus.RUNNING, "late_data": dg.DefaultSensorStatus.RUNNING}
+
+
+def test_runs_are_of_one_process(definitions):
+    assert definitions.executor is dg.in_process_executor
+
+
+def test_loading_the_definitions_does_not_load_spark():
+    program = "import sys; from feed_assets.definitions import defs; defs(); sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60).returncode == 0

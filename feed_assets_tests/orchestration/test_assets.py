@@ -1,0 +1,223 @@
+import dagster as dg
+import pytest
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import read
+from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    NEXT_DAY,
+    PICKED,
+    RAW,
+    SUMS,
+    chain,
+    harness,
+    outcomes,
+    picked_of,
+    raw_feed,
+    rows,
+    short,
+    sums_of,
+)
+
+
+def materialize(world: Harness, *assets: str, day: str = DAY, **updates: str) -> dg.ExecuteInProcessResult:
+    """`dg.materialize` on the assets of a world; `updates` are named pins of the raw feed's partitions."""
+    pins = {f"{RAW}/{DAY}": update_id for update_id in updates.values()}
+    return dg.materialize(
+        [*world.definitions.assets],
+        partition_key=day,
+        instance=world.instance,
+        selection=[dg.AssetKey.from_user_string(asset) for asset in assets],
+        run_config={"ops": {"t__sums": {"config": {"updates": pins}}}} if pins else None,
+        raise_on_error=False,
+    )
+
+
+def sums(world: Harness, **updates: str) -> dg.ExecuteInProcessResult:
+    return materialize(world, "t/sums", "t/sums_rejects", **updates)
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    (event,) = [event for event in result.all_events if event.is_step_failure]
+    error = event.step_failure_data.error
+    return (error.cause or error).message
+
+
+def test_a_materialization_tells_what_was_published_and_from_what():
+    world = short()
+    raw = world.drop(RAW, DAY, rows(1, 2))
+    assert sums(world).success
+    (told,) = world.told("t/sums", DAY)
+    update = read.latest(world.board, Partition(Feed.parse(SUMS), DAY)).update
+    assert told.metadata | {"inputs": None} == {
+        "update id": update.id,
+        "path": f"t/sums/v1.0/{DAY}/{update.id}",
+        "files": len(update.files),
+        "bytes": update.size,
+        "dagster/row_count": 1,
+        "inputs": None,
+        "preview": "| k | n |\n| --- | --- |\n| a | 3 |",
+    }
+    assert told.metadata["inputs"][f"t/raw/v1.0/{DAY}"]["update id"] == raw
+
+
+def test_the_rejects_are_materialized_beside_the_dataset():
+    world = short()
+    world.drop(RAW, DAY, rows(1) + "a,many\n")
+    assert sums(world).success
+    (told,) = world.told("t/sums_rejects", DAY)
+    assert told.metadata["dagster/row_count"] == 1
+    assert told.update_id == world.newest("t/sums_rejects/v1.0", DAY)
+
+
+def test_the_data_version_is_of_the_rows_and_not_of_the_files():
+    world = short()
+    for day, numbers in ((DAY, (1, 2)), (NEXT_DAY, (2, 1, 0)), ("2020-01-03", (1,))):
+        world.drop(RAW, day, rows(*numbers))
+        assert materialize(world, "t/sums", "t/sums_rejects", day=day).success
+    first, same, other = (world.told("t/sums", day)[0].version for day in (DAY, NEXT_DAY, "2020-01-03"))
+    assert first == same
+    assert other != first
+
+
+def test_a_passed_check_is_of_its_partition_and_of_the_newest_materialization():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    found = sums(world).get_asset_check_evaluations()
+    assert {(each.check_name, each.partition, each.passed, each.blocking) for each in found} == {
+        ("not_empty", DAY, True, True),
+        ("within_n", DAY, True, True),
+    }
+    assert {each.target_materialization_data.storage_id for each in found} == {world.told("t/sums", DAY)[0].storage_id}
+
+
+def test_a_failed_audit_fails_the_run_in_clear_words_and_materializes_nothing():
+    world = short()
+    world.drop(RAW, DAY, rows(101))
+    result = sums(world)
+    assert not result.success
+    assert "The audit failed, and nothing is published: within_n: n must be in [0, 100]; found 1." in failure(result)
+    assert world.told("t/sums", DAY) == []
+    assert world.told("t/sums_rejects", DAY) == []
+
+
+def test_every_check_of_a_failed_audit_is_recorded_for_its_partition():
+    world = short()
+    world.drop(RAW, DAY, rows(101))
+    sums(world)
+    assert world.checks("t/sums", DAY) == {"not_empty": True, "within_n": False}
+    assert world.checks("t/sums", NEXT_DAY) == {}
+
+
+def test_a_failed_check_shows_rows_and_what_to_do():
+    world = short()
+    world.drop(RAW, DAY, rows(101))
+    (failed,) = [each for each in sums(world).get_asset_check_evaluations() if not each.passed]
+    assert failed.metadata["sample"].value == {"rows": [{"k": "a", "n": 101}]}
+    assert failed.metadata["what to do"].value.startswith("Mend the input")
+
+
+def test_after_a_failed_audit_the_previous_update_is_still_served():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    sums(world)
+    before = world.newest(SUMS, DAY)
+    world.drop(RAW, DAY, rows(101))
+    assert not sums(world).success
+    assert world.newest(SUMS, DAY) == before
+
+
+def test_a_failed_audit_holds_what_is_downstream_of_that_partition_alone_until_its_input_is_mended():
+    world = chain()
+    world.drop(RAW, DAY, rows(1))
+    world.drop(RAW, NEXT_DAY, rows(101))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True), ("sums", NEXT_DAY, False), ("picked", DAY, True)]
+    world.drop(RAW, NEXT_DAY, rows(99))
+    assert outcomes(world.run_until_idle()) == [("sums", NEXT_DAY, True), ("picked", NEXT_DAY, True)]
+
+
+def test_a_failed_audit_of_a_rebuild_holds_what_is_downstream_of_the_old_good_data_until_a_good_one():
+    raw = raw_feed()
+    dataset = sums_of(raw)
+    alone = harness(raw, dataset)
+    alone.drop(RAW, DAY, rows(1))
+    alone.run_until_idle()
+    alone.drop(RAW, DAY, rows(101))
+    alone.run_until_idle()
+    world = harness(raw, dataset, picked_of(dataset))
+    assert outcomes(world.run_until_idle()) == []
+    world.drop(RAW, DAY, rows(2))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True), ("picked", DAY, True)]
+
+
+def test_a_refused_update_whose_input_is_taken_back_holds_nothing_any_more():
+    raw = raw_feed()
+    dataset = sums_of(raw)
+    alone = harness(raw, dataset)
+    alone.drop(RAW, DAY, rows(1))
+    alone.run_until_idle()
+    bad = alone.drop(RAW, DAY, rows(101))
+    alone.run_until_idle()
+    alone.invalidate(RAW, DAY, bad)
+    assert sums(alone).success  # unchanged: what is published was built from the older input
+    world = harness(raw, dataset, picked_of(dataset))
+    assert outcomes(world.run_until_idle()) == [("picked", DAY, True)]
+
+
+def test_inputs_that_are_named_in_run_config_are_read():
+    world = short()
+    older = world.drop(RAW, DAY, rows(1))
+    world.drop(RAW, DAY, rows(1, 2))
+    assert sums(world, raw=older).success
+    assert world.told("t/sums", DAY)[0].metadata["preview"].endswith("| a | 1 |")
+
+
+def test_a_named_input_that_is_not_there_fails_the_run():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    result = sums(world, raw="20200101.000000")
+    assert "20200101.000000" in failure(result)
+    assert not result.success
+
+
+def test_the_same_inputs_again_publish_and_materialize_nothing():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    sums(world)
+    before = world.newest(SUMS, DAY)
+    again = sums(world)
+    assert again.success
+    assert again.asset_materializations_for_node("t__sums") == []
+    assert world.newest(SUMS, DAY) == before
+
+
+def test_a_whole_chain_runs_in_one_run():
+    world = chain()
+    world.drop(RAW, DAY, rows(1))
+    assert materialize(world, "t/sums", "t/sums_rejects", "t/picked").success
+    assert world.newest(PICKED, DAY) is not None
+
+
+def test_a_run_without_its_input_names_what_is_missing():
+    world = short()
+    result = sums(world)
+    assert "t/raw/v1.0 2020-01-01" in failure(result)
+
+
+@pytest.mark.parametrize("selected", ["t/sums", "t/sums_rejects"])
+def test_a_part_of_a_dataset_can_be_selected_and_only_that_is_materialized(selected):
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    assert materialize(world, selected).success
+    told = {asset for asset in ("t/sums", "t/sums_rejects") if world.told(asset, DAY)}
+    assert told == {selected}
+
+
+def test_a_dynamic_partition_can_be_materialized():
+    regions = dg.DynamicPartitionsDefinition(name="regions")
+    raw = raw_feed(partitions_def=regions)
+    world = harness(raw, sums_of(raw, partitions_def=regions))
+    world.instance.add_dynamic_partitions("regions", ["north"])
+    world.drop(RAW, "north", rows(1))
+    assert materialize(world, "t/sums", "t/sums_rejects", day="north").success

@@ -1,0 +1,134 @@
+import json
+import subprocess
+import sys
+from textwrap import dedent
+
+import dagster as dg
+import pytest
+
+from feed_assets.core.errors import NotIdle
+from feed_assets.runs.workbench import this_process
+from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    NEXT_DAY,
+    PICKED,
+    RAW,
+    SUMS,
+    chain,
+    opened,
+    outcomes,
+    rows,
+    short,
+)
+
+KILLED_IN_A_RUN = dedent(
+    """
+    import os, signal
+    import dagster as dg
+    from feed_assets.orchestration.runner import Runner
+
+    days = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-06")
+
+    @dg.asset(key=dg.AssetKey(["t", "sums"]), partitions_def=days)
+    def sums():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @dg.sensor(asset_selection="*")
+    def ask(context):
+        return dg.RunRequest("once", partition_key="2020-01-01", asset_selection=[sums.key])
+
+    with dg.DagsterInstance.get() as instance:
+        Runner(dg.Definitions(assets=[sums], sensors=[ask]), instance).run_until_idle()
+    """
+)
+
+
+def test_it_is_idle_when_nothing_is_requested_and_does_nothing_then():
+    world = chain()
+    world.drop(RAW, DAY, rows(1))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True), ("picked", DAY, True)]
+    assert world.run_until_idle() == []
+
+
+def test_a_run_says_who_drove_it_and_why_it_was_asked_for():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    (run,) = world.run_until_idle()
+    assert run.tags["feed_assets/driver"] == this_process()
+    assert run.tags["dagster/sensor_name"] == "feeds"
+    assert run.tags["feed_assets/why"] == "never built, and every input is there"
+
+
+def test_too_many_ticks_are_an_error():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    with pytest.raises(NotIdle, match="still requested after 1 ticks"):
+        world.run_until_idle(max_ticks=1)
+
+
+def test_a_run_whose_driver_was_killed_is_failed_and_its_partition_built(home):
+    driver = subprocess.run([sys.executable, "-W", "ignore", "-c", KILLED_IN_A_RUN], capture_output=True, timeout=60)
+    assert driver.returncode == -9, driver.stderr.decode()
+    with dg.DagsterInstance.get() as instance:
+        world = Harness(short().definitions, instance)
+        world.drop(RAW, DAY, rows(1))
+        assert world.ask().wanted == []  # in progress for ever, as far as Dagster knows
+        assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+        statuses = [run.status.value for run in instance.get_runs()]
+    assert statuses == ["SUCCESS", "FAILURE"]
+
+
+def test_a_new_instance_builds_nothing_again_and_is_told_everything():
+    before = chain()
+    for numbers in ((1,), (1, 2)):
+        before.drop(RAW, DAY, rows(*numbers))
+        before.run_until_idle()
+    before.drop(RAW, NEXT_DAY, rows(1))
+    before.run_until_idle()
+    after = opened.enter_context(Harness(before.definitions))
+    assert after.run_until_idle() == []
+    for asset in ("t/raw", "t/sums", "t/sums_rejects", "t/picked"):
+        for day in (DAY, NEXT_DAY):
+            known, told = before.told(asset, day), after.told(asset, day)
+            assert [(each.update_id, each.version) for each in told] == [
+                (each.update_id, each.version) for each in known
+            ]
+
+
+def test_a_new_instance_is_told_once():
+    before = short()
+    before.drop(RAW, DAY, rows(1))
+    before.run_until_idle()
+    after = opened.enter_context(Harness(before.definitions))
+    first = after.ask()
+    assert len(first.events) == 3
+    assert after.ask(first.cursor).events == ()
+
+
+def test_what_the_run_told_is_not_told_again_by_the_sensor():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    assert [told.run != "" for told in world.told("t/sums", DAY)] == [True]
+
+
+def test_a_part_that_was_not_selected_is_told_by_the_sensor():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    job = world.definitions.resolve_implicit_global_asset_job_def()
+    job.execute_in_process(instance=world.instance, partition_key=DAY, asset_selection=[dg.AssetKey(["t", "sums"])])
+    assert world.told("t/sums_rejects", DAY) == []
+    world.run_until_idle()
+    (told,) = world.told("t/sums_rejects", DAY)
+    assert told.update_id == world.newest("t/sums_rejects/v1.0", DAY)
+
+
+def test_metadata_of_an_update_survive_as_json():
+    world = chain()
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    (told,) = world.told("t/picked", DAY)
+    inputs = json.loads(json.dumps(told.metadata["inputs"]))
+    assert inputs[f"{SUMS}/{DAY}"]["update id"] == world.newest(SUMS, DAY)
+    assert told.update_id == world.newest(PICKED, DAY)

@@ -1,0 +1,235 @@
+"""The acceptance test of the public surface: files as a user writes them, in a project as `dg` makes it."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from textwrap import dedent
+
+import dagster as dg
+import pytest
+
+import feed_assets
+from feed_assets import Input, checks, feed_asset, foreign_feed, with_automation
+from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.worlds import DAYS, opened, raw_feed, sums_of
+
+PYTHON = dedent(
+    '''
+    from datetime import timedelta
+
+    import dagster as dg
+    from pyspark.sql import DataFrame
+
+    from feed_assets import Late, checks, feed_asset, foreign_feed
+
+    days = dg.DailyPartitionsDefinition("2019-11-24")
+    shown = foreign_feed("ads/shown/v1.0", partitions_def=days, schema="impression_id string, shown_at timestamp, item_id int")
+    clicked = foreign_feed("ads/clicked/v1.0", partitions_def=days, schema="impression_id string, clicked_at timestamp")
+
+
+    @feed_asset(
+        "ads/effectiveness/v1.0",
+        partitions_def=days,
+        inputs={"shown": shown, "clicked": clicked},
+        checks=[checks.not_empty(), checks.unique("item_id"), checks.within("ctr", 0, 1)],
+        late=Late(growth=0.05, max_age=timedelta(days=2)),
+        owners=["team:ads"],
+    )
+    def effectiveness(shown: DataFrame, clicked: DataFrame) -> DataFrame:
+        """Click-through rate of each item on a day."""
+        clicks = clicked.selectExpr("impression_id", "1 AS click")
+        joined = shown.join(clicks, "impression_id", "left")
+        return joined.groupBy("item_id").agg({"click": "count", "*": "count"}).selectExpr(
+            "item_id", "`count(click)` / `count(1)` AS ctr"
+        )
+    '''  # noqa: E501
+)
+YAML = dedent(
+    """
+    type: feed_assets.ForeignFeedsComponent
+    attributes:
+      start_date: "2019-11-24"
+      format: csv
+      feeds:
+        - {feed: ads/shown/v1.0, schema: "impression_id string, shown_at timestamp, item_id int"}
+    """
+)
+SHOWN = "impression_id,shown_at,item_id\n1,2019-11-24 10:00:00,7\n2,2019-11-24 11:00:00,7\n3,2019-11-24 12:00:00,8\n"
+CLICKED = "impression_id,clicked_at\n2,2019-11-24 11:00:05\n"
+
+Project = Callable[[Mapping[str, str]], dg.Definitions]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Project:
+    """Write files below `defs/` of a project of its own, and load it."""
+    name = f"acme_{abs(hash(request.node.nodeid))}"
+    root = tmp_path / "project"
+    monkeypatch.syspath_prepend(str(root))
+
+    def load(files: Mapping[str, str]) -> dg.Definitions:
+        (root / name / "defs").mkdir(parents=True)
+        (root / name / "__init__.py").touch()
+        (root / "pyproject.toml").write_text(
+            f'[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "{name}"\n'
+            f'code_location_name = "{name}"\n'
+        )
+        for path, text in files.items():
+            (root / name / "defs" / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / name / "defs" / path).write_text(text)
+        return with_automation(dg.load_from_defs_folder(path_within_project=root / name))
+
+    yield load
+    for module in [module for module in sys.modules if module.split(".")[0] == name]:
+        del sys.modules[module]
+
+
+def keys(definitions: dg.Definitions) -> set[str]:
+    return {key.to_user_string() for key in definitions.resolve_asset_graph().get_all_asset_keys()}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param({"effectiveness.py": PYTHON}, id="Python alone"),
+        pytest.param({"ads/effectiveness.py": PYTHON, "ads/feeds/defs.yaml": YAML}, id="Python and YAML"),
+    ],
+)
+def test_the_python_file_loads_runs_and_publishes(project, files):
+    world = opened.enter_context(Harness(project(files)))
+    world.drop("ads/shown/v1.0", "2019-11-24", SHOWN)
+    world.drop("ads/clicked/v1.0", "2019-11-24", CLICKED)
+    (run,) = world.run_until_idle()
+    assert (run.assets, run.succeeded) == (("ads/effectiveness", "ads/effectiveness_rejects"), True)
+    preview = world.told("ads/effectiveness", "2019-11-24")[0].metadata["preview"]
+    assert sorted(preview.splitlines()[2:]) == ["| 7 | 0.5 |", "| 8 | 0.0 |"]
+    assert world.checks("ads/effectiveness", "2019-11-24") == {
+        "not_empty": True,
+        "unique_item_id": True,
+        "within_ctr": True,
+    }
+
+
+def test_the_yaml_file_alone_declares_the_feed(project):
+    world = opened.enter_context(Harness(project({"defs.yaml": YAML})))
+    assert keys(world.definitions) == {"ads/shown"}
+    world.drop("ads/shown/v1.0", "2019-11-24", SHOWN)
+    world.run_until_idle()
+    assert len(world.told("ads/shown", "2019-11-24")) == 1
+
+
+def test_a_feed_declared_twice_alike_is_one_asset(project):
+    definitions = project({"ads/effectiveness.py": PYTHON, "ads/feeds/defs.yaml": YAML})
+    assert keys(definitions) == {"ads/shown", "ads/clicked", "ads/effectiveness", "ads/effectiveness_rejects"}
+
+
+def test_a_feed_declared_again_with_another_schema_is_refused(project):
+    other = YAML.replace("item_id int", "item_id long")
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"ads.*shown"):
+        project({"ads/effectiveness.py": PYTHON, "ads/feeds/defs.yaml": other}).resolve_asset_graph()
+
+
+@pytest.mark.parametrize("attribute", ["format: xml", "schema: 7"])
+def test_a_yaml_attribute_that_cannot_be_is_refused(project, attribute):
+    with pytest.raises(Exception, match="Error while loading component"):
+        project({"defs.yaml": YAML.replace("format: csv", attribute)})
+
+
+def test_every_public_name_is_there():
+    for name in feed_assets.__all__:
+        assert getattr(feed_assets, name) is not None
+
+
+# What cannot be declared is refused when it is declared.
+
+RAW = raw_feed()
+
+
+def declared(function, feed="t/out/v1.0", inputs=None, **options):
+    return feed_asset(feed, partitions_def=DAYS, inputs=inputs or {"raw": RAW}, **options)(function)
+
+
+def test_a_parameter_that_is_no_input_is_refused():
+    def function(row): ...
+
+    with pytest.raises(InvalidDefinition, match=r"takes \['row'\], its inputs are \['raw'\]: expected one"):
+        declared(function)
+
+
+def test_an_input_without_a_parameter_is_refused():
+    def function(raw): ...
+
+    with pytest.raises(InvalidDefinition, match=r"its inputs are \['other', 'raw'\]"):
+        declared(function, inputs={"raw": RAW, "other": raw_feed("t/other/v1.0")})
+
+
+def test_parameters_without_names_are_refused():
+    def function(*raw): ...
+
+    with pytest.raises(InvalidDefinition):
+        declared(function)
+
+
+def test_a_function_may_ask_for_its_partition():
+    def function(raw, partition): ...
+
+    assert declared(function).keys == {dg.AssetKey(["t", "out"]), dg.AssetKey(["t", "out_rejects"])}
+
+
+def test_a_dataset_without_a_version_is_refused():
+    def function(raw): ...
+
+    with pytest.raises(InvalidName, match=r"t/out has no version: expected one, such as 't/out/v1\.0'"):
+        declared(function, feed="t/out")
+
+
+@pytest.mark.parametrize("feed", ["", "t//out/v1.0", "t/../v1.0", "v1.0"])
+def test_a_name_that_is_no_feed_is_refused(feed):
+    def function(raw): ...
+
+    with pytest.raises(InvalidName):
+        declared(function, feed=feed)
+
+
+def test_the_same_check_twice_is_refused():
+    def function(raw): ...
+
+    with pytest.raises(InvalidDefinition, match="has the check not_empty twice"):
+        declared(function, checks=[checks.not_empty(), checks.not_empty()])
+
+
+def test_the_same_input_twice_is_refused():
+    def function(raw, again): ...
+
+    with pytest.raises(InvalidDefinition, match=r"has the input t/raw/v1\.0 twice"):
+        declared(function, inputs={"raw": RAW, "again": Input(RAW)})
+
+
+def test_an_asset_that_is_no_feed_is_refused_as_an_input():
+    def function(raw): ...
+
+    with pytest.raises(InvalidDefinition, match=r"t/plain is no feed: declare it with foreign_feed\(\)"):
+        declared(function, inputs={"raw": dg.AssetSpec(["t", "plain"])})
+
+
+def test_a_plain_asset_is_refused_as_an_input():
+    @dg.asset
+    def plain(): ...
+
+    def function(raw): ...
+
+    with pytest.raises(InvalidDefinition, match="is no feed asset: expected one made by @feed_asset"):
+        declared(function, inputs={"raw": plain})
+
+
+def test_a_foreign_feed_needs_no_version():
+    assert foreign_feed("t/old", schema="k string").key == dg.AssetKey(["t", "old"])
+
+
+def test_a_dataset_is_the_input_of_the_next_one():
+    def function(raw): ...
+
+    dataset = sums_of(RAW)
+    (spec,) = declared(function, inputs={"raw": dataset}).specs
+    assert [dep.asset_key for dep in spec.deps] == [dg.AssetKey(["t", "sums"])]
