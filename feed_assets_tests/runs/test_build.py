@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from obstore import exceptions
 
 from feed_assets.core.errors import (
     AlreadyRunning,
@@ -21,7 +22,9 @@ from feed_assets.ledger.tables import update as table
 from feed_assets.runs import checks
 from feed_assets.runs.build import Published, Refused, Unchanged, build
 from feed_assets.runs.recipe import Source
+from feed_assets.runs.reconcile import reconcile
 from feed_assets.spark.rejects import reject
+from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.runs.lakes import (
     CLEAN,
     CLEANING,
@@ -251,6 +254,26 @@ def test_what_fails_after_the_manifest_is_published_all_the_same(lake, step):
         lake.clean(bench=stepping(lake, fail))
     assert (lake.valid().id, lake.states()) == (lake.newest().id, [updates.PUBLISHED])
     assert (lake.attempts(), lake.running()) == ([], [])
+
+
+def test_a_run_that_fails_while_the_blackboard_is_out_of_reach_is_settled_by_the_next_reconcile(lake):
+    reachable = Counting.around(lake.bench.board)
+
+    def refuse():
+        raise exceptions.GenericError("connection refused")
+
+    def fail(raw):
+        reachable.before = dict.fromkeys(("list", "children", "get", "put", "create", "delete"), refuse)
+        raise Mistake("no such column")
+
+    lake.drop(ONE)
+    before = lake.objects()
+    with pytest.raises(Mistake):
+        lake.clean(transform=fail, bench=replace(lake.bench, board=reachable.board))
+    assert (lake.states(), lake.attempts()) == ([updates.CLAIMED], [(runs.FAILED, "Mistake: no such column")])
+    reconcile(lake.bench)
+    assert (lake.states(), lake.attempts()) == ([updates.ABANDONED], [(runs.FAILED, "Mistake: no such column")])
+    assert (lake.objects(), isinstance(lake.clean(), Published)) == (before, True)
 
 
 def test_an_interrupt_settles_the_run_as_an_error_does(lake):

@@ -1,0 +1,118 @@
+"""New updates of foreign feeds: none is passed over, whatever the time allows and whichever feed cannot be read."""
+
+from itertools import count
+
+import pytest
+from obstore import exceptions
+
+from feed_assets.core.errors import BlackboardUnavailable
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import invalidate, publish
+from feed_assets.ledger import updates
+from feed_assets.runs.arrive import arrive
+from feed_assets.runs.workbench import Workbench
+from feed_assets_tests.feeds.stores import Counting
+from feed_assets_tests.runs.lakes import NOW, RAW, Lake
+
+OTHER = Feed.parse("ads/other/v1.0")
+PLAIN = Feed.parse("plain")
+
+
+def no_spark():
+    raise AssertionError("looking needs no Spark")
+
+
+@pytest.fixture
+def quiet(ledger) -> Lake:
+    """A lake in memory, without Spark."""
+    return Lake(Workbench(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
+
+
+def never() -> bool:
+    return False
+
+
+def after(steps: int):
+    """A time that is over when it was asked about so many times."""
+    asked = count(1)
+    return lambda: next(asked) > steps
+
+
+def known(lake: Lake, *feeds: Feed) -> list[str]:
+    with lake.bench.ledger.read() as connection:
+        return [str(partition) for partition, _ in updates.changes(connection, feeds, 0, 100)]
+
+
+def test_every_partition_is_seen_the_newest_first(quiet):
+    for key in ("2019-11-24/men", "2019-11-25/men", "2019-11-25/women"):
+        quiet.drop("1,x", key=key)
+    assert arrive(quiet.bench, [RAW], never).is_complete
+    assert known(quiet, RAW) == [f"{RAW} 2019-11-25/men", f"{RAW} 2019-11-25/women", f"{RAW} 2019-11-24/men"]
+
+
+def test_a_look_that_runs_out_of_time_goes_on_where_it_ended(quiet):
+    for day in (24, 25, 26, 27):
+        quiet.drop("1,x", key=f"2019-11-{day}")
+    looks = []
+    for _ in range(3):
+        complete = arrive(quiet.bench, [RAW], after(2)).is_complete
+        looks.append((complete, len(known(quiet, RAW))))
+    assert looks == [(False, 3), (True, 4), (False, 4)]
+
+
+def test_a_feed_whose_turn_comes_when_the_time_is_over_is_looked_at_all_the_same(quiet):
+    for day in (24, 25):
+        quiet.drop("1,x", key=f"2019-11-{day}")
+    arrive(quiet.bench, [RAW], lambda: True)
+    first = known(quiet, RAW)
+    arrive(quiet.bench, [RAW], lambda: True)
+    assert (first, known(quiet, RAW)) == ([f"{RAW} 2019-11-25"], [f"{RAW} 2019-11-25", f"{RAW} 2019-11-24"])
+
+
+def test_a_look_after_a_complete_one_begins_with_the_newest_again(quiet):
+    for day in (24, 25):
+        quiet.drop("1,x", key=f"2019-11-{day}")
+    arrive(quiet.bench, [RAW], after(1))
+    arrive(quiet.bench, [RAW], never)
+    quiet.drop("1,x", key="2019-11-26")
+    arrive(quiet.bench, [RAW], after(1))
+    assert known(quiet, RAW)[-1] == f"{RAW} 2019-11-26"
+
+
+def test_a_feed_without_partitions_has_one(quiet):
+    publish(quiet.bench.board, Partition(PLAIN), {"a": b"1"}, NOW)
+    arrive(quiet.bench, [PLAIN], never)
+    assert known(quiet, PLAIN) == ["plain"]
+
+
+def test_an_update_that_became_invalid_is_noticed(quiet):
+    dropped = quiet.drop("1,x")
+    arrive(quiet.bench, [RAW], never)
+    invalidate(quiet.bench.board, dropped.partition, dropped.id)
+    arrive(quiet.bench, [RAW], never)
+    assert quiet.states(RAW) == [updates.INVALIDATED]
+
+
+def failing(lake: Lake, *feeds: Feed) -> Workbench:
+    """The lake's workbench, on a store that does not answer for some feeds."""
+    counting = Counting.around(lake.bench.board)
+
+    def refuse() -> None:
+        _, prefix = counting.requests[-1]
+        if str(prefix).startswith(tuple(map(str, feeds))):
+            raise exceptions.GenericError("connection refused")
+
+    counting.before = {"children": refuse}
+    return Workbench(counting.board, lake.bench.ledger, no_spark, lambda: NOW)
+
+
+def test_a_feed_that_cannot_be_read_does_not_hold_up_the_others(quiet):
+    quiet.drop("1,x")
+    found = arrive(failing(quiet, OTHER), [OTHER, RAW], never)
+    assert ([*found.failed], known(quiet, RAW)) == ([OTHER], [f"{RAW} 2019-11-24"])
+
+
+def test_where_no_feed_can_be_read_the_error_is_raised(quiet):
+    with pytest.raises(BlackboardUnavailable, match="connection refused"):
+        arrive(failing(quiet, OTHER, RAW), [OTHER, RAW], never)

@@ -1,0 +1,245 @@
+"""Finishing and sweeping what runs left behind, itself interrupted between any two steps; no Spark in here."""
+
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+import sqlalchemy as sa
+from obstore import exceptions
+
+from feed_assets.core.feeds import Partition
+from feed_assets.core.positions import Pin
+from feed_assets.feeds import write
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import runs, updates
+from feed_assets.ledger.database import Ledger, last_change
+from feed_assets.runs.observe import observe
+from feed_assets.runs.reconcile import reconcile, release_dead, settle
+from feed_assets.runs.workbench import Workbench, this_process
+from feed_assets_tests.feeds.stores import Counting
+from feed_assets_tests.runs.lakes import CLEAN, DAY, NOW, RAW, REJECTS, Lake
+
+GONE = f"{socket.gethostname()}:1:-1.00"
+OUTPUT, PIN = Partition(CLEAN, DAY), Pin(Partition(RAW, DAY), "20191125.060000", "raw", 7, 1)
+
+
+class Interrupted(BaseException):
+    """A kill, as near as one process comes to it."""
+
+
+def no_spark():
+    raise AssertionError("reconciling needs no Spark")
+
+
+@pytest.fixture
+def quiet(ledger) -> Lake:
+    """A lake in memory, where every change is a request; without Spark."""
+    return Lake(Workbench(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
+
+
+def left_behind(lake: Lake, sealed: int, process: str = GONE) -> runs.Run:
+    """What a run leaves that was killed when so many of its two updates, rejects first, had a manifest."""
+    board, ledger = lake.bench.board, lake.bench.ledger
+    run = runs.Run(f"run with {sealed}", OUTPUT, runs.RUNNING, None, None, process, NOW, None)
+    runs.start(ledger, run)
+    places = [Partition(feed, DAY) for feed in (REJECTS, CLEAN)]
+    claimed = [(place, write.claim(board, place, run.id.encode(), NOW)) for place in places]
+    with ledger.write() as connection:
+        updates.claim(connection, run.id, claimed, [PIN], "1", NOW)
+    for number, (place, update_id) in enumerate(claimed):
+        board.put(f"{place.path}/{update_id}/part-0", b"rows")
+        files = write.listed(board, place, update_id)
+        with ledger.write() as connection:
+            updates.stage(connection, write.Update(place, update_id, files), "version", records=1)
+        if number < sealed:
+            write.seal(board, place, update_id, files)
+    return run
+
+
+def outcome(lake: Lake) -> tuple[list[str], list[str], list[str], list[str], int]:
+    """All that reconciling is about: states of both feeds, objects, attempts, runs in progress."""
+    attempts = [state for state, _ in lake.attempts()]
+    return lake.states(), lake.states(REJECTS), lake.objects(), attempts, len(lake.running())
+
+
+def paths(*feeds) -> list[str]:
+    return [f"{feed}/{DAY}/20191125.060000/{name}" for feed in feeds for name in ("_SUCCESS", "part-0")]
+
+
+EXPECTED = {
+    0: ([updates.ABANDONED], [updates.ABANDONED], [], [updates.ABANDONED], 0),
+    1: ([updates.ABANDONED], [updates.PUBLISHED], paths(REJECTS), [updates.ABANDONED], 0),
+    2: ([updates.PUBLISHED], [updates.PUBLISHED], paths(CLEAN, REJECTS), [], 0),
+}
+
+
+@pytest.mark.parametrize("sealed", [0, 1, 2])
+def test_what_has_a_manifest_is_published_and_what_has_none_is_swept(quiet, sealed):
+    left_behind(quiet, sealed)
+    (settled,) = reconcile(quiet.bench)
+    assert outcome(quiet) == EXPECTED[sealed]
+    assert (len(settled.published), len(settled.swept), settled.is_published) == (sealed, 2 - sealed, sealed == 2)
+
+
+def test_what_is_published_keeps_its_pins_and_statistics(quiet):
+    left_behind(quiet, sealed=2)
+    reconcile(quiet.bench)
+    row = quiet.newest()
+    assert (row.version, row.records, row.size, row.files, row.code_version) == ("version", 1, 4, 1, "1")
+    with quiet.bench.ledger.read() as connection:
+        assert updates.consumed_by(connection, OUTPUT, row.id) == (PIN,)
+
+
+@pytest.mark.parametrize("sealed", [0, 1, 2])
+def test_reconciling_again_changes_nothing(quiet, sealed):
+    left_behind(quiet, sealed)
+    reconcile(quiet.bench)
+    with quiet.bench.ledger.read() as connection:
+        number = last_change(connection)
+    assert reconcile(quiet.bench) == ()
+    with quiet.bench.ledger.read() as connection:
+        assert (last_change(connection), outcome(quiet)) == (number, EXPECTED[sealed])
+
+
+def test_a_run_whose_process_lives_is_left_alone(quiet):
+    left_behind(quiet, 0, this_process())
+    assert reconcile(quiet.bench) == ()
+    assert quiet.states() == [updates.CLAIMED]
+
+
+def test_a_caller_may_know_better_which_runs_have_ended(quiet):
+    left_behind(quiet, 0, "another-host:1:0.00")
+    reconcile(quiet.bench)
+    before = quiet.states()
+    reconcile(quiet.bench, has_ended=lambda run: run.id == "run with 0")
+    assert (before, quiet.states()) == ([updates.CLAIMED], [updates.ABANDONED])
+
+
+def test_only_dead_runs_of_the_output_are_released(quiet):
+    left_behind(quiet, 0)
+    release_dead(quiet.bench, Partition(CLEAN, "2019-11-25"))
+    before = quiet.states()
+    release_dead(quiet.bench, OUTPUT)
+    assert (before, quiet.states()) == ([updates.CLAIMED], [updates.ABANDONED])
+
+
+def test_a_refused_run_that_ended_while_others_were_settled_stays_refused(quiet):
+    run = left_behind(quiet, 0)
+    with quiet.bench.ledger.write() as connection:
+        runs.end(connection, OUTPUT, run.id, updates.REFUSED, NOW, "not_empty")
+    settle(quiet.bench, run, "abandoned", "its process is gone")
+    assert quiet.attempts() == [(updates.REFUSED, "not_empty")]
+
+
+@dataclass
+class Steps:
+    """Counts the steps of a reconcile, and interrupts it at one of them."""
+
+    last: int
+    done: int = 0
+
+    def step(self) -> None:
+        self.done += 1
+        if self.done == self.last:
+            raise Interrupted
+
+
+class Stepping(Ledger):
+    """A ledger whose transactions are steps: interrupted right before they commit, or right after."""
+
+    def __init__(self, ledger: Ledger, step: Callable[[], None]) -> None:
+        super().__init__(ledger.engine)
+        self._step = step
+
+    @contextmanager
+    def write(self) -> Generator[sa.Connection]:
+        with super().write() as connection:
+            yield connection
+            self._step()
+        self._step()
+
+
+def interrupted_at(lake: Lake, last: int) -> int:
+    """Reconcile until step number `last`; tells how many steps were done."""
+    steps = Steps(last)
+    names = ("list", "children", "get", "put", "create", "delete")
+    board = Counting.around(lake.bench.board, dict.fromkeys(names, steps.step)).board
+    try:
+        reconcile(replace(lake.bench, board=board, ledger=Stepping(lake.bench.ledger, steps.step)))
+    except Interrupted:
+        return steps.done
+    return steps.done
+
+
+@pytest.mark.parametrize("sealed", [0, 1, 2])
+@pytest.mark.parametrize("last", range(1, 9))
+def test_a_reconcile_that_is_interrupted_anywhere_is_finished_by_the_next(quiet, sealed, last):
+    left_behind(quiet, sealed)
+    interrupted_at(quiet, last)
+    reconcile(quiet.bench)
+    assert outcome(quiet) == EXPECTED[sealed]
+
+
+@pytest.mark.parametrize(("sealed", "steps"), [(0, 8), (1, 7), (2, 6)])
+def test_those_were_all_the_steps_of_a_reconcile(quiet, sealed, steps):
+    left_behind(quiet, sealed)
+    assert interrupted_at(quiet, last=0) == steps
+
+
+def out_of_reach() -> None:
+    raise exceptions.GenericError("connection refused")
+
+
+def away(lake: Lake) -> Lake:
+    """The same lake, whose store does not answer."""
+    names = ("list", "children", "get", "put", "create", "delete")
+    board = Counting.around(lake.bench.board, dict.fromkeys(names, out_of_reach)).board
+    return Lake(replace(lake.bench, board=board))
+
+
+@pytest.mark.parametrize("sealed", [0, 1, 2])
+def test_claims_stay_open_while_the_blackboard_is_out_of_reach(quiet, sealed):
+    run = left_behind(quiet, sealed)
+    settle(away(quiet).bench, run, runs.FAILED, "Mistake: no such column")
+    assert (quiet.states(), quiet.running()) == ([updates.CLAIMED], [])
+    assert quiet.attempts() == [(runs.FAILED, "Mistake: no such column")]
+    reconcile(away(quiet).bench)
+    assert quiet.states() == [updates.CLAIMED]
+    reconcile(quiet.bench)
+    states, rejects, objects, _, running = EXPECTED[sealed]
+    assert outcome(quiet) == (states, rejects, objects, [] if sealed == 2 else [runs.FAILED], running)
+
+
+def test_a_blackboard_whose_folder_is_gone_is_out_of_reach(ledger, tmp_path):
+    board = Blackboard.open((tmp_path / "lake").as_uri(), create=True)
+    lake = Lake(Workbench(board, ledger, no_spark, lambda: NOW))
+    left_behind(lake, sealed=2)
+    (tmp_path / "lake").rename(tmp_path / "unmounted")
+    reconcile(lake.bench)
+    before = lake.states()
+    (tmp_path / "unmounted").rename(tmp_path / "lake")
+    reconcile(lake.bench)
+    assert (before, lake.states()) == ([updates.CLAIMED], [updates.PUBLISHED])
+
+
+def test_a_consumer_that_read_before_a_publication_does_not_undo_it(quiet):
+    """Between its listing and its transaction the input's own run publishes."""
+    left_behind(quiet, sealed=2)
+    listed = []
+
+    def publish_first() -> None:
+        if not listed:
+            listed.append(True)
+            reconcile(quiet.bench)
+
+    class Late(Ledger):
+        @contextmanager
+        def write(self) -> Generator[sa.Connection]:
+            publish_first()
+            with super().write() as connection:
+                yield connection
+
+    _, pin = observe(quiet.bench.board, Late(quiet.bench.ledger.engine), OUTPUT, NOW)
+    assert quiet.newest().id == pin.update_id
