@@ -3,11 +3,12 @@
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from feed_assets.cli import app
 from feed_assets.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -63,13 +64,8 @@ def test_every_make_target_is_in_the_readme():
 
 def test_a_feed_assets_command_of_the_readme_parses():
     for names in OURS:
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, *names, "--help"], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"feed-assets {' '.join(names)}: {done.stderr}"
-
-
-MAIN = "from feed_assets.cli import main; main()"
+        done = CliRunner().invoke(app, [*names, "--help"])
+        assert done.exit_code == 0, f"feed-assets {' '.join(names)}: {done.output}"
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)

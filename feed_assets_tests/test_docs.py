@@ -1,0 +1,182 @@
+"""What the docs must name, and that what they name is there."""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import typer.main
+
+import feed_assets
+from feed_assets.cli import app
+from feed_assets.core.readiness import State
+from feed_assets.ledger.tables import metadata
+from feed_assets.orchestration.location import with_automation
+from feed_assets.runs import checks
+from feed_assets.settings import Settings
+from feed_assets.testing import Harness
+
+ROOT = Path(__file__).parents[1]
+PAGES = {path.relative_to(ROOT).as_posix(): path for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]}
+TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
+ALL = "\n".join(TEXTS.values())
+README, DATASETS, AUTOMATION = TEXTS["README.md"], TEXTS["docs/datasets.md"], TEXTS["docs/automation.md"]
+
+
+def commands(group, names=()):
+    """The names of every command below a group, such as ('feed', 'ls')."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*names, name))
+        else:
+            yield (*names, name)
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def without_code(text):
+    return re.sub(r"^```.*?^```|`[^`]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(text):
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+COMMANDS = [" ".join(names) for names in commands(typer.main.get_command(app))]
+FACTORIES = [
+    name
+    for name, found in inspect.getmembers(checks, inspect.isfunction)
+    if not name.startswith("_") and inspect.signature(found).return_annotation is checks.Check
+]
+ARGUMENTS = [
+    f"{owner.__name__}.{name}"
+    for owner in (feed_assets.feed_asset, feed_assets.foreign_feed, feed_assets.Input, feed_assets.Late)
+    for name in inspect.signature(owner).parameters
+]
+
+
+@pytest.mark.parametrize("name", feed_assets.__all__)
+def test_a_public_name_is_in_the_docs(name):
+    assert re.search(rf"`{name}\b|import .*\b{name}\b", DATASETS)
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_an_argument_of_a_declaration_is_in_the_docs(argument):
+    assert f"`{argument.split('.')[1]}`" in DATASETS
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_a_check_is_in_the_docs(name):
+    assert f"| `checks.{name}(" in DATASETS
+
+
+def test_all_checks_were_found():
+    assert {"not_empty", "not_null", "unique", "within", "references", "accounted"} <= set(FACTORIES)
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_a_setting_is_in_the_docs(name):
+    assert f"FEED_ASSETS_{name.upper()}`" in TEXTS["docs/operations.md"]
+
+
+def test_every_setting_in_the_docs_is_one():
+    assert {name.lower() for name in re.findall(r"FEED_ASSETS_([A-Z0-9_]+[A-Z0-9])", ALL)} <= set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_in_the_readme(command):
+    assert re.search(rf"\| `feed-assets {command}[ `]", README)
+
+
+def test_every_command_in_the_docs_is_one():
+    named = re.findall(r"`feed-assets ((?:feed )?[a-z]+)", ALL)
+    assert {name for name in named if name != "feed"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_state_is_in_the_docs(state):
+    assert f"**`{state.value}`**" in AUTOMATION
+
+
+def test_every_sensor_is_in_the_docs():
+    sensors = with_automation(dg.Definitions()).get_repository_def().sensor_defs
+    assert {"feeds", "late_data"} == {sensor.name for sensor in sensors}
+    assert all(f"- `{sensor.name}` " in AUTOMATION for sensor in sensors)
+
+
+@pytest.mark.parametrize("table", metadata.tables)
+def test_a_table_of_the_ledger_is_in_the_docs(table):
+    assert f"- `{table}`, " in TEXTS["docs/architecture.md"]
+
+
+def test_what_each_type_accepts_is_said_as_in_the_code():
+    code = (ROOT / "feed_assets" / "spark" / "parse.py").read_text(encoding="utf-8")
+    rows = [line for line in code.splitlines() if line.startswith("| ")]
+    assert len(rows) > 8
+    assert [row for row in rows if row not in TEXTS["docs/spark.md"]] == []
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_relative_links_resolve(name):
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(TEXTS[name])):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (PAGES[name].parent / path).resolve() if path else PAGES[name]
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_source_files_in_the_docs_exist():
+    named = set(re.findall(r"`((?:feed_assets/)?[a-z_]+/[a-z_/]+\.py)`", ALL)) - {"my_project/defs/ads.py"}
+    assert len(named) > 10
+    missing = [name for name in named if not (ROOT / name).exists() and not (ROOT / "feed_assets" / name).exists()]
+    assert [name for name in missing if not name.startswith("my_project/")] == []
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_lines_are_not_too_long(name):
+    long = [line for line in TEXTS[name].splitlines() if len(line) > 150]
+    assert long == []
+
+
+@pytest.mark.parametrize(("name", "code"), [(name, code) for name in TEXTS for code in blocks(TEXTS[name], "python")])
+def test_python_in_the_docs_runs(name, code):
+    exec(compile(code, name, "exec"), {"__name__": "an_example", "__file__": str(PAGES[name])})  # noqa: S102
+
+
+def test_the_smallest_project_loads(tmp_path, monkeypatch):
+    files = {
+        "pyproject.toml": blocks(README, "toml")[0],
+        "my_project/__init__.py": "",
+        "my_project/defs/__init__.py": "",
+        "my_project/defs/ads.py": blocks(README, "python")[0],
+        "my_project/defs/foreign/defs.yaml": blocks(README, "yaml")[0],
+        "my_project/definitions.py": blocks(README, "python")[1],
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    try:
+        from my_project.definitions import defs  # pyright: ignore[reportMissingImports]
+
+        keys = {key.to_user_string() for key in defs().resolve_asset_graph().get_all_asset_keys()}
+    finally:
+        for name in [name for name in sys.modules if name.split(".")[0] == "my_project"]:
+            del sys.modules[name]
+    assert keys == {"ads/shown", "ads/clicked", "ads/effectiveness", "ads/effectiveness_rejects"}
+
+
+@pytest.mark.parametrize("name", ["drop", "run_until_idle", "tick", "ask", "told", "checks", "invalidate", "newest"])
+def test_the_harness_has_what_the_docs_say(name):
+    assert callable(getattr(Harness, name))
+    assert re.search(rf"(harness\.|`){name}\(", DATASETS)
