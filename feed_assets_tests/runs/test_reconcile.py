@@ -224,22 +224,32 @@ def test_a_blackboard_whose_folder_is_gone_is_out_of_reach(ledger, tmp_path):
     assert (before, lake.states()) == ([updates.CLAIMED], [updates.PUBLISHED])
 
 
-def test_a_consumer_that_read_before_a_publication_does_not_undo_it(quiet):
-    """Between its listing and its transaction the input's own run publishes."""
+def test_a_consumer_that_listed_before_a_publication_does_not_undo_it(quiet):
+    """Between its listing and its second look into the ledger the input's own run publishes."""
     left_behind(quiet, sealed=2)
-    listed = []
+    reconcile(quiet.bench)
+    older = quiet.newest().id
+    left_behind(quiet, sealed=0)
+    reads = []
 
-    def publish_first() -> None:
-        if not listed:
-            listed.append(True)
-            reconcile(quiet.bench)
-
-    class Late(Ledger):
+    class Interleaved(Ledger):
         @contextmanager
-        def write(self) -> Generator[sa.Connection]:
-            publish_first()
-            with super().write() as connection:
+        def read(self) -> Generator[sa.Connection]:
+            reads.append(True)
+            if len(reads) == 2:
+                publish_claimed(quiet)
+            with super().read() as connection:
                 yield connection
 
-    _, pin = observe(quiet.bench.board, Late(quiet.bench.ledger.engine), OUTPUT, NOW)
-    assert quiet.newest().id == pin.update_id
+    _, pin = observe(quiet.bench.board, Interleaved(quiet.bench.ledger.engine), OUTPUT, NOW)
+    assert pin.update_id == older < quiet.newest().id == quiet.valid().id
+
+
+def publish_claimed(lake: Lake) -> None:
+    """What a run does at its end: manifests, then the ledger."""
+    board = lake.bench.board
+    with lake.bench.ledger.read() as connection:
+        claimed = updates.claimed_by(connection, "run with 0")
+    for row in claimed:
+        write.seal(board, row.partition, row.id, write.listed(board, row.partition, row.id))
+    reconcile(lake.bench)
