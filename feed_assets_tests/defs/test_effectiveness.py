@@ -22,7 +22,6 @@ from feed_assets_tests import figures
 DAYS = ("2019-11-24", "2019-11-25")
 PARTITIONS = [(day, campaign) for day in DAYS for campaign in ("men", "women")]
 BAD_PARTITION = ("2019-11-24", "men")
-FIRST = "bts-men-0"
 
 
 def shown_row(**changes: str) -> str:
@@ -31,8 +30,6 @@ def shown_row(**changes: str) -> str:
     return ",".join((row | changes)[column] for column in sample.SHOWN)
 
 
-FIRST_TIME = next(csv.DictReader(StringIO(sample.shown_csv(*BAD_PARTITION).decode(), newline="")))["timestamp"]
-SECOND_ID = [row["impression_id"] for row in csv.DictReader(StringIO(sample.shown_csv(*BAD_PARTITION).decode()))][1]
 DUPLICATE = "duplicate of impression_id"
 BAD_SHOWN = [
     (shown_row(timestamp="2019-11-24 23:59:59+00:00"), DUPLICATE),  # a later one of an id that is there
