@@ -50,6 +50,8 @@ class Facts:
     """When the first update came that it was not built from, if an input has one."""
     attempts: Mapping[Partition, tuple[Attempt, ...]] = field(default_factory=dict[Partition, tuple[Attempt, ...]])
     """Builds of each output since then that did not publish."""
+    requested: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
+    """Runs of each output that were requested since something last changed for it."""
     max_attempts: int = 3
 
 
@@ -76,6 +78,8 @@ class Verdict:
     published: str | None = None
     attempt: int = 0
     look_again: datetime | None = None
+    rolled_back: bool = False
+    """Current again after attempts on other inputs: what was refused then holds nobody any more."""
 
 
 def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
@@ -88,7 +92,9 @@ def _decide(need: Need, facts: Facts) -> Verdict:
     published = facts.published.get(need.output)
     attempts = facts.attempts.get(need.output, ())
     state, reason, look_again = _state(need, pins, attempts, facts)
-    return Verdict(need.output, state, reason, pins, published, len(attempts), look_again)
+    refused_as_is = any(attempt.refused and attempt.pins == pins_digest(pins) for attempt in attempts)
+    rolled_back = state is State.CURRENT and bool(attempts) and not refused_as_is
+    return Verdict(need.output, state, reason, pins, published, len(attempts), look_again, rolled_back)
 
 
 def _state(
@@ -103,7 +109,7 @@ def _state(
     if blocked := _blocked(need, pins, attempts, facts):
         return *blocked, None
     if need.output not in facts.published:
-        return State.BUILD, "never built, and every input is there", None
+        return State.BUILD, "it has no valid update, and every input is there", None
     weighed = weigh(changes, need.late, facts.now, facts.late_since.get(need.output))
     state = State.REBUILD if weighed.rerun else State.WAITS_FOR_LATE_DATA
     return state, weighed.reason, weighed.look_again
@@ -126,6 +132,9 @@ def _blocked(
     if len(tried) >= facts.max_attempts:
         last = tried[-1].reason
         return State.WAITS_FOR_A_PERSON, f"{len(tried)} runs failed on these inputs, the last with: {last}"
+    requested = facts.requested.get(need.output, 0)
+    if requested >= facts.max_attempts and need.output not in facts.published:
+        return State.WAITS_FOR_A_PERSON, f"{requested} runs were requested, and ended before they began: see Dagster"
     return None
 
 

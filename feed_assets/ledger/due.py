@@ -7,6 +7,7 @@ decision says 'current', so that a lost request, a failed run or a killed proces
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -23,12 +24,13 @@ AWAIT = timedelta(minutes=5)
 class Due:
     """An output of `consumer` to decide about; or, `awaited`, an input's partition that does not exist yet.
 
-    `changed` is the number of the change that put it here.
+    `changed` is the number of the change that put it here, `requested` how many runs were requested since.
     """
 
     consumer: Feed
     partition: Partition
     changed: int
+    requested: int = 0
 
     @property
     def awaited(self) -> bool:
@@ -65,21 +67,26 @@ def fan_out(ledger: Ledger, consumer: Feed, affected: Iterable[Due], upto: int, 
 def _wake(connection: sa.Connection, item: Due, now: datetime) -> None:
     # Never a lower number: another process may be ahead, and its change would be settled with this one.
     changed = sa.case((due.c.changed > item.changed, due.c.changed), else_=item.changed)
-    if connection.execute(sa.update(due).where(_is(item)).values(changed=changed, look_at=now)).rowcount == 0:
+    if (
+        connection.execute(sa.update(due).where(_is(item)).values(changed=changed, look_at=now, requested=0)).rowcount
+        == 0
+    ):
         key = {"feed": str(item.consumer), "partition": item.key, "awaited": item.awaited}
-        connection.execute(sa.insert(due).values(**key, changed=item.changed, look_at=now, since=now))
+        connection.execute(sa.insert(due).values(**key, changed=item.changed, requested=0, look_at=now, since=now))
 
 
 def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, limit: int) -> tuple[Due, ...]:
     """What to decide about now, what has waited longest first."""
-    query = sa.select(due.c.feed, due.c.partition, due.c.awaited, due.c.changed)
+    query = sa.select(due.c.feed, due.c.partition, due.c.awaited, due.c.changed, due.c.requested)
     query = query.where(due.c.feed.in_(sorted(map(str, consumers))), due.c.look_at <= now)
     rows = connection.execute(query.order_by(due.c.look_at, due.c.feed, due.c.partition).limit(limit))
-    return tuple(_of(Feed.parse(feed), key, awaited, changed) for feed, key, awaited, changed in rows)
+    return tuple(_of(row) for row in rows)
 
 
-def _of(consumer: Feed, key: str, awaited: bool, changed: int) -> Due:
-    return Due(consumer, Partition.parse(key) if awaited else Partition(consumer, key), changed)
+def _of(row: Any) -> Due:
+    consumer = Feed.parse(row.feed)
+    partition = Partition.parse(row.partition) if row.awaited else Partition(consumer, row.partition)
+    return Due(consumer, partition, row.changed, row.requested)
 
 
 def settle(ledger: Ledger, decided: Sequence[tuple[Due, Verdict]], now: datetime) -> None:
@@ -96,6 +103,14 @@ def settle(ledger: Ledger, decided: Sequence[tuple[Due, Verdict]], now: datetime
                 look_at = now if verdict.state in (State.BUILD, State.REBUILD) else verdict.look_again
                 values = {"look_at": look_at, "state": verdict.state.value, "reason": verdict.reason}
                 connection.execute(sa.update(due).where(same).values(values))
+
+
+def count_requests(ledger: Ledger, items: Iterable[Due]) -> None:
+    """Note that a run was requested for each: what ends before it begins must not be asked for again for ever."""
+    with ledger.write() as connection:
+        for item in items:
+            same = _is(item) & (due.c.changed == item.changed)
+            connection.execute(sa.update(due).where(same).values(requested=item.requested + 1))
 
 
 def await_again(ledger: Ledger, items: Iterable[Due], now: datetime) -> None:

@@ -10,7 +10,7 @@ from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Attempt, Facts, Need
 from feed_assets.ledger import runs, updates
-from feed_assets.ledger.tables import consumed, run, update
+from feed_assets.ledger.tables import consumed, due, run, update
 
 BATCH = 300
 """Partitions in one statement: SQLite takes 999 parameters at most in its older builds."""
@@ -34,6 +34,7 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
         consumed=_consumed(connection, published),
         late_since=_late_since(connection, published),
         attempts=attempts,
+        requested=_requested(connection, outputs),
         max_attempts=max_attempts,
     )
 
@@ -86,6 +87,15 @@ def _attempts(connection: sa.Connection, outputs: Sequence[Partition]) -> dict[P
             attempt = Attempt(row.pins, row.state == updates.REFUSED, row.reason or row.state)
             found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(attempt)
     return {output: tuple(tried) for output, tried in found.items()}
+
+
+def _requested(connection: sa.Connection, outputs: Sequence[Partition]) -> dict[Partition, int]:
+    found: dict[Partition, int] = {}
+    for wanted in _tables(outputs):
+        same = (due.c.feed == wanted.c.feed) & (due.c.partition == wanted.c.partition) & ~due.c.awaited
+        for row in connection.execute(sa.select(due.c.feed, due.c.partition, due.c.requested).join(wanted, same)):
+            found[Partition(Feed.parse(row.feed), row.partition)] = row.requested
+    return found
 
 
 def _tables(partitions: Sequence[Partition], ids: Mapping[Partition, str] | None = None) -> Iterator[sa.CTE]:

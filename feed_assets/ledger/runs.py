@@ -103,5 +103,10 @@ def end(
     """Record how a run ended. A published or unchanged one settles every attempt before it, and none that runs."""
     connection.execute(sa.update(run).where(run.c.id == run_id).values(state=state, ended=now, reason=reason))
     if state in (updates.PUBLISHED, UNCHANGED):
-        ended = sa.update(run).where(_is(output), ~run.c.settled, run.c.state != RUNNING)
-        connection.execute(ended.values(settled=True))
+        settle(connection, output)
+
+
+def settle(connection: sa.Connection, output: Partition) -> None:
+    """Close the ended attempts of an output: what is published is good."""
+    ended = sa.update(run).where(_is(output), ~run.c.settled, run.c.state != RUNNING)
+    connection.execute(ended.values(settled=True))

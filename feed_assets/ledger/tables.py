@@ -104,6 +104,7 @@ due = sa.Table(
     ),
     sa.Column("changed", sa.BigInteger, nullable=False, comment="change that put it here: a later one wins"),
     sa.Column("since", UtcDateTime, nullable=False),
+    sa.Column("requested", sa.Integer, nullable=False, comment="runs requested since that change"),
     sa.Column("look_at", UtcDateTime, comment="when to decide again; NULL: when something changes"),
     sa.Column("state", sa.String, comment="the last verdict, for people"),
     sa.Column("reason", sa.String),

@@ -25,13 +25,12 @@ REQUEST = Verdict(EFFECT, State.BUILD, "never built", PINS, published=None, atte
     ],
 )
 def test_the_same_request_has_the_same_key(request_):
-    assert run_key(request_) == run_key(REQUEST)
+    assert run_key(request_, 7, 0) == run_key(REQUEST, 7, 0)
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        pytest.param(replace(REQUEST, attempt=1), id="tried again after a failure"),
         pytest.param(replace(REQUEST, published="20191126.070000"), id="published in between"),
         pytest.param(replace(REQUEST, pins=(PINS[0], Pin(CLICKED, "20191126.060000", "b"))), id="a newer input"),
         pytest.param(replace(REQUEST, pins=PINS[:1]), id="one input less"),
@@ -42,19 +41,13 @@ def test_the_same_request_has_the_same_key(request_):
     ],
 )
 def test_another_request_has_another_key(request_):
-    assert run_key(request_) != run_key(REQUEST)
+    assert run_key(request_, 7, 0) != run_key(REQUEST, 7, 0)
 
 
-def test_a_roll_back_to_an_older_input_has_a_key_of_its_own():
-    """Built from the first update, then from the second; now the second is invalid, and the first is newest again."""
-    newer = (PINS[0], Pin(CLICKED, "20191126.060000", "c"))
-    keys = [
-        run_key(REQUEST),
-        run_key(replace(REQUEST, pins=newer, published="20191125.070000")),
-        run_key(replace(REQUEST, published="20191126.070000")),
-    ]
-    assert len(set(keys)) == 3
+def test_every_attempt_has_a_key_of_its_own():
+    """Asked again after a run that came to nothing; and after a change, such as its only update's invalidation."""
+    assert len({run_key(REQUEST, 7, 0), run_key(REQUEST, 7, 1), run_key(REQUEST, 8, 0)}) == 3
 
 
 def test_a_key_is_the_same_in_every_process():
-    assert run_key(REQUEST) == "ads/effectiveness/v1.0/2019-11-24/men#7eae24de4ffc3879"
+    assert run_key(REQUEST, 7, 0) == "ads/effectiveness/v1.0/2019-11-24/men#0f3a8c937dee8bd3"

@@ -44,7 +44,11 @@ def refused(pins, reason="not_empty: found 0"):
     ("need", "known", "state", "reason"),
     [
         pytest.param(
-            NEED, {"newest": BOTH}, State.BUILD, "never built, and every input is there", id="never built, and ready"
+            NEED,
+            {"newest": BOTH},
+            State.BUILD,
+            "it has no valid update, and every input is there",
+            id="never built, and ready",
         ),
         pytest.param(
             NEED,
@@ -88,7 +92,7 @@ def refused(pins, reason="not_empty: found 0"):
             CARELESS,
             {"newest": BOTH, "held": {SHOWN: "unique: found 3"}},
             State.BUILD,
-            "never built, and every input is there",
+            "it has no valid update, and every input is there",
             id="an input whose quality it ignores",
         ),
         pytest.param(
@@ -116,14 +120,14 @@ def refused(pins, reason="not_empty: found 0"):
             NEED,
             {"newest": NEWER, "attempts": {EFFECT: (refused(OLD_PINS),)}},
             State.BUILD,
-            "never built, and every input is there",
+            "it has no valid update, and every input is there",
             id="its own audit failed on other inputs",
         ),
         pytest.param(
             NEED,
             {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS),) * 2}},
             State.BUILD,
-            "never built, and every input is there",
+            "it has no valid update, and every input is there",
             id="failed fewer times than allowed",
         ),
         pytest.param(
@@ -135,9 +139,23 @@ def refused(pins, reason="not_empty: found 0"):
         ),
         pytest.param(
             NEED,
+            {"newest": BOTH, "requested": {EFFECT: 2}},
+            State.BUILD,
+            "it has no valid update, and every input is there",
+            id="requested fewer times than allowed",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "requested": {EFFECT: 3}},
+            State.WAITS_FOR_A_PERSON,
+            "3 runs were requested, and ended before they began: see Dagster",
+            id="requested as often as allowed",
+        ),
+        pytest.param(
+            NEED,
             {"newest": NEWER, "attempts": {EFFECT: (failed(OLD_PINS),) * 3}},
             State.BUILD,
-            "never built, and every input is there",
+            "it has no valid update, and every input is there",
             id="new inputs give new attempts",
         ),
         pytest.param(
@@ -198,7 +216,11 @@ def refused(pins, reason="not_empty: found 0"):
             id="late data that newer ones have been following for too long",
         ),
         pytest.param(
-            LATE, {"newest": BOTH}, State.BUILD, "never built, and every input is there", id="a first run is never late"
+            LATE,
+            {"newest": BOTH},
+            State.BUILD,
+            "it has no valid update, and every input is there",
+            id="a first run is never late",
         ),
         pytest.param(
             NEED,
@@ -275,3 +297,18 @@ def test_a_long_list_of_what_is_missing_is_cut_short():
     inputs = tuple(Partition(SHOWN.feed, f"2019-11-24/{number}") for number in range(8))
     (verdict,) = decide([Need(EFFECT, inputs)], Facts(NOW))
     assert verdict.reason.endswith("2019-11-24/4 and 3 more")
+
+
+@pytest.mark.parametrize(
+    ("attempts", "rolled_back"),
+    [
+        pytest.param((), False, id="no attempt"),
+        pytest.param((refused(NEW_PINS),), True, id="other inputs were refused"),
+        pytest.param((failed(NEW_PINS),), True, id="a run on other inputs failed"),
+        pytest.param((refused(OLD_PINS),), False, id="these very inputs were refused"),
+        pytest.param((refused(NEW_PINS), refused(OLD_PINS)), False, id="both were refused"),
+    ],
+)
+def test_a_refusal_of_other_inputs_holds_nobody_once_they_are_rolled_back(attempts, rolled_back):
+    (verdict,) = decide([NEED], Facts(now=NOW, newest=BOTH, attempts={EFFECT: attempts}, **BUILT))
+    assert (verdict.state, verdict.rolled_back) == (State.CURRENT, rolled_back)

@@ -104,7 +104,8 @@ def test_a_time_of_any_zone_comes_back_as_the_same_moment_in_utc(ledger):
 
 def test_no_time_stays_none(ledger):
     with ledger.write() as connection:
-        connection.execute(sa.insert(due).values(feed="a", partition="b", awaited=False, changed=1, since=NOW))
+        row = {"feed": "a", "partition": "b", "awaited": False, "changed": 1, "requested": 0, "since": NOW}
+        connection.execute(sa.insert(due).values(row))
         assert connection.execute(sa.select(due.c.look_at)).scalar_one() is None
 
 

@@ -42,6 +42,7 @@ def upgrade() -> None:
         ),
         sa.Column("changed", sa.BigInteger(), nullable=False, comment="change that put it here: a later one wins"),
         sa.Column("since", UtcDateTime(), nullable=False),
+        sa.Column("requested", sa.Integer(), nullable=False, comment="runs requested since that change"),
         sa.Column(
             "look_at", UtcDateTime(), nullable=True, comment="when to decide again; NULL: when something changes"
         ),
