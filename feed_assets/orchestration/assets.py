@@ -1,7 +1,9 @@
 """`@feed_asset`: a plain function from DataFrames to a DataFrame becomes an asset whose data are a File Feed."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -65,8 +67,9 @@ def feed_asset(
 
     The function takes one DataFrame for each input, by name, and returns the partition's rows. Records of foreign
     feeds that do not parse never reach it: they are published beside the dataset, as `<name>_rejects`. `event_time`
-    names the column whose range is recorded; `chart` turns the written rows into Markdown for the UI. Raises
-    InvalidName and InvalidDefinition when the definition is made.
+    names the column whose range is recorded; `chart` turns the written rows into Markdown for the UI; `code_version`
+    is by default a digest of the decorated function's source, and a run on equal inputs does nothing unless it has
+    changed. Raises InvalidName and InvalidDefinition when the definition is made.
     """
     read = resolve(inputs)
 
@@ -101,10 +104,20 @@ def _recipe(
     sources = tuple(given.source(name) for name, given in read.items())
     _refuse_twice(feed, "check", [check.name for check in checks])
     _refuse_twice(feed, "input", [str(source.feed) for source in sources])
-    is_parsed = any(source.schema and source.format != "parquet" for source in sources)
+    is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in sources)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants_partition = match_parameters(function, set(read))
-    return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code_version, wants_partition)
+    code = code_version or _source_digest(function)
+    return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants_partition)
+
+
+def _source_digest(function: Callable[..., Any]) -> str | None:
+    """The code version of a function that has none declared: who mends it and materializes again gets new data."""
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):  # It was not read from a file, or is no function but can be called like one.
+        return None
+    return sha256(source.encode()).hexdigest()[:12]
 
 
 def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:

@@ -58,4 +58,5 @@ def late_outputs(graph: Graph, ledger: Ledger, key: dg.AssetKey, now: datetime) 
         looked = due.look(connection, [dataset.feed], now, MOST)
         outputs = [item.partition for item in looked if not item.awaited]
         decided = verdicts(graph, connection, outputs, now)
-    return [Partition(node.feed, each.output.key) for each in decided if each.state is State.REBUILD]
+    stale = [Partition(node.feed, each.output.key) for each in decided if each.state is State.REBUILD]
+    return stale[: settings().max_requests]

@@ -1,13 +1,13 @@
 """From a change to a verdict: the steps 'record' and 'decide' for the datasets of one code location."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import Verdict, decide
-from feed_assets.ledger import due, updates
+from feed_assets.ledger import due, runs, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Due
 from feed_assets.ledger.facts import facts
@@ -48,15 +48,26 @@ def _items(graph: Graph, dataset: Node, changed: Partition, number: int, now: da
     return [Due(dataset.feed, output, number) for output in ([changed] if outputs is None else outputs)]
 
 
-def decide_due(graph: Graph, ledger: Ledger, now: datetime, limit: int) -> list[Verdict]:
+def decide_due(graph: Graph, ledger: Ledger, now: datetime, limit: int) -> list[tuple[Due, Verdict]]:
     """Decide what is on the list, and keep the verdicts there."""
     datasets = {node.feed: node for node in graph.datasets()}
     _look_at_awaited(graph, datasets, ledger, now, limit)
     with ledger.read() as connection:
         looked = [item for item in due.look(connection, datasets.keys(), now, limit) if not item.awaited]
         decided = verdicts(graph, connection, [item.partition for item in looked], now)
-    due.settle(ledger, list(zip(looked, decided, strict=True)), now)
-    return list(decided)
+    found = list(zip(looked, decided, strict=True))
+    due.settle(ledger, found, now)
+    _release_consumers(ledger, decided)
+    return found
+
+
+def _release_consumers(ledger: Ledger, decided: Iterable[Verdict]) -> None:
+    """The audit of what is published was good, and its inputs are the newest again: look at its consumers again."""
+    for verdict in decided:
+        if verdict.rolled_back and verdict.published:
+            with ledger.write() as connection:
+                runs.settle(connection, verdict.output)
+                updates.change(connection, verdict.output, verdict.published)
 
 
 def _look_at_awaited(graph: Graph, datasets: dict[Feed, Node], ledger: Ledger, now: datetime, limit: int) -> None:

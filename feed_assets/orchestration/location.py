@@ -7,7 +7,7 @@ from feed_assets.orchestration.sensors import feeds_sensor
 
 
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
-    """Add what makes datasets run by themselves: the feeds sensor, late re-runs, the in-process executor."""
+    """Add what makes datasets run by themselves: the feeds sensor, late re-runs, an in-process executor by default."""
     late_data = dg.AutomationConditionSensorDefinition(
         "late_data",
         target=dg.AssetSelection.all(),
@@ -17,7 +17,8 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
         emit_backfills=False,
         description="Requests again the partitions whose inputs have changed since they were built.",
     )
-    own = dg.Definitions(sensors=[feeds_sensor, late_data], executor=dg.in_process_executor)
+    executor = None if definitions.executor else dg.in_process_executor
+    own = dg.Definitions(sensors=[feeds_sensor, late_data], executor=executor)
     return dg.Definitions.merge(_without_repeats(definitions), own)
 
 

@@ -21,6 +21,9 @@ LATE_DATA = "late_data"
 LOGS = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 """The run's whole log is in the instance; on the console it would drown what `on_run` says."""
 
+ALIVE_SECONDS = 120
+"""A daemon's heart beats each half minute. Dagster's own `healthy` holds for half an hour after its end."""
+
 BY_CONDITION = {"dagster/from_automation_condition": "true"}
 
 
@@ -122,11 +125,13 @@ class Runner:
 
     def _refuse_a_daemon(self) -> None:
         """Two loops on one instance would request the same late re-runs twice."""
-        alive = [name for name, status in self.instance.get_daemon_statuses().items() if status.healthy]
+        beats = {name: status.last_heartbeat for name, status in self.instance.get_daemon_statuses().items()}
+        oldest = utc_now().timestamp() - ALIVE_SECONDS
+        alive = [name for name, beat in beats.items() if beat and beat.timestamp > oldest]
         if alive:
             raise DaemonRunning(
                 f"the Dagster daemon ({', '.join(sorted(alive))}) runs on this instance and does this work already: "
-                "expected none. Stop it, or leave the work to it."
+                "expected none. Leave the work to it, or stop it and wait two minutes."
             )
 
     def _release_dead_runs(self) -> None:
@@ -134,6 +139,15 @@ class Runner:
         for run in self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
             if DRIVER in run.tags and is_dead(run.tags[DRIVER]):
                 self.instance.report_run_failed(run, "The process that drove this run is gone.")
+
+
+def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
+    """What stopped a run, without Dagster's words around it."""
+    errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    error = errors[0] if errors else None
+    while error and error.cause and (error.cls_name or "").startswith("Dagster"):
+        error = error.cause
+    return error.message.strip() if error else None
 
 
 def _results(returned: Any) -> Iterator[dg.SensorResult]:

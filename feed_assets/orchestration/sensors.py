@@ -5,6 +5,7 @@ stored what the tick told it. The instance keeps the last confirmed number, for 
 instance has none, and is told everything again.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from time import monotonic
 
@@ -13,7 +14,8 @@ import dagster as dg
 from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import run_key
 from feed_assets.core.readiness import State, Verdict
-from feed_assets.ledger import runs, updates
+from feed_assets.ledger import due, runs, updates
+from feed_assets.ledger.due import Due
 from feed_assets.ledger.runs import Run
 from feed_assets.orchestration.decisions import decide_due, fan_out
 from feed_assets.orchestration.graph import Graph
@@ -45,6 +47,7 @@ UNFINISHED = [
 ]
 
 InProgress = set[tuple[dg.AssetKey, str | None]]
+Decided = Sequence[tuple[Due, Verdict]]
 
 
 def look_and_request(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -58,15 +61,17 @@ def _tick(context: dg.SensorEvaluationContext, now: datetime) -> dg.SensorResult
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError("The sensor 'feeds' needs definitions: build its context with them.")
     bench, graph = Workbench.of(settings()), Graph(context.repository_def.asset_graph)
-    reconcile(bench, has_ended=lambda run: _has_ended(context.instance, run))
+    for settled in reconcile(bench, has_ended=lambda run: _has_ended(context.instance, run)):
+        _fail_left_run(context.instance, settled.run)
     deadline = monotonic() + settings().tick_seconds
     arrivals = arrive(bench, [node.feed for node in graph.foreign()], lambda: monotonic() > deadline)
     busy = in_progress(context.instance)
     fan_out(graph, bench.ledger, now)
-    requests = _requests(graph, bench, busy, now)
+    decided = decide_due(graph, bench.ledger, now, DECISIONS)
+    requests = _requests(graph, bench, decided, busy)
     confirmed = _confirmed(context, graph, bench)
     events = _events(graph, bench, busy, confirmed, now)
-    is_idle = arrivals.is_complete and not events
+    is_idle = arrivals.is_complete and not events and not _go_on(decided)
     cursor = context.cursor if is_idle else str(confirmed + 1)
     return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
 
@@ -92,6 +97,13 @@ def _has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
     return found is not None and found.is_finished
 
 
+def _fail_left_run(instance: dg.DagsterInstance, run: Run) -> None:
+    """A killed worker leaves its Dagster run STARTED, and its partition in progress, for ever."""
+    found = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None
+    if found and not found.is_finished and is_dead(run.process):
+        instance.report_run_failed(found, f"The process of this run is gone ({run.process}).")
+
+
 def in_progress(instance: dg.DagsterInstance) -> InProgress:
     """The assets and partition keys that unfinished Dagster runs make: the one thing that Dagster is asked."""
     found: InProgress = set()
@@ -100,14 +112,19 @@ def in_progress(instance: dg.DagsterInstance) -> InProgress:
     return found
 
 
-def _requests(graph: Graph, bench: Workbench, busy: InProgress, now: datetime) -> list[dg.RunRequest]:
+def _go_on(decided: Decided) -> bool:
+    """Whether the next tick has something to decide: the rest of a full list, or consumers that were released."""
+    return len(decided) == DECISIONS or any(verdict.rolled_back for _, verdict in decided)
+
+
+def _requests(graph: Graph, bench: Workbench, decided: Decided, busy: InProgress) -> list[dg.RunRequest]:
     """One run for each output that was never built and is ready, at most so many; the others stay on the list."""
-    decided = decide_due(graph, bench.ledger, now, DECISIONS)
     with bench.ledger.read() as connection:
         running = {run.output for run in runs.running(connection)}
-    ready = [each for each in decided if each.state is State.BUILD and each.output not in running]
-    free = [each for each in ready if not _is_busy(graph, each.output, busy)]
-    return [_request(graph, verdict) for verdict in free[: settings().max_requests]]
+    ready = [pair for pair in decided if pair[1].state is State.BUILD and pair[1].output not in running]
+    free = [pair for pair in ready if not _is_busy(graph, pair[1].output, busy)][: settings().max_requests]
+    due.count_requests(bench.ledger, [item for item, _ in free])
+    return [_request(graph, item, verdict) for item, verdict in free]
 
 
 def _is_busy(graph: Graph, partition: Partition, busy: InProgress) -> bool:
@@ -115,10 +132,10 @@ def _is_busy(graph: Graph, partition: Partition, busy: InProgress) -> bool:
     return (node.key, node.key_of(partition)) in busy
 
 
-def _request(graph: Graph, verdict: Verdict) -> dg.RunRequest:
+def _request(graph: Graph, item: Due, verdict: Verdict) -> dg.RunRequest:
     node = graph.node(verdict.output.feed)
     return dg.RunRequest(
-        run_key=run_key(verdict),
+        run_key=run_key(verdict, item.changed, item.requested),
         partition_key=node.key_of(verdict.output),
         asset_selection=node.outputs,
         tags={"feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason},

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.positions import Pin, changed, pins_digest
 from feed_assets.feeds import write as feed_write
@@ -122,10 +123,7 @@ class _Build:
     run_id: str
 
     def run(self, inputs: Inputs, named: Mapping[Partition, str]) -> Outcome:
-        found = {
-            name: [pin(self.bench, partition, named.get(partition)) for partition in partitions]
-            for name, partitions in inputs.items()
-        }
+        found = self._pin(inputs, named)
         pins = tuple(sorted({pinned for pairs in found.values() for _, pinned in pairs}))
         if unchanged := self._unchanged(pins):
             return unchanged
@@ -137,6 +135,17 @@ class _Build:
         if not all(result.passed for result in audit.checks):
             return self._refuse(Refused(outputs, pins, audit.checks))
         return self._publish(Published(outputs, pins, audit.checks, audit.preview, audit.chart))
+
+    def _pin(self, inputs: Inputs, named: Mapping[Partition, str]) -> dict[str, list[tuple[Update, Pin]]]:
+        try:
+            return {
+                name: [pin(self.bench, partition, named.get(partition)) for partition in partitions]
+                for name, partitions in inputs.items()
+            }
+        except NoValidUpdate:
+            with self.bench.ledger.write() as connection:  # It read nothing: no attempt on the inputs that will come.
+                runs.pinned(connection, self.run_id, pins_digest(()))
+            raise
 
     def _unchanged(self, pins: tuple[Pin, ...]) -> Unchanged | None:
         observe(self.bench.board, self.bench.ledger, self.output, self.bench.now())

@@ -62,6 +62,11 @@ def _made(
     result = recipe.transform(**inputs, **partition)
     if not isinstance(result, DataFrame):
         raise InvalidDefinition(f"{recipe.feed}: the function returned {type(result).__name__}: expected a DataFrame.")
+    if is_tagged(result) != any(source.tagged for source in recipe.sources):
+        raise InvalidDefinition(
+            f"{recipe.feed}: a function with a tagged input returns its rows with _raw, _file and _reasons, and one "
+            "without does not: rows would be lost otherwise. Keep the three columns, or take the input untagged."
+        )
     rejected = [split(tagged[source.name])[1] for source in recipe.sources if source.schema and not source.tagged]
     if is_tagged(result):
         result, turned_away = split(_keep(result, kept))
