@@ -37,7 +37,7 @@ def tell(what: str, board: "Blackboard", partition: Partition, update_id: str) -
     from feed_assets.runs.observe import observe
     from feed_assets.settings import settings
 
-    if board.url == settings().blackboard:
+    if board.url.rstrip("/") == settings().blackboard.rstrip("/"):
         observe(board, open_ledger(settings().ledger), partition, datetime.now(UTC))
     typer.echo(f"{what} {partition} {update_id}", err=True)
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import warnings
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +26,7 @@ def load(module: str) -> "dg.Definitions":
     import dagster as dg
     from dagster.components.definitions import LazyDefinitions
 
+    sys.path.insert(0, "")  # as `python -m` does: a project need not be installed to be run from its folder
     warnings.filterwarnings("ignore", category=dg.BetaWarning)
     warnings.filterwarnings("ignore", category=dg.PreviewWarning)
     values: list[Any] = list(vars(import_module(module)).values())

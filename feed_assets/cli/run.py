@@ -39,18 +39,12 @@ def run(
 
 def sentence(result: "dg.ExecuteInProcessResult") -> str:
     """A run's end in words: what it made, and why it failed if it did."""
+    from feed_assets.orchestration.runner import why_failed
+
     made = sorted(key.to_user_string() for key in result.dagster_run.asset_selection or ())
     partition = result.dagster_run.tags.get("dagster/partition", "")
     what = f"{', '.join(made)} {partition}".rstrip()
     if result.success:
         return f"built   {what}"
-    return f"FAILED  {what}: {why_failed(result)} (run {result.run_id})"
-
-
-def why_failed(result: "dg.ExecuteInProcessResult") -> str:
-    """The first line of what stopped a run, without Dagster's words around it."""
-    errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
-    error = errors[0] if errors else None
-    while error and error.cause and (error.cls_name or "").startswith("Dagster"):
-        error = error.cause
-    return error.message.strip().splitlines()[0] if error else "it was stopped before its first step"
+    why = why_failed(result) or "it was stopped before its first step"
+    return f"FAILED  {what}: {why.splitlines()[0]} (run {result.run_id})"

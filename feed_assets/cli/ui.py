@@ -30,7 +30,7 @@ _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0
 def ui(
     port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000,
     module: Annotated[
-        str, typer.Option(help="What to load where there is no workspace.yaml.")
+        str, typer.Option("--module", "-m", help="What to load where there is no workspace.yaml.")
     ] = "feed_assets.definitions",
 ) -> None:
     """Web UI and daemon, with one warm Spark that all runs share. Ctrl-C ends all of it."""

@@ -14,7 +14,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.orchestration.metadata import value_of
-from feed_assets.orchestration.runner import Runner
+from feed_assets.orchestration.runner import Runner, why_failed
 from feed_assets.orchestration.sensors import DATA_VERSION_TAG
 from feed_assets.runs.workbench import open_board, utc_now
 from feed_assets.settings import settings
@@ -169,18 +169,10 @@ def _ran(result: dg.ExecuteInProcessResult) -> Ran:
         _names(run.asset_selection or ()),
         run.tags.get(PARTITION_TAG),
         result.success,
-        _error(result),
+        why_failed(result),
         run.tags,
         result.run_id,
     )
-
-
-def _error(result: dg.ExecuteInProcessResult) -> str | None:
-    errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
-    error = errors[0] if errors else None
-    while error and error.cause:
-        error = error.cause
-    return error.message.strip() if error else None
 
 
 def _told(record: dg.EventLogRecord) -> Told:
