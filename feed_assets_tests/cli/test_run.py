@@ -57,7 +57,8 @@ def test_run_until_idle_builds_what_can_be_built_and_then_nothing() -> None:
 
 def test_explain_says_what_is_current_ready_and_waited_for() -> None:
     drop_sample()
-    assert "build: never built, and every input is there" in feed_assets("explain", "ads/shown/v1.0", DAY).output
+    ready = feed_assets("explain", "ads/shown/v1.0", DAY).output
+    assert "build: it has no valid update, and every input is there" in ready
     waits = feed_assets("explain", "ads/effectiveness/v1.0", DAY).output
     assert "waits for input: no valid update of ads/clicked/v1.0 2019-11-24/men" in waits
     feed_assets("run", "--until-idle")

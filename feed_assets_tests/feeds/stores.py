@@ -1,9 +1,14 @@
-"""A blackboard that counts its requests, and can be made to do something before one of them."""
+"""A foreign producer, and a blackboard that counts its requests and can be made to do something before one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard, Client
+
+FEED = Feed.parse("ads/shown/v1.0")
+MEN = Partition(FEED, "2019-11-24/men")
+OLD, NEW = "20191125.060000", "20191126.060000"
 
 
 @dataclass
@@ -45,3 +50,16 @@ class Counting:
     def delete(self, keys, /):
         self._passed("delete", tuple(keys))
         self.client.delete(keys)
+
+
+def write(board, update_id, manifest=b"2", files=("part-1.csv", "part-2.csv"), partition=MEN):
+    """An update as a foreign producer writes it: nothing is checked."""
+    for name in files:
+        board.put(f"{partition.path}/{update_id}/{name}", name.encode())
+    if manifest is not None:
+        board.put(f"{partition.path}/{update_id}/_SUCCESS", manifest)
+
+
+def tree(folder):
+    """Every file under a folder with its content."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

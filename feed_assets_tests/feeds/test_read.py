@@ -1,28 +1,16 @@
 """Reading, the same on every store."""
 
-import os
 from datetime import UTC, datetime
 
 import pytest
 
-from feed_assets.core.errors import InvalidName, NoValidUpdate, TargetNotEmpty, UpdateChanged
+from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import MANIFEST_LIMIT, Feed, Partition, Skipped, Version
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.read import download, feeds, latest, named, newer_versions, partitions, require, walk
-from feed_assets_tests.feeds.stores import Counting
+from feed_assets.feeds.read import download, latest, named, newer_versions, partitions, require
+from feed_assets_tests.feeds.stores import FEED, MEN, NEW, OLD, Counting, tree, write
 
-FEED = Feed.parse("ads/shown/v1.0")
-MEN = Partition(FEED, "2019-11-24/men")
-OLD, NEW = "20191125.060000", "20191126.060000"
 NOT_A_NUMBER = "not a decimal number and nothing else"
-
-
-def write(board, update_id, manifest=b"2", files=("part-1.csv", "part-2.csv"), partition=MEN):
-    """An update as a foreign producer writes it: nothing is checked."""
-    for name in files:
-        board.put(f"{partition.path}/{update_id}/{name}", name.encode())
-    if manifest is not None:
-        board.put(f"{partition.path}/{update_id}/_SUCCESS", manifest)
 
 
 def test_the_newest_valid_update_is_an_exact_list_of_files_with_sizes(board):
@@ -186,46 +174,6 @@ def test_another_version_does_not_touch_a_consumer_who_is_told_that_it_exists(bo
     assert newer_versions(board, Feed.parse("ads/shown")) == ()
 
 
-def test_partitions_are_found_by_walking_and_other_names_are_reported(board):
-    write(board, NEW)
-    write(board, OLD, None, partition=Partition(FEED, "2019-11-23/men"))
-    board.put("ads/shown/v1.0/2019-11-24/_tmp/x", b"")
-    board.put("ads/shown/v1.0/café/20191125.060000/_SUCCESS", b"0")
-    board.put("ads/shown/v1.0/README", b"")
-    assert [found if isinstance(found, Partition) else found.id for found in walk(board, FEED)] == [
-        Partition(FEED, "2019-11-23/men"),
-        "2019-11-24/_tmp",
-        MEN,
-        "café",
-    ]
-
-
-def test_partitions_of_a_feed_without_version_are_not_those_of_its_versions(board):
-    write(board, NEW)
-    write(board, NEW, partition=Partition(Feed.parse("ads/shown"), "2019-11-25"))
-    assert list(partitions(board, Feed.parse("ads/shown"))) == [Partition(Feed.parse("ads/shown"), "2019-11-25")]
-
-
-def test_skipped_names_are_logged_when_only_partitions_are_asked_for(board, caplog):
-    write(board, NEW)
-    board.put("ads/shown/v1.0/_tmp/x", b"")
-    assert list(partitions(board, FEED)) == [MEN]
-    assert "_tmp is skipped: partition key '_tmp'" in caplog.text
-
-
-def test_a_walk_ends_at_the_depth_that_a_key_can_have(board):
-    board.put(f"ads/shown/v1.0/{'/'.join('abcdefghij')}/20191125.060000/_SUCCESS", b"0")
-    assert list(walk(board, FEED)) == []
-
-
-def test_the_feeds_of_a_blackboard_are_found_without_its_service_prefix(board):
-    write(board, NEW)
-    write(board, NEW, partition=Partition(Feed.parse("ads/shown/v2.0")))
-    write(board, NEW, partition=Partition(Feed.parse("legacy")))
-    board.put("_feed_assets/claims/ads/shown/v1.0/x/20191125.060000", b"token")
-    assert [str(feed) for feed in feeds(board)] == ["ads/shown/v1.0", "ads/shown/v2.0", "legacy"]
-
-
 def test_reading_the_newest_valid_update_takes_three_requests(board):
     for day in range(10, 30):
         write(board, f"201911{day}.000000")
@@ -262,49 +210,6 @@ def test_an_update_that_is_finished_between_the_two_requests_is_complete(board):
     write(board, NEW, None, files=("a",))
     counted = Counting.around(board, before={"get": lambda: write(board, NEW, b"2", files=("b",))})
     assert len(require(latest(counted.board, MEN)).files) == 2
-
-
-def test_download_copies_exactly_the_validated_files(board, tmp_path):
-    write(board, NEW, files=("part-1.csv", "sub/part-2.csv"))
-    update = require(latest(board, MEN))
-    board.put(f"{update.path}/later", b"not validated")
-    download(board, update, tmp_path / "new" / "out")
-    assert tree(tmp_path / "new" / "out") == {"part-1.csv": b"part-1.csv", "sub/part-2.csv": b"sub/part-2.csv"}
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
-
-
-def test_download_streams_big_files_and_keeps_every_byte(board, tmp_path):
-    content = os.urandom(23_000_000)
-    write(board, NEW, None, files=())
-    board.put(f"{MEN.path}/{NEW}/big", content)
-    board.put(f"{MEN.path}/{NEW}/_SUCCESS", b"1")
-    download(board, require(latest(board, MEN)), tmp_path / "out")
-    assert (tmp_path / "out" / "big").read_bytes() == content
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda board, key: board.delete([key]), "is gone since it was listed"),
-        (lambda board, key: board.put(key, b"longer than before"), "has 18 bytes"),
-        (lambda board, key: board.put(key, b"same size!"), "has 10 bytes"),
-    ],
-    ids=["vanished", "another size", "another content of the same size"],
-)
-def test_a_file_that_changes_between_list_and_read_is_an_error_and_leaves_no_folder(board, tmp_path, change, message):
-    write(board, NEW)
-    update = require(latest(board, MEN))
-    change(board, update.files[1].key)
-    with pytest.raises(UpdateChanged, match=message):
-        download(board, update, tmp_path / "out")
-    assert list(tmp_path.glob("*out*")) == []
-
-
-def test_download_refuses_a_folder_that_holds_something(board, tmp_path):
-    write(board, NEW)
-    (tmp_path / "mine").write_text("keep")
-    with pytest.raises(TargetNotEmpty, match="is not an empty folder"):
-        download(board, require(latest(board, MEN)), tmp_path)
 
 
 def test_keys_that_look_alike_come_back_as_they_were_written(board):
@@ -370,7 +275,3 @@ class TestDirectoryMarkers:
         reading = latest(local_board, MEN)
         assert (require(reading).id, len(require(reading).files)) == (NEW, 2)
         assert reading.skipped[0].reason.startswith("it has no manifest")
-
-
-def tree(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

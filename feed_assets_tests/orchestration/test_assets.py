@@ -165,6 +165,20 @@ def test_a_refused_update_whose_input_is_taken_back_holds_nothing_any_more():
     assert outcomes(world.run_until_idle()) == [("picked", DAY, True)]
 
 
+def test_the_loop_itself_finds_that_what_was_refused_is_taken_back():
+    raw = raw_feed()
+    dataset = sums_of(raw)
+    alone = harness(raw, dataset)
+    alone.drop(RAW, DAY, rows(1))
+    alone.run_until_idle()
+    bad = alone.drop(RAW, DAY, rows(101))
+    alone.run_until_idle()
+    world = harness(raw, dataset, picked_of(dataset))
+    assert outcomes(world.run_until_idle()) == []
+    world.invalidate(RAW, DAY, bad)
+    assert outcomes(world.run_until_idle()) == [("picked", DAY, True)]
+
+
 def test_inputs_that_are_named_in_run_config_are_read():
     world = short()
     older = world.drop(RAW, DAY, rows(1))

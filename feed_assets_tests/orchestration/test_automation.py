@@ -74,6 +74,17 @@ def test_a_newer_input_has_exactly_its_partition_asked_for_as_often_as_one_looks
     assert [conditions.requested(world) for _ in range(3)] == [SUMS_OF_THE_DAY] * 3
 
 
+def test_so_many_late_partitions_are_asked_for_at_most_and_the_next_time_the_rest(setting):
+    setting(max_requests=1)
+    world = short()
+    for numbers in ((1,), (1, 2)):
+        for day in (DAY, NEXT_DAY):
+            world.drop(RAW, day, rows(*numbers))
+        late = [world.tick() for _ in range(2)]
+        world.run_until_idle()
+    assert [outcomes(runs) for runs in late] == [[("sums", DAY, True)], [("sums", NEXT_DAY, True)]]
+
+
 def test_dataset_and_rejects_are_rebuilt_in_one_run_and_once():
     world = built(short())
     world.drop(RAW, DAY, rows(1, 2))

@@ -1,12 +1,15 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from textwrap import dedent
 
 import dagster as dg
 import pytest
+from dagster._daemon.types import DaemonHeartbeat
 
-from feed_assets.core.errors import NotIdle
+from feed_assets.core.errors import DaemonRunning, NotIdle
 from feed_assets.runs.workbench import this_process
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.worlds import (
@@ -57,7 +60,7 @@ def test_a_run_says_who_drove_it_and_why_it_was_asked_for():
     (run,) = world.run_until_idle()
     assert run.tags["feed_assets/driver"] == this_process()
     assert run.tags["dagster/sensor_name"] == "feeds"
-    assert run.tags["feed_assets/why"] == "never built, and every input is there"
+    assert run.tags["feed_assets/why"] == "it has no valid update, and every input is there"
 
 
 def test_too_many_ticks_are_an_error():
@@ -65,6 +68,16 @@ def test_too_many_ticks_are_an_error():
     world.drop(RAW, DAY, rows(1))
     with pytest.raises(NotIdle, match="still requested after 1 ticks"):
         world.run_until_idle(max_ticks=1)
+
+
+@pytest.mark.parametrize(("seconds_ago", "is_alive"), [(100, True), (140, False)])
+def test_a_live_daemon_is_refused_and_one_that_was_stopped_is_not(seconds_ago, is_alive):
+    beat = datetime.now(UTC).timestamp() - seconds_ago
+    refusal = pytest.raises(DaemonRunning, match=r"the Dagster daemon \(SENSOR\)")
+    with dg.DagsterInstance.get() as instance:
+        instance.add_daemon_heartbeat(DaemonHeartbeat(beat, "SENSOR", None, None))
+        with refusal if is_alive else nullcontext():
+            assert Harness(short().definitions, instance).run_until_idle() == []
 
 
 def test_a_run_whose_driver_was_killed_is_failed_and_its_partition_built(home):

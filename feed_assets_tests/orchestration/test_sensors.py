@@ -1,3 +1,5 @@
+"""What the sensor asks for, tick by tick."""
+
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -7,9 +9,14 @@ import pytest
 from feed_assets import Input, feed_asset
 from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.feeds import read
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration import sensors
+from feed_assets.runs.observe import observe
+from feed_assets.runs.workbench import utc_now
+from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.worlds import (
+    BOTH,
     DAY,
     DAYS,
     NEXT_DAY,
@@ -19,89 +26,13 @@ from feed_assets_tests.orchestration.worlds import (
     harness,
     outcomes,
     raw_feed,
+    requested,
     rows,
     short,
     sums_of,
 )
 
 pytestmark = pytest.mark.usefixtures("home")
-BOTH = ("t/sums", "t/sums_rejects")
-
-
-def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:
-    """The partitions of `sums` that a tick asks for."""
-    return [partition for assets, partition in harness.ask(cursor).wanted if assets == BOTH]
-
-
-# What arrived is told once.
-
-
-def test_a_foreign_update_is_told_with_the_digest_of_its_files_as_data_version():
-    world = short()
-    update_id = world.drop(RAW, DAY, rows(1, 2))
-    (event,) = world.ask().events
-    digest = read.latest(world.board, Partition(Feed.parse(RAW), DAY)).update.files_digest
-    assert (event.asset_key.to_user_string(), event.partition) == ("t/raw", DAY)
-    assert event.tags == {"dagster/data_version": digest}
-    assert {name: value.value for name, value in event.metadata.items()} == {
-        "update id": update_id,
-        "path": f"t/raw/v1.0/{DAY}/{update_id}",
-        "files": 1,
-        "bytes": 12,
-    }
-
-
-def test_an_update_that_dagster_confirmed_is_not_told_again():
-    world = short()
-    world.drop(RAW, DAY, rows(1))
-    first = world.ask()
-    second = world.ask(first.cursor)
-    assert (len(first.events), second.events, second.cursor) == (1, (), first.cursor)
-
-
-def test_an_update_that_dagster_did_not_confirm_is_told_again():
-    world = short()
-    world.drop(RAW, DAY, rows(1))
-    before = world.ask().cursor
-    world.drop(RAW, NEXT_DAY, rows(2))
-    lost, again = world.ask(before), world.ask(before)
-    assert [event.partition for event in lost.events] == [NEXT_DAY]
-    assert again.events == lost.events
-
-
-def test_each_newer_update_is_told():
-    world = short()
-    first = world.drop(RAW, DAY, rows(1))
-    before = world.ask()
-    second = world.drop(RAW, DAY, rows(1, 2))
-    after = world.ask(before.cursor)
-    assert [event.metadata["update id"].value for event in (*before.events, *after.events)] == [first, second]
-
-
-def test_a_partition_outside_of_the_definition_is_neither_told_nor_built():
-    world = short()
-    for key in ("2019-12-31", "2020-01-06", "men", f"{DAY}/men"):
-        world.drop(RAW, key, rows(1))
-    world.drop(RAW, DAY, rows(1))
-    first = world.ask()
-    second = world.ask(first.cursor)
-    assert [event.partition for event in first.events] == [DAY]
-    assert [partition for _, partition in first.wanted] == [DAY]
-    assert second.events == ()
-
-
-def test_a_partition_of_other_depth_does_not_stop_the_tick():
-    parts = dg.MultiPartitionsDefinition({"date": DAYS, "campaign": dg.StaticPartitionsDefinition(["men", "women"])})
-    raw = raw_feed(partitions_def=parts)
-    world = harness(raw, sums_of(raw, partitions_def=parts))
-    world.drop(RAW, NEXT_DAY, rows(1))
-    world.drop(RAW, f"{DAY}/men", rows(1))
-    found = world.ask()
-    assert [event.partition for event in found.events] == [f"men|{DAY}"]
-    assert requested(world) == [f"men|{DAY}"]
-
-
-# What can be built is requested.
 
 
 def test_every_partition_that_landed_between_two_ticks_is_requested():
@@ -120,15 +51,18 @@ def test_a_request_names_dataset_and_rejects_and_says_why():
     (request,) = world.ask().requests
     assert sorted(key.to_user_string() for key in request.asset_selection) == [*BOTH]
     assert request.tags["feed_assets/output"] == f"t/sums/v1.0/{DAY}"
-    assert request.tags["feed_assets/why"] == "never built, and every input is there"
+    assert request.tags["feed_assets/why"] == "it has no valid update, and every input is there"
 
 
-def test_a_request_whose_run_was_never_created_is_made_again_under_the_same_key():
+def test_an_output_whose_only_update_was_invalidated_is_built_again():
     world = short()
     world.drop(RAW, DAY, rows(1))
-    first = world.ask()
-    second = world.ask(first.cursor)
-    assert [each.run_key for each in second.requests] == [each.run_key for each in first.requests]
+    world.run_until_idle()
+    only = world.newest(SUMS, DAY)
+    world.invalidate(SUMS, DAY, only)
+    observe(world.board, open_ledger(settings().ledger), Partition(Feed.parse(SUMS), DAY), utc_now())
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+    assert world.newest(SUMS, DAY) > only
 
 
 def test_another_update_of_the_input_makes_another_key():
@@ -167,6 +101,15 @@ def test_a_partition_waits_until_all_its_inputs_are_there():
     assert world.ask().wanted == []
     world.drop("t/right/v1.0", DAY, rows(1))
     assert [partition for _, partition in world.ask("1").wanted] == [DAY]
+
+
+def test_a_tick_that_could_not_decide_about_all_is_not_the_last_one(monkeypatch):
+    monkeypatch.setattr(sensors, "DECISIONS", 1)
+    world = two_inputs()
+    for day in (DAY, NEXT_DAY, THIRD_DAY):
+        world.drop("t/left/v1.0", day, rows(1))
+    world.drop("t/right/v1.0", THIRD_DAY, rows(1))
+    assert outcomes(world.run_until_idle()) == [("both", THIRD_DAY, True)]
 
 
 def test_a_fan_in_waits_for_every_partition_that_it_needs():
@@ -277,49 +220,3 @@ def test_dagster_itself_takes_the_tick_for_valid():
     assert [request.partition_key for request in found.run_requests] == [DAY]
     assert len(found.asset_events) == 1
     assert found.cursor == "1"
-
-
-# Runs that end otherwise.
-
-
-def test_a_failed_run_is_tried_again_so_many_times_and_then_waits_for_a_person(setting):
-    setting(max_attempts=2)
-    world = short()
-    world.drop(RAW, DAY, rows(13))
-    runs = world.run_until_idle()
-    assert outcomes(runs) == [("sums", DAY, False)] * 2
-    assert [run.error for run in runs] == ["RuntimeError: 13 is unlucky"] * 2
-    assert len({run.tags["dagster/run_key"] for run in runs}) == 2
-
-
-def test_what_waits_for_a_person_is_built_on_another_input(setting):
-    setting(max_attempts=1)
-    world = short()
-    world.drop(RAW, DAY, rows(13))
-    assert outcomes(world.run_until_idle()) == [("sums", DAY, False)]
-    world.drop(RAW, DAY, rows(14))
-    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
-
-
-def test_a_failed_audit_is_not_tried_again_on_the_same_input():
-    world = short()
-    world.drop(RAW, DAY, rows(101))
-    assert outcomes(world.run_until_idle()) == [("sums", DAY, False)]
-    assert world.newest(SUMS, DAY) is None
-
-
-def test_a_partition_in_progress_is_not_requested_again():
-    asked = []
-    world = short(during=lambda: asked.append(requested(world, "1")))
-    world.drop(RAW, DAY, rows(1))
-    world.drop(RAW, NEXT_DAY, rows(1))
-    world.run_until_idle()
-    assert asked == [[NEXT_DAY], []]
-
-
-def test_what_is_built_already_is_not_requested_by_the_sensor():
-    world = short()
-    world.drop(RAW, DAY, rows(1))
-    world.run_until_idle()
-    world.drop(RAW, DAY, rows(1, 2))
-    assert world.ask("9").wanted == []

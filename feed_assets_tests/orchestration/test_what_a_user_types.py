@@ -136,6 +136,33 @@ def test_a_yaml_attribute_that_cannot_be_is_refused(project, attribute):
         project({"defs.yaml": YAML.replace("format: csv", attribute)})
 
 
+def test_the_code_version_is_by_default_a_digest_of_the_functions_source():
+    def one(raw):
+        return raw
+
+    def other(raw):
+        return raw.where("n > 0")
+
+    versions = [declared(function).code_versions_by_key for function in (one, one, other)]
+    assert versions[0] == versions[1] != versions[2]
+    assert set(declared(one, code_version="7").code_versions_by_key.values()) == {"7"}
+
+
+@pytest.mark.parametrize(("tagged", "count"), [(True, 2), (False, 1)])
+def test_a_dataset_has_rejects_if_it_gets_tagged_records_of_any_format(tagged, count):
+    parquet = foreign_feed("t/raw/v1.0", partitions_def=DAYS, schema="n int", format="parquet")
+    dataset = declared(lambda raw: raw, inputs={"raw": Input(parquet, tagged=tagged)})
+    assert len(dataset.keys) == count
+
+
+def test_definitions_with_an_executor_keep_it_and_the_others_get_the_one_in_process():
+    theirs = with_automation(dg.Definitions(executor=dg.multiprocess_executor))
+    assert (theirs.executor, with_automation(dg.Definitions()).executor) == (
+        dg.multiprocess_executor,
+        dg.in_process_executor,
+    )
+
+
 def test_every_public_name_is_there():
     for name in feed_assets.__all__:
         assert getattr(feed_assets, name) is not None

@@ -13,6 +13,7 @@ DAY, NEXT_DAY, THIRD_DAY = "2020-01-01", "2020-01-02", "2020-01-03"
 SCHEMA = "k string, n int"
 RAW, SUMS, PICKED = "t/raw/v1.0", "t/sums/v1.0", "t/picked/v1.0"
 UNLUCKY = 13
+BOTH = ("t/sums", "t/sums_rejects")
 
 opened = ExitStack()
 """The harnesses of the test that runs; its fixture closes them."""
@@ -78,6 +79,11 @@ def chain(**options) -> Harness:
 
 def harness(*assets, **options) -> Harness:
     return opened.enter_context(Harness(with_automation(dg.Definitions(assets=[*assets])), **options))
+
+
+def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:
+    """The partitions of `sums` that a tick asks for."""
+    return [partition for assets, partition in harness.ask(cursor).wanted if assets == BOTH]
 
 
 def rows(*numbers: int) -> str:

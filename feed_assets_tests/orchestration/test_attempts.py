@@ -1,0 +1,114 @@
+"""Runs that fail, are killed, or never begin, and what the next tick asks for then."""
+
+import socket
+
+import dagster as dg
+import pytest
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import runs
+from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.workbench import utc_now
+from feed_assets.settings import settings
+from feed_assets_tests.orchestration.worlds import (
+    BOTH,
+    DAY,
+    NEXT_DAY,
+    RAW,
+    SUMS,
+    outcomes,
+    requested,
+    rows,
+    short,
+)
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def test_a_request_whose_run_was_never_created_is_made_again_under_another_key():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    first = world.ask()
+    second = world.ask(first.cursor)
+    assert [each.partition_key for each in second.requests] == [each.partition_key for each in first.requests] == [DAY]
+    assert first.requests[0].run_key != second.requests[0].run_key
+
+
+def test_requests_whose_runs_never_begin_end_with_a_person():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    asked = [[each.partition_key for each in world.ask().requests] for _ in range(5)]
+    assert asked == [[DAY], [DAY], [DAY], [], []]
+    world.drop(RAW, DAY, rows(1, 2))
+    assert [each.partition_key for each in world.ask().requests] == [DAY]
+
+
+def test_a_failed_run_is_tried_again_so_many_times_and_then_waits_for_a_person(setting):
+    setting(max_attempts=2)
+    world = short()
+    world.drop(RAW, DAY, rows(13))
+    runs = world.run_until_idle()
+    assert outcomes(runs) == [("sums", DAY, False)] * 2
+    assert [run.error for run in runs] == ["RuntimeError: 13 is unlucky"] * 2
+    assert len({run.tags["dagster/run_key"] for run in runs}) == 2
+
+
+def test_what_waits_for_a_person_is_built_on_another_input(setting):
+    setting(max_attempts=1)
+    world = short()
+    world.drop(RAW, DAY, rows(13))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, False)]
+    world.drop(RAW, DAY, rows(14))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+
+
+def test_a_failed_audit_is_not_tried_again_on_the_same_input():
+    world = short()
+    world.drop(RAW, DAY, rows(101))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, False)]
+    assert world.newest(SUMS, DAY) is None
+
+
+def test_a_partition_in_progress_is_not_requested_again():
+    asked = []
+    world = short(during=lambda: asked.append(requested(world, "1")))
+    world.drop(RAW, DAY, rows(1))
+    world.drop(RAW, NEXT_DAY, rows(1))
+    world.run_until_idle()
+    assert asked == [[NEXT_DAY], []]
+
+
+def test_runs_that_found_no_input_do_not_count_against_the_one_that_comes(setting):
+    setting(max_attempts=1)
+    world = short()
+    job = world.definitions.resolve_implicit_global_asset_job_def()
+    too_early = job.execute_in_process(instance=world.instance, partition_key=DAY, raise_on_error=False)
+    assert not too_early.success
+    world.drop(RAW, DAY, rows(1))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+
+
+def test_the_run_of_a_killed_worker_is_failed_and_its_partition_asked_for():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    job = world.definitions.resolve_implicit_global_asset_job_def()
+    sums = Partition(Feed.parse(SUMS), DAY)
+    left = world.instance.create_run_for_job(
+        job,
+        tags={"dagster/partition": DAY},
+        status=dg.DagsterRunStatus.STARTED,
+        asset_selection=frozenset(map(dg.AssetKey.from_user_string, BOTH)),
+    )
+    gone = f"{socket.gethostname()}:{2**22 + 1}:0.00"  # more than Linux gives to any process
+    run = runs.Run("1", sums, runs.RUNNING, None, left.run_id, gone, utc_now(), None)
+    runs.start(open_ledger(settings().ledger), run)
+    assert requested(world) == [DAY]
+    assert world.instance.get_run_by_id(left.run_id).status is dg.DagsterRunStatus.FAILURE
+
+
+def test_what_is_built_already_is_not_requested_by_the_sensor():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    world.drop(RAW, DAY, rows(1, 2))
+    assert world.ask("9").wanted == []

@@ -1,0 +1,165 @@
+"""Runs that publish nothing: a refused audit, an error, an interrupt."""
+
+from dataclasses import replace
+
+import pytest
+from obstore import exceptions
+
+from feed_assets.core.errors import (
+    AlreadyRunning,
+    InvalidDefinition,
+)
+from feed_assets.core.feeds import MANIFEST, Partition
+from feed_assets.feeds.write import invalidate
+from feed_assets.ledger import runs, updates
+from feed_assets.runs import checks
+from feed_assets.runs.build import Published, Refused, Unchanged
+from feed_assets.runs.reconcile import reconcile
+from feed_assets_tests.feeds.stores import Counting
+from feed_assets_tests.runs.lakes import (
+    CLEAN,
+    DAY,
+    RAW,
+    REJECTS,
+    stepping,
+)
+
+ONE, TWO, BAD = f"1,{DAY} 01:00:00", f"2,{DAY} 02:00:00", f"x,{DAY} 03:00:00"
+RAW_DAY, CLEAN_DAY, REJECTS_DAY = Partition(RAW, DAY), Partition(CLEAN, DAY), Partition(REJECTS, DAY)
+MAYBE = checks.Check("not_two", "id 2 must not occur", lambda found: found == 0, "count_if(id = 2)")
+
+
+class Mistake(Exception):
+    """What a user's function raises."""
+
+
+def test_a_refused_audit_publishes_nothing_and_the_previous_update_is_served(lake):
+    lake.drop(ONE)
+    first = lake.clean(checks=(MAYBE,)).outputs[-1].id
+    lake.drop(ONE, TWO)
+    refused = lake.clean(checks=(MAYBE, checks.not_empty()))
+    assert isinstance(refused, Refused)
+    assert refused.reason == "not_two: id 2 must not occur; found 1"
+    assert lake.valid().id == lake.newest().id == first
+    assert (lake.states(), lake.states(REJECTS)) == ([updates.PUBLISHED, updates.REFUSED],) * 2
+    assert lake.attempts() == [(updates.REFUSED, refused.reason)]
+    for output in refused.outputs:
+        assert lake.bench.board.get(f"{output.partition.path}/{output.id}/{MANIFEST}") is None
+        assert lake.bench.board.files(f"{output.partition.path}/{output.id}") == output.written.files
+
+
+def test_consumers_are_held_from_a_refused_audit_to_the_next_good_one(lake):
+    lake.drop(ONE)
+    lake.clean(checks=(MAYBE,))
+    free = lake.facts_of_top().held
+    lake.drop(ONE, TWO)
+    lake.clean(checks=(MAYBE,))
+    held = lake.facts_of_top().held
+    lake.drop(ONE)
+    lake.clean(checks=(MAYBE,))
+    assert (free, held) == ({}, {CLEAN_DAY: "not_two: id 2 must not occur; found 1"})
+    assert lake.facts_of_top().held == {}
+
+
+def test_a_roll_back_of_what_was_refused_releases_the_consumers_and_wakes_them(lake):
+    lake.drop(ONE)
+    lake.clean(checks=(MAYBE,))
+    bad = lake.drop(ONE, TWO)
+    lake.clean(checks=(MAYBE,))
+    before = lake.newest().changed
+    invalidate(lake.bench.board, RAW_DAY, bad.id)
+    assert isinstance(lake.clean(checks=(MAYBE,)), Unchanged)
+    assert lake.facts_of_top().held == {}
+    assert lake.newest().changed > before
+
+
+def test_a_function_that_raises_leaves_a_failed_run_and_nothing_on_the_blackboard(lake):
+    def fail(raw):
+        raise Mistake("no such column")
+
+    lake.drop(ONE)
+    before = lake.objects()
+    with pytest.raises(Mistake):
+        lake.clean(transform=fail)
+    assert lake.attempts() == [(runs.FAILED, "Mistake: no such column")]
+    assert (lake.states(), lake.states(REJECTS)) == ([updates.ABANDONED], [updates.ABANDONED])
+    assert (lake.objects(), lake.running()) == (before, [])
+
+
+def test_a_run_that_fails_after_its_parts_were_written_leaves_none_of_them(lake):
+    def fail(step):
+        if step == "audited":
+            raise Mistake(step)
+
+    lake.drop(ONE)
+    before = lake.objects()
+    with pytest.raises(Mistake):
+        lake.clean(bench=stepping(lake, fail))
+    assert lake.objects() == before
+    assert lake.states() == [updates.ABANDONED]
+
+
+@pytest.mark.parametrize("step", [f"manifest of {CLEAN} written", "published"])
+def test_what_fails_after_the_manifest_is_published_all_the_same(lake, step):
+    def fail(announced):
+        if announced == step:
+            raise Mistake(step)
+
+    lake.drop(ONE)
+    with pytest.raises(Mistake):
+        lake.clean(bench=stepping(lake, fail))
+    assert (lake.valid().id, lake.states()) == (lake.newest().id, [updates.PUBLISHED])
+    assert (lake.attempts(), lake.running()) == ([], [])
+
+
+def test_a_run_that_fails_while_the_blackboard_is_out_of_reach_is_settled_by_the_next_reconcile(lake):
+    reachable = Counting.around(lake.bench.board)
+
+    def refuse():
+        raise exceptions.GenericError("connection refused")
+
+    def fail(raw):
+        reachable.before = dict.fromkeys(("list", "children", "get", "put", "create", "delete"), refuse)
+        raise Mistake("no such column")
+
+    lake.drop(ONE)
+    before = lake.objects()
+    with pytest.raises(Mistake):
+        lake.clean(transform=fail, bench=replace(lake.bench, board=reachable.board))
+    assert (lake.states(), lake.attempts()) == ([updates.CLAIMED], [(runs.FAILED, "Mistake: no such column")])
+    reconcile(lake.bench)
+    assert (lake.states(), lake.attempts()) == ([updates.ABANDONED], [(runs.FAILED, "Mistake: no such column")])
+    assert (lake.objects(), isinstance(lake.clean(), Published)) == (before, True)
+
+
+def test_an_interrupt_settles_the_run_as_an_error_does(lake):
+    def interrupt(raw):
+        raise KeyboardInterrupt
+
+    lake.drop(ONE)
+    with pytest.raises(KeyboardInterrupt):
+        lake.clean(transform=interrupt)
+    assert (lake.attempts(), lake.running()) == ([(runs.FAILED, "KeyboardInterrupt: ")], [])
+
+
+def test_a_second_run_of_an_output_is_refused_while_the_first_goes_on(lake):
+    refused = []
+
+    def run_again(step):
+        with pytest.raises(AlreadyRunning) as error:
+            lake.clean()
+        refused.append((step, str(error.value)))
+
+    lake.drop(ONE)
+    lake.clean(bench=stepping(lake, lambda step: step == "audited" and run_again(step)))
+    ((_, message),) = refused
+    assert "ads/clean/v1.0 2019-11-24 is being built by run" in message
+    assert lake.states() == [updates.PUBLISHED]
+
+
+@pytest.mark.parametrize(("made", "called"), [(None, "NoneType"), ([1], "list")])
+def test_a_function_that_returns_no_frame_is_told_so(lake, made, called):
+    lake.drop(ONE)
+    with pytest.raises(InvalidDefinition, match=f"ads/clean/v1.0: the function returned {called}: expected"):
+        lake.clean(transform=lambda raw: made)
+    assert lake.attempts()[0][0] == runs.FAILED
