@@ -21,7 +21,7 @@ demo: java $(SYNCED) ## the whole way through on real data, in about two minutes
 	@.venv/bin/feed-assets demo
 
 test: java $(SYNCED) servers ## run the tests
-	@.venv/bin/pytest -m "not soak"
+	@.venv/bin/pytest -m "not soak" -n 2 --dist loadfile
 
 check: $(SYNCED) ## ruff, pyright and the import contracts
 	@.venv/bin/ruff check .
