@@ -12,6 +12,7 @@ from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Skipped, Update, is_update_id, parse_update_id
 
 if TYPE_CHECKING:
+    from feed_assets.feeds.batches import SetReading
     from feed_assets.feeds.blackboard import Blackboard
     from feed_assets.feeds.read import Reading
 
@@ -49,14 +50,16 @@ def list_feeds(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the feeds, the partitions of a feed, or the updates of a partition."""
-    from feed_assets.feeds import read
+    """List the feeds, the partitions of a feed, or the updates (or batches) of a partition."""
+    from feed_assets.feeds import batches, read
 
     board = _open(blackboard)
     if feed is None:
         rows = [{"feed": str(found)} for found in read.feeds(board)]
     elif partition is None:
         rows = [_partition_row(found) for found in read.walk(board, Feed.parse(feed))]
+    elif held := batches.held_by(board, Partition(Feed.parse(feed), partition)):
+        rows = _batch_rows(held)
     else:
         rows = [_update_row(found) for found in read.history(board, Partition(Feed.parse(feed), partition))]
     _print(rows, rows, as_json)
@@ -64,12 +67,17 @@ def list_feeds(
 
 @app.command()
 def show(feed: FeedName, partition: PartitionKey = "", blackboard: Board = None, as_json: AsJson = False) -> None:
-    """Show the newest valid update, what was skipped and why, newer versions of the feed, and all updates."""
-    from feed_assets.feeds import read
+    """Show the newest valid update (or batches), what was skipped and why, newer versions of the feed, all updates."""
+    from feed_assets.feeds import batches, read
 
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
-    reading = read.latest(board, wanted)
     newer = [str(found) for found in read.newer_versions(board, wanted.feed)]
+    if held := batches.held_by(board, wanted):
+        rows = _batch_rows(held)
+        if not as_json:
+            typer.echo(f"{wanted}: {len(held.updates)} of {len(rows)} batches have a valid update")
+        return _print({**_set(held), "newer_versions": newer}, rows, as_json)
+    reading = read.latest(board, wanted)
     history = [_update_row(found) for found in read.history(board, wanted)]
     shown = {**_reading(reading), "newer_versions": newer, "history": history}
     lines = [f"{wanted}: {_sentence(reading)}", *(f"skipped {skip.id}: {skip.reason}" for skip in reading.skipped)]
@@ -90,16 +98,19 @@ def get(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the files of the newest valid update, of the newest as of a time, or of the one named."""
-    from feed_assets.feeds import read
+    """Copy the files of the newest valid update (of every batch), of the newest as of a time, or of the one named."""
+    from feed_assets.feeds import batches, read
 
     if as_of and update:
         raise InvalidName("--as-of and --update exclude each other: give one of them.")
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
     moment = _moment(as_of) if as_of else None
+    if not update and (held := batches.held_by(board, wanted, moment)):
+        batches.download(board, held, to)
+        return _print(_set(held), _batch_rows(held), as_json)
     found = read.named(board, wanted, update) if update else read.require(read.latest(board, wanted, moment))
     read.download(board, found, to)
-    _print(_update(found), [_update_row(found)], as_json)
+    return _print(_update(found), [_update_row(found)], as_json)
 
 
 @app.command()
@@ -130,15 +141,18 @@ def verify(
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the newest update, or the one named, is valid; exit code 1 and the reason if it is not."""
-    from feed_assets.feeds import read
+    """Check that the newest update (of every batch), or the one named, is valid; exit code 1 and why if it is not."""
+    from feed_assets.feeds import batches, read
 
     board, parsed = _open(blackboard), Feed.parse(feed)
     if update:
         found = read.named(board, Partition(parsed, partition or ""), update)
         return _print([_update(found)], [_update_row(found)], as_json)
-    keys = read.partitions(board, parsed) if partition is None else [Partition(parsed, partition)]
-    readings = [read.latest(board, key) for key in keys]
+    if partition is not None and (held := batches.held_by(board, Partition(parsed, partition))):
+        readings = [*held.batches]
+    else:
+        keys = read.partitions(board, parsed) if partition is None else [Partition(parsed, partition)]
+        readings = [read.latest(board, key) for key in keys]
     if not readings:
         raise NoValidUpdate(f"{parsed} has no partition with updates: there is nothing to verify at {parsed}/.")
     bad = [reading for reading in readings if _why_bad(reading)]
@@ -209,6 +223,17 @@ def _reading(reading: "Reading") -> dict[str, Any]:
     skipped = [{"id": skip.id, "reason": skip.reason} for skip in reading.skipped]
     latest = _update(reading.update) if reading.update else None
     return {**_names(reading.partition), "latest": latest, "skipped": skipped}
+
+
+def _set(held: "SetReading") -> dict[str, Any]:
+    left_out = [{"id": each.id, "reason": each.reason} for each in held.left_out]
+    return {**_names(held.partition), "batches": [_reading(batch) for batch in held.batches], "left_out": left_out}
+
+
+def _batch_rows(held: "SetReading") -> list[dict[str, Any]]:
+    """Each batch with its newest valid update; one without, or a name that is no batch, with the reason."""
+    valid = [{"batch": update.partition.name, **_update_row(update)} for update in held.updates]
+    return valid + [{"batch": left.id, **_update_row(Skipped("", left.reason))} for left in held.left_out]
 
 
 def _update(update: Update) -> dict[str, Any]:

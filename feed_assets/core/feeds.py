@@ -110,6 +110,20 @@ class Partition:
         """The prefix under the blackboard, without a slash at either end."""
         return f"{self.feed}/{self.key}" if self.key else str(self.feed)
 
+    def batch(self, name: str) -> "Partition":
+        """One batch of a partition of an appendable feed: a partition whose key has one more segment."""
+        return Partition(self.feed, f"{self.key}/{name}" if self.key else name)
+
+    @property
+    def holder(self) -> "Partition | None":
+        """The partition that holds this one if this is a batch; None for the key ''."""
+        return Partition(self.feed, self.key.rpartition("/")[0]) if self.key else None
+
+    @property
+    def name(self) -> str:
+        """The last segment of the key: of a batch its own name."""
+        return self.key.rpartition("/")[2]
+
     def __str__(self) -> str:
         return f"{self.feed} {self.key}".rstrip()
 

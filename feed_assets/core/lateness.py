@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import parse_update_id
-from feed_assets.core.positions import Change
+from feed_assets.core.positions import Change, Pin
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Late:
 
     `growth` is a share (0.05 is 5 %); the default 0 re-runs for every change. Without `max_age` growth below
     the threshold waits until more comes. A restatement (smaller, or other content of the same size) always re-runs.
+    An appendable input grows as a whole: a new batch is growth of its partition, and one that is gone a restatement.
     """
 
     growth: float = 0.0
@@ -58,14 +59,18 @@ def weigh(changes: Sequence[Change], policy: Late, now: datetime, since: datetim
 
 def _is_restated(change: Change) -> bool:
     old, new = change.old, change.new
+    if old is None and change.whole:
+        return False
     return old is None or new is None or new.size <= old.size
 
 
 def _growth(change: Change) -> float:
-    old, new = change.old, change.new
-    if old is None or new is None or old.size == 0:
-        return float("inf")
-    return (new.size - old.size) / old.size
+    old, new = change.whole or (_size(change.old), _size(change.new))
+    return (new - old) / old if old else float("inf")
+
+
+def _size(pin: Pin | None) -> int:
+    return pin.size if pin else 0
 
 
 def _arrived(change: Change) -> datetime | None:
@@ -75,8 +80,9 @@ def _arrived(change: Change) -> datetime | None:
 def _describe(change: Change) -> str:
     old, new = change.old, change.new
     if old is None:
-        return "was not there before"
+        grown = f" (with it {change.whole[0]} to {change.whole[1]} bytes)" if change.whole else ""
+        return f"was not there before{grown}"
     if new is None:
-        return "is no longer an input"
+        return "is no longer valid" if change.whole else "is no longer an input"
     grown = f"{old.size} to {new.size} bytes"
     return f"update {old.update_id} was consumed, the newest is {new.update_id} ({grown})"

@@ -1,15 +1,16 @@
 """Which position of an input a run read, and whether the newest one is another."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from hashlib import sha256
 
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
 
 
 @dataclass(frozen=True, order=True)
 class Pin:
-    """The exact update of an input's partition that a run reads.
+    """The exact update of an input's partition (or of one batch of it) that a run reads.
 
     `version` tells whether the data differ: the row digest of our own feeds, the files' digest of foreign ones.
     """
@@ -23,25 +24,44 @@ class Pin:
 
 @dataclass(frozen=True)
 class Change:
-    """An input whose newest data (`new`) are not the consumed ones (`old`); None where there are none."""
+    """An input whose newest data (`new`) are not the consumed ones (`old`); None where there are none.
+
+    `whole` are, of a batch, the bytes of all batches of its partition, consumed and newest.
+    """
 
     partition: Partition
     old: Pin | None
     new: Pin | None
+    whole: tuple[int, int] | None = None
 
 
-def changed(newest: Iterable[Pin], consumed: Iterable[Pin]) -> tuple[Change, ...]:
-    """The inputs whose data differ between two sets of pins.
+def changed(newest: Iterable[Pin], consumed: Iterable[Pin], appendable: Set[Feed] = frozenset()) -> tuple[Change, ...]:
+    """The inputs whose data differ between two sets of pins; those of `appendable` feeds are batches.
 
     Another update with the same version is no change: a rebuild of the same rows stops here.
     """
     new = {pin.partition: pin for pin in newest}
     old = {pin.partition: pin for pin in consumed}
+    whole = _whole(old.values(), new.values(), appendable)
     return tuple(
-        Change(partition, old.get(partition), new.get(partition))
+        Change(partition, old.get(partition), new.get(partition), whole.get(partition.holder))
         for partition in sorted(new.keys() | old.keys())
         if _version(new.get(partition)) != _version(old.get(partition))
     )
+
+
+def _whole(old: Iterable[Pin], new: Iterable[Pin], appendable: Set[Feed]) -> dict[Partition | None, tuple[int, int]]:
+    """The bytes of each partition that holds batches, consumed and newest."""
+    before, now = _sizes(old, appendable), _sizes(new, appendable)
+    return {holder: (before[holder], now[holder]) for holder in before.keys() | now.keys()}
+
+
+def _sizes(pins: Iterable[Pin], appendable: Set[Feed]) -> Counter[Partition | None]:
+    sizes: Counter[Partition | None] = Counter()
+    for pin in pins:
+        if pin.partition.feed in appendable:
+            sizes[pin.partition.holder] += pin.size
+    return sizes
 
 
 def _version(pin: Pin | None) -> str | None:

@@ -22,6 +22,8 @@ class Need:
     unknown: tuple[str, ...] = ()
     late: Late = field(default_factory=Late)
     ignore_quality_of: frozenset[Feed] = frozenset()
+    appendable: frozenset[Feed] = frozenset()
+    """Inputs whose partitions hold batches: of each partition the newest valid update of every batch is read."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ class Facts:
 
     now: datetime
     newest: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
-    """The newest valid update of each input partition."""
+    """The newest valid update of each input partition that holds updates, and of each batch."""
+    batches: Mapping[Partition, tuple[Partition, ...]] = field(default_factory=dict[Partition, tuple[Partition, ...]])
+    """The batches of each partition of an appendable input, valid or not."""
     held: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """Input partitions whose last audit failed, and why."""
     published: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
@@ -88,7 +92,7 @@ def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _decide(need: Need, facts: Facts) -> Verdict:
-    pins = tuple(facts.newest[partition] for partition in need.inputs if partition in facts.newest)
+    pins = tuple(pin for partition in need.inputs for pin in _pins(partition, facts))
     published = facts.published.get(need.output)
     attempts = facts.attempts.get(need.output, ())
     state, reason, look_again = _state(need, pins, attempts, facts)
@@ -97,13 +101,19 @@ def _decide(need: Need, facts: Facts) -> Verdict:
     return Verdict(need.output, state, reason, pins, published, len(attempts), look_again, rolled_back)
 
 
+def _pins(partition: Partition, facts: Facts) -> list[Pin]:
+    """What is read of an input's partition: one update, or one of each batch that has a valid one."""
+    members = facts.batches.get(partition, (partition,))
+    return [facts.newest[member] for member in members if member in facts.newest]
+
+
 def _state(
     need: Need, pins: tuple[Pin, ...], attempts: tuple[Attempt, ...], facts: Facts
 ) -> tuple[State, str, datetime | None]:
-    missing = [str(partition) for partition in need.inputs if partition not in facts.newest] + [*need.unknown]
+    missing = [str(partition) for partition in need.inputs if not _pins(partition, facts)] + [*need.unknown]
     if missing or not pins:
         return State.WAITS_FOR_INPUT, f"no valid update of {_some(missing) or 'any input'}", None
-    changes = changed(pins, facts.consumed.get(need.output, ()))
+    changes = changed(pins, facts.consumed.get(need.output, ()), need.appendable)
     if need.output in facts.published and not changes:
         return State.CURRENT, f"update {facts.published[need.output]} was built from the newest inputs", None
     if blocked := _blocked(need, pins, attempts, facts):

@@ -101,16 +101,20 @@ def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
             _log.warning("%s: %s is skipped: %s", feed, found.id, found.reason)
 
 
-def walk(board: Blackboard, feed: Feed, key: str = "") -> Iterator[Partition | Skipped]:
+def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = False) -> Iterator[Partition | Skipped]:
     """The partitions of a feed, lazily and in order, and with the reason each name that is not part of one.
 
-    A prefix that holds update ids is a partition, and nothing is looked for below it.
+    A prefix that holds update ids is a partition (of an appendable feed: a batch), and nothing is looked for below
+    it; but in an appendable feed an update beside batches must not hide them.
     """
     names = board.children(f"{feed}/{key}" if key else str(feed))
     if any(map(is_update_id, names)):
         yield Partition(feed, key)
-        return
+        if not is_appendable:
+            return
     for name in names:
+        if is_appendable and is_update_id(name):
+            continue
         if not key and feed.version is None and Version.parse(name):
             continue  # Another feed: the same name with a version.
         below = f"{key}/{name}" if key else name
@@ -120,7 +124,7 @@ def walk(board: Blackboard, feed: Feed, key: str = "") -> Iterator[Partition | S
             yield Skipped(below, str(error))
             continue
         if below.count("/") < MAX_DEPTH:
-            yield from walk(board, feed, below)
+            yield from walk(board, feed, below, is_appendable=is_appendable)
 
 
 def feeds(board: Blackboard, prefix: str = "", depth: int = 0) -> Iterator[Feed]:
@@ -145,9 +149,7 @@ def newer_versions(board: Blackboard, feed: Feed) -> tuple[Feed, ...]:
 
 def download(board: Blackboard, update: Update, folder: Path) -> None:
     """Copy exactly the validated files into `folder`, which appears when it is complete."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise TargetNotEmpty(f"{folder} is not an empty folder: expected a new or an empty one. Choose another.")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    check_target(folder)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as unfinished, ThreadPoolExecutor(8) as pool:
         complete = Path(unfinished, "complete")
         complete.mkdir()
@@ -155,6 +157,13 @@ def download(board: Blackboard, update: Update, folder: Path) -> None:
         for copy in copies:
             copy.result()
         complete.rename(folder)
+
+
+def check_target(folder: Path) -> None:
+    """TargetNotEmpty unless the folder is new or empty; the one above it is made."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise TargetNotEmpty(f"{folder} is not an empty folder: expected a new or an empty one. Choose another.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _targets(update: Update) -> list[tuple[File, str]]:

@@ -10,7 +10,7 @@ from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Attempt, Facts, Need
 from feed_assets.ledger import runs, updates
-from feed_assets.ledger.tables import consumed, due, run, update
+from feed_assets.ledger.tables import batch, consumed, due, run, update
 
 BATCH = 300
 """Partitions in one statement: SQLite takes 999 parameters at most in its older builds."""
@@ -19,8 +19,12 @@ BATCH = 300
 def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int) -> Facts:
     """Everything that `decide` wants to know about these needs, as of one state of the ledger."""
     inputs = sorted({partition for need in needs for partition in need.inputs})
+    held = batches(connection, sorted({each for need in needs for each in need.inputs if each.feed in need.appendable}))
+    members = [member for partition in inputs for member in held.get(partition, (partition,))]
+    newest = {row.partition: row.pin for row in _newest(connection, members)}
     outputs = sorted({need.output for need in needs})
     published = {row.partition: row.id for row in _newest(connection, outputs)}
+    consumed_by = _consumed(connection, published)
     attempts = _attempts(connection, outputs)
     refused = {
         partition: [attempt.reason for attempt in tried if attempt.refused]
@@ -28,15 +32,35 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
     }
     return Facts(
         now=now,
-        newest={row.partition: row.pin for row in _newest(connection, inputs)},
+        newest=newest,
+        batches=held,
         held={partition: reasons[-1] for partition, reasons in refused.items() if reasons},
         published=published,
-        consumed=_consumed(connection, published),
-        late_since=_late_since(connection, published),
+        consumed=consumed_by,
+        late_since=_earlier(_late_since(connection, published), _new_since(connection, needs, held, consumed_by)),
         attempts=attempts,
         requested=_requested(connection, outputs),
         max_attempts=max_attempts,
     )
+
+
+def batches(connection: sa.Connection, holders: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
+    """The batches of partitions of appendable feeds, valid or not, sorted; () of one that the ledger knows none of."""
+    found: dict[Partition, list[Partition]] = {holder: [] for holder in holders}
+    for wanted in _tables(holders):
+        same = (batch.c.feed == wanted.c.feed) & (batch.c.partition == wanted.c.partition)
+        for row in connection.execute(sa.select(batch).join(wanted, same)):
+            feed = Feed.parse(row.feed)
+            found[Partition(feed, row.partition)].append(Partition(feed, row.key))
+    return {holder: tuple(sorted(each)) for holder, each in found.items()}
+
+
+def pins_of(connection: sa.Connection, holders: Sequence[Partition]) -> dict[Partition, tuple[Pin, ...]]:
+    """What a reader of these partitions of appendable feeds gets: the newest valid update of every batch."""
+    held = batches(connection, holders)
+    members = [member for holder in holders for member in held[holder]]
+    newest = {row.partition: row.pin for row in _newest(connection, members)}
+    return {holder: tuple(newest[each] for each in held[holder] if each in newest) for holder in holders}
 
 
 def _newest(connection: sa.Connection, partitions: Sequence[Partition]) -> Iterator[updates.Row]:
@@ -75,6 +99,40 @@ def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -
             if update_id and (moment := parse_update_id(update_id)):
                 found.setdefault(Partition(Feed.parse(feed), key), []).append(moment)
     return {output: min(moments) for output, moments in found.items()}
+
+
+def _new_since(
+    connection: sa.Connection,
+    needs: Sequence[Need],
+    held: Mapping[Partition, tuple[Partition, ...]],
+    consumed_by: Mapping[Partition, tuple[Pin, ...]],
+) -> dict[Partition, datetime]:
+    """When the first update came of a batch that an output was not built from: only the new batches are looked at."""
+    new: dict[Partition, set[Partition]] = {}
+    for need in needs:
+        if need.appendable and need.output in consumed_by:
+            known = {pin.partition for pin in consumed_by[need.output]}
+            new[need.output] = {each for partition in need.inputs for each in held.get(partition, ())} - known
+    first = _first(connection, sorted({each for members in new.values() for each in members}))
+    came = {output: [first[each] for each in members if each in first] for output, members in new.items()}
+    return {output: min(moments) for output, moments in came.items() if moments}
+
+
+def _first(connection: sa.Connection, partitions: Sequence[Partition]) -> dict[Partition, datetime]:
+    """The moment of the oldest valid update of each partition."""
+    found: dict[Partition, datetime] = {}
+    for wanted in _tables(partitions):
+        mine = (update.c.feed == wanted.c.feed) & (update.c.partition == wanted.c.partition)
+        first = sa.select(sa.func.min(update.c.id)).where(mine, update.c.state == updates.PUBLISHED)
+        for row in connection.execute(sa.select(wanted.c.feed, wanted.c.partition, first.scalar_subquery())):
+            if row[2] and (moment := parse_update_id(row[2])):
+                found[Partition(Feed.parse(row[0]), row[1])] = moment
+    return found
+
+
+def _earlier(one: Mapping[Partition, datetime], other: Mapping[Partition, datetime]) -> dict[Partition, datetime]:
+    both = one.keys() | other.keys()
+    return {output: min(each[output] for each in (one, other) if output in each) for output in both}
 
 
 def _attempts(connection: sa.Connection, outputs: Sequence[Partition]) -> dict[Partition, tuple[Attempt, ...]]:

@@ -53,6 +53,16 @@ sa.Index("update_to_tell", update.c.state, update.c.told)
 sa.Index("update_by_change", update.c.feed, update.c.changed)
 sa.Index("update_of_run", update.c.run, update.c.state)
 
+batch = sa.Table(
+    "batch",
+    metadata,
+    sa.Column("feed", sa.String, primary_key=True),
+    sa.Column("partition", sa.String, primary_key=True, comment="partition that holds it, if the feed is appendable"),
+    sa.Column(
+        "key", sa.String, primary_key=True, comment="its own key, one segment longer: `partition` of its updates"
+    ),
+)
+
 consumed = sa.Table(
     "consumed",
     metadata,

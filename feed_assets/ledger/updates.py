@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.ledger.database import Ledger, next_change
-from feed_assets.ledger.tables import consumed, update
+from feed_assets.ledger.tables import batch, consumed, update
 
 CLAIMED, PUBLISHED, REFUSED, ABANDONED, INVALIDATED = "claimed", "published", "refused", "abandoned", "invalidated"
 
@@ -87,9 +87,18 @@ def change(connection: sa.Connection, partition: Partition, update_id: str, **va
 
 
 def insert(connection: sa.Connection, partition: Partition, update_id: str, **values: Any) -> None:
-    """Record an update that the ledger has not heard of."""
+    """Record an update that the ledger has not heard of, and its partition among those that it may be a batch of."""
     key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
     connection.execute(sa.insert(update).values({**key, **values, "changed": next_change(connection)}))
+    if partition.holder:
+        _know(connection, {"feed": str(partition.feed), "partition": partition.holder.key, "key": partition.key})
+
+
+def _know(connection: sa.Connection, row: dict[str, str]) -> None:
+    """After `next_change`, whose lock keeps another process from doing the same between look and insert."""
+    same = sa.and_(*(batch.c[name] == value for name, value in row.items()))
+    if connection.execute(sa.select(batch.c.key).where(same)).first() is None:
+        connection.execute(sa.insert(batch).values(row))
 
 
 def observe(

@@ -14,6 +14,7 @@ class ForeignFeed(dg.Model):
     feed: str
     columns: str = Field(alias="schema")
     """Its name in YAML is `schema`, which pydantic has a method for."""
+    appendable: bool = False
 
 
 class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -26,7 +27,9 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002
         """One external asset for each feed, with daily partitions from `start_date`."""
         days = dg.DailyPartitionsDefinition(self.start_date)
-        specs = [
-            foreign_feed(each.feed, schema=each.columns, partitions_def=days, format=self.format) for each in self.feeds
-        ]
-        return dg.Definitions(assets=specs)
+        return dg.Definitions(assets=[self._spec(each, days) for each in self.feeds])
+
+    def _spec(self, each: ForeignFeed, days: dg.DailyPartitionsDefinition) -> dg.AssetSpec:
+        return foreign_feed(
+            each.feed, schema=each.columns, partitions_def=days, format=self.format, appendable=each.appendable
+        )

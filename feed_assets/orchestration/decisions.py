@@ -38,7 +38,8 @@ def _fan_out_some(graph: Graph, dataset: Node, ledger: Ledger, now: datetime) ->
     with ledger.read() as connection:
         changes = updates.changes(connection, feeds, due.fanned_out(connection, dataset.feed), CHANGES)
     if changes:
-        affected = [item for changed, number in changes for item in _items(graph, dataset, changed, number, now)]
+        wholes = {graph.whole(changed): number for changed, number in changes}
+        affected = [item for whole, number in wholes.items() for item in _items(graph, dataset, whole, number, now)]
         due.fan_out(ledger, dataset.feed, affected, changes[-1][1], now)
     return len(changes)
 

@@ -12,6 +12,7 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import Need
 from feed_assets.orchestration.metadata import (
+    APPENDABLE,
     DATASET,
     FEED,
     FOREIGN,
@@ -47,6 +48,11 @@ class Node:
     def outputs(self) -> list[dg.AssetKey]:
         """Every asset that a run of this dataset makes."""
         return [dg.AssetKey.from_user_string(key) for key in self.metadata[OUTPUTS]]
+
+    @property
+    def is_appendable(self) -> bool:
+        """Whether its partitions hold batches."""
+        return self.metadata.get(APPENDABLE, False)
 
     def partition(self, key: str | None) -> Partition:
         """The partition of the feed for a Dagster partition key."""
@@ -98,6 +104,10 @@ class Graph:
         """The feeds that this code location makes, without their rejects, by name."""
         return sorted((node for node in self.by_feed.values() if node.role == DATASET), key=lambda node: node.feed)
 
+    def whole(self, updated: Partition) -> Partition:
+        """The partition of the asset that an update belongs to: of a batch the one that holds it."""
+        return (updated.holder or updated) if self.node(updated.feed).is_appendable else updated
+
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Partition] | None:
         """The outputs of a dataset to decide about after a change of itself or an input; None: no partition *yet*."""
         parent = self.node(changed.feed)
@@ -147,4 +157,5 @@ class Graph:
             tuple(name for _, absent in inputs.values() for name in absent),
             late_of(node.metadata),
             frozenset(map(Feed.parse, node.metadata[IGNORES_QUALITY_OF])),
+            frozenset(parent.feed for parent in self.parents(node) if parent.is_appendable),
         )

@@ -9,7 +9,7 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
-from feed_assets.orchestration.metadata import DATASET, FEED, FOREIGN, FORMAT, ROLE, SCHEMA
+from feed_assets.orchestration.metadata import APPENDABLE, DATASET, FEED, FOREIGN, FORMAT, ROLE, SCHEMA
 from feed_assets.orchestration.partitions import Partitions
 from feed_assets.runs.recipe import Format, Source
 
@@ -28,15 +28,17 @@ def foreign_feed(
     schema: str,
     partitions_def: Partitions = None,
     format: Format = "csv",  # noqa: A002
+    appendable: bool = False,
     description: str | None = None,
     owners: list[str] | None = None,
 ) -> dg.AssetSpec:
     """Declare a feed that somebody else writes, as an external asset.
 
     `schema` is the records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`; `format`
-    is `csv` (with a header), `json` (lines) or `parquet`. Raises InvalidName for a feed that is none.
+    is `csv` (with a header), `json` (lines) or `parquet`. A partition of an `appendable` feed holds batches, and its
+    data are the newest valid update of every batch. Raises InvalidName for a feed that is none.
     """
-    found = Feed.parse(feed)
+    found, batches = Feed.parse(feed), {APPENDABLE: True} if appendable else {}
     return dg.AssetSpec(
         asset_key(found),
         partitions_def=partitions_def,
@@ -44,7 +46,7 @@ def foreign_feed(
         group_name=asset_key(found).path[0],
         kinds={format},
         owners=owners,
-        metadata={FEED: str(found), ROLE: FOREIGN, FORMAT: format, SCHEMA: schema},
+        metadata={FEED: str(found), ROLE: FOREIGN, FORMAT: format, SCHEMA: schema, **batches},
     )
 
 
@@ -78,8 +80,15 @@ class Input:
         if FEED not in metadata:
             raise InvalidDefinition(f"{self.spec.key.to_user_string()} is no feed: declare it with foreign_feed().")
         feed, format_, schema = Feed.parse(metadata[FEED]), metadata.get(FORMAT, "parquet"), metadata.get(SCHEMA)
-        fans_in = self.mapping is not None
-        return lambda name: Source(name, feed, format_, schema, tagged=self.tagged, fans_in=fans_in)
+        return lambda name: Source(
+            name,
+            feed,
+            format_,
+            schema,
+            tagged=self.tagged,
+            is_appendable=metadata.get(APPENDABLE, False),
+            fans_in=self.mapping is not None,
+        )
 
     @property
     def dep(self) -> dg.AssetDep:

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from feed_assets.orchestration.metadata import FEED, FOREIGN, FORMAT, ROLE, SCHEMA
+from feed_assets.orchestration.metadata import APPENDABLE, FEED, FOREIGN, FORMAT, ROLE, SCHEMA
 from feed_assets.orchestration.sensors import feeds_sensor
 
 
@@ -49,4 +49,4 @@ def _identity(asset: object) -> object:
     """What makes two declarations of a foreign feed equal; None for anything else."""
     if not isinstance(asset, dg.AssetSpec) or asset.metadata.get(ROLE) != FOREIGN:
         return None
-    return asset.key, asset.partitions_def, [asset.metadata.get(name) for name in (FEED, FORMAT, SCHEMA)]
+    return asset.key, asset.partitions_def, [asset.metadata.get(name) for name in (FEED, FORMAT, SCHEMA, APPENDABLE)]

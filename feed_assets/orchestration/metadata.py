@@ -14,6 +14,7 @@ LATE_MAX_AGE = "feed_assets/late_max_age_seconds"
 IGNORES_QUALITY_OF = "feed_assets/ignores_quality_of"
 FORMAT = "feed_assets/format"
 SCHEMA = "feed_assets/schema"
+APPENDABLE = "feed_assets/appendable"
 
 FOREIGN, DATASET, REJECTS = "foreign", "dataset", "rejects"
 

@@ -13,12 +13,14 @@ import dagster as dg
 
 from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import run_key
+from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger import due, runs, updates
 from feed_assets.ledger.due import Due
+from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.runs import Run
 from feed_assets.orchestration.decisions import decide_due, fan_out
-from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.runs.arrive import arrive
 from feed_assets.runs.reconcile import reconcile
@@ -64,7 +66,9 @@ def _tick(context: dg.SensorEvaluationContext, now: datetime) -> dg.SensorResult
     for settled in reconcile(bench, has_ended=lambda run: _has_ended(context.instance, run)):
         _fail_left_run(context.instance, settled.run)
     deadline = monotonic() + settings().tick_seconds
-    arrivals = arrive(bench, [node.feed for node in graph.foreign()], lambda: monotonic() > deadline)
+    foreign = graph.foreign()
+    batched = {node.feed for node in foreign if node.is_appendable}
+    arrivals = arrive(bench, [node.feed for node in foreign], lambda: monotonic() > deadline, batched)
     busy = in_progress(context.instance)
     fan_out(graph, bench.ledger, now)
     decided = decide_due(graph, bench.ledger, now, DECISIONS)
@@ -129,7 +133,7 @@ def _requests(graph: Graph, bench: Workbench, decided: Decided, busy: InProgress
 
 def _is_busy(graph: Graph, partition: Partition, busy: InProgress) -> bool:
     node = graph.node(partition.feed)
-    return (node.key, node.key_of(partition)) in busy
+    return (node.key, node.key_of(graph.whole(partition))) in busy
 
 
 def _request(graph: Graph, item: Due, verdict: Verdict) -> dg.RunRequest:
@@ -165,11 +169,41 @@ def _events(
     updates.mark_told(bench.ledger, [(row.partition, row.id) for row in strange], NEVER_TOLD)
     rows = [row for row in untold if stands[row] is Standing.IS and not _is_busy(graph, row.partition, busy)]
     updates.mark_told(bench.ledger, [(row.partition, row.id) for row in rows], confirmed + 1)
-    return [_event(graph, row) for row in rows]
+    in_batches = [row for row in rows if graph.node(row.partition.feed).is_appendable]
+    singles = [_event(graph, row) for row in rows if row not in in_batches]
+    return singles + _set_events(graph, bench, in_batches)
 
 
 def _standing(graph: Graph, partition: Partition, now: datetime) -> Standing:
-    return standing(graph.node(partition.feed).partitions_def, partition.key, now)
+    return standing(graph.node(partition.feed).partitions_def, graph.whole(partition).key, now)
+
+
+def _set_events(graph: Graph, bench: Workbench, news: Sequence[updates.Row]) -> list[dg.AssetMaterialization]:
+    """One materialization of each partition whose batches have news, however many: its data are the whole set."""
+    by_set: dict[Partition, list[updates.Row]] = {}
+    for row in news:
+        by_set.setdefault(graph.whole(row.partition), []).append(row)
+    with bench.ledger.read() as connection:
+        sets = pins_of(connection, sorted(by_set))
+    return [_set_event(graph.node(whole.feed), whole, by_set[whole], pins) for whole, pins in sets.items() if pins]
+
+
+def _set_event(
+    node: Node, whole: Partition, news: Sequence[updates.Row], pins: Sequence[Pin]
+) -> dg.AssetMaterialization:
+    return dg.AssetMaterialization(
+        asset_key=node.key,
+        partition=node.key_of(whole),
+        metadata={
+            "update id": max(pin.update_id for pin in pins),
+            "path": whole.path,
+            "batches": len(pins),
+            "new": dg.MetadataValue.json({row.partition.name: row.id for row in news}),
+            "files": sum(pin.files for pin in pins),
+            "bytes": sum(pin.size for pin in pins),
+        },
+        tags={DATA_VERSION_TAG: pins_digest(pins)},
+    )
 
 
 def _event(graph: Graph, row: updates.Row) -> dg.AssetMaterialization:

@@ -17,7 +17,7 @@ from feed_assets.feeds import write as feed_write
 from feed_assets.ledger import runs, updates
 from feed_assets.runs import reconcile
 from feed_assets.runs.checks import Audited, CheckResult, run_checks
-from feed_assets.runs.observe import observe, pin
+from feed_assets.runs.observe import observe, pin, pin_batches
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.workbench import Workbench, this_process
 
@@ -139,13 +139,18 @@ class _Build:
     def _pin(self, inputs: Inputs, named: Mapping[Partition, str]) -> dict[str, list[tuple[Update, Pin]]]:
         try:
             return {
-                name: [pin(self.bench, partition, named.get(partition)) for partition in partitions]
+                name: [pair for partition in partitions for pair in self._pinned(name, partition, named)]
                 for name, partitions in inputs.items()
             }
         except NoValidUpdate:
             with self.bench.ledger.write() as connection:  # It read nothing: no attempt on the inputs that will come.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
+
+    def _pinned(self, name: str, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
+        if any(source.is_appendable for source in self.recipe.sources if source.name == name):
+            return pin_batches(self.bench, partition, named)
+        return [pin(self.bench, partition, named.get(partition))]
 
     def _unchanged(self, pins: tuple[Pin, ...]) -> Unchanged | None:
         observe(self.bench.board, self.bench.ledger, self.output, self.bench.now())

@@ -1,13 +1,14 @@
 """Look at a partition on the blackboard, and let the ledger learn what is there."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from feed_assets.core.errors import NoValidUpdate
-from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.feeds import Partition, Update, parse_update_id
 from feed_assets.core.positions import Pin
-from feed_assets.feeds import read
+from feed_assets.feeds import batches, read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import updates
+from feed_assets.ledger import facts, updates
 from feed_assets.ledger.database import Ledger, last_change
 from feed_assets.runs.workbench import Workbench
 
@@ -17,9 +18,27 @@ def observe(board: Blackboard, ledger: Ledger, partition: Partition, now: dateti
     with ledger.read() as connection:
         as_of = last_change(connection)
     reading = read.latest(board, partition)
+    return reading, _record(ledger, reading, now, as_of)
+
+
+def observe_batches(
+    board: Blackboard, ledger: Ledger, partition: Partition, now: datetime
+) -> tuple[batches.SetReading, tuple[Pin, ...]]:
+    """Read the newest valid update of every batch of a partition and record them; a batch that is gone, too."""
+    with ledger.read() as connection:
+        as_of = last_change(connection)
+        known = facts.pins_of(connection, [partition])[partition]
+    reading = batches.latest(board, partition)
+    for gone in {pin.partition for pin in known} - {each.partition for each in reading.batches}:
+        _record(ledger, read.Reading(gone, None, ()), now, as_of)
+    pins = [_record(ledger, each, now, as_of) for each in reading.batches]
+    return reading, tuple(pin for pin in pins if pin)
+
+
+def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int) -> Pin | None:
     reasons = {skipped.id: skipped.reason for skipped in reading.skipped}
-    row = updates.observe(ledger, partition, reading.update, reasons, now, as_of)
-    return reading, row.pin if row and reading.update else None
+    row = updates.observe(ledger, reading.partition, reading.update, reasons, now, as_of)
+    return row.pin if row and reading.update else None
 
 
 def pin(bench: Workbench, partition: Partition, update_id: str | None) -> tuple[Update, Pin]:
@@ -31,7 +50,38 @@ def pin(bench: Workbench, partition: Partition, update_id: str | None) -> tuple[
             raise NoValidUpdate(f"{partition}: update {found.id} is not in the ledger. Run it again.")
         return found, newest
     found = read.named(bench.board, partition, update_id)
+    return found, _pin_of(bench, found)
+
+
+def pin_batches(bench: Workbench, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
+    """The set that a run reads of an appendable input: the newest valid update of every batch.
+
+    An id named for the partition is a moment: of each batch the newest as of then. One named for a batch is its update.
+    """
+    reading, newest = observe_batches(bench.board, bench.ledger, partition, bench.now())
+    if partition in named:
+        reading = batches.latest(bench.board, partition, _moment(partition, named[partition]))
+    chosen = {update.partition: update for update in reading.updates}
+    for batch, update_id in named.items():
+        if batch.holder == partition:
+            chosen[batch] = read.named(bench.board, batch, update_id)
+    names = {batch.name for batch in chosen}
+    for left in (left for left in reading.left_out if left.id not in names):
+        bench.on_step(f"{left.id} of {partition} is left out: {left.reason}")
+    known = {(pin.partition, pin.update_id): pin for pin in newest}
+    found = [chosen[batch] for batch in sorted(chosen)] or batches.require(reading)
+    return [(update, known.get((update.partition, update.id)) or _pin_of(bench, update)) for update in found]
+
+
+def _moment(partition: Partition, update_id: str) -> datetime:
+    if moment := parse_update_id(update_id):
+        return moment
+    raise NoValidUpdate(f"{partition}: {update_id!r} is no update id: expected the moment as of which to read.")
+
+
+def _pin_of(bench: Workbench, found: Update) -> Pin:
+    """The pin of an update that need not be the newest: by the version that the ledger has of it, if it has one."""
     with bench.ledger.read() as connection:
-        row = updates.find(connection, partition, update_id)
+        row = updates.find(connection, found.partition, found.id)
     version = row.version if row and row.version else found.files_digest
-    return found, Pin(partition, found.id, version, found.size, len(found.files))
+    return Pin(found.partition, found.id, version, found.size, len(found.files))

@@ -27,6 +27,8 @@ class Source:
     format: Format = "parquet"
     schema: str | None = None
     tagged: bool = False
+    is_appendable: bool = False
+    """Each partition holds batches: the function gets the rows of the newest valid update of every one."""
     fans_in: bool = False
     """The function sees which partition a row is from: a column `_partition`, such as `2019-11-24/men`."""
 

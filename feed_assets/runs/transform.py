@@ -85,10 +85,19 @@ def _keep(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
 
 def _tagged(spark: SparkSession, board: Blackboard, source: Source, updates: Sequence[Update]) -> DataFrame:
     frames = [
-        _placed(read.read(spark, board, [update], source.format, source.schema or ""), source, update)
-        for update in updates
+        _placed(read.read(spark, board, same, source.format, source.schema or ""), source, partition)
+        for partition, same in _by_partition(source, updates).items()
     ]
     return reduce(DataFrame.unionByName, frames)
+
+
+def _by_partition(source: Source, updates: Sequence[Update]) -> dict[Partition, list[Update]]:
+    """The updates that are one partition's data: one update, or one of each of its batches, read as one frame."""
+    found: dict[Partition, list[Update]] = {}
+    for update in updates:
+        holder = update.partition.holder if source.is_appendable else None
+        found.setdefault(holder or update.partition, []).append(update)
+    return found
 
 
 def _input(
@@ -96,10 +105,10 @@ def _input(
 ) -> DataFrame:
     if tagged is not None:
         return tagged if source.tagged else read.clean(tagged)
-    frames = [_placed(read.read_own(spark, board, update), source, update) for update in updates]
+    frames = [_placed(read.read_own(spark, board, update), source, update.partition) for update in updates]
     return reduce(DataFrame.unionByName, frames)
 
 
-def _placed(frame: DataFrame, source: Source, update: Update) -> DataFrame:
+def _placed(frame: DataFrame, source: Source, partition: Partition) -> DataFrame:
     """Where an input fans in, its rows tell which partition they are from."""
-    return frame.withColumn("_partition", sf.lit(update.partition.key)) if source.fans_in else frame
+    return frame.withColumn("_partition", sf.lit(partition.key)) if source.fans_in else frame

@@ -1,0 +1,99 @@
+"""Read a partition of an appendable feed: the newest valid update of every batch in it, as one set.
+
+A batch is a partition whose key has one more segment, so it is written, named, invalidated and downloaded as any
+other. The set is what is valid now: a batch without a valid update is left out, and said with its reasons.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from feed_assets.core.errors import InvalidName, NoValidUpdate
+from feed_assets.core.feeds import Partition, Skipped, Update, is_update_id
+from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class SetReading:
+    """What one look at a partition found: a reading of each batch in order, and the names that are no batch."""
+
+    partition: Partition
+    batches: tuple[read.Reading, ...]
+    strange: tuple[Skipped, ...]
+
+    @property
+    def updates(self) -> tuple[Update, ...]:
+        """The set: one valid update of each batch that has one, in the order of the batches."""
+        return tuple(batch.update for batch in self.batches if batch.update)
+
+    @property
+    def left_out(self) -> tuple[Skipped, ...]:
+        """The names under the partition that are not in the set, each with the reason."""
+        without = (Skipped(batch.partition.name, _why(batch)) for batch in self.batches if not batch.update)
+        return (*self.strange, *without)
+
+
+def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> SetReading:
+    """The newest valid update of every batch; with `as_of` (timezone-aware) of ids of then or before.
+
+    Costs one listing of prefixes, and for each batch what a partition costs, eight batches at a time.
+    """
+    batches, strange = _sorted_out(partition, board.children(partition.path))
+    with ThreadPoolExecutor(8) as pool:
+        looks = [pool.submit(read.latest, board, batch, as_of) for batch in batches]
+        readings = tuple(look.result() for look in looks)
+    return SetReading(partition, readings, tuple(strange))
+
+
+def held_by(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> SetReading | None:
+    """The set, if the partition holds no update but prefixes that do: for whoever knows no declaration of the feed."""
+    names = board.children(partition.path)
+    if any(map(is_update_id, names)):
+        return None
+    below = (child for name in names for child in board.children(f"{partition.path}/{name}"))
+    return latest(board, partition, as_of) if any(map(is_update_id, below)) else None
+
+
+def download(board: Blackboard, reading: SetReading, folder: Path) -> None:
+    """Copy exactly the validated files of each batch into a folder of its name; `folder` appears when it is complete."""
+    read.check_target(folder)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as unfinished:
+        for update in require(reading):
+            read.download(board, update, Path(unfinished, "complete", update.partition.name))
+        Path(unfinished, "complete").rename(folder)
+
+
+def require(reading: SetReading) -> tuple[Update, ...]:
+    """The set, or an error that tells of each batch why it has no valid update."""
+    if reading.updates:
+        return reading.updates
+    if not reading.left_out:
+        raise NoValidUpdate(f"{reading.partition} has no batch: there is nothing at {reading.partition.path}/.")
+    reasons = "; ".join(f"{each.id}: {each.reason}" for each in reading.left_out[:_SHOWN])
+    more = len(reading.left_out) - _SHOWN
+    rest = f"; and {more} more" if more > 0 else ""
+    raise NoValidUpdate(f"{reading.partition} has no batch with a valid update. {reasons}{rest}. Publish one again.")
+
+
+def _sorted_out(partition: Partition, names: Iterable[str]) -> tuple[list[Partition], list[Skipped]]:
+    batches: list[Partition] = []
+    strange: list[Skipped] = []
+    for name in names:
+        if is_update_id(name):
+            strange.append(Skipped(name, "an update, where the partition of an appendable feed holds batches"))
+            continue
+        try:
+            batches.append(partition.batch(name))
+        except InvalidName as error:
+            strange.append(Skipped(name, str(error)))
+    return batches, strange
+
+
+def _why(batch: read.Reading) -> str:
+    return "; ".join(f"{each.id}: {each.reason}" for each in batch.skipped[:_SHOWN]) or "it has no update"
