@@ -22,6 +22,7 @@ FeedName = Annotated[str, typer.Argument(metavar="FEED", help="Name and version:
 PartitionKey = Annotated[str, typer.Argument(metavar="PARTITION", help="Partition key: 2019-11-24/men; '' if none.")]
 Board = Annotated[str | None, typer.Option("--blackboard", metavar="URL", help="file://, s3://, az:// or gs:// URL.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Batches = Annotated[bool, typer.Option("--batches", help="Of an appendable feed: every batch of the partition.")]
 UpdateId = Annotated[str | None, typer.Option("--update", metavar="ID", help="This update: 20191125.060000.")]
 
 
@@ -47,6 +48,7 @@ def tell(what: str, board: "Blackboard", partition: Partition, update_id: str) -
 def list_feeds(
     feed: Annotated[str | None, typer.Argument(metavar="[FEED]", help="List its partitions.")] = None,
     partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="List its updates.")] = None,
+    all_batches: Batches = False,
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,21 +60,28 @@ def list_feeds(
         rows = [{"feed": str(found)} for found in read.feeds(board)]
     elif partition is None:
         rows = [_partition_row(found) for found in read.walk(board, Feed.parse(feed))]
-    elif held := batches.held_by(board, Partition(Feed.parse(feed), partition)):
-        rows = _batch_rows(held)
+    elif all_batches:
+        rows = _batch_rows(batches.latest(board, Partition(Feed.parse(feed), partition)))
     else:
         rows = [_update_row(found) for found in read.history(board, Partition(Feed.parse(feed), partition))]
     _print(rows, rows, as_json)
 
 
 @app.command()
-def show(feed: FeedName, partition: PartitionKey = "", blackboard: Board = None, as_json: AsJson = False) -> None:
+def show(
+    feed: FeedName,
+    partition: PartitionKey = "",
+    all_batches: Batches = False,
+    blackboard: Board = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the newest valid update (or batches), what was skipped and why, newer versions of the feed, all updates."""
     from feed_assets.feeds import batches, read
 
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
     newer = [str(found) for found in read.newer_versions(board, wanted.feed)]
-    if held := batches.held_by(board, wanted):
+    if all_batches:
+        held = batches.latest(board, wanted)
         rows = _batch_rows(held)
         if not as_json:
             typer.echo(f"{wanted}: {len(held.updates)} of {len(rows)} batches have a valid update")
@@ -95,17 +104,19 @@ def get(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new or empty folder.")],
     as_of: Annotated[str | None, typer.Option("--as-of", metavar="TIME", help="ISO 8601 (UTC), or an id.")] = None,
     update: UpdateId = None,
+    all_batches: Batches = False,
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy the files of the newest valid update (of every batch), of the newest as of a time, or of the one named."""
     from feed_assets.feeds import batches, read
 
-    if as_of and update:
-        raise InvalidName("--as-of and --update exclude each other: give one of them.")
+    if update and (as_of or all_batches):
+        raise InvalidName("--as-of or --batches and --update exclude each other: give one of them.")
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
     moment = _moment(as_of) if as_of else None
-    if not update and (held := batches.held_by(board, wanted, moment)):
+    if all_batches:
+        held = batches.latest(board, wanted, moment)
         batches.download(board, held, to)
         return _print(_set(held), _batch_rows(held), as_json)
     found = read.named(board, wanted, update) if update else read.require(read.latest(board, wanted, moment))
@@ -138,6 +149,7 @@ def verify(
     feed: FeedName,
     partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="Otherwise all of them.")] = None,
     update: UpdateId = None,
+    all_batches: Batches = False,
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
@@ -148,8 +160,8 @@ def verify(
     if update:
         found = read.named(board, Partition(parsed, partition or ""), update)
         return _print([_update(found)], [_update_row(found)], as_json)
-    if partition is not None and (held := batches.held_by(board, Partition(parsed, partition))):
-        readings = [*held.batches]
+    if all_batches:
+        readings = [*batches.latest(board, Partition(parsed, partition or "")).batches]
     else:
         keys = read.partitions(board, parsed) if partition is None else [Partition(parsed, partition)]
         readings = [read.latest(board, key) for key in keys]

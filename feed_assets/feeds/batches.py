@@ -51,17 +51,8 @@ def latest(board: Blackboard, partition: Partition, as_of: datetime | None = Non
     return SetReading(partition, readings, tuple(strange))
 
 
-def held_by(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> SetReading | None:
-    """The set, if the partition holds no update but prefixes that do: for whoever knows no declaration of the feed."""
-    names = board.children(partition.path)
-    if any(map(is_update_id, names)):
-        return None
-    below = (child for name in names for child in board.children(f"{partition.path}/{name}"))
-    return latest(board, partition, as_of) if any(map(is_update_id, below)) else None
-
-
 def download(board: Blackboard, reading: SetReading, folder: Path) -> None:
-    """Copy exactly the validated files of each batch into a folder of its name; `folder` appears when it is complete."""
+    """Copy exactly the validated files of each batch into a folder of its name, all of them at once."""
     read.check_target(folder)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as unfinished:
         for update in require(reading):

@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late, weigh
-from feed_assets.core.positions import Change, Pin
+from feed_assets.core.positions import Change, Pin, changed
 
 MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 WOMEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/women")
@@ -143,3 +143,41 @@ def test_the_reason_says_what_was_weighed(policy, now, reason):
 def test_a_policy_of_less_than_nothing_is_refused(values):
     with pytest.raises(InvalidDefinition, match="0 or more"):
         Late(**values)
+
+
+DAY = Partition(Feed.parse("ads/events/v1.0"), "2019-11-24")
+
+
+def batches(**sizes: int) -> list[Pin]:
+    """Batches of a day by name; each size is also its version."""
+    return [Pin(DAY.batch(name), "20191126.060000", str(size), size=size) for name, size in sizes.items()]
+
+
+@pytest.mark.parametrize(
+    ("consumed", "newest", "reruns"),
+    [
+        pytest.param(batches(a=900, b=100), batches(a=900, b=100, c=49), False, id="a new batch of 4.9 %"),
+        pytest.param(batches(a=900, b=100), batches(a=900, b=100, c=50), True, id="a new batch of 5 %"),
+        pytest.param(batches(a=900), batches(a=900, b=30, c=30), True, id="two new batches of 6.6 % together"),
+        pytest.param(batches(a=900, b=100), batches(a=900, b=149), False, id="a batch grown by half, the set by 4.9 %"),
+        pytest.param(batches(a=900, b=100), batches(a=900, b=99), True, id="a batch shrunk by a byte"),
+        pytest.param(batches(a=900, b=100), batches(a=910, b=99), True, id="a batch shrunk, the set grown"),
+        pytest.param(batches(a=900, b=1), batches(a=900), True, id="a batch gone"),
+        pytest.param(batches(a=900, b=1), batches(a=901), True, id="a batch gone, the set not shrunk"),
+        pytest.param([], batches(a=1), True, id="a first batch"),
+    ],
+)
+def test_an_appendable_input_grows_as_a_whole_and_is_restated_by_batch(consumed, newest, reruns):
+    changes = changed(newest, consumed, {DAY.feed})
+    assert weigh(changes, FIVE_PERCENT, ARRIVED).rerun is reruns
+
+
+def test_two_partitions_that_hold_batches_grow_each_for_itself():
+    other = Pin(Partition(DAY.feed, "2019-11-25").batch("a"), "20191126.060000", "x", size=10**6)
+    consumed, newest = [*batches(a=100), other], [*batches(a=100, b=10), other]
+    assert weigh(changed(newest, consumed, {DAY.feed}), FIVE_PERCENT, ARRIVED).rerun
+
+
+def test_the_reason_of_a_new_batch_says_how_the_set_has_grown():
+    weighed = weigh(changed(batches(a=100, b=10), batches(a=100), {DAY.feed}), FIVE_PERCENT, ARRIVED)
+    assert weighed.reason == f"{DAY.batch('b')}: was not there before (with it 100 to 110 bytes)"

@@ -312,3 +312,55 @@ def test_a_long_list_of_what_is_missing_is_cut_short():
 def test_a_refusal_of_other_inputs_holds_nobody_once_they_are_rolled_back(attempts, rolled_back):
     (verdict,) = decide([NEED], Facts(now=NOW, newest=BOTH, attempts={EFFECT: attempts}, **BUILT))
     assert (verdict.state, verdict.rolled_back) == (State.CURRENT, rolled_back)
+
+
+EVENTS = Partition(Feed.parse("ads/events/v1.0"), "2019-11-24")
+ONE, TWO = EVENTS.batch("one"), EVENTS.batch("two")
+E1, E2 = Pin(ONE, "20191125.010000", "e1", size=100), Pin(TWO, "20191125.020000", "e2", size=100)
+APPENDED = Need(EFFECT, (EVENTS, CLICKED), appendable=frozenset({EVENTS.feed}))
+
+
+def known(*pins: Pin, batches=(ONE, TWO)) -> dict:
+    return {"newest": {pin.partition: pin for pin in (*pins, C1)}, "batches": {EVENTS: batches}}
+
+
+def test_of_an_appendable_input_every_batch_with_a_valid_update_is_read():
+    (verdict,) = decide([APPENDED], Facts(NOW, **known(E1, E2)))
+    assert (verdict.state, verdict.pins) == (State.BUILD, (E1, E2, C1))
+
+
+def test_a_batch_without_a_valid_update_is_no_reason_to_wait():
+    (verdict,) = decide([APPENDED], Facts(NOW, **known(E2)))
+    assert (verdict.state, verdict.pins) == (State.BUILD, (E2, C1))
+
+
+@pytest.mark.parametrize("batches", [(), (ONE, TWO)])
+def test_a_partition_without_a_batch_that_has_a_valid_update_is_missing(batches):
+    (verdict,) = decide([APPENDED], Facts(NOW, **known(batches=batches)))
+    assert (verdict.state, verdict.reason) == (State.WAITS_FOR_INPUT, f"no valid update of {EVENTS}")
+
+
+@pytest.mark.parametrize(
+    ("consumed", "newest", "state"),
+    [
+        pytest.param((E1, E2), (E1, E2), State.CURRENT, id="the same set"),
+        pytest.param((E1,), (E1, E2), State.REBUILD, id="a new batch"),
+        pytest.param((E1, E2), (E1,), State.REBUILD, id="a batch that is no longer valid"),
+        pytest.param((E1,), (Pin(ONE, "20191126.010000", "e3", 101),), State.REBUILD, id="a new update of a batch"),
+        pytest.param((E1,), (Pin(ONE, "20191126.010000", "e1", 100),), State.CURRENT, id="equal data of a batch"),
+    ],
+)
+def test_another_set_of_batches_makes_an_output_stale(consumed, newest, state):
+    built = {"published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (C1, *consumed)}}
+    (verdict,) = decide([APPENDED], Facts(NOW, **known(*newest), **built))
+    assert verdict.state is state
+
+
+def test_growth_is_weighed_over_all_batches_of_a_partition():
+    patient = Need(EFFECT, (EVENTS, CLICKED), late=PATIENT, appendable=frozenset({EVENTS.feed}))
+    built = {"published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (C1, E1)}}
+    little = Pin(TWO, "20191126.230000", "e4", size=4)
+    (waits,) = decide([patient], Facts(NOW, **known(E1, little), **built))
+    (runs,) = decide([patient], Facts(NOW, **known(E1, E2), **built))
+    assert (waits.state, runs.state) == (State.WAITS_FOR_LATE_DATA, State.REBUILD)
+    assert waits.look_again == datetime(2019, 11, 28, 23, tzinfo=UTC)
