@@ -259,3 +259,56 @@ def test_help_imports_nothing_heavy(arguments):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def appended(shared):
+    """A day with two batches, one with two updates; the newest of the other is invalid, and a third has none."""
+    day = Partition(MEN.feed, "2019-11-24")
+    for name, update_id in (("a", OLD), ("a", NEW), ("b", OLD)):
+        publish(shared, day.batch(name), {"part": update_id.encode()}, moment(update_id))
+    shared.put(f"{day.path}/b/{NEW}/part", b"")
+    shared.put(f"{day.path}/c/{NEW}/part", b"")
+    return shared
+
+
+DAY = ("ads/shown/v1.0", "2019-11-24", "--batches")
+NO_MANIFEST = "it has no manifest: still being written, abandoned or invalidated"
+HELD = [
+    {"batch": "a", "id": NEW, "valid": True, "files": 1, "bytes": 15, "reason": ""},
+    {"batch": "b", "id": OLD, "valid": True, "files": 1, "bytes": 15, "reason": ""},
+    {"batch": "c", "id": "", "valid": False, "files": None, "bytes": None, "reason": f"{NEW}: {NO_MANIFEST}"},
+]
+
+
+def test_the_batches_of_a_partition_are_listed_and_shown_with_what_is_left_out(feed, appended):
+    assert json.loads(feed("ls", *DAY, "--json")[1]) == HELD
+    shown = json.loads(feed("show", *DAY, "--json")[1])
+    assert [(batch["partition"], batch["latest"] and batch["latest"]["id"]) for batch in shown["batches"]] == [
+        ("2019-11-24/a", NEW),
+        ("2019-11-24/b", OLD),
+        ("2019-11-24/c", None),
+    ]
+    assert shown["left_out"] == [{"id": "c", "reason": f"{NEW}: {NO_MANIFEST}"}]
+    assert "ads/shown/v1.0 2019-11-24: 2 of 3 batches have a valid update" in feed("show", *DAY)[1]
+
+
+@pytest.mark.parametrize(("as_of", "first"), [([], NEW), (["--as-of", OLD], OLD)])
+def test_get_copies_every_batch_into_a_folder_of_its_own(feed, appended, tmp_path, as_of, first):
+    code, _, _ = feed("get", *DAY, "--to", tmp_path / "out", *as_of)
+    found = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in (tmp_path / "out").rglob("part")}
+    assert (code, found) == (0, {"out/a/part": first, "out/b/part": OLD})
+
+
+def test_verify_looks_at_every_batch(feed, appended):
+    code, output, errors = feed("verify", *DAY, "--json")
+    assert [bool(row["problem"]) for row in json.loads(output)] == [False, True, True]
+    assert (code, "2 of 3 partitions are bad" in errors) == (1, True)
+
+
+def test_a_batch_is_published_to_and_invalidated_as_a_partition_with_one_more_segment(feed, appended, tmp_path):
+    (tmp_path / "part").write_text("new")
+    published = json.loads(feed("publish", "ads/shown/v1.0", "2019-11-24/c", tmp_path / "part", "--json")[1])
+    assert [row["id"] for row in json.loads(feed("ls", *DAY, "--json")[1])] == [NEW, OLD, published["id"]]
+    feed("invalidate", "ads/shown/v1.0", "2019-11-24/a", NEW)
+    assert json.loads(feed("ls", *DAY, "--json")[1])[0]["id"] == OLD

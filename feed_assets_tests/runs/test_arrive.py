@@ -10,6 +10,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate, publish
 from feed_assets.ledger import updates
+from feed_assets.ledger.facts import pins_of
 from feed_assets.runs.arrive import arrive
 from feed_assets.runs.workbench import Workbench
 from feed_assets_tests.feeds.stores import Counting
@@ -116,3 +117,43 @@ def test_a_feed_that_cannot_be_read_does_not_hold_up_the_others(quiet):
 def test_where_no_feed_can_be_read_the_error_is_raised(quiet):
     with pytest.raises(BlackboardUnavailable, match="connection refused"):
         arrive(failing(quiet, OTHER, RAW), [OTHER, RAW], never)
+
+
+EVENTS = Feed.parse("ads/events/v1.0")
+
+
+def put(lake: Lake, batch: str, feed: Feed = EVENTS):
+    return publish(lake.bench.board, Partition(feed, batch), {"a": b"1"}, NOW)
+
+
+def newest(lake: Lake, holder: Partition) -> list[tuple[str, str]]:
+    with lake.bench.ledger.read() as connection:
+        return [(pin.partition.name, pin.update_id) for pin in pins_of(connection, [holder])[holder]]
+
+
+def test_of_an_appendable_feed_every_batch_is_seen_and_every_new_update_of_one(quiet):
+    day = Partition(EVENTS, "2019-11-24")
+    first, other = put(quiet, "2019-11-24/a"), put(quiet, "2019-11-24/b")
+    arrive(quiet.bench, [EVENTS], never, {EVENTS})
+    assert newest(quiet, day) == [("a", first.id), ("b", other.id)]
+    second, third = put(quiet, "2019-11-24/a"), put(quiet, "2019-11-24/c")
+    arrive(quiet.bench, [EVENTS], never, {EVENTS})
+    assert newest(quiet, day) == [("a", second.id), ("b", other.id), ("c", third.id)]
+
+
+@pytest.mark.parametrize("prefix", ["2019-11-24/", ""])
+def test_a_batch_that_became_invalid_or_is_gone_is_noticed(quiet, prefix):
+    holder = Partition(EVENTS, prefix.rstrip("/"))
+    kept, spoilt, removed = (put(quiet, f"{prefix}{name}") for name in "abc")
+    arrive(quiet.bench, [EVENTS], never, {EVENTS})
+    invalidate(quiet.bench.board, spoilt.partition, spoilt.id)
+    quiet.bench.board.sweep(removed.partition.path)
+    arrive(quiet.bench, [EVENTS], never, {EVENTS})
+    assert newest(quiet, holder) == [("a", kept.id)]
+
+
+def test_an_update_beside_batches_does_not_hide_them(quiet):
+    put(quiet, "2019-11-24")
+    batch = put(quiet, "2019-11-24/a")
+    arrive(quiet.bench, [EVENTS], never, {EVENTS})
+    assert newest(quiet, batch.partition.holder) == [("a", batch.id)]

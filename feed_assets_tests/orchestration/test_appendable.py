@@ -1,0 +1,176 @@
+"""An appendable feed and its consumer, tick by tick."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets import ForeignFeedsComponent, Late, foreign_feed
+from feed_assets.cli import app
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.positions import pins_digest
+from feed_assets.ledger import due
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.facts import pins_of
+from feed_assets.orchestration.graph import Graph
+from feed_assets.settings import settings
+from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    DAYS,
+    NEXT_DAY,
+    RAW,
+    SCHEMA,
+    SUMS,
+    harness,
+    outcomes,
+    requested,
+    rows,
+    sums_of,
+)
+
+pytestmark = pytest.mark.usefixtures("home")
+
+HELD = Partition(Feed.parse(RAW), DAY)
+
+
+def appended(partitions_def=DAYS, **options) -> Harness:
+    """An appendable raw feed -> sums."""
+    raw = foreign_feed(RAW, partitions_def=partitions_def, schema=SCHEMA, appendable=True)
+    return harness(raw, sums_of(raw, partitions_def=partitions_def, **options))
+
+
+def total(world: Harness, day: str | None = DAY) -> dict[str, str]:
+    """What the newest run of sums read: the update of each batch."""
+    inputs = world.told("t/sums", day)[0].metadata["inputs"]
+    return {path.removeprefix(f"{RAW}/"): position["update id"] for path, position in inputs.items()}
+
+
+def test_a_new_batch_a_new_update_and_an_invalidated_batch_each_have_the_consumer_built_again():
+    world = appended()
+    first = world.drop(RAW, f"{DAY}/a", rows(1))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+    assert total(world) == {f"{DAY}/a": first}
+    other = world.drop(RAW, f"{DAY}/b", rows(2))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+    assert total(world) == {f"{DAY}/a": first, f"{DAY}/b": other}
+    second = world.drop(RAW, f"{DAY}/a", rows(1, 3))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+    assert total(world) == {f"{DAY}/a": second, f"{DAY}/b": other}
+    world.invalidate(RAW, f"{DAY}/b", other)
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+    assert total(world) == {f"{DAY}/a": second}
+    assert outcomes(world.run_until_idle()) == []
+
+
+def test_batches_of_a_partition_are_one_request_and_one_materialization_of_it():
+    world = appended()
+    ids = {name: world.drop(RAW, f"{DAY}/{name}", rows(1)) for name in "abc"}
+    world.drop(RAW, f"{NEXT_DAY}/a", rows(1))
+    asked = world.ask()
+    assert requested(world) == [DAY, NEXT_DAY]
+    told = {event.partition: event for event in asked.events}
+    assert (len(asked.events), {*told}) == (2, {DAY, NEXT_DAY})
+    with open_ledger(settings().ledger).read() as connection:
+        pins = pins_of(connection, [HELD])[HELD]
+    assert told[DAY].tags == {"dagster/data_version": pins_digest(pins)}
+    assert {name: value.value for name, value in told[DAY].metadata.items()} == {
+        "update id": max(ids.values()),
+        "path": HELD.path,
+        "batches": 3,
+        "new": ids,
+        "files": 3,
+        "bytes": 24,
+    }
+    assert world.ask(asked.cursor).events == ()
+
+
+def test_a_partition_whose_batches_are_all_invalid_is_waited_for():
+    world = appended()
+    only = world.drop(RAW, f"{DAY}/a", rows(1))
+    world.invalidate(RAW, f"{DAY}/a", only)
+    assert world.ask().wanted == []
+    world.drop(RAW, f"{DAY}/b", rows(1))
+    assert requested(world) == [DAY]
+
+
+def test_the_late_policy_weighs_the_growth_of_the_whole_set():
+    world = appended(late=Late(growth=0.5, max_age=timedelta(days=2)))
+    world.drop(RAW, f"{DAY}/a", rows(*range(1, 10)))
+    world.run_until_idle()
+    world.drop(RAW, f"{DAY}/b", rows(1))
+    assert outcomes(world.run_until_idle()) == []
+    world.drop(RAW, f"{DAY}/c", rows(*range(1, 6)))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+
+
+def test_a_feed_without_partitions_may_hold_batches():
+    world = appended(partitions_def=None)
+    world.drop(RAW, "a", rows(1))
+    world.drop(RAW, "b", rows(2))
+    assert outcomes(world.run_until_idle()) == [("sums", None, True)]
+    assert {*total(world, None)} == {"a", "b"}
+
+
+def test_batches_of_a_day_that_is_not_over_wait_for_it_as_one():
+    world, noon = appended(), datetime(2020, 1, 1, 12, tzinfo=UTC)
+    for name in "ab":
+        world.drop(RAW, f"{DAY}/{name}", rows(1))
+    world.now = lambda: noon
+    assert (requested(world), world.ask().events) == ([], ())
+    with open_ledger(settings().ledger).read() as connection:
+        assert [item.partition for item in due.look(connection, [Feed.parse(SUMS)], noon + due.AWAIT, 9)] == [HELD]
+    world.now = lambda: noon + timedelta(days=1)
+    assert requested(world) == [DAY]
+
+
+def test_a_component_declares_an_appendable_feed():
+    attributes = {"feed": RAW, "schema": SCHEMA}
+    component = ForeignFeedsComponent(
+        start_date=DAY, feeds=[{**attributes, "appendable": True}, {**attributes, "feed": "t/plain/v1.0"}]
+    )
+    definitions = component.build_defs(None)
+    graph = Graph(definitions.resolve_asset_graph())
+    assert {str(node.feed): node.is_appendable for node in graph.foreign()} == {RAW: True, "t/plain/v1.0": False}
+
+
+def test_a_feed_that_is_declared_appendable_and_not_is_refused():
+    days = dg.DailyPartitionsDefinition(DAY)
+    twice = [foreign_feed(RAW, partitions_def=days, schema=SCHEMA, appendable=each) for each in (True, False)]
+    with pytest.raises(dg.DagsterInvalidDefinitionError):
+        harness(*twice).definitions.resolve_asset_graph()
+
+
+WORLD = f"""
+import dagster as dg
+from feed_assets import feed_asset, foreign_feed, with_automation
+
+DAYS = dg.DailyPartitionsDefinition("{DAY}", end_date="2020-01-06")
+RAW = foreign_feed("{RAW}", partitions_def=DAYS, schema="{SCHEMA}", appendable=True)
+
+@feed_asset("{SUMS}", partitions_def=DAYS, inputs={{"raw": RAW}})
+def sums(raw):
+    return raw
+
+defs = with_automation(dg.Definitions(assets=[RAW, sums]))
+"""
+
+
+def test_explain_names_what_is_read_of_each_batch_and_which_are_left_out(tmp_path, monkeypatch):
+    (tmp_path / "appendable_world.py").write_text(WORLD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    world = appended()
+    ids = {name: world.drop(RAW, f"{DAY}/{name}", rows(1)) for name in "abc"}
+    world.invalidate(RAW, f"{DAY}/b", ids["b"])
+    why = f"{ids['b']}: it has no manifest: still being written, abandoned or invalidated"
+    said = CliRunner().invoke(app, ["explain", SUMS, DAY, "-m", "appendable_world"])
+    assert said.stdout.splitlines() == [
+        f"{SUMS} {DAY}: build: it has no valid update, and every input is there",
+        f"  reads {RAW} {DAY}/a {ids['a']} (1 files, 8 bytes)",
+        f"  reads {RAW} {DAY}/c {ids['c']} (1 files, 8 bytes)",
+        f"  leaves out {RAW}/{DAY}/b: {why}",
+    ]
+    values = json.loads(CliRunner().invoke(app, ["explain", SUMS, DAY, "-m", "appendable_world", "--json"]).stdout)
+    assert values["left_out"] == [{"input": f"{RAW}/{DAY}/b", "reason": why}]
