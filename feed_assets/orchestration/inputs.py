@@ -9,7 +9,8 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
-from feed_assets.orchestration.metadata import DATASET, FEED, FOREIGN, FORMAT, ROLE, SCHEMA
+from feed_assets.core.retention import Retention
+from feed_assets.orchestration.metadata import DATASET, FEED, FOREIGN, FORMAT, ROLE, SCHEMA, retention_metadata
 from feed_assets.orchestration.partitions import Partitions
 from feed_assets.runs.recipe import Format, Source
 
@@ -30,11 +31,13 @@ def foreign_feed(
     format: Format = "csv",  # noqa: A002
     description: str | None = None,
     owners: list[str] | None = None,
+    retention: Retention | None = None,
 ) -> dg.AssetSpec:
     """Declare a feed that somebody else writes, as an external asset.
 
     `schema` is the records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`; `format`
-    is `csv` (with a header), `json` (lines) or `parquet`. Raises InvalidName for a feed that is none.
+    is `csv` (with a header), `json` (lines) or `parquet`. With a `retention` the job `prune` removes old updates of
+    it, although they are somebody else's. Raises InvalidName for a feed that is none.
     """
     found = Feed.parse(feed)
     return dg.AssetSpec(
@@ -44,7 +47,7 @@ def foreign_feed(
         group_name=asset_key(found).path[0],
         kinds={format},
         owners=owners,
-        metadata={FEED: str(found), ROLE: FOREIGN, FORMAT: format, SCHEMA: schema},
+        metadata={FEED: str(found), ROLE: FOREIGN, FORMAT: format, SCHEMA: schema, **retention_metadata(retention)},
     )
 
 
