@@ -5,13 +5,16 @@ import pytest
 
 from feed_assets import Late, Retention
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.feeds import write
+from feed_assets.core.positions import Pin
+from feed_assets.ledger import runs
+from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decisions import verdicts
 from feed_assets.orchestration.graph import Graph
 from feed_assets.runs.prune import prune
 from feed_assets.runs.workbench import Workbench, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
+from feed_assets_tests.ledger.records import EFFECT, claim, new_run
 from feed_assets_tests.orchestration.worlds import (
     DAY,
     DAYS,
@@ -104,28 +107,18 @@ def test_a_roll_back_to_nothing_builds_nothing_and_tells_it(capfd):
 
 
 def test_a_roll_back_below_what_was_pruned_waits_for_a_person_and_heals_on_new_data():
-    """Only what a run pins keeps an update that is older than a pruned one."""
-    world = short()
-    survivor = world.drop(RAW, DAY, rows(1))
-    partition = Partition(Feed.parse(RAW), DAY)
+    """Only what a run in progress has pinned outlives a newer update that was pruned."""
+    world, partition = short(), Partition(Feed.parse(RAW), DAY)
+    survivor, gone, newest = (world.drop(RAW, DAY, rows(*numbers)) for numbers in ((1,), (1, 2), (1, 2, 3)))
     world.run_until_idle()
-    gone = world.drop(RAW, DAY, rows(1, 2))
-    newest = world.drop(RAW, DAY, rows(1, 2, 3))
-    world.run_until_idle()
-    kept = world.board.files(f"{partition.path}/{survivor}")
-    contents = {file.key: world.board.get(file.key) or b"" for file in kept}
-    with Workbench.of(settings()).ledger.read():
-        pruned(world, keep=1)
-    for key, content in contents.items():
-        world.board.put(key, content)
-    world.drop(RAW, DAY, rows(1, 2, 3, 4))
-    world.run_until_idle()
-    for update_id in (newest, world.newest(RAW, DAY)):
-        write.invalidate(world.board, partition, update_id or "")
-    assert world.newest(RAW, DAY) == survivor
+    ledger = open_ledger(settings().ledger)
+    runs.start(ledger, new_run("elsewhere"))
+    claim(ledger, "elsewhere", (EFFECT, newest), pins=(Pin(partition, survivor, "v"),))
+    pruned(world, keep=1)
+    assert ids(world, RAW) == [survivor, newest]
+    world.invalidate(RAW, DAY, newest)
     assert world.run_until_idle() == []
-    state, reason = explained(world)
-    assert (state, reason) == (
+    assert explained(world) == (
         "waits for a person",
         f"{RAW} {DAY} lost its newest updates, {gone} before them was pruned, and only the older {survivor} is left",
     )
