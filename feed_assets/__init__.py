@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from feed_assets.core.lateness import Late
+    from feed_assets.core.retention import Retention
     from feed_assets.orchestration.assets import feed_asset
     from feed_assets.orchestration.components import ForeignFeedsComponent
     from feed_assets.orchestration.inputs import Input, foreign_feed
@@ -18,6 +19,7 @@ _HOME = {
     "ForeignFeedsComponent": "orchestration.components",
     "Input": "orchestration.inputs",
     "Late": "core.lateness",
+    "Retention": "core.retention",
     "feed_asset": "orchestration.assets",
     "foreign_feed": "orchestration.inputs",
     "with_automation": "orchestration.location",
@@ -27,6 +29,7 @@ __all__ = [
     "ForeignFeedsComponent",
     "Input",
     "Late",
+    "Retention",
     "checks",
     "feed_asset",
     "foreign_feed",

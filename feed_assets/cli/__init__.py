@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from feed_assets.cli import feed
+from feed_assets.cli import feed, retention
 from feed_assets.cli.demo import demo
 from feed_assets.cli.explain import explain
 from feed_assets.cli.run import run
@@ -17,6 +17,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+for command in (retention.prune, retention.revalidate):
+    feed.app.command()(command)
 app.add_typer(feed.app, name="feed")
 for command in (demo, explain, run, ui):
     app.command()(command)

@@ -32,6 +32,18 @@ class NoValidUpdate(FeedAssetsError):
     """The partition has no valid update; the message lists why each candidate was skipped."""
 
 
+class UpdatePruned(NoValidUpdate):
+    """The answer would need an update that a prune has removed; the message says from when on history is kept."""
+
+
+class NotRevalidated(FeedAssetsError):
+    """An update cannot be made valid again: its files are not those that were recorded when it was published."""
+
+
+class NotOurs(FeedAssetsError):
+    """A feed that somebody else writes: its updates are removed only where that is asked for by name."""
+
+
 class UpdateAbandoned(FeedAssetsError):
     """What lies under a claimed update is not exactly what was written: the id is given up."""
 

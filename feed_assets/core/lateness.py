@@ -17,8 +17,9 @@ class Late:
     """A dataset's late policy: re-run at this growth of one input, or when late data have waited this long.
 
     `growth` is a share (0.05 is 5 %); the default 0 re-runs for every change. Without `max_age` growth below
-    the threshold waits until more comes. A restatement (smaller, or other content of the same size) always re-runs.
-    An appendable input grows as a whole: a new batch is growth of its partition, and one that is gone a restatement.
+    the threshold waits until more comes. A restatement (smaller, other content of the same size, or an older update
+    because the newer one was invalidated) always re-runs. An appendable input grows as a whole: a new batch is growth
+    of its partition, and one that is gone a restatement.
     """
 
     growth: float = 0.0
@@ -61,7 +62,7 @@ def _is_restated(change: Change) -> bool:
     old, new = change.old, change.new
     if old is None and change.whole:
         return False
-    return old is None or new is None or new.size <= old.size
+    return old is None or new is None or new.size <= old.size or new.update_id < old.update_id
 
 
 def _growth(change: Change) -> float:
@@ -84,5 +85,7 @@ def _describe(change: Change) -> str:
         return f"was not there before{grown}"
     if new is None:
         return "is no longer valid" if change.whole else "is no longer an input"
+    if new.update_id < old.update_id:
+        return f"update {old.update_id} was consumed and is no longer valid, the newest is {new.update_id} again"
     grown = f"{old.size} to {new.size} bytes"
     return f"update {old.update_id} was consumed, the newest is {new.update_id} ({grown})"

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late, weigh
-from feed_assets.core.positions import Pin, changed, pins_digest
+from feed_assets.core.positions import Change, Pin, changed, pins_digest
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Facts:
     """Builds of each output since then that did not publish."""
     requested: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
     """Runs of each output that were requested since something last changed for it."""
+    pruned: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
+    """The last update of each input partition that was valid once and has been pruned."""
     max_attempts: int = 3
 
 
@@ -110,19 +112,34 @@ def _pins(partition: Partition, facts: Facts) -> list[Pin]:
 def _state(
     need: Need, pins: tuple[Pin, ...], attempts: tuple[Attempt, ...], facts: Facts
 ) -> tuple[State, str, datetime | None]:
+    published = facts.published.get(need.output)
     missing = [str(partition) for partition in need.inputs if not _pins(partition, facts)] + [*need.unknown]
     if missing or not pins:
-        return State.WAITS_FOR_INPUT, f"no valid update of {_some(missing) or 'any input'}", None
+        reason = f"no valid update of {_some(missing) or 'any input'}"
+        served = f"; {published}, which was built before, goes on being served" if published else ""
+        return State.WAITS_FOR_INPUT, f"{reason}{served}", None
     changes = changed(pins, facts.consumed.get(need.output, ()), need.appendable)
-    if need.output in facts.published and not changes:
-        return State.CURRENT, f"update {facts.published[need.output]} was built from the newest inputs", None
+    if published and not changes:
+        return State.CURRENT, f"update {published} was built from the newest inputs", None
     if blocked := _blocked(need, pins, attempts, facts):
         return *blocked, None
-    if need.output not in facts.published:
+    if published and (short := _pruned_below(changes, facts)):
+        return State.WAITS_FOR_A_PERSON, short, None
+    if published is None:
         return State.BUILD, "it has no valid update, and every input is there", None
     weighed = weigh(changes, need.late, facts.now, facts.late_since.get(need.output))
     state = State.REBUILD if weighed.rerun else State.WAITS_FOR_LATE_DATA
     return state, weighed.reason, weighed.look_again
+
+
+def _pruned_below(changes: Iterable[Change], facts: Facts) -> str | None:
+    """An input that fell back to an update from before what was pruned: a re-run would lose what the first run saw."""
+    for change in changes:
+        pruned, newest = facts.pruned.get(change.partition, ""), change.new.update_id if change.new else ""
+        if pruned > newest:
+            left = f"only the older {newest} is left" if newest else "none is left"
+            return f"{change.partition} lost its newest updates, {pruned} before them was pruned, and {left}"
+    return None
 
 
 def _blocked(

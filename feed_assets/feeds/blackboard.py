@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
@@ -126,6 +127,15 @@ class Blackboard:
         listed = [_file(meta) for page in pages for meta in page if meta["path"] != prefix]
         return tuple(sorted((*listed, *self.half_written(prefix))))
 
+    def last_write(self, prefix: str) -> datetime | None:
+        """When an object below `prefix` was last written, by the store's clock; None if there is none."""
+        with self._translated(f"list {prefix}/"):
+            moments = [meta["last_modified"] for page in self._client.list(prefix) for meta in page]
+            for file in self.half_written(prefix):
+                with suppress(FileNotFoundError):
+                    moments.append(datetime.fromtimestamp(self._local(file.key).lstat().st_mtime, UTC))
+        return max(moments, default=None)
+
     def half_written(self, prefix: str) -> tuple[File, ...]:
         """What a killed writer left on local disk: obstore does not list it, and any other reader counts it."""
         if not self._root:
@@ -177,7 +187,9 @@ class Blackboard:
         files = self.files(_checked(prefix))
         if self._root and (folder := self._local(prefix)).is_dir():
             with self._translated(f"delete {prefix}/"):
-                shutil.rmtree(folder)
+                while folder.is_dir():
+                    with suppress(FileNotFoundError):  # Another process sweeps it, too.
+                        shutil.rmtree(folder)
         else:
             self.delete(file.key for file in files)
         return len(files)

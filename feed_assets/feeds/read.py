@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from feed_assets.core.errors import InvalidName, NoValidUpdate, TargetNotEmpty, UpdateChanged
+from feed_assets.core.errors import InvalidName, NoValidUpdate, TargetNotEmpty, UpdateChanged, UpdatePruned
 from feed_assets.core.feeds import (
     MANIFEST,
     MANIFEST_LIMIT,
@@ -33,6 +33,9 @@ from feed_assets.feeds.blackboard import Blackboard
 MAX_DEPTH = 8
 """Segments that a partition key, or a feed's name, has at most: a walk ends there."""
 
+PRUNED = "_feed_assets/pruned"
+"""Where a prune leaves, by partition, an empty object with the id from which on history is whole."""
+
 _SHOWN = 5
 _log = logging.getLogger(__name__)
 
@@ -49,8 +52,46 @@ class Reading:
 def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> Reading:
     """The newest valid update, among those with an id of `as_of` (timezone-aware) or before if that is given.
 
-    Costs one listing of prefixes; then one read and one listing of files for each update that is looked at.
+    Costs one listing of prefixes; then one read and one listing of files for each update that is looked at, and where
+    one was passed over, or with `as_of`, a listing of what a prune promised. UpdatePruned if `as_of` is before that.
     """
+    promised: str | None = None
+    while True:
+        reading = _look_through(board, partition, as_of)
+        if as_of is None and not any(is_update_id(skipped.id) for skipped in reading.skipped):
+            return reading
+        kept = kept_from(board, partition)
+        if kept is None or (reading.update and reading.update.id >= kept):
+            return reading
+        if kept == promised:  # No prune came between: this is how it is.
+            return reading if as_of is None else _refuse_pruned(reading, as_of, kept)
+        promised = kept  # A prune may have removed what this look would have found: look again.
+
+
+def kept_from(board: Blackboard, partition: Partition) -> str | None:
+    """The id from which on no update that was valid has been pruned; None if none ever was.
+
+    A prune puts it before it removes anything, so who asks after reading learns of every prune that was in the way.
+    """
+    return max(promises(board, partition), default=None)
+
+
+def promises(board: Blackboard, partition: Partition) -> list[str]:
+    """The ids that prunes of a partition have left, in order: the last one holds."""
+    prefix = f"{PRUNED}/{partition.path}"
+    names = [file.key.removeprefix(f"{prefix}/") for file in board.files(prefix)]
+    return [name for name in names if "/" not in name]  # The others are of partitions below this one.
+
+
+def _refuse_pruned(reading: Reading, as_of: datetime, kept: str) -> Reading:
+    raise UpdatePruned(
+        f"{reading.partition} as of {as_of:%Y-%m-%d %H:%M:%S %Z} cannot be told: valid updates before {kept} were "
+        f"pruned, and of those that are left {reading.update.id if reading.update else 'none'} would be the answer. "
+        f"Ask for {kept} or later, or name an update."
+    )
+
+
+def _look_through(board: Blackboard, partition: Partition, as_of: datetime | None) -> Reading:
     names = board.children(partition.path)
     skipped = [Skipped(name, _no_update_id(name)) for name in reversed(names) if not is_update_id(name)]
     for name in reversed(names):
@@ -70,7 +111,9 @@ def named(board: Blackboard, partition: Partition, update_id: str) -> Update:
         raise NoValidUpdate(f"{partition}: {_no_update_id(update_id)}.")
     found = _look(board, partition, update_id)
     if isinstance(found, Skipped):
-        raise NoValidUpdate(f"{partition} has no valid update {update_id}: {found.reason}. Read another one.")
+        kept = kept_from(board, partition)
+        pruned = f" (updates before {kept} were pruned)" if kept and update_id < kept else ""
+        raise NoValidUpdate(f"{partition} has no valid update {update_id}: {found.reason}{pruned}. Read another one.")
     return found
 
 

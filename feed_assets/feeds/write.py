@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
-from feed_assets.core.errors import InvalidName, NoValidUpdate, UpdateAbandoned
+from feed_assets.core.errors import InvalidName, NotRevalidated, NoValidUpdate, UpdateAbandoned
 from feed_assets.core.feeds import (
     MANIFEST,
     MANIFEST_LIMIT,
@@ -102,6 +102,39 @@ def invalidate(
         _add_empty_file(board, path, files)
     if how == "manifest":
         board.delete([f"{path}/{MANIFEST}"])
+
+
+def revalidate(board: Blackboard, recorded: Update) -> None:
+    """Make an invalidated update valid again, if its files are exactly those that were recorded (names, sizes, etags).
+
+    What invalidated it is taken back: an empty file more is removed, a manifest less is put. The last request alone
+    makes it valid; killed before that it stays invalid, and the next try goes on. NotRevalidated tells what differs.
+    """
+    path, content = recorded.path, str(len(recorded.files)).encode()
+    manifest, files = (
+        board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1),
+        listed(board, recorded.partition, recorded.id),
+    )
+    marks = [file.key for file in files if file.size == 0 and file.key not in {each.key for each in recorded.files}]
+    _refuse_altered(recorded, [file for file in files if file.key not in marks])
+    if manifest not in (None, content):  # A wrong number could be right for a moment while the marks go.
+        board.delete([f"{path}/{MANIFEST}"])
+    board.delete(marks)
+    if manifest != content:
+        board.put(f"{path}/{MANIFEST}", content)
+
+
+def _refuse_altered(recorded: Update, files: Sequence[File]) -> None:
+    there, known = {file.key: file for file in files}, {file.key: file for file in recorded.files}
+    gone, more = sorted(known.keys() - there.keys()), sorted(there.keys() - known.keys())
+    other = sorted(key for key in known.keys() & there.keys() if known[key] != there[key])
+    told = {"gone": gone, "not recorded": more, "of another size or etag": other}
+    found = "; ".join(f"{what}: {', '.join(keys[:3])}" for what, keys in told.items() if keys)
+    if found:
+        raise NotRevalidated(
+            f"{recorded.path} is not what was published: expected exactly the {len(known)} files that the ledger "
+            f"recorded; {found}. Publish the data again as a new update."
+        )
 
 
 def _add_empty_file(board: Blackboard, path: str, files: Sequence[File]) -> None:

@@ -40,6 +40,7 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
         late_since=_earlier(_late_since(connection, published), _new_since(connection, needs, held, consumed_by)),
         attempts=attempts,
         requested=_requested(connection, outputs),
+        pruned=_pruned(connection, inputs),
         max_attempts=max_attempts,
     )
 
@@ -73,6 +74,18 @@ def _newest(connection: sa.Connection, partitions: Sequence[Partition]) -> Itera
         query = sa.select(*updates.COLUMNS).join(wanted, same).where(update.c.id == last.scalar_subquery())
         for row in connection.execute(query).mappings():
             yield updates.row_of(row)
+
+
+def _pruned(connection: sa.Connection, partitions: Sequence[Partition]) -> dict[Partition, str]:
+    """The last pruned update of each partition: one index seek for each."""
+    found: dict[Partition, str] = {}
+    for wanted in _tables(partitions):
+        mine = (update.c.feed == wanted.c.feed) & (update.c.partition == wanted.c.partition)
+        last = sa.select(sa.func.max(update.c.id)).where(mine, update.c.state == updates.PRUNED).scalar_subquery()
+        for feed, key, update_id in connection.execute(sa.select(wanted.c.feed, wanted.c.partition, last)):
+            if update_id:
+                found[Partition(Feed.parse(feed), key)] = update_id
+    return found
 
 
 def _consumed(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:

@@ -33,13 +33,16 @@ update = sa.Table(
     sa.Column("feed", sa.String, primary_key=True),
     sa.Column("partition", sa.String, primary_key=True),
     sa.Column("id", sa.String, primary_key=True),
-    sa.Column("state", sa.String, nullable=False, comment="claimed, published, refused, abandoned or invalidated"),
+    sa.Column(
+        "state", sa.String, nullable=False, comment="claimed, published, refused, abandoned, invalidated or pruned"
+    ),
     sa.Column("run", sa.String, comment="run that writes it; NULL for a foreign producer's"),
     sa.Column("version", sa.String, comment="data version: row digest of our own, files digest of foreign ones"),
     sa.Column("size", sa.BigInteger, comment="bytes of all files"),
     sa.Column("files", sa.BigInteger),
     sa.Column("records", sa.BigInteger),
     sa.Column("files_digest", sa.String, comment="digest of names, sizes and etags"),
+    sa.Column("listing", sa.Text, comment="the files as JSON: name, size, etag; NULL once pruned"),
     sa.Column("first", UtcDateTime, comment="smallest event time"),
     sa.Column("last", UtcDateTime, comment="largest event time"),
     sa.Column("code_version", sa.String),

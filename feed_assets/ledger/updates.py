@@ -1,5 +1,6 @@
 """What the ledger knows of updates: each is recorded as often as one likes, and changes only once."""
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,12 +8,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.errors import UpdateChanged
+from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.ledger.database import Ledger, next_change
 from feed_assets.ledger.tables import batch, consumed, update
 
 CLAIMED, PUBLISHED, REFUSED, ABANDONED, INVALIDATED = "claimed", "published", "refused", "abandoned", "invalidated"
+PRUNED = "pruned"
+"""It was valid, and a prune has removed it or is about to."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +144,12 @@ def _learn(connection: sa.Connection, valid: Update, now: datetime, as_of: int) 
     known = find(connection, valid.partition, valid.id)
     if known and known.changed > as_of:
         return
-    seen = {"version": valid.files_digest, "size": valid.size, "files": len(valid.files)}
+    seen = {"version": valid.files_digest, "size": valid.size, "files": len(valid.files), **_files(valid)}
     if known is None:
-        insert(connection, valid.partition, valid.id, state=PUBLISHED, files_digest=valid.files_digest, at=now, **seen)
+        insert(connection, valid.partition, valid.id, state=PUBLISHED, at=now, **seen)
     elif known.run is None and (known.state, known.version) != (PUBLISHED, valid.files_digest):
         change(connection, valid.partition, valid.id, state=PUBLISHED, reason=None, told=None, **seen)
-    elif known.state in (INVALIDATED, ABANDONED, REFUSED):
+    elif known.state in (INVALIDATED, ABANDONED, REFUSED, PRUNED):
         known_or_seen = seen if known.version is None else {}
         change(connection, valid.partition, valid.id, state=PUBLISHED, reason=None, told=None, **known_or_seen)
 
@@ -163,14 +167,38 @@ def claim(
         insert(connection, partition, update_id, state=CLAIMED, run=run_id, code_version=code_version, at=now)
     for pin in pins:
         _consume(connection, outputs[-1], pin, is_input=True)
+        _refuse_pruned(connection, pin)
     for partition, update_id in outputs[:-1]:
         _consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
 
 
+def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
+    """Of a prune and a claim the later one sees the other: both hold the lock of `next_change` when they look."""
+    row = find(connection, pin.partition, pin.update_id)
+    if row and row.state == PRUNED:
+        raise UpdateChanged(
+            f"{pin.partition} {pin.update_id} was pruned since it was pinned: {row.reason}. Run it again."
+        )
+
+
 def stage(connection: sa.Connection, written: Update, version: str, **statistics: Any) -> None:
     """Record what was written under a claimed update, before anybody can see it."""
-    values = {"version": version, "size": written.size, "files": len(written.files), **statistics}
-    change(connection, written.partition, written.id, files_digest=written.files_digest, **values)
+    values = {"version": version, "size": written.size, "files": len(written.files), **_files(written), **statistics}
+    change(connection, written.partition, written.id, **values)
+
+
+def _files(update: Update) -> dict[str, str]:
+    names = [(file.key.removeprefix(f"{update.path}/"), file.size, file.etag) for file in update.files]
+    return {"files_digest": update.files_digest, "listing": json.dumps(names)}
+
+
+def recorded(connection: sa.Connection, partition: Partition, update_id: str) -> Update | None:
+    """An update with the files that it had when it was published; None if the ledger has no list of them."""
+    listing = connection.execute(sa.select(update.c.listing).where(is_(partition, update_id))).scalar()
+    if listing is None:
+        return None
+    path = Update(partition, update_id, ()).path
+    return Update(partition, update_id, tuple(File(f"{path}/{name}", *rest) for name, *rest in json.loads(listing)))
 
 
 def _consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
@@ -223,8 +251,11 @@ def forget_told(ledger: Ledger, feeds: Collection[Feed]) -> None:
 def changes(
     connection: sa.Connection, feeds: Collection[Feed], after: int, limit: int
 ) -> tuple[tuple[Partition, int], ...]:
-    """Partitions of some feeds with changed updates, in commit order, with the number of the change."""
-    mine = update.c.feed.in_(sorted(map(str, feeds)))
+    """Partitions of some feeds with changed updates, in commit order, with the number of the change.
+
+    Without those that were pruned: only what had been replaced is, and so no decision depends on it.
+    """
+    mine = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state != PRUNED)
     query = sa.select(update.c.feed, update.c.partition, update.c.changed).where(mine, update.c.changed > after)
     rows = connection.execute(query.order_by(update.c.changed).limit(limit))
     return tuple((Partition(Feed.parse(feed), key), number) for feed, key, number in rows)

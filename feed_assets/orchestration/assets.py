@@ -12,6 +12,7 @@ from pydantic import Field
 from feed_assets.core.errors import InvalidDefinition, InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late
+from feed_assets.core.retention import Retention
 from feed_assets.ledger.updates import mark_told
 from feed_assets.orchestration.automation import late_rerun
 from feed_assets.orchestration.graph import Graph
@@ -24,6 +25,7 @@ from feed_assets.orchestration.metadata import (
     REJECTS,
     ROLE,
     late_metadata,
+    retention_metadata,
 )
 from feed_assets.orchestration.partitions import Partitions
 from feed_assets.orchestration.reports import failed_checks, materialized
@@ -58,12 +60,13 @@ def feed_asset(
     partitions_def: Partitions = None,
     checks: Sequence[Check] = (),
     late: Late | None = None,
+    retention: Retention | None = None,
     event_time: str | None = None,
     chart: "Callable[[DataFrame], str] | None" = None,
     owners: Sequence[str] | None = None,
     code_version: str | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Declare a dataset: its feed and version, its inputs, its checks, and what late data are worth a re-run.
+    """Declare a dataset: feed and version, inputs, checks, what late data are worth a re-run, what history is kept.
 
     The function takes one DataFrame for each input, by name, and returns the partition's rows. Records of foreign
     feeds that do not parse never reach it: they are published beside the dataset, as `<name>_rejects`. `event_time`
@@ -75,7 +78,7 @@ def feed_asset(
 
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
         recipe = _recipe(Feed.parse(feed), function, read, checks, event_time, chart, code_version)
-        shared = _shared_metadata(recipe, read, late or Late())
+        shared = _shared_metadata(recipe, read, late or Late(), retention)
         specs = [_spec(recipe, output, read, shared, owners, function.__doc__) for output in recipe.outputs]
         # Dagster's stub leaves a type argument open.
         partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
@@ -125,12 +128,15 @@ def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
         raise InvalidDefinition(f"{feed} has the {what} {twice[0]} twice: expected each once.")
 
 
-def _shared_metadata(recipe: Recipe, read: Mapping[str, Input], late: Late) -> dict[str, Any]:
+def _shared_metadata(
+    recipe: Recipe, read: Mapping[str, Input], late: Late, retention: Retention | None
+) -> dict[str, Any]:
     ungated = [given.source(name).feed for name, given in read.items() if given.ignore_quality_issue]
     return {
         OUTPUTS: [asset_key(output).to_user_string() for output in recipe.outputs],
         IGNORES_QUALITY_OF: sorted(map(str, ungated)),
         **late_metadata(late),
+        **retention_metadata(retention),
     }
 
 

@@ -9,7 +9,17 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
-from feed_assets.orchestration.metadata import APPENDABLE, DATASET, FEED, FOREIGN, FORMAT, ROLE, SCHEMA
+from feed_assets.core.retention import Retention
+from feed_assets.orchestration.metadata import (
+    APPENDABLE,
+    DATASET,
+    FEED,
+    FOREIGN,
+    FORMAT,
+    ROLE,
+    SCHEMA,
+    retention_metadata,
+)
 from feed_assets.orchestration.partitions import Partitions
 from feed_assets.runs.recipe import Format, Source
 
@@ -31,12 +41,14 @@ def foreign_feed(
     appendable: bool = False,
     description: str | None = None,
     owners: list[str] | None = None,
+    retention: Retention | None = None,
 ) -> dg.AssetSpec:
     """Declare a feed that somebody else writes, as an external asset.
 
     `schema` is the records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`; `format`
     is `csv` (with a header), `json` (lines) or `parquet`. A partition of an `appendable` feed holds batches, and its
-    data are the newest valid update of every batch. Raises InvalidName for a feed that is none.
+    data are the newest valid update of every batch. With a `retention` the job `prune` removes old updates of it,
+    although they are somebody else's. Raises InvalidName for a feed that is none.
     """
     found, batches = Feed.parse(feed), {APPENDABLE: True} if appendable else {}
     return dg.AssetSpec(
@@ -46,7 +58,8 @@ def foreign_feed(
         group_name=asset_key(found).path[0],
         kinds={format},
         owners=owners,
-        metadata={FEED: str(found), ROLE: FOREIGN, FORMAT: format, SCHEMA: schema, **batches},
+        metadata={FEED: str(found), ROLE: FOREIGN, FORMAT: format, SCHEMA: schema, **batches}
+        | retention_metadata(retention),
     )
 
 

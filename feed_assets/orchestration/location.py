@@ -2,12 +2,16 @@
 
 import dagster as dg
 
-from feed_assets.orchestration.metadata import APPENDABLE, FEED, FOREIGN, FORMAT, ROLE, SCHEMA
+from feed_assets.orchestration.metadata import APPENDABLE, FEED, FOREIGN, FORMAT, KEEP, OLDER_THAN, ROLE, SCHEMA
+from feed_assets.orchestration.retention import prune_jobs
 from feed_assets.orchestration.sensors import feeds_sensor
 
 
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
-    """Add what makes datasets run by themselves: the feeds sensor, late re-runs, an in-process executor by default."""
+    """Add what makes datasets run by themselves: the feeds sensor, late re-runs, an in-process executor by default.
+
+    And the job `prune`, if any of them has a retention.
+    """
     late_data = dg.AutomationConditionSensorDefinition(
         "late_data",
         target=dg.AssetSelection.all(),
@@ -18,8 +22,9 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
         description="Requests again the partitions whose inputs have changed since they were built.",
     )
     executor = None if definitions.executor else dg.in_process_executor
-    own = dg.Definitions(sensors=[feeds_sensor, late_data], executor=executor)
-    return dg.Definitions.merge(_without_repeats(definitions), own)
+    assets = _without_repeats(definitions)
+    own = dg.Definitions(sensors=[feeds_sensor, late_data], jobs=prune_jobs(assets), executor=executor)
+    return dg.Definitions.merge(assets, own)
 
 
 def _without_repeats(definitions: dg.Definitions) -> dg.Definitions:
@@ -49,4 +54,5 @@ def _identity(asset: object) -> object:
     """What makes two declarations of a foreign feed equal; None for anything else."""
     if not isinstance(asset, dg.AssetSpec) or asset.metadata.get(ROLE) != FOREIGN:
         return None
-    return asset.key, asset.partitions_def, [asset.metadata.get(name) for name in (FEED, FORMAT, SCHEMA, APPENDABLE)]
+    told = (FEED, FORMAT, SCHEMA, APPENDABLE, KEEP, OLDER_THAN)
+    return asset.key, asset.partitions_def, [asset.metadata.get(name) for name in told]

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from feed_assets.core.lateness import Late
+from feed_assets.core.retention import Retention
 
 FEED = "feed_assets/feed"
 ROLE = "feed_assets/role"
@@ -12,6 +13,8 @@ OUTPUTS = "feed_assets/outputs"
 LATE_GROWTH = "feed_assets/late_growth"
 LATE_MAX_AGE = "feed_assets/late_max_age_seconds"
 IGNORES_QUALITY_OF = "feed_assets/ignores_quality_of"
+KEEP = "feed_assets/keep"
+OLDER_THAN = "feed_assets/older_than_seconds"
 FORMAT = "feed_assets/format"
 SCHEMA = "feed_assets/schema"
 APPENDABLE = "feed_assets/appendable"
@@ -30,6 +33,23 @@ def late_of(metadata: Mapping[str, Any]) -> Late:
     seconds = metadata.get(LATE_MAX_AGE)
     max_age = timedelta(seconds=value_of(seconds)) if seconds is not None else None
     return Late(value_of(metadata.get(LATE_GROWTH, 0.0)), max_age)
+
+
+def retention_metadata(retention: Retention | None) -> dict[str, float]:
+    """A retention as metadata; none, and everything is kept."""
+    if retention is None:
+        return {}
+    keep = {KEEP: retention.keep} if retention.keep is not None else {}
+    age = {OLDER_THAN: retention.older_than.total_seconds()} if retention.older_than is not None else {}
+    return {**keep, **age}
+
+
+def retention_of(metadata: Mapping[str, Any]) -> Retention | None:
+    """The retention that metadata hold."""
+    keep, seconds = value_of(metadata.get(KEEP)), value_of(metadata.get(OLDER_THAN))
+    if keep is None and seconds is None:
+        return None
+    return Retention(keep, timedelta(seconds=seconds) if seconds is not None else None)
 
 
 def value_of(entry: Any) -> Any:

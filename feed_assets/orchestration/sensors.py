@@ -72,6 +72,7 @@ def _tick(context: dg.SensorEvaluationContext, now: datetime) -> dg.SensorResult
     busy = in_progress(context.instance)
     fan_out(graph, bench.ledger, now)
     decided = decide_due(graph, bench.ledger, now, DECISIONS)
+    _log_lost(context, decided)
     requests = _requests(graph, bench, decided, busy)
     confirmed = _confirmed(context, graph, bench)
     events = _events(graph, bench, busy, confirmed, now)
@@ -114,6 +115,13 @@ def in_progress(instance: dg.DagsterInstance) -> InProgress:
     for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
         found |= {(key, run.tags.get("dagster/partition")) for key in run.asset_selection or ()}
     return found
+
+
+def _log_lost(context: dg.SensorEvaluationContext, decided: Decided) -> None:
+    """Tell the tick's log what was built and can no longer be: an input has nothing valid left, or too little."""
+    for _, verdict in decided:
+        if verdict.published and verdict.state in (State.WAITS_FOR_INPUT, State.WAITS_FOR_A_PERSON):
+            context.log.warning(f"{verdict.output} {verdict.state.value}: {verdict.reason}")
 
 
 def _go_on(decided: Decided) -> bool:

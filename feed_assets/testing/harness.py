@@ -16,7 +16,8 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.orchestration.metadata import value_of
 from feed_assets.orchestration.runner import Runner, why_failed
 from feed_assets.orchestration.sensors import DATA_VERSION_TAG
-from feed_assets.runs.workbench import open_board, utc_now
+from feed_assets.runs.revalidate import revalidate
+from feed_assets.runs.workbench import Workbench, open_board, utc_now
 from feed_assets.settings import settings
 
 PARTITION_TAG = "dagster/partition"
@@ -105,6 +106,10 @@ class Harness:
     def invalidate(self, feed: str, partition: str, update_id: str) -> None:
         """Make an update invalid, by removing its manifest."""
         write.invalidate(self.board, _partition(feed, partition), update_id)
+
+    def revalidate(self, feed: str, partition: str, update_id: str) -> None:
+        """Take an invalidation back, as `feed-assets feed revalidate` does."""
+        revalidate(Workbench.of(settings()), _partition(feed, partition), update_id)
 
     def newest(self, feed: str, partition: str = "") -> str | None:
         """The id of the newest valid update of a partition on the blackboard."""

@@ -233,16 +233,47 @@ def refused(pins, reason="not_empty: found 0"):
             NEED,
             {"newest": BOTH, "published": {EFFECT: "20191126.030000"}, "consumed": {EFFECT: (C1, S2)}},
             State.REBUILD,
-            "ads/shown/v1.0 2019-11-24/men: update 20191126.010000 was consumed, the newest is 20191125.010000 "
-            "(1010 to 1000 bytes)",
+            "ads/shown/v1.0 2019-11-24/men: update 20191126.010000 was consumed and is no longer valid, "
+            "the newest is 20191125.010000 again",
             id="an input was rolled back to an older update",
         ),
         pytest.param(
             NEED,
             {"newest": {CLICKED: C1}, **BUILT},
             State.WAITS_FOR_INPUT,
-            "no valid update of ads/shown/v1.0 2019-11-24/men",
+            "no valid update of ads/shown/v1.0 2019-11-24/men; 20191125.030000, which was built before, goes on being "
+            "served",
             id="an input lost its last valid update",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "pruned": {SHOWN: "20191125.020000"}, **BUILT, "consumed": {EFFECT: (C1, S2)}},
+            State.WAITS_FOR_A_PERSON,
+            "ads/shown/v1.0 2019-11-24/men lost its newest updates, 20191125.020000 before them was pruned, and only "
+            "the older 20191125.010000 is left",
+            id="an input fell back to an update from before what was pruned",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": NEWER, "pruned": {SHOWN: "20191125.020000"}, **BUILT},
+            State.REBUILD,
+            "ads/shown/v1.0 2019-11-24/men: update 20191125.010000 was consumed, the newest is 20191126.010000 "
+            "(1000 to 1010 bytes)",
+            id="what was pruned is older than what is there now, as it should be",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "pruned": {SHOWN: "20191125.020000"}, **BUILT},
+            State.CURRENT,
+            "update 20191125.030000 was built from the newest inputs",
+            id="a person has built it from what is left",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "pruned": {SHOWN: "20191125.020000"}},
+            State.BUILD,
+            "it has no valid update, and every input is there",
+            id="it was never built, and so has nothing to lose",
         ),
         pytest.param(
             Need(EFFECT, (CLICKED,)),

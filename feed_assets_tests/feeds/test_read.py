@@ -186,12 +186,12 @@ def test_reading_the_newest_valid_update_takes_three_requests(board):
     ]
 
 
-def test_a_skipped_update_without_manifest_takes_one_request_more(board):
+def test_a_skipped_update_without_manifest_takes_two_requests_more_itself_and_whether_it_was_pruned(board):
     write(board, OLD)
     write(board, NEW, None)
     counted = Counting.around(board)
     latest(counted.board, MEN)
-    assert [request for request, _ in counted.requests] == ["children", "get", "get", "list"]
+    assert [request for request, _ in counted.requests] == ["children", "get", "get", "list", "list"]
 
 
 def test_a_huge_manifest_is_not_read_whole(board):

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import dagster as dg
 
-from feed_assets import Input, Late, checks, feed_asset, foreign_feed, with_automation
+from feed_assets import Input, Late, Retention, checks, feed_asset, foreign_feed, with_automation
 from feed_assets.testing import Harness
 
 DAYS = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-06")
@@ -34,6 +34,7 @@ def sums_of(
     late: Late | None = None,
     during: Callable[[], object] = nothing,
     name: str = SUMS,
+    retention: Retention | None = None,
 ) -> dg.AssetsDefinition:
     """`n` by `k`; a sum over 100 fails the audit, and 13 is more than the function can bear."""
 
@@ -43,6 +44,7 @@ def sums_of(
         inputs={"raw": raw},
         checks=[checks.not_empty(), checks.within("n", 0, 100)],
         late=late,
+        retention=retention,
     )
     def sums(raw):
         """Numbers summed."""

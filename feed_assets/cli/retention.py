@@ -1,0 +1,91 @@
+"""`feed-assets feed prune` and `revalidate`: what asks the ledger, and so works on the blackboard of the settings."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
+from feed_assets.core.errors import NotOurs
+from feed_assets.core.feeds import Feed, Partition
+
+if TYPE_CHECKING:
+    from feed_assets.runs.prune import Pruned
+    from feed_assets.runs.workbench import Workbench
+
+Keep = Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="Keep the last N valid updates.")]
+Age = Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="Keep what is younger: 30d, 12h.")]
+Foreign = Annotated[bool, typer.Option("--foreign", help="Also of a feed that somebody else writes.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Remove it. Otherwise nothing is removed.")]
+
+
+def prune(
+    feed: FeedName,
+    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="Otherwise all of them.")] = None,
+    keep: Keep = None,
+    older_than: Age = None,
+    foreign: Foreign = False,
+    apply: Apply = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old updates that nobody reads, or say what would go: of both options, either one keeps an update."""
+    from feed_assets.core.retention import Retention, parse_age
+    from feed_assets.runs.prune import prune, prune_feed
+
+    policy = Retention(keep, parse_age(older_than) if older_than else None)
+    bench, parsed = _bench(), Feed.parse(feed)
+    _refuse_foreign(bench, parsed, foreign)
+    if partition is None:
+        found = prune_feed(bench, parsed, policy, apply=apply)
+    else:
+        found = iter([prune(bench, Partition(parsed, partition), policy, apply=apply)])
+    if as_json:
+        return typer.echo(json.dumps([_values(each) for each in found], indent=2))
+    gone = 0
+    for pruned in found:
+        gone += len(pruned.gone)
+        for line in pruned.lines:
+            typer.echo(line)
+    return typer.echo(f"{gone} updates pruned" if apply else f"{gone} updates would go: --apply removes them")
+
+
+def revalidate(
+    feed: FeedName,
+    partition: PartitionKey,
+    update: Annotated[str, typer.Argument(metavar="UPDATE", help="The update's id: 20191125.060000.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make an invalidated update valid again, if its files are exactly those that were published."""
+    from feed_assets.runs.revalidate import revalidate
+
+    found = revalidate(_bench(), Partition(Feed.parse(feed), partition), update)
+    values = {"feed": feed, "partition": partition, "id": found.id, "files": len(found.files), "bytes": found.size}
+    typer.echo(json.dumps(values, indent=2) if as_json else f"{found.partition} {found.id} is valid again")
+
+
+def _bench() -> "Workbench":
+    from feed_assets.runs.workbench import Workbench
+    from feed_assets.settings import settings
+
+    typer.echo(f"blackboard: {settings().blackboard}", err=True)
+    return Workbench.of(settings())
+
+
+def _refuse_foreign(bench: "Workbench", feed: Feed, foreign: bool) -> None:
+    from feed_assets.ledger.pruning import is_ours
+
+    with bench.ledger.read() as connection:
+        ours = is_ours(connection, feed)
+    if not ours and not foreign:
+        raise NotOurs(
+            f"No run of this ledger has written {feed}: its updates are somebody else's data. Ask its producer, or "
+            "say --foreign if they are yours to remove."
+        )
+
+
+def _values(pruned: "Pruned") -> dict[str, Any]:
+    judged = [
+        {"id": each.id, "goes": each.goes, "reason": each.reason, "surprising": each.surprising}
+        for each in pruned.judged
+    ]
+    return {"partition": pruned.partition.key, "applied": pruned.applied, "updates": judged}

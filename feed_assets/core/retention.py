@@ -1,0 +1,131 @@
+"""Which updates of a partition may be removed: what goes, what stays, and why."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import parse_update_id
+
+UNFINISHED = timedelta(hours=24)
+"""How long an update that is not valid may still be somebody's unfinished work, or a mistake to take back."""
+
+_AGE = re.compile(r"([0-9]{1,6})([wdhm])")
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes"}
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How much of a partition's history is kept: the last `keep` valid updates, and what is younger than `older_than`.
+
+    An update goes when neither keeps it. Its age counts from when a newer valid one replaced it, so that history as of
+    any moment within the age can be read. At least one of both is given; the newest valid update always stays.
+    """
+
+    keep: int | None = None
+    older_than: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep is None and self.older_than is None:
+            raise InvalidDefinition(
+                "Retention() keeps everything: expected keep=3, older_than=timedelta(days=30), or both."
+            )
+        if (self.keep is not None and self.keep < 1) or (self.older_than is not None and self.older_than < timedelta()):
+            raise InvalidDefinition(f"{self}: expected to keep 1 or more, and an age of 0 or more.")
+
+
+@dataclass(frozen=True)
+class Found:
+    """One update as it was found, and who is at work on it; times in UTC.
+
+    `written` is the last write of any of its objects; asked only of what is not valid. `reader` and `writer` are runs,
+    `problem` is why it cannot be listed. `given_up`: an earlier prune had begun to remove it.
+    """
+
+    id: str
+    valid: bool
+    written: datetime | None = None
+    reader: str | None = None
+    writer: str | None = None
+    problem: str | None = None
+    given_up: bool = False
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Whether an update goes, and why; `surprising`: by its place in history it would go, but something keeps it."""
+
+    id: str
+    goes: bool
+    reason: str
+    surprising: bool = False
+
+
+def judge(found: Iterable[Found], retention: Retention, now: datetime) -> tuple[Judged, ...]:
+    """What becomes of each update of one partition, newest first."""
+    updates = sorted(found, key=lambda each: each.id, reverse=True)
+    newer: list[str] = []
+    judged: list[Judged] = []
+    for each in updates:
+        judged.append(_judge(each, newer, retention, now))
+        newer += [each.id] if each.valid else []
+    return tuple(judged)
+
+
+def _judge(found: Found, newer: Sequence[str], retention: Retention, now: datetime) -> Judged:
+    """`newer` are the valid updates after it, newest first."""
+    if reason := _in_its_place(found, newer, retention, now):
+        return Judged(found.id, goes=False, reason=reason)
+    if reason := _in_use(found, now):
+        return Judged(found.id, goes=False, reason=reason, surprising=True)
+    if found.given_up:
+        return Judged(found.id, goes=True, reason="an earlier prune did not finish with it")
+    what = "" if found.valid else "it is not valid; "
+    replaced = parse_update_id(newer[-1])
+    return Judged(
+        found.id, goes=True, reason=f"{what}{len(newer)} newer valid, the first of {replaced:%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def _in_its_place(found: Found, newer: Sequence[str], retention: Retention, now: datetime) -> str | None:
+    """Why the policy keeps it. What an earlier prune gave up stays only if it is the newest valid one again."""
+    if not newer:
+        return "it is the newest valid one" if found.valid else "there is no newer valid one"
+    if found.given_up:
+        return None
+    if retention.keep is not None and len(newer) < retention.keep:
+        return f"it is among the last {retention.keep}"
+    replaced = parse_update_id(newer[-1])
+    if retention.older_than is not None and replaced and now - replaced < retention.older_than:
+        return f"it was replaced at {replaced:%Y-%m-%d %H:%M} UTC, less than {retention.older_than} ago"
+    return None
+
+
+def _in_use(found: Found, now: datetime) -> str | None:
+    """Why it stays although the policy would let it go."""
+    if found.reader:
+        return f"run {found.reader} reads it"
+    if found.writer:
+        return f"run {found.writer} writes it, or was killed and is not settled yet"
+    if found.problem:
+        return f"it cannot be listed: {found.problem}"
+    touched = max((moment for moment in (found.written, parse_update_id(found.id)) if moment), default=now)
+    if not found.valid and not found.given_up and now - touched < UNFINISHED:
+        return f"it is not valid and may be unfinished: last touched at {touched:%Y-%m-%d %H:%M} UTC, within 24 hours"
+    return None
+
+
+def kept_from(found: Iterable[Found], going: Iterable[str]) -> str | None:
+    """The valid update from which on nothing valid is missing once `going` are gone; None if no valid one goes."""
+    valid, gone = sorted(each.id for each in found if each.valid), set(going)
+    last = max((each for each in valid if each in gone), default=None)
+    return next((each for each in valid if last and each > last and each not in gone), None)
+
+
+def parse_age(text: str) -> timedelta:
+    """Read `30d`: a number of weeks (w), days (d), hours (h) or minutes (m)."""
+    found = _AGE.fullmatch(text)
+    if not found:
+        raise InvalidDefinition(f"{text!r} is no age: expected a number and a unit, such as 30d, 12h, 6w or 90m.")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})

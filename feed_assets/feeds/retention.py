@@ -1,0 +1,63 @@
+"""Remove old updates from a blackboard, so that whoever is killed or reads meanwhile never meets a torn one.
+
+The order is: promise from where on history is whole, then of each update the manifest, then its files. Every step may
+be repeated.
+"""
+
+from datetime import datetime
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import MANIFEST, Partition, Skipped, Update, parse_update_id
+from feed_assets.core.retention import UNFINISHED, Found
+from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import CLAIMS
+
+
+def find(board: Blackboard, partition: Partition) -> tuple[Found, ...]:
+    """Every update that lies on the blackboard, valid or not, newest first: two requests for each, or three."""
+    found = (_found(board, partition, each) for each in read.history(board, partition))
+    return tuple(each for each in found if each)
+
+
+def _found(board: Blackboard, partition: Partition, seen: Update | Skipped) -> Found | None:
+    """None if nothing is there: local folders, and SeaweedFS's, outlive their objects."""
+    if isinstance(seen, Update):
+        return Found(seen.id, valid=True)
+    try:
+        written = board.last_write(f"{partition.path}/{seen.id}")
+        return Found(seen.id, valid=False, written=written) if written else None
+    except InvalidName as error:
+        return Found(seen.id, valid=False, problem=str(error))
+
+
+def promise(board: Blackboard, partition: Partition, kept: str) -> None:
+    """Say from which update on nothing valid is missing. A name each, so that of several prunes the last word holds."""
+    board.put(f"{read.PRUNED}/{partition.path}/{kept}", b"")
+
+
+def remove(board: Blackboard, partition: Partition, update_id: str) -> bool:
+    """Remove an update that a newer valid one has replaced, manifest first; False, and nothing done, if none has.
+
+    Killed after the manifest it is invalid as it was when it was written. With files gone and the manifest there, a
+    count that was wrong could become right.
+    """
+    newest = read.latest(board, partition).update
+    if newest is None or newest.id <= update_id:
+        return False
+    path = f"{partition.path}/{update_id}"
+    board.delete([f"{path}/{MANIFEST}"])
+    board.sweep(path)
+    return True
+
+
+def tidy(board: Blackboard, partition: Partition, now: datetime) -> None:
+    """Remove what nobody needs any more: claims a day after their id's time, and promises before the last one."""
+    claims = [file.key for file in board.files(f"{CLAIMS}/{partition.path}") if _is_old(file.key, now)]
+    outdone = [f"{read.PRUNED}/{partition.path}/{kept}" for kept in read.promises(board, partition)[:-1]]
+    board.delete([*claims, *outdone])
+
+
+def _is_old(key: str, now: datetime) -> bool:
+    moment = parse_update_id(key.rsplit("/", 1)[-1])
+    return moment is not None and now - moment > UNFINISHED

@@ -1,0 +1,76 @@
+"""What the ledger knows of a partition's updates when some of them are to be removed, and that they were."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import runs, updates
+from feed_assets.ledger.database import Ledger, next_change
+from feed_assets.ledger.tables import consumed, run, update
+
+
+@dataclass(frozen=True)
+class Known:
+    """State and writing run of an update; no run for a foreign producer's."""
+
+    state: str
+    run: str | None
+
+
+def known(connection: sa.Connection, partition: Partition, oldest: str) -> dict[str, Known]:
+    """The updates of a partition from `oldest` on, by id: what was pruned long ago is not read."""
+    query = sa.select(update.c.id, update.c.state, update.c.run).where(updates.is_(partition), update.c.id >= oldest)
+    return {row.id: Known(row.state, row.run) for row in connection.execute(query)}
+
+
+def readers(connection: sa.Connection, partition: Partition) -> dict[str, str]:
+    """The updates of a partition that runs in progress have pinned, each with one of these runs.
+
+    Found from the runs, of which there are few: the pins of all history are not searched.
+    """
+    claimed = (update.c.run == run.c.id) & (update.c.state == updates.CLAIMED)
+    mine = (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
+    read = (consumed.c.input_feed == str(partition.feed)) & (consumed.c.input_partition == partition.key)
+    query = sa.select(consumed.c.position, run.c.id).select_from(run).join(update, claimed)
+    query = query.join(consumed, mine & (consumed.c.id == update.c.id)).where(run.c.state == runs.RUNNING, read)
+    return {row.position: row.id for row in connection.execute(query)}
+
+
+def is_ours(connection: sa.Connection, feed: Feed) -> bool:
+    """Whether a run has ever written to a feed: otherwise it is somebody else's."""
+    ours = sa.select(update.c.id).where(update.c.feed == str(feed), update.c.run.is_not(None)).limit(1)
+    return connection.execute(ours).first() is not None
+
+
+def give_up(ledger: Ledger, partition: Partition, going: Mapping[str, str], now: datetime) -> dict[str, str]:
+    """Record valid updates as pruned, each with its reason, before they are removed; returns those that must stay.
+
+    These were pinned since by the run that is named. A run that claims later is told that its pin was pruned.
+    """
+    with ledger.write() as connection:
+        next_change(connection)  # Its lock is held from before the look until the commit: see `updates.claim`.
+        pinned = {each: reader for each, reader in readers(connection, partition).items() if each in going}
+        for update_id, reason in going.items():
+            if update_id not in pinned:
+                _record(connection, partition, update_id, reason, now)
+    return pinned
+
+
+def _record(connection: sa.Connection, partition: Partition, update_id: str, reason: str, now: datetime) -> None:
+    values = {"state": updates.PRUNED, "reason": reason}
+    if updates.find(connection, partition, update_id):
+        updates.change(connection, partition, update_id, listing=None, **values)
+    else:
+        updates.insert(connection, partition, update_id, at=now, **values)
+
+
+def removed(ledger: Ledger, partition: Partition, update_id: str) -> None:
+    """Note on an update that was not valid that its files were removed. No decision depends on it: no change."""
+    with ledger.write() as connection:
+        row = updates.find(connection, partition, update_id)
+        if row:
+            values = {"reason": f"{row.reason or row.state}; its files were pruned", "listing": None}
+            connection.execute(sa.update(update).where(updates.is_(partition, update_id)).values(values))

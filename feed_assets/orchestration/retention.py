@@ -1,0 +1,61 @@
+"""The job `prune`: it removes what the declared retentions do not keep, once it is told to."""
+
+from collections.abc import Mapping
+
+import dagster as dg
+from pydantic import Field
+
+from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.feeds import Feed
+from feed_assets.core.retention import Retention
+from feed_assets.orchestration.metadata import FEED, retention_of
+from feed_assets.runs.prune import prune_feed
+from feed_assets.runs.workbench import Workbench
+from feed_assets.settings import settings
+
+
+class Prune(dg.Config):
+    """Run configuration of the job `prune`."""
+
+    apply: bool = Field(False, description="Remove what goes. Otherwise the log says what would go, and nothing does.")
+
+
+def prune_jobs(definitions: dg.Definitions) -> list[dg.JobDefinition]:
+    """The job `prune` for the feeds that declare a retention; none if none does."""
+    policies = _policies(definitions)
+    return [_job(policies)] if policies else []
+
+
+def _policies(definitions: dg.Definitions) -> dict[Feed, Retention]:
+    assets = [asset for asset in definitions.assets or () if isinstance(asset, (dg.AssetSpec, dg.AssetsDefinition))]
+    specs = [spec for asset in assets for spec in ([asset] if isinstance(asset, dg.AssetSpec) else asset.specs)]
+    found = {spec.metadata[FEED]: retention_of(spec.metadata) for spec in specs if FEED in spec.metadata}
+    return {Feed.parse(feed): policy for feed, policy in sorted(found.items()) if policy}
+
+
+def _job(policies: Mapping[Feed, Retention]) -> dg.JobDefinition:
+    @dg.op(name="prune_feeds", out={})
+    def prune_feeds(context: dg.OpExecutionContext, config: Prune) -> None:
+        """Prune each feed; one that cannot be pruned does not hold up the others."""
+        bench = Workbench.of(settings())
+        failed = [feed for feed, policy in policies.items() if not _prune(context, bench, feed, policy, config.apply)]
+        if failed:
+            raise dg.Failure(f"{len(failed)} feeds could not be pruned; the log says why.", allow_retries=False)
+
+    graph = dg.GraphDefinition("prune", node_defs=[prune_feeds])
+    described = "Remove old updates by the declared retentions. A dry run unless `apply` is set."
+    return dg.JobDefinition(graph_def=graph, description=described)
+
+
+def _prune(context: dg.OpExecutionContext, bench: Workbench, feed: Feed, policy: Retention, apply: bool) -> bool:
+    gone = 0
+    try:
+        for pruned in prune_feed(bench, feed, policy, apply=apply):
+            gone += len(pruned.gone)
+            for line in pruned.lines:
+                context.log.info(line)
+    except FeedAssetsError as error:
+        context.log.warning(f"{feed} is not pruned: {error}")
+        return False
+    context.log.info(f"{feed}: {gone} updates {'pruned' if apply else 'would go: nothing is removed without apply'}")
+    return True

@@ -1,0 +1,97 @@
+"""Prune partitions: what goes and what stays, by the blackboard and the ledger together.
+
+The ledger knows first: a run that claims afterwards is told that its pin is gone, and a prune that was killed is
+finished by the next one, whatever its policy.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.retention import Found, Judged, Retention, judge, kept_from
+from feed_assets.feeds import read, retention
+from feed_assets.ledger import pruning, updates
+from feed_assets.runs.observe import observe
+from feed_assets.runs.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What becomes of each update of a partition, newest first; `applied`: what goes is gone."""
+
+    partition: Partition
+    judged: tuple[Judged, ...]
+    applied: bool
+
+    @property
+    def gone(self) -> tuple[Judged, ...]:
+        """Those that go."""
+        return tuple(each for each in self.judged if each.goes)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What goes, and what stays against expectation, with the reasons."""
+        goes = "pruned" if self.applied else "would go"
+        told = [each for each in self.judged if each.goes or each.surprising]
+        return tuple(f"{self.partition} {each.id} {goes if each.goes else 'stays'}: {each.reason}" for each in told)
+
+
+def prune_feed(bench: Workbench, feed: Feed, policy: Retention, *, apply: bool = False) -> Iterator[Pruned]:
+    """Prune every partition of a feed, lazily and in order."""
+    for partition in read.partitions(bench.board, feed):
+        yield prune(bench, partition, policy, apply=apply)
+
+
+def prune(bench: Workbench, partition: Partition, policy: Retention, *, apply: bool = False) -> Pruned:
+    """Say what goes of a partition, and with `apply` remove it. May be killed anywhere, and repeated."""
+    found = _found(bench, partition)
+    judged = judge(found, policy, bench.now())
+    if not apply:
+        return Pruned(partition, judged, applied=False)
+    stays = _remove(bench, partition, found, {each.id: each.reason for each in judged if each.goes})
+    retention.tidy(bench.board, partition, bench.now())
+    return Pruned(partition, tuple(_corrected(each, stays) for each in judged), applied=True)
+
+
+def _corrected(judged: Judged, stays: Mapping[str, str]) -> Judged:
+    if judged.id not in stays:
+        return judged
+    return replace(judged, goes=False, reason=stays[judged.id], surprising=True)
+
+
+def _found(bench: Workbench, partition: Partition) -> tuple[Found, ...]:
+    """What lies on the blackboard, with what the ledger knows of it.
+
+    The ledger is asked last: what was being written when the blackboard was listed is claimed in it by then.
+    """
+    found = retention.find(bench.board, partition)
+    with bench.ledger.read() as connection:
+        known = pruning.known(connection, partition, found[-1].id if found else "")
+        readers = pruning.readers(connection, partition)
+    return tuple(_with(each, known.get(each.id), readers.get(each.id)) for each in found)
+
+
+def _with(found: Found, known: pruning.Known | None, reader: str | None) -> Found:
+    state = known.state if known else None
+    writer = known.run if known and state == updates.CLAIMED else None
+    return replace(found, reader=reader, writer=writer, given_up=state == updates.PRUNED)
+
+
+def _remove(bench: Workbench, partition: Partition, found: tuple[Found, ...], going: dict[str, str]) -> dict[str, str]:
+    """Remove updates, oldest first, so that what is left is always the end of history; why some stay after all."""
+    valid = {each.id: going[each.id] for each in found if each.valid and each.id in going}
+    pinned = pruning.give_up(bench.ledger, partition, valid, bench.now())
+    bench.on_step("given up in the ledger")
+    going = {update_id: reason for update_id, reason in going.items() if update_id not in pinned}
+    if kept := kept_from(found, going):
+        retention.promise(bench.board, partition, kept)
+        bench.on_step(f"promised from {kept}")
+    stays = {update_id: f"run {reader} reads it" for update_id, reader in pinned.items()}
+    for update_id in sorted(going):
+        if not retention.remove(bench.board, partition, update_id):
+            stays[update_id] = "the newer ones were invalidated meanwhile"
+            observe(bench.board, bench.ledger, partition, bench.now())
+        elif update_id not in valid:
+            pruning.removed(bench.ledger, partition, update_id)
+        bench.on_step(f"removed {update_id}")
+    return stays

@@ -1,0 +1,47 @@
+"""Take an invalidation back: the blackboard first, then the ledger."""
+
+from feed_assets.core.errors import NotRevalidated
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.feeds import read, write
+from feed_assets.ledger import updates
+from feed_assets.runs.workbench import Workbench
+
+_WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
+
+
+def revalidate(bench: Workbench, partition: Partition, update_id: str) -> Update:
+    """Make an update valid again that was published and then invalidated, if its files are those of its publication.
+
+    Raises NotRevalidated. Killed between blackboard and ledger it is valid, and the ledger learns of it when it next
+    is the newest one, or by the same call again.
+    """
+    recorded = _recorded(bench, partition, update_id)
+    write.revalidate(bench.board, recorded)
+    bench.on_step("valid on the blackboard")
+    found = read.named(bench.board, partition, update_id)
+    with bench.ledger.write() as connection:
+        row = updates.find(connection, partition, update_id)
+        if row and row.state == updates.INVALIDATED:
+            updates.change(connection, partition, update_id, state=updates.PUBLISHED, reason=None, told=None)
+    return found
+
+
+def _recorded(bench: Workbench, partition: Partition, update_id: str) -> Update:
+    with bench.ledger.read() as connection:
+        row = updates.find(connection, partition, update_id)
+        recorded = updates.recorded(connection, partition, update_id)
+    if row is None:
+        raise NotRevalidated(
+            f"{partition} {update_id} is not in the ledger: expected an update that it saw valid once."
+        )
+    if row.state not in _WERE_VALID:
+        raise NotRevalidated(
+            f"{partition} {update_id} is {row.state} ({row.reason or 'no reason given'}): expected one that was "
+            "published and then invalidated. Build or publish it again."
+        )
+    if recorded is None:
+        raise NotRevalidated(
+            f"{partition} {update_id} was recorded without a list of its files, by an older version of feed_assets: "
+            "nothing to compare with. Publish it again."
+        )
+    return recorded

@@ -1,0 +1,128 @@
+"""`feed-assets feed prune` and `revalidate`, as a user types them."""
+
+import json
+import sys
+
+import pytest
+
+from feed_assets.cli import main
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds.read import latest
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.observe import observe
+from feed_assets.runs.workbench import open_board, utc_now
+from feed_assets.settings import settings
+from feed_assets_tests.feeds.stores import MEN, NEW, OLD, write
+
+SHOWN = ["ads/shown/v1.0", "2019-11-24/men"]
+
+
+@pytest.fixture(params=["local", "s3"])
+def board(request, home, monkeypatch):
+    """The blackboard of the settings, with two updates of a foreign feed that the ledger knows."""
+    if request.param == "s3":
+        monkeypatch.setenv("FEED_ASSETS_S3_ENDPOINT", request.getfixturevalue("s3_env").endpoint)
+        monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", request.getfixturevalue("s3_url"))
+        settings.cache_clear()
+    made = open_board(settings())
+    for update_id in (OLD, NEW):
+        write(made, update_id)
+        observe(made, open_ledger(settings().ledger), MEN, utc_now())
+    return made
+
+
+@pytest.fixture
+def feed(board, monkeypatch, capsys):
+    """Run `feed-assets feed …` in this process: exit code, standard output, standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["feed-assets", "feed", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            sys.exit(main())
+        output = capsys.readouterr()
+        return ended.value.code or 0, output.out, output.err
+
+    return run
+
+
+def ids(board):
+    return sorted({file.key.split("/")[-2] for file in board.files(MEN.path)})
+
+
+GOES = f"ads/shown/v1.0 2019-11-24/men {OLD} %s: 1 newer valid, the first of 2019-11-26 06:00 UTC\n"
+
+
+@pytest.mark.parametrize("where", [SHOWN, SHOWN[:1]], ids=["a partition", "all of them"])
+def test_prune_says_what_would_go_and_removes_it_when_it_is_told_to(feed, board, where):
+    code, out, err = feed("prune", *where, "--keep", "1", "--foreign")
+    assert (code, out) == (0, f"{GOES % 'would go'}1 updates would go: --apply removes them\n")
+    assert err == f"blackboard: {settings().blackboard}\n"
+    assert ids(board) == [OLD, NEW]
+    code, out, _ = feed("prune", *where, "--keep", "1", "--foreign", "--apply")
+    assert (code, out) == (0, f"{GOES % 'pruned'}1 updates pruned\n")
+    assert ids(board) == [NEW]
+
+
+def test_prune_prints_json_for_machines(feed, board):
+    code, out, _ = feed("prune", *SHOWN, "--older-than", "30d", "--foreign", "--json")
+    kept = {"id": NEW, "goes": False, "reason": "it is the newest valid one", "surprising": False}
+    gone = {"id": OLD, "goes": True, "reason": "1 newer valid, the first of 2019-11-26 06:00 UTC", "surprising": False}
+    assert (code, json.loads(out)) == (0, [{"partition": SHOWN[1], "applied": False, "updates": [kept, gone]}])
+
+
+def test_a_foreign_feed_is_pruned_only_where_that_is_asked_for(feed, board):
+    code, _, err = feed("prune", *SHOWN, "--keep", "1", "--apply")
+    assert code == 1
+    assert "No run of this ledger has written ads/shown/v1.0: its updates are somebody else's data" in err
+    assert ids(board) == [OLD, NEW]
+
+
+def test_a_feed_of_our_own_is_pruned_without_more_words(feed, board):
+    effect = Partition(Feed.parse("ads/effectiveness/v1.0"), "2019-11-24/men")
+    ledger = open_ledger(settings().ledger)
+    with ledger.write() as connection:
+        updates.claim(connection, "r1", [(effect, OLD)], [], None, utc_now())
+        updates.change(connection, effect, OLD, state=updates.PUBLISHED)
+    for update_id in (OLD, NEW):
+        write(board, update_id, partition=effect)
+    assert feed("prune", str(effect.feed), "--keep", "1", "--apply")[1].endswith("1 updates pruned\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "Retention() keeps everything"),
+        (["--older-than", "a month"], "'a month' is no age: expected a number and a unit"),
+    ],
+)
+def test_what_says_not_what_to_keep_is_refused(feed, options, said):
+    code, _, err = feed("prune", *SHOWN, "--foreign", *options)
+    assert code == 1
+    assert said in err
+
+
+def test_get_as_of_a_moment_before_the_pruned_says_so(feed, board, tmp_path):
+    feed("prune", *SHOWN, "--keep", "1", "--foreign", "--apply")
+    code, _, err = feed("get", *SHOWN, "--as-of", OLD, "--to", str(tmp_path / "copy"))
+    assert code == 1
+    assert f"as of 2019-11-25 06:00:00 UTC cannot be told: valid updates before {NEW} were pruned" in err
+    assert feed("get", *SHOWN, "--as-of", NEW, "--to", str(tmp_path / "copy"))[0] == 0
+
+
+@pytest.mark.parametrize("how", ["manifest", "file"])
+def test_an_update_is_invalidated_and_valid_again(feed, board, how):
+    feed("invalidate", *SHOWN, NEW, "--how", how)
+    assert latest(board, MEN).update.id == OLD
+    assert feed("revalidate", *SHOWN, NEW)[1] == f"ads/shown/v1.0 2019-11-24/men {NEW} is valid again\n"
+    assert latest(board, MEN).update.id == NEW
+    values = json.loads(feed("revalidate", *SHOWN, NEW, "--json")[1])
+    assert values == {"feed": SHOWN[0], "partition": SHOWN[1], "id": NEW, "files": 2, "bytes": 20}
+
+
+def test_an_altered_update_is_not_made_valid_again(feed, board):
+    feed("invalidate", *SHOWN, NEW)
+    board.delete([f"{MEN.path}/{NEW}/part-1.csv"])
+    code, _, err = feed("revalidate", *SHOWN, NEW)
+    assert code == 1
+    assert f"gone: {MEN.path}/{NEW}/part-1.csv. Publish the data again as a new update." in err

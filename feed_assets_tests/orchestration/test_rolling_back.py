@@ -1,0 +1,206 @@
+"""Rolling back, taking it back, and pruning, tick by tick."""
+
+import dagster as dg
+import pytest
+
+from feed_assets import Late, Retention
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.positions import Pin
+from feed_assets.ledger import runs
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.decisions import verdicts
+from feed_assets.orchestration.graph import Graph
+from feed_assets.runs.prune import prune
+from feed_assets.runs.workbench import Workbench, utc_now
+from feed_assets.settings import settings
+from feed_assets.testing import Harness
+from feed_assets_tests.ledger.records import EFFECT, claim, new_run
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    DAYS,
+    PICKED,
+    RAW,
+    SCHEMA,
+    SUMS,
+    chain,
+    foreign_feed,
+    harness,
+    outcomes,
+    raw_feed,
+    rows,
+    short,
+    sums_of,
+)
+
+ONCE = [("sums", DAY, True), ("picked", DAY, True)]
+
+
+def explained(world: Harness, feed: str = SUMS) -> tuple[str, str]:
+    graph = Graph(world.definitions.resolve_asset_graph())
+    bench = Workbench.of(settings())
+    with bench.ledger.read() as connection:
+        (verdict,) = verdicts(graph, connection, [Partition(Feed.parse(feed), DAY)], utc_now())
+    return verdict.state.value, verdict.reason
+
+
+def shown(world: Harness, asset: str = "t/picked") -> str:
+    return world.told(asset, DAY)[0].metadata["preview"].splitlines()[-1]
+
+
+def read(world: Harness) -> str:
+    return world.told("t/sums", DAY)[0].metadata["inputs"][f"{RAW}/{DAY}"]["update id"]
+
+
+def pruned(world: Harness, keep: int) -> None:
+    prune(Workbench.of(settings()), Partition(Feed.parse(RAW), DAY), Retention(keep=keep), apply=True)
+
+
+def test_a_roll_back_and_its_revalidation_go_all_the_way_down():
+    world = chain()
+    older = world.drop(RAW, DAY, rows(1))
+    assert outcomes(world.run_until_idle()) == ONCE
+    newer = world.drop(RAW, DAY, rows(1, 2))
+    assert outcomes(world.run_until_idle()) == ONCE
+    world.invalidate(RAW, DAY, newer)
+    assert outcomes(world.run_until_idle()) == ONCE
+    assert (read(world), shown(world)) == (older, "| a | 1 |")
+    world.revalidate(RAW, DAY, newer)
+    assert outcomes(world.run_until_idle()) == ONCE
+    assert (read(world), shown(world)) == (newer, "| a | 3 |")
+    assert world.run_until_idle() == []
+
+
+def test_an_update_that_is_valid_again_before_a_tick_saw_it_invalid_builds_nothing():
+    world = short()
+    newest = world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    world.invalidate(RAW, DAY, newest)
+    world.revalidate(RAW, DAY, newest)
+    assert world.run_until_idle() == []
+
+
+def test_a_roll_back_to_a_slightly_larger_update_does_not_wait_as_late_data_would():
+    world = short(late=Late(growth=100.0))
+    world.drop(RAW, DAY, rows(1, 2, 3))
+    world.run_until_idle()
+    truncated = world.drop(RAW, DAY, rows(1, 2))
+    world.run_until_idle()
+    world.invalidate(RAW, DAY, truncated)
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+
+
+def test_a_roll_back_to_nothing_builds_nothing_and_tells_it(capfd):
+    world = chain()
+    only = world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    served = world.newest(SUMS, DAY)
+    world.invalidate(RAW, DAY, only)
+    capfd.readouterr()
+    assert world.run_until_idle() == []
+    told = f"no valid update of {RAW} {DAY}; {served}, which was built before, goes on being served"
+    assert explained(world) == ("waits for input", told)
+    assert capfd.readouterr().err.count(f"{SUMS} {DAY} waits for input: {told}") == 1
+    assert (world.newest(SUMS, DAY), explained(world, PICKED)[0]) == (served, "current")
+    world.revalidate(RAW, DAY, only)
+    assert world.run_until_idle() == []
+    assert explained(world)[0] == "current"
+
+
+def test_a_roll_back_below_what_was_pruned_waits_for_a_person_and_heals_on_new_data():
+    """Only what a run in progress has pinned outlives a newer update that was pruned."""
+    world, partition = short(), Partition(Feed.parse(RAW), DAY)
+    survivor, gone, newest = (world.drop(RAW, DAY, rows(*numbers)) for numbers in ((1,), (1, 2), (1, 2, 3)))
+    world.run_until_idle()
+    ledger = open_ledger(settings().ledger)
+    runs.start(ledger, new_run("elsewhere"))
+    claim(ledger, "elsewhere", (EFFECT, newest), pins=(Pin(partition, survivor, "v"),))
+    pruned(world, keep=1)
+    assert ids(world, RAW) == [survivor, newest]
+    world.invalidate(RAW, DAY, newest)
+    assert world.run_until_idle() == []
+    assert explained(world) == (
+        "waits for a person",
+        f"{RAW} {DAY} lost its newest updates, {gone} before them was pruned, and only the older {survivor} is left",
+    )
+    world.drop(RAW, DAY, rows(5))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+
+
+def test_pruning_builds_nothing():
+    world = short()
+    for numbers in ((1,), (1, 2)):
+        world.drop(RAW, DAY, rows(*numbers))
+        world.run_until_idle()
+    pruned(world, keep=1)
+    assert world.run_until_idle() == []
+    assert explained(world)[0] == "current"
+
+
+def retaining() -> Harness:
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1))
+    return harness(raw, sums_of(raw, retention=Retention(keep=1)))
+
+
+def run_job(world: Harness, **config: bool) -> bool:
+    job = world.definitions.resolve_job_def("prune")
+    given = {"ops": {"prune_feeds": {"config": config}}} if config else {}
+    return job.execute_in_process(run_config=given, instance=world.instance, raise_on_error=False).success
+
+
+def ids(world: Harness, feed: str) -> list[str]:
+    return world.board.children(Partition(Feed.parse(feed), DAY).path)
+
+
+def test_the_job_says_what_would_go_and_removes_it_once_it_is_told_to(capfd):
+    world = retaining()
+    for numbers in ((1,), (1, 2)):
+        world.drop(RAW, DAY, rows(*numbers))
+        world.run_until_idle()
+    assert run_job(world)
+    assert [len(ids(world, feed)) for feed in (RAW, SUMS, "t/sums_rejects/v1.0")] == [2, 2, 2]
+    said = capfd.readouterr().err
+    assert f"{RAW} {DAY} {ids(world, RAW)[0]} would go: 1 newer valid" in said
+    assert f"{SUMS}: 1 updates would go: nothing is removed without apply" in said
+    assert run_job(world, apply=True)
+    assert [len(ids(world, feed)) for feed in (RAW, SUMS, "t/sums_rejects/v1.0")] == [1, 1, 1]
+    assert world.run_until_idle() == []
+
+
+def test_a_feed_that_cannot_be_pruned_does_not_hold_up_the_others(capfd):
+    world = retaining()
+    for numbers in ((1,), (1, 2)):
+        world.drop(RAW, DAY, rows(*numbers))
+        world.run_until_idle()
+    folder = world.board.url.removeprefix("file://")
+    (path := Partition(Feed.parse(RAW), "2020-01-02").path)
+    world.board.put(f"{path}/x", b"")
+    with open(f"{folder}/{path}/bad\nname", "w"):  # noqa: PTH123
+        pass
+    assert not run_job(world, apply=True)
+    assert f"{RAW} is not pruned" in capfd.readouterr().err
+    assert len(ids(world, SUMS)) == 1
+
+
+def test_the_job_can_be_scheduled_by_its_name():
+    nightly = dg.ScheduleDefinition(
+        name="nightly",
+        job_name="prune",
+        cron_schedule="0 3 * * *",
+        run_config={"ops": {"prune_feeds": {"config": {"apply": True}}}},
+    )
+    from feed_assets import with_automation
+
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1))
+    defs = with_automation(dg.Definitions(assets=[raw], schedules=[nightly]))
+    assert defs.get_repository_def().get_schedule_def("nightly").job_name == "prune"
+
+
+@pytest.mark.parametrize("retention", [None, Retention(keep=1)])
+def test_there_is_a_job_where_a_feed_has_a_retention(retention):
+    world = harness(foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=retention))
+    assert world.definitions.get_repository_def().has_job("prune") == (retention is not None)
+
+
+def test_equal_declarations_with_another_retention_are_refused():
+    with pytest.raises(dg.DagsterInvalidDefinitionError):
+        harness(raw_feed(), foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1)))
