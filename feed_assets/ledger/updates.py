@@ -153,9 +153,9 @@ def claim(
     for partition, update_id in outputs:
         insert(connection, partition, update_id, state=CLAIMED, run=run_id, code_version=code_version, at=now)
     for pin in pins:
-        _consume(connection, outputs[-1], pin, is_input=True)
+        consume(connection, outputs[-1], pin, is_input=True)
     for partition, update_id in outputs[:-1]:
-        _consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
+        consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
 
 
 def stage(connection: sa.Connection, written: Update, version: str, **statistics: Any) -> None:
@@ -164,7 +164,8 @@ def stage(connection: sa.Connection, written: Update, version: str, **statistics
     change(connection, written.partition, written.id, files_digest=written.files_digest, **values)
 
 
-def _consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
+def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
+    """Record that an update was built from an input's, or written beside it."""
     (partition, update_id) = output
     connection.execute(
         sa.insert(consumed).values(

@@ -2,12 +2,13 @@
 
 import dagster as dg
 
+from feed_assets.orchestration.litter import litter_sensor
 from feed_assets.orchestration.metadata import FEED, FOREIGN, FORMAT, ROLE, SCHEMA
 from feed_assets.orchestration.sensors import feeds_sensor
 
 
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
-    """Add what makes datasets run by themselves: the feeds sensor, late re-runs, an in-process executor by default."""
+    """Add what makes datasets run by themselves: sensors, late re-runs, an in-process executor by default."""
     late_data = dg.AutomationConditionSensorDefinition(
         "late_data",
         target=dg.AssetSelection.all(),
@@ -18,7 +19,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
         description="Requests again the partitions whose inputs have changed since they were built.",
     )
     executor = None if definitions.executor else dg.in_process_executor
-    own = dg.Definitions(sensors=[feeds_sensor, late_data], executor=executor)
+    own = dg.Definitions(sensors=[feeds_sensor, late_data, litter_sensor], executor=executor)
     return dg.Definitions.merge(_without_repeats(definitions), own)
 
 
