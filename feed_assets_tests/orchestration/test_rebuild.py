@@ -20,10 +20,13 @@ from feed_assets.runs.rebuild import Rebuilt
 from feed_assets.runs.workbench import Workbench, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.kept import keep, lose, restore
 from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, PICKED, RAW, SUMS, chain, outcomes, rows
 
 pytestmark = pytest.mark.usefixtures("spark")
 HOUR = timedelta(hours=1)
+BOTH_SUMS = [("sums", DAY, True), ("sums", NEXT_DAY, True)]
+BOTH_PICKED = [("picked", DAY, True), ("picked", NEXT_DAY, True)]
 
 
 class Killed(BaseException):
@@ -43,26 +46,28 @@ def await_next_second(world: Harness) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture
-def built() -> Harness:
+@pytest.fixture(scope="module")
+def kept(spark, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """raw -> sums -> picked on two days, each made in a second after its input."""
-    world = chain()
-    for day in (DAY, NEXT_DAY):
-        drop(world, day, 1, 2, at=utc_now() - HOUR)
-    for _ in range(2):
-        world.tick()
-        await_next_second(world)
-    world.run_until_idle()
-    assert sorted(outcomes(world.runs)) == [(name, day, True) for name in ("picked", "sums") for day in (DAY, NEXT_DAY)]
-    return world
+
+    def build() -> None:
+        world = chain()
+        for day in (DAY, NEXT_DAY):
+            drop(world, day, 1, 2, at=utc_now() - HOUR)
+        for _ in range(2):
+            world.tick()
+            await_next_second(world)
+        world.run_until_idle()
+        assert sorted(outcomes(world.runs)) == sorted(BOTH_SUMS + BOTH_PICKED)
+
+    return keep(tmp_path_factory.mktemp("kept"), build)
 
 
-def lose(home: Path) -> None:
-    """Delete the ledger's file, as if its disk had gone."""
-    open_ledger(settings().ledger).engine.dispose()
-    open_ledger.cache_clear()
-    for file in home.glob("ledger.db*"):
-        file.unlink()
+@pytest.fixture
+def built(kept: Path, home: Path) -> Harness:
+    """The same, in the test's own home."""
+    restore(kept, home)
+    return chain()
 
 
 def rebuild(world: Harness, *, rows: bool = False, trust: bool = False, bench: Workbench | None = None) -> Rebuilt:
@@ -96,10 +101,6 @@ def state(world: Harness, feed: str, day: str = DAY) -> tuple[str, str]:
 
 def built_in(world: Harness) -> list[tuple[str, str | None, bool]]:
     return sorted(outcomes(world.run_until_idle()))
-
-
-BOTH_SUMS = [("sums", DAY, True), ("sums", NEXT_DAY, True)]
-BOTH_PICKED = [("picked", DAY, True), ("picked", NEXT_DAY, True)]
 
 
 def test_without_a_rebuild_every_partition_is_built_once_more(built, home):
