@@ -89,4 +89,5 @@ def test_it_requests_nothing_and_does_not_keep_a_loop_from_coming_to_rest(refuse
 def test_dagster_shows_what_was_done_as_the_ticks_message(refused):
     sensor = refused.definitions.resolve_sensor_def("litter")
     with dg.build_sensor_context(refused.instance, definitions=refused.definitions, sensor_name="litter") as context:
-        assert sensor.evaluate_tick(context).skip_message == "No litter."
+        message = sensor.evaluate_tick(context).skip_message
+    assert message.startswith("The next look for litter is at ")
