@@ -1,6 +1,7 @@
-"""Fixtures for all tests: a real S3 server, one Spark session, and one blackboard on each kind of store."""
+"""Fixtures for all tests: a real S3 server, one Spark session, a blackboard on each kind of store, a ledger, a home."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
 from feed_assets_tests.servers import JARS, S3Server, seaweedfs_server
 
@@ -88,6 +90,23 @@ def board(request: pytest.FixtureRequest) -> Blackboard:
     if request.param == "memory":
         return Blackboard.open("memory://")
     return request.getfixturevalue(f"{request.param}_board")
+
+
+@pytest.fixture(scope="session")
+def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger's file after its migrations, which take a quarter of a second."""
+    path = tmp_path_factory.mktemp("ledger") / "ledger.db"
+    open_ledger(f"sqlite:///{path}").engine.dispose()
+    return path
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, empty_ledger: Path) -> Iterator[Ledger]:
+    """A fresh SQLite ledger on disk, as the embedded one is."""
+    shutil.copyfile(empty_ledger, tmp_path / "ledger.db")
+    opened = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    yield opened
+    opened.engine.dispose()
 
 
 @pytest.fixture
