@@ -4,9 +4,10 @@ import sys
 
 import typer
 
-from feed_assets.cli import feed, retention
+from feed_assets.cli import feed, ledger, retention
 from feed_assets.cli.demo import demo
 from feed_assets.cli.explain import explain
+from feed_assets.cli.reconcile import reconcile
 from feed_assets.cli.run import run
 from feed_assets.cli.ui import ui
 from feed_assets.core.errors import FeedAssetsError
@@ -20,7 +21,8 @@ app = typer.Typer(
 for command in (retention.prune, retention.revalidate):
     feed.app.command()(command)
 app.add_typer(feed.app, name="feed")
-for command in (demo, explain, run, ui):
+app.add_typer(ledger.app, name="ledger")
+for command in (demo, explain, reconcile, run, ui):
     app.command()(command)
 
 

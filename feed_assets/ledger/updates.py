@@ -166,10 +166,10 @@ def claim(
     for partition, update_id in outputs:
         insert(connection, partition, update_id, state=CLAIMED, run=run_id, code_version=code_version, at=now)
     for pin in pins:
-        _consume(connection, outputs[-1], pin, is_input=True)
+        consume(connection, outputs[-1], pin, is_input=True)
         _refuse_pruned(connection, pin)
     for partition, update_id in outputs[:-1]:
-        _consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
+        consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
@@ -201,7 +201,8 @@ def recorded(connection: sa.Connection, partition: Partition, update_id: str) ->
     return Update(partition, update_id, tuple(File(f"{path}/{name}", *rest) for name, *rest in json.loads(listing)))
 
 
-def _consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
+def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
+    """Record that an update was built from an input's, or written beside it."""
     (partition, update_id) = output
     connection.execute(
         sa.insert(consumed).values(

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -107,6 +108,12 @@ class Graph:
     def whole(self, updated: Partition) -> Partition:
         """The partition of the asset that an update belongs to: of a batch the one that holds it."""
         return (updated.holder or updated) if self.node(updated.feed).is_appendable else updated
+
+    def own(self) -> list[Feed]:
+        """Every feed that this code location writes, datasets' and rejects', inputs before what is made from them."""
+        nodes = sorted((node for node in self.by_feed.values() if node.role != FOREIGN), key=lambda node: node.feed)
+        above = {node.feed: [parent.feed for parent in self.parents(node)] for node in nodes}
+        return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Partition] | None:
         """The outputs of a dataset to decide about after a change of itself or an input; None: no partition *yet*."""

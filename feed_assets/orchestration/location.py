@@ -2,13 +2,14 @@
 
 import dagster as dg
 
+from feed_assets.orchestration.litter import litter_sensor
 from feed_assets.orchestration.metadata import APPENDABLE, FEED, FOREIGN, FORMAT, KEEP, OLDER_THAN, ROLE, SCHEMA
 from feed_assets.orchestration.retention import prune_jobs
 from feed_assets.orchestration.sensors import feeds_sensor
 
 
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
-    """Add what makes datasets run by themselves: the feeds sensor, late re-runs, an in-process executor by default.
+    """Add what makes datasets run by themselves: sensors, late re-runs, an in-process executor by default.
 
     And the job `prune`, if any of them has a retention.
     """
@@ -23,7 +24,8 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     )
     executor = None if definitions.executor else dg.in_process_executor
     assets = _without_repeats(definitions)
-    own = dg.Definitions(sensors=[feeds_sensor, late_data], jobs=prune_jobs(assets), executor=executor)
+    sensors = [feeds_sensor, late_data, litter_sensor]
+    own = dg.Definitions(sensors=sensors, jobs=prune_jobs(assets), executor=executor)
     return dg.Definitions.merge(assets, own)
 
 

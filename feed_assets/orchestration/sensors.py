@@ -23,7 +23,7 @@ from feed_assets.orchestration.decisions import decide_due, fan_out
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.runs.arrive import arrive
-from feed_assets.runs.reconcile import reconcile
+from feed_assets.runs.reconcile import Settled, reconcile
 from feed_assets.runs.workbench import Workbench, is_dead
 from feed_assets.settings import settings
 
@@ -63,8 +63,8 @@ def _tick(context: dg.SensorEvaluationContext, now: datetime) -> dg.SensorResult
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError("The sensor 'feeds' needs definitions: build its context with them.")
     bench, graph = Workbench.of(settings()), Graph(context.repository_def.asset_graph)
-    for settled in reconcile(bench, has_ended=lambda run: _has_ended(context.instance, run)):
-        _fail_left_run(context.instance, settled.run)
+    for settled in settle_left(context.instance, bench):
+        context.log.info(f"settled run {settled.run.id} of {settled.run.output}, which ended without saying so")
     deadline = monotonic() + settings().tick_seconds
     foreign = graph.foreign()
     batched = {node.feed for node in foreign if node.is_appendable}
@@ -92,6 +92,14 @@ feeds_sensor = dg.SensorDefinition(
         "can be. Late data of what was built already are the automation condition's business."
     ),
 )
+
+
+def settle_left(instance: dg.DagsterInstance, bench: Workbench) -> tuple[Settled, ...]:
+    """Settle the runs that are over without having said so, and fail Dagster's own run of each."""
+    left = reconcile(bench, has_ended=lambda run: _has_ended(instance, run))
+    for settled in left:
+        _fail_left_run(instance, settled.run)
+    return left
 
 
 def _has_ended(instance: dg.DagsterInstance, run: Run) -> bool:

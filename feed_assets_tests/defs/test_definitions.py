@@ -85,7 +85,7 @@ def test_who_reads_whom(definitions):
 
 def test_sensors_run_by_default(definitions):
     sensors = {sensor.name: sensor.default_status for sensor in definitions.get_repository_def().sensor_defs}
-    assert sensors == {"feeds": dg.DefaultSensorStatus.RUNNING, "late_data": dg.DefaultSensorStatus.RUNNING}
+    assert sensors == dict.fromkeys(("feeds", "late_data", "litter"), dg.DefaultSensorStatus.RUNNING)
 
 
 def test_runs_are_of_one_process(definitions):

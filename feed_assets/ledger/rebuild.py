@@ -1,0 +1,76 @@
+"""Putting back what a lost ledger knew of our own feeds. Nothing that is known is changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.positions import Pin
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.tables import consumed, update
+
+REBUILT = "rebuilt"
+"""In place of the run that wrote an update: it is ours, and which run it was is lost."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A valid update of our own, and what reading its rows told: None where they were not read."""
+
+    update: Update
+    records: int | None = None
+    version: str | None = None
+
+
+def known_ids(connection: sa.Connection, partition: Partition) -> set[str]:
+    """The ids of a partition that the ledger has, in whatever state."""
+    return {*connection.execute(sa.select(update.c.id).where(updates.is_(partition))).scalars()}
+
+
+def record(ledger: Ledger, seen: Sequence[Seen], pins: Sequence[Pin], now: datetime) -> None:
+    """Record updates of one partition, oldest first, the last one as built from `pins`: in one transaction.
+
+    So that nobody sees it published without what it was built from, and starts a run because of that.
+    """
+    with ledger.write() as connection:
+        for each in seen:
+            _record(connection, each, now)
+        if seen:
+            _assume(connection, seen[-1].update.partition, seen[-1].update.id, pins)
+
+
+def assume(ledger: Ledger, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:
+    """Record what a known update was built from, unless that is known."""
+    with ledger.write() as connection:
+        _assume(connection, partition, update_id, pins)
+
+
+def without_lineage(connection: sa.Connection, feed: str) -> tuple[updates.Row, ...]:
+    """The newest published update of each partition of a feed, where it is not known what it was built from."""
+    mine = (update.c.feed == feed) & (update.c.state == updates.PUBLISHED)
+    newest = sa.select(update.c.partition, sa.func.max(update.c.id).label("id")).where(mine)
+    newest = newest.group_by(update.c.partition).subquery()
+    same = (consumed.c.feed == feed) & (consumed.c.partition == update.c.partition) & (consumed.c.id == update.c.id)
+    known = sa.select(consumed.c.id).where(same, consumed.c.is_input).exists()
+    is_newest = (update.c.partition == newest.c.partition) & (update.c.id == newest.c.id)
+    query = sa.select(*updates.COLUMNS).join(newest, is_newest).where(mine, ~known).order_by(update.c.partition)
+    return tuple(updates.row_of(row) for row in connection.execute(query).mappings())
+
+
+def _record(connection: sa.Connection, seen: Seen, now: datetime) -> None:
+    found = seen.update
+    if updates.find(connection, found.partition, found.id):
+        return
+    values = {"version": seen.version or found.files_digest, "size": found.size, "files": len(found.files)}
+    values |= {"files_digest": found.files_digest, "records": seen.records, "run": REBUILT, "at": now}
+    updates.insert(connection, found.partition, found.id, state=updates.PUBLISHED, **values)
+
+
+def _assume(connection: sa.Connection, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:
+    if updates.consumed_by(connection, partition, update_id):
+        return
+    for pin in pins:
+        updates.consume(connection, (partition, update_id), pin, is_input=True)

@@ -1,0 +1,75 @@
+"""The slow sensor: once an hour it sweeps what attempts left on the blackboard a day ago."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from time import monotonic
+
+import dagster as dg
+
+from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
+from feed_assets.orchestration.graph import Graph
+from feed_assets.runs.litter import Swept, sweep
+from feed_assets.runs.workbench import Workbench
+from feed_assets.settings import settings
+
+EVERY = timedelta(hours=1)
+"""From one complete look to the next, whoever drives the sensor: `feed-assets run` evaluates it at every tick."""
+
+SHOWN = 20
+"""Lines that a tick's message has at most; all of them are in its log."""
+
+_LOOKED, _STOPPED = "looked for litter", "stopped looking for litter"
+
+
+def sweep_litter(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """One tick: sweep until the time is over; what was done is the tick's message, which the UI shows."""
+    if context.repository_def is None:
+        raise dg.DagsterInvariantViolationError("The sensor 'litter' needs definitions: build its context with them.")
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
+        now = loading.effective_dt
+    bench, graph = replace(Workbench.of(settings()), now=lambda: now), Graph(context.repository_def.asset_graph)
+    looked, stopped = _cursors(bench.ledger)
+    if looked and now < (again := datetime.fromisoformat(looked) + EVERY):
+        return dg.SkipReason(f"The next look for litter is at {again:%Y-%m-%d %H:%M} UTC.")
+    deadline = monotonic() + settings().tick_seconds
+    swept = sweep(bench, graph.own(), lambda: monotonic() > deadline, stopped)
+    for done in swept.done:
+        context.log.info(str(done))
+    _put_cursors(bench.ledger, "" if swept.stopped else now.isoformat(), swept.stopped)
+    return dg.SkipReason(_message(swept))
+
+
+litter_sensor = dg.SensorDefinition(
+    name="litter",
+    evaluation_fn=sweep_litter,
+    minimum_interval_seconds=300,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    asset_selection=dg.AssetSelection.all(),
+    description=(
+        "Once an hour: removes what dead and refused attempts left on the blackboard a day before, and old claims. "
+        "Requests nothing; a tick's message says what was done."
+    ),
+)
+
+
+def _message(swept: Swept) -> str:
+    lines = [str(each) for each in swept.done[:SHOWN]]
+    if len(swept.done) > SHOWN:
+        lines.append(f"and {len(swept.done) - SHOWN} more, see the log")
+    if swept.claims:
+        lines.append(f"{swept.claims} old claims removed")
+    if swept.stopped:
+        lines.append("the time was over: the next tick goes on")
+    return "\n".join(lines) or "No litter."
+
+
+def _cursors(ledger: Ledger) -> tuple[str, str]:
+    """When the last look was complete ('': one is under way), and the claim after which it goes on."""
+    with ledger.read() as connection:
+        return get_cursor(connection, _LOOKED) or "", get_cursor(connection, _STOPPED) or ""
+
+
+def _put_cursors(ledger: Ledger, looked: str, stopped: str) -> None:
+    with ledger.write() as connection:
+        put_cursor(connection, _LOOKED, looked)
+        put_cursor(connection, _STOPPED, stopped)

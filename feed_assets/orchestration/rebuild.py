@@ -1,0 +1,22 @@
+"""Rebuilding the ledger for the datasets of one code location."""
+
+from datetime import datetime
+
+from feed_assets.core.feeds import Partition
+from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.metadata import DATASET
+from feed_assets.orchestration.partitions import Standing, standing
+from feed_assets.runs.rebuild import Rebuilt, rebuild
+from feed_assets.runs.workbench import Workbench
+
+
+def rebuild_ledger(graph: Graph, bench: Workbench, now: datetime, *, rows: bool, trust: bool) -> Rebuilt:
+    """Rebuild what the ledger knew of this location's own feeds; `runs.rebuild` says what that is."""
+    return rebuild(bench, graph.own(), lambda output: _inputs(graph, output, now), rows=rows, trust=trust)
+
+
+def _inputs(graph: Graph, output: Partition, now: datetime) -> tuple[Partition, ...]:
+    node = graph.node(output.feed)
+    if node.role != DATASET or standing(node.partitions_def, output.key, now) is not Standing.IS:
+        return ()
+    return graph.need(output).inputs

@@ -1,0 +1,144 @@
+"""Rebuild the ledger of our own feeds from the blackboard, as far as the protocol tells.
+
+Each partition is one transaction, and what the ledger knows is skipped: killed anywhere, the next call goes on.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from feed_assets.core.errors import NoValidUpdate, UnreadableUpdate, UpdateChanged
+from feed_assets.core.feeds import Feed, Partition, Update, is_update_id, parse_update_id
+from feed_assets.core.positions import Pin
+from feed_assets.feeds import read
+from feed_assets.ledger import rebuild as ledger_rebuild
+from feed_assets.ledger import updates
+from feed_assets.ledger.rebuild import Seen
+from feed_assets.runs.workbench import Workbench
+
+InputsOf = Callable[[Partition], Sequence[Partition]]
+"""The partitions that an output needs, none if it is no partition of a dataset (now)."""
+
+NOT_KNOWN = (
+    "runs, and audits that failed: nothing is held back because of them",
+    "which invalid updates were refused, abandoned or invalidated, and why",
+    "code versions: a partition that is materialized by hand is built again, even from equal inputs",
+    "event times, and the rows of all but the newest updates",
+    "what Dagster was told: it is told of every update once more",
+)
+"""What no blackboard tells."""
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What an update is taken to be built from."""
+
+    partition: Partition
+    update_id: str
+    pins: tuple[Pin, ...]
+
+
+@dataclass
+class Rebuilt:
+    """What was added, assumed, and could not be known: (partition, update id, why)."""
+
+    added: list[Seen] = field(default_factory=list[Seen])
+    assumed: list[Assumed] = field(default_factory=list[Assumed])
+    unknown: list[tuple[Partition, str, str]] = field(default_factory=list[tuple[Partition, str, str]])
+    unread: list[tuple[Partition, str, str]] = field(default_factory=list[tuple[Partition, str, str]])
+    invalid: list[tuple[Partition, str, str]] = field(default_factory=list[tuple[Partition, str, str]])
+
+
+def rebuild(
+    bench: Workbench, feeds: Sequence[Feed], inputs_of: InputsOf, *, rows: bool = False, trust: bool = False
+) -> Rebuilt:
+    """Record every valid update of our own feeds (inputs before what is made from them) that the ledger lacks.
+
+    `rows` reads the newest update of each partition with Spark, for its records and data version; the others' is the
+    digest of their files. `trust` takes the newest inputs whose ids are older than an update's as what it was built
+    from; without it that stays unknown, and the loop builds the partition again. `inputs_of` says nothing of rejects.
+    """
+    found = Rebuilt()
+    for feed in feeds:
+        for partition in read.partitions(bench.board, feed):
+            _add(bench, partition, found, inputs_of if trust else None, rows)
+        _look_at_lineage(bench, feed, inputs_of, found, trust)
+    return found
+
+
+def _add(bench: Workbench, partition: Partition, found: Rebuilt, inputs_of: InputsOf | None, rows: bool) -> None:
+    valid = [*_missing(bench, partition, found)]
+    if not valid:
+        return
+    with bench.ledger.read() as connection:
+        newest = updates.newest(connection, partition)
+    is_newest = newest is None or newest.id < valid[-1].id
+    seen = [Seen(update) for update in valid]
+    if rows and is_newest:
+        seen[-1] = _with_rows(bench, valid[-1], found)
+    pins = _older_inputs(bench, partition, valid[-1].id, inputs_of) if inputs_of and is_newest else ()
+    ledger_rebuild.record(bench.ledger, seen, pins, bench.now())
+    found.added += seen
+    if pins:
+        found.assumed.append(Assumed(partition, valid[-1].id, pins))
+
+
+def _missing(bench: Workbench, partition: Partition, found: Rebuilt) -> Iterator[Update]:
+    """The valid updates that the ledger does not know, oldest first."""
+    with bench.ledger.read() as connection:
+        known = ledger_rebuild.known_ids(connection, partition)
+    for update_id in bench.board.children(partition.path):
+        if is_update_id(update_id) and update_id not in known:
+            try:
+                yield read.named(bench.board, partition, update_id)
+            except NoValidUpdate as error:
+                found.invalid.append((partition, update_id, str(error)))
+
+
+def _with_rows(bench: Workbench, update: Update, found: Rebuilt) -> Seen:
+    from feed_assets.spark.digest import measured  # Spark, and so only when rows are asked for.
+    from feed_assets.spark.errors import reading
+    from feed_assets.spark.read import read_own
+
+    try:
+        with reading([update]):
+            records, version = measured(read_own(bench.spark(), bench.board, update))
+    except (UnreadableUpdate, UpdateChanged) as error:
+        found.unread.append((update.partition, update.id, str(error)))
+        return Seen(update)
+    return Seen(update, records, version)
+
+
+def _look_at_lineage(bench: Workbench, feed: Feed, inputs_of: InputsOf, found: Rebuilt, trust: bool) -> None:
+    """What was known before this call, but not what it was built from, and what nothing can be assumed for."""
+    with bench.ledger.read() as connection:
+        rows = ledger_rebuild.without_lineage(connection, str(feed))
+    for row in rows:
+        if not inputs_of(row.partition):
+            continue  # Rejects, or no partition of its dataset: nobody decides about it.
+        pins = _older_inputs(bench, row.partition, row.id, inputs_of) if trust else ()
+        if pins:
+            ledger_rebuild.assume(bench.ledger, row.partition, row.id, pins)
+            found.assumed.append(Assumed(row.partition, row.id, pins))
+        else:
+            why = "an input has no valid update older than it" if trust else "it will be built again; --trust assumes"
+            found.unknown.append((row.partition, row.id, why))
+
+
+def _older_inputs(bench: Workbench, output: Partition, update_id: str, inputs_of: InputsOf) -> tuple[Pin, ...]:
+    """The newest valid update of each input that is older than this one; none if an input has none.
+
+    Of the same second is not older: it may have come after the run had pinned, and must not be lost.
+    """
+    moment = parse_update_id(update_id)
+    pins: list[Pin] = []
+    for partition in inputs_of(output):
+        before = moment - timedelta(seconds=1) if moment else None
+        older = read.latest(bench.board, partition, before).update
+        if older is None:
+            return ()
+        with bench.ledger.read() as connection:
+            row = updates.find(connection, partition, older.id)
+        version = row.version if row and row.version else older.files_digest
+        pins.append(Pin(partition, older.id, version, older.size, len(older.files)))
+    return tuple(pins)

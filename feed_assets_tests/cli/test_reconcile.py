@@ -1,0 +1,98 @@
+"""`reconcile` and `ledger rebuild` as a user meets them, on the ads domain; no Spark."""
+
+import json
+import socket
+from datetime import datetime, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import write
+from feed_assets.ledger import runs, updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.workbench import open_board, utc_now
+from feed_assets.settings import settings
+
+RAW, SHOWN = (Partition(Feed.parse(f"ads/{name}/v1.0"), "2019-11-24/men") for name in ("shown_raw", "shown"))
+NOW = utc_now()
+LONG_AGO = NOW - timedelta(days=2)
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def said(*args: str) -> str:
+    return CliRunner().invoke(app, args, catch_exceptions=False).stdout
+
+
+def left_behind(state: str, at: datetime, *, sealed: bool = False) -> str:
+    """An update of a run whose process is gone, or that ended in `state`; its id."""
+    board, ledger = open_board(settings()), open_ledger(settings().ledger)
+    run = runs.Run(f"run {at} {state}", SHOWN, runs.RUNNING, None, None, f"{socket.gethostname()}:1:-1.00", at, None)
+    runs.start(ledger, run)
+    update_id = write.claim(board, SHOWN, run.id.encode(), at)
+    with ledger.write() as connection:
+        updates.claim(connection, run.id, [(SHOWN, update_id)], (), "1", at)
+    board.put(f"{SHOWN.path}/{update_id}/part-0", b"rows")
+    if sealed:
+        write.seal(board, SHOWN, update_id, write.listed(board, SHOWN, update_id))
+    if state != runs.RUNNING:
+        with ledger.write() as connection:
+            updates.change(connection, SHOWN, update_id, state=state, reason="not_empty")
+            runs.end(connection, SHOWN, run.id, state, at, "not_empty")
+    return update_id
+
+
+def test_where_nothing_is_left_behind_it_says_so() -> None:
+    assert said("reconcile") == "nothing to finish, nothing to sweep\n"
+
+
+def test_it_says_what_was_finished_and_what_was_swept_and_why() -> None:
+    refused = left_behind(updates.REFUSED, LONG_AGO)
+    killed = left_behind(runs.RUNNING, NOW, sealed=True)
+    assert said("reconcile").splitlines() == [
+        f"finished {SHOWN} {killed}: its manifest is there; run run {NOW} running ended without saying so",
+        f"swept {SHOWN} {refused}: 1 objects without a valid manifest: not_empty",
+        "1 old claims removed",
+    ]
+    assert said("reconcile") == "nothing to finish, nothing to sweep\n"
+
+
+def test_a_young_refused_update_stays() -> None:
+    left_behind(updates.REFUSED, NOW - timedelta(hours=23))
+    assert said("reconcile") == "nothing to finish, nothing to sweep\n"
+    assert len(open_board(settings()).files(SHOWN.path)) == 1
+
+
+def test_what_the_ledger_does_not_know_is_left_and_swept_if_told_with_json_for_machines() -> None:
+    update_id = write.claim(open_board(settings()), SHOWN, b"lost", LONG_AGO)
+    open_board(settings()).put(f"{SHOWN.path}/{update_id}/part-0", b"rows")
+    (left,) = json.loads(said("reconcile", "--json"))["done"]
+    assert (left["what"], left["feed"], left["partition"], left["update_id"]) == (
+        "left",
+        "ads/shown/v1.0",
+        "2019-11-24/men",
+        update_id,
+    )
+    swept = json.loads(said("reconcile", "--unknown", "--json"))
+    assert ([each["what"] for each in swept["done"]], swept["claims"]) == (["swept"], 1)
+    assert open_board(settings()).files(SHOWN.path) == ()
+
+
+def test_a_lost_ledger_is_rebuilt_and_what_is_unknown_is_said_until_it_is_trusted() -> None:
+    board = open_board(settings())
+    raw = write.publish(board, RAW, {"part-1.csv": b"x"}, LONG_AGO).id
+    made = write.publish(board, SHOWN, {"part-1": b"x"}, LONG_AGO + timedelta(hours=1)).id
+    first = said("ledger", "rebuild").splitlines()
+    assert first[:3] == [
+        f"added {SHOWN} {made}",
+        f"built from unknown inputs: {SHOWN} {made}: it will be built again; --trust assumes",
+        "1 updates added. Nobody can know:",
+    ]
+    assert f"rebuild: it is not known what update {made} was built from" in said("explain", str(SHOWN.feed), SHOWN.key)
+    second = json.loads(said("ledger", "rebuild", "--trust", "--json"))
+    assert (second["added"], second["unknown"]) == ([], [])
+    (assumed,) = second["assumed"]
+    assert assumed["reads"] == [{"input": RAW.path, "update_id": raw}]
+    assert f"current: update {made} was built from the newest inputs" in said("explain", str(SHOWN.feed), SHOWN.key)

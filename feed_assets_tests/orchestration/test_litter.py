@@ -1,0 +1,93 @@
+"""The slow sensor, tick by tick, by an injected clock."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from feed_assets.feeds.write import CLAIMS
+from feed_assets.runs.workbench import utc_now
+from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.kept import keep, restore
+from feed_assets_tests.orchestration.worlds import DAY, RAW, SUMS, THIRD_DAY, outcomes, rows, short
+
+
+def look(world: Harness, **later: float) -> str:
+    """Evaluate the sensor so much later; its message."""
+    sensor = world.definitions.resolve_sensor_def("litter")
+    context = dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name=sensor.name)
+    with context, dg.partition_loading_context(utc_now() + timedelta(**later)):
+        found = sensor(context)
+    return found.skip_message
+
+
+def objects(world: Harness, prefix: str) -> int:
+    return len(world.board.files(prefix))
+
+
+@pytest.fixture(scope="module")
+def kept(spark, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A day was built, and another one refused by its audit."""
+
+    def build() -> None:
+        world = short()
+        for day, number in ((DAY, 1), (THIRD_DAY, 1000)):
+            world.drop(RAW, day, rows(number))
+        assert sorted(outcomes(world.run_until_idle())) == [("sums", DAY, True), ("sums", THIRD_DAY, False)]
+
+    return keep(tmp_path_factory.mktemp("kept"), build)
+
+
+@pytest.fixture
+def refused(kept: Path, home: Path) -> Harness:
+    """The same, in the test's own home."""
+    restore(kept, home)
+    return short()
+
+
+def test_a_refused_updates_parts_can_be_looked_at_for_a_day_and_then_go(refused):
+    place, claims = f"{SUMS}/{THIRD_DAY}", f"{CLAIMS}/t"
+    parts = objects(refused, place)
+    assert look(refused, hours=23) == "No litter."
+    assert (objects(refused, place), objects(refused, claims)) == (parts, 6)
+    message = look(refused, hours=25).splitlines()
+    assert message[0].startswith(f"swept {SUMS} {THIRD_DAY} 20")
+    assert ": 1 objects without a valid manifest: " in message[0]
+    assert "within_n" in message[0]
+    assert message[-1] == "4 old claims removed"
+    assert objects(refused, place) == 0
+    assert [refused.newest(SUMS, day) is not None for day in (DAY, THIRD_DAY)] == [True, False]
+
+
+def test_foreign_claims_stay(refused):
+    look(refused, hours=25)
+    assert objects(refused, f"{CLAIMS}/{RAW}") == objects(refused, CLAIMS) == 2
+
+
+def test_after_a_complete_look_it_rests_for_an_hour(refused):
+    assert look(refused, hours=25) != "No litter."
+    assert look(refused, hours=25.9).startswith("The next look for litter is at ")
+    assert look(refused, hours=26.1) == "No litter."
+
+
+def test_a_tick_whose_time_is_over_says_so_and_the_next_one_goes_on_at_once(refused, setting):
+    setting(tick_seconds=1e-9)
+    messages = [look(refused, hours=25) for _ in range(5)]
+    assert all(message.endswith("the time was over: the next tick goes on") for message in messages[:4])
+    assert messages[4] == "No litter."
+    assert look(refused, hours=25).startswith("The next look for litter is at ")
+    assert objects(refused, CLAIMS) == 2
+
+
+def test_it_requests_nothing_and_does_not_keep_a_loop_from_coming_to_rest(refused):
+    refused.now = lambda: utc_now() + timedelta(hours=25)
+    assert refused.run_until_idle(max_ticks=2) == []
+    assert objects(refused, CLAIMS) == 2
+
+
+def test_dagster_shows_what_was_done_as_the_ticks_message(refused):
+    sensor = refused.definitions.resolve_sensor_def("litter")
+    with dg.build_sensor_context(refused.instance, definitions=refused.definitions, sensor_name="litter") as context:
+        message = sensor.evaluate_tick(context).skip_message
+    assert message.startswith("The next look for litter is at ")
