@@ -5,7 +5,8 @@ stored what the tick told it. The instance keeps the last confirmed number, for 
 instance has none, and is told everything again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 
@@ -19,6 +20,7 @@ from feed_assets.ledger.due import Due
 from feed_assets.ledger.runs import Run
 from feed_assets.orchestration.decisions import decide_due, fan_out
 from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.left_runs import UNFINISHED, fail, fail_left_runs
 from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.runs.arrive import arrive
 from feed_assets.runs.reconcile import reconcile
@@ -33,21 +35,42 @@ DATA_VERSION_TAG = "dagster/data_version"
 TOLD = "feed_assets/told"
 
 EVENTS = 500
-"""Updates that one tick tells Dagster of at most: an event costs it some 10 ms."""
+"""Updates that one tick tells Dagster of at most."""
+
+EVENT_SECONDS = 0.02
+"""What an event costs: half of it here, half of it Dagster after the sensor has returned."""
+
+AT_LEAST = 10
+"""Updates that a tick tells Dagster of even if its time is over: a tick that is always late must come to an end."""
+
+ARRIVE, FAN_OUT, DECIDE = 0.35, 0.5, 0.65
+"""The share of a tick's time by which each step ends: one with much to do must not starve those after it."""
+
+PRIORITY = {"dagster/priority": "10"}
+"""What is new goes before the runs of a backfill, which have priority 0 unless their tags say otherwise."""
 
 NEVER_TOLD = 0
 """In place of a tick's number, for updates of what is no partition of its asset: Dagster has no place for them."""
 
-UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
-
 InProgress = set[tuple[dg.AssetKey, str | None]]
-Decided = Sequence[tuple[Due, Verdict]]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The time of one tick, from now on: `seconds` for all its steps and for what Dagster then does with the result."""
+
+    seconds: float
+    started: float = field(default_factory=monotonic)
+
+    def is_over(self, share: float) -> Callable[[], bool]:
+        """What tells whether this share of the time is over."""
+        return lambda: monotonic() > self.started + share * self.seconds
+
+    @property
+    def events(self) -> int:
+        """How many events Dagster can store in the time that is left."""
+        left = self.started + self.seconds - monotonic()
+        return min(EVENTS, max(AT_LEAST, int(left / EVENT_SECONDS)))
 
 
 def look_and_request(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -60,18 +83,22 @@ def _tick(context: dg.SensorEvaluationContext, now: datetime) -> dg.SensorResult
     """`now` is Dagster's own: what is a partition and what is decided are of one moment."""
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError("The sensor 'feeds' needs definitions: build its context with them.")
-    bench, graph = Workbench.of(settings()), Graph(context.repository_def.asset_graph)
+    bench, graph, budget = (
+        Workbench.of(settings()),
+        Graph(context.repository_def.asset_graph),
+        Budget(settings().tick_seconds),
+    )
     for settled in reconcile(bench, has_ended=lambda run: _has_ended(context.instance, run)):
         _fail_left_run(context.instance, settled.run)
-    deadline = monotonic() + settings().tick_seconds
-    arrivals = arrive(bench, [node.feed for node in graph.foreign()], lambda: monotonic() > deadline)
+    fail_left_runs(context.instance)
+    arrivals = arrive(bench, [node.feed for node in graph.foreign()], budget.is_over(ARRIVE))
     busy = in_progress(context.instance)
-    fan_out(graph, bench.ledger, now)
-    decided = decide_due(graph, bench.ledger, now, DECISIONS)
-    requests = _requests(graph, bench, decided, busy)
+    is_told = fan_out(graph, bench.ledger, now, budget.is_over(FAN_OUT))
+    decided = decide_due(graph, bench.ledger, now, DECISIONS, budget.is_over(DECIDE))
+    requests = _requests(graph, bench, decided.found, busy)
     confirmed = _confirmed(context, graph, bench)
-    events = _events(graph, bench, busy, confirmed, now)
-    is_idle = arrivals.is_complete and not events and not _go_on(decided)
+    events = _events(graph, bench, busy, confirmed, now, budget.events)
+    is_idle = arrivals.is_complete and is_told and decided.is_complete and not events
     cursor = context.cursor if is_idle else str(confirmed + 1)
     return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
 
@@ -99,9 +126,8 @@ def _has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
 
 def _fail_left_run(instance: dg.DagsterInstance, run: Run) -> None:
     """A killed worker leaves its Dagster run STARTED, and its partition in progress, for ever."""
-    found = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None
-    if found and not found.is_finished and is_dead(run.process):
-        instance.report_run_failed(found, f"The process of this run is gone ({run.process}).")
+    if run.dagster_run and is_dead(run.process):
+        fail(instance, run.dagster_run, run.process)
 
 
 def in_progress(instance: dg.DagsterInstance) -> InProgress:
@@ -112,12 +138,9 @@ def in_progress(instance: dg.DagsterInstance) -> InProgress:
     return found
 
 
-def _go_on(decided: Decided) -> bool:
-    """Whether the next tick has something to decide: the rest of a full list, or consumers that were released."""
-    return len(decided) == DECISIONS or any(verdict.rolled_back for _, verdict in decided)
-
-
-def _requests(graph: Graph, bench: Workbench, decided: Decided, busy: InProgress) -> list[dg.RunRequest]:
+def _requests(
+    graph: Graph, bench: Workbench, decided: Sequence[tuple[Due, Verdict]], busy: InProgress
+) -> list[dg.RunRequest]:
     """One run for each output that was never built and is ready, at most so many; the others stay on the list."""
     with bench.ledger.read() as connection:
         running = {run.output for run in runs.running(connection)}
@@ -138,7 +161,7 @@ def _request(graph: Graph, item: Due, verdict: Verdict) -> dg.RunRequest:
         run_key=run_key(verdict, item.changed, item.requested),
         partition_key=node.key_of(verdict.output),
         asset_selection=node.outputs,
-        tags={"feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason},
+        tags={**PRIORITY, "feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason},
     )
 
 
@@ -155,11 +178,11 @@ def _confirmed(context: dg.SensorEvaluationContext, graph: Graph, bench: Workben
 
 
 def _events(
-    graph: Graph, bench: Workbench, busy: InProgress, confirmed: int, now: datetime
+    graph: Graph, bench: Workbench, busy: InProgress, confirmed: int, now: datetime, most: int
 ) -> list[dg.AssetMaterialization]:
     """Materializations of what Dagster has not confirmed: foreign updates, and our own whose run could not tell it."""
     with bench.ledger.read() as connection:
-        untold = updates.to_tell(connection, graph.by_feed.keys(), confirmed, EVENTS)
+        untold = updates.to_tell(connection, graph.by_feed.keys(), confirmed, most)
     stands = {row: _standing(graph, row.partition, now) for row in untold}
     strange = [row for row in untold if stands[row] is Standing.NEVER]
     updates.mark_told(bench.ledger, [(row.partition, row.id) for row in strange], NEVER_TOLD)

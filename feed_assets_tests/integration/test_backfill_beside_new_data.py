@@ -1,0 +1,62 @@
+"""A backfill of a month from the UI while new data land, with our own `dagster.yaml` and both sensors on."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import dedent
+
+import dagster as dg
+
+from feed_assets.cli.location import prepare
+from feed_assets.cli.processes import free_port, group, wait_for_port
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import write
+from feed_assets.runs.workbench import open_board
+from feed_assets.settings import settings
+from feed_assets_tests.integration.test_backfill import LAUNCH, ask, until
+
+MONTH = [f"2020-01-{day:02}" for day in range(1, 29)]
+TODAY = "2020-01-30"
+PROJECT = dedent(
+    '''
+    import dagster as dg
+
+    from feed_assets import feed_asset, foreign_feed, with_automation
+
+    days = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-02-01")
+    raw = foreign_feed("t/raw/v1.0", partitions_def=days, schema="k string, n int")
+
+
+    @feed_asset("t/copy/v1.0", partitions_def=days, inputs={"raw": raw})
+    def copy(raw):
+        """The rows as they are."""
+        return raw
+
+
+    defs = with_automation(dg.Definitions(assets=[raw, copy]))
+    '''
+)
+
+
+def test_what_is_new_begins_while_most_of_a_backfill_still_waits(home: Path, tmp_path: Path, monkeypatch):
+    """The month has no input, so that no sensor asks for it, and each run of it ends as soon as it has looked."""
+    (tmp_path / "beside.py").write_text(PROJECT)
+    prepare(home)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore")
+    monkeypatch.chdir(tmp_path)
+    port = free_port()
+    command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port), "-m", "beside"]
+    with group("dagster dev", command, tmp_path / "dev.log") as server, dg.DagsterInstance.get() as instance:
+        wait_for_port(server, port)
+        selection = [{"path": ["t", "copy"]}, {"path": ["t", "copy_rejects"]}]
+        launched = ask(port, LAUNCH, {"params": {"assetSelection": selection, "partitionNames": MONTH}})
+        backfill = launched["launchPartitionBackfill"]["backfillId"]
+        of_month = {"dagster/backfill": backfill}
+        until(lambda: len(instance.get_runs(dg.RunsFilter(tags=of_month))) == len(MONTH), "the month is queued")
+        raw = Partition(Feed.parse("t/raw/v1.0"), TODAY)
+        write.publish(open_board(settings()), raw, {"part.csv": b"k,n\na,1\n"}, datetime.now(UTC))
+        of_today = dg.RunsFilter(tags={"dagster/partition": TODAY}, statuses=[dg.DagsterRunStatus.STARTED])
+        until(lambda: bool(instance.get_runs(of_today)), "today's run has begun")
+        waiting = instance.get_runs(dg.RunsFilter(tags=of_month, statuses=[dg.DagsterRunStatus.QUEUED]))
+    assert waiting, "today's run began after the last of the month"
