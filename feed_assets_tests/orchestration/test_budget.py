@@ -43,18 +43,12 @@ def test_each_step_does_one_piece_if_the_time_is_over_and_the_ticks_after_it_the
     setting(tick_seconds=1e-9, max_requests=1000)
     world = waiting(250)
     ticks, cursor = [], None
-    for _ in range(4):
-        asked = world.ask(cursor)
-        cursor = asked.cursor
-        ticks.append((len(asked.wanted), len(asked.events)))
-    assert ticks[0] == (100, AT_LEAST)
-    assert all(events == AT_LEAST for _, events in ticks)
-    seen = set()
     for _ in range(6):
-        asked = world.ask(cursor)
-        cursor = asked.cursor
-        seen |= {partition for _, partition in asked.wanted}
-    assert len(seen) == 250
+        ticks.append(world.ask(cursor))
+        cursor = ticks[-1].cursor
+    assert len(ticks[0].wanted) == 100
+    assert [len(tick.events) for tick in ticks] == [AT_LEAST] * 6
+    assert len({partition for tick in ticks for _, partition in tick.wanted}) == 250
 
 
 @pytest.mark.soak
