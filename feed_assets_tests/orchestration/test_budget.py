@@ -81,7 +81,8 @@ def test_a_dynamic_partition_that_was_removed_does_not_hold_up_the_others():
     assert sorted(requested(world)) == ["north", "south"]
     world.instance.delete_dynamic_partition("regions", "north")
     sensor = world.definitions.resolve_sensor_def("feeds")
-    with dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name="feeds") as context:
+    context = dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name="feeds")
+    with context, dg.partition_loading_context(dynamic_partitions_store=world.instance):
         found = sensor.evaluate_tick(context)  # Dagster's own look at the requests: one bad key fails all.
     assert [request.partition_key for request in found.run_requests] == ["south"]
 
