@@ -44,7 +44,7 @@ class Settings(BaseSettings):
     """Runs that the sensor requests at most in one tick; the rest follow in the next ones."""
 
     tick_seconds: float = Field(default=20, gt=0)
-    """Time that a sensor tick may spend looking for foreign updates."""
+    """Time that a sensor tick may take, with what Dagster then does of it."""
 
     max_attempts: int = Field(default=3, ge=1)
     """Runs that are started at most for one partition on the same inputs before a person must look."""

@@ -33,7 +33,7 @@ def reconcile(module: Module = DEFAULT_MODULE, unknown: Unknown = False, as_json
 def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
     """Unclaimed parts before claims: the claim of what `--unknown` sweeps goes in the same call."""
     from feed_assets.orchestration.graph import Graph
-    from feed_assets.orchestration.sensors import settle_left
+    from feed_assets.orchestration.left_runs import settle_left
     from feed_assets.runs.litter import settled, sweep, sweep_unclaimed
     from feed_assets.runs.workbench import Workbench
     from feed_assets.settings import settings

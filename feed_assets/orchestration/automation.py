@@ -4,6 +4,7 @@ Staleness is a level: the condition asks the ledger what is stale now, and so ca
 """
 
 from datetime import datetime
+from time import monotonic
 
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
@@ -12,7 +13,7 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import State
 from feed_assets.ledger import due
 from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.orchestration.decisions import verdicts
+from feed_assets.orchestration.decisions import SOME, decide_needs, need_if_known
 from feed_assets.orchestration.graph import Graph
 from feed_assets.settings import settings
 
@@ -51,12 +52,20 @@ def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:
 
 
 def late_outputs(graph: Graph, ledger: Ledger, key: dg.AssetKey, now: datetime) -> list[Partition]:
-    """The stale partitions of a dataset (asked by the key of any of its assets), as partitions of that asset."""
+    """The stale partitions of a dataset (asked by the key of any of its assets), as partitions of that asset.
+
+    As many as a tick may request, and as can be found in this asset's share of a tick's time; the rest follow.
+    """
     node = graph.by_key[key]
     dataset = graph.by_key[node.outputs[-1]]
+    ends = monotonic() + settings().tick_seconds / len(graph.by_key)
     with ledger.read() as connection:
-        looked = due.look(connection, [dataset.feed], now, MOST)
-        outputs = [item.partition for item in looked if not item.awaited]
-        decided = verdicts(graph, connection, outputs, now)
-    stale = [Partition(node.feed, each.output.key) for each in decided if each.state is State.REBUILD]
+        looked = [item for item in due.look(connection, [dataset.feed], now, MOST) if not item.awaited]
+        stale: list[Partition] = []
+        for first in range(0, len(looked), SOME):
+            needs = [need_if_known(graph, item.partition, now) for item in looked[first : first + SOME]]
+            decided = decide_needs(connection, [need for need in needs if need], now)
+            stale += [Partition(node.feed, each.output.key) for each in decided if each.state is State.REBUILD]
+            if len(stale) >= settings().max_requests or monotonic() > ends:
+                break
     return stale[: settings().max_requests]

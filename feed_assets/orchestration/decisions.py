@@ -1,36 +1,65 @@
 """From a change to a verdict: the steps 'record' and 'decide' for the datasets of one code location."""
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.readiness import Verdict, decide
+from feed_assets.core.readiness import Need, Verdict, decide
 from feed_assets.ledger import due, runs, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Due
 from feed_assets.ledger.facts import facts
 from feed_assets.orchestration.graph import Graph, Node
+from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.settings import settings
 
-CHANGES = 1000
+CHANGES = 100
 """Changes that are taken from the ledger at a time."""
+
+SOME = 100
+"""Outputs that are decided about at a time."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What was decided, and whether the next time has nothing to decide: no rest, and no consumers released."""
+
+    found: Sequence[tuple[Due, Verdict]]
+    is_complete: bool
 
 
 def verdicts(
     graph: Graph, connection: sa.Connection, outputs: Sequence[Partition], now: datetime
 ) -> tuple[Verdict, ...]:
     """What to do about these outputs, and why: the same answer for sensor, condition and `explain`."""
-    needs = [graph.need(output) for output in outputs]
+    return decide_needs(connection, [graph.need(output) for output in outputs], now)
+
+
+def decide_needs(connection: sa.Connection, needs: Sequence[Need], now: datetime) -> tuple[Verdict, ...]:
+    """One verdict for each need, from the ledger's facts."""
     return decide(needs, facts(connection, needs, now, settings().max_attempts))
 
 
-def fan_out(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """Put on the list every output that the changes since the last time affect, and what has come into being."""
-    for dataset in graph.datasets():
-        while _fan_out_some(graph, dataset, ledger, now) == CHANGES:
-            pass
+def fan_out(graph: Graph, ledger: Ledger, now: datetime, is_over: Callable[[], bool]) -> bool:
+    """Put on the list every output that the changes since the last time affect, and what has come into being.
+
+    Until the time is over: False if changes are left. Each dataset hears of some, or the last would starve.
+    """
+    told = [_fan_out_to(graph, dataset, ledger, now, is_over) for dataset in graph.datasets()]
+    return all(told)
+
+
+def _fan_out_to(graph: Graph, dataset: Node, ledger: Ledger, now: datetime, is_over: Callable[[], bool]) -> bool:
+    while _fan_out_some(graph, dataset, ledger, now) == CHANGES:
+        if is_over():
+            return False
+    return True
 
 
 def _fan_out_some(graph: Graph, dataset: Node, ledger: Ledger, now: datetime) -> int:
@@ -49,17 +78,44 @@ def _items(graph: Graph, dataset: Node, changed: Partition, number: int, now: da
     return [Due(dataset.feed, output, number) for output in ([changed] if outputs is None else outputs)]
 
 
-def decide_due(graph: Graph, ledger: Ledger, now: datetime, limit: int) -> list[tuple[Due, Verdict]]:
-    """Decide what is on the list, and keep the verdicts there."""
+def decide_due(graph: Graph, ledger: Ledger, now: datetime, limit: int, is_over: Callable[[], bool]) -> Decided:
+    """Decide what is on the list until the time is over, and keep the verdicts there."""
     datasets = {node.feed: node for node in graph.datasets()}
-    _look_at_awaited(graph, datasets, ledger, now, limit)
+    _look_at_awaited(graph, datasets, ledger, now, limit, is_over)
     with ledger.read() as connection:
         looked = [item for item in due.look(connection, datasets.keys(), now, limit) if not item.awaited]
-        decided = verdicts(graph, connection, [item.partition for item in looked], now)
-    found = list(zip(looked, decided, strict=True))
+    found: list[tuple[Due, Verdict]] = []
+    for first in range(0, len(looked), SOME):
+        if first and is_over():
+            return Decided(found, is_complete=False)
+        found += _decide_some(graph, ledger, looked[first : first + SOME], now)
+    released = any(verdict.rolled_back for _, verdict in found)
+    return Decided(found, is_complete=len(looked) < limit and not released)
+
+
+def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Due], now: datetime) -> list[tuple[Due, Verdict]]:
+    needs = {item: need for item in items if (need := need_if_known(graph, item.partition, now))}
+    due.await_again(ledger, [item for item in items if item not in needs], now)
+    with ledger.read() as connection:
+        decided = decide_needs(connection, [*needs.values()], now)
+    found = list(zip(needs, decided, strict=True))
     due.settle(ledger, found, now)
     _release_consumers(ledger, decided)
     return found
+
+
+def need_if_known(graph: Graph, output: Partition, now: datetime) -> Need | None:
+    """What an output needs; None if it is no partition (any more), or its inputs cannot be told.
+
+    A dynamic one was removed, a start date moved, a mapping raises: Dagster would fail a whole tick for one of these.
+    """
+    if standing(graph.node(output.feed).partitions_def, output.key, now) is not Standing.IS:
+        return None
+    try:
+        return graph.need(output)
+    except Exception:  # A mapping may be anybody's.
+        _logger.exception("%s cannot be decided about, and is looked at again later", output)
+        return None
 
 
 def _release_consumers(ledger: Ledger, decided: Iterable[Verdict]) -> None:
@@ -71,12 +127,16 @@ def _release_consumers(ledger: Ledger, decided: Iterable[Verdict]) -> None:
                 updates.change(connection, verdict.output, verdict.published)
 
 
-def _look_at_awaited(graph: Graph, datasets: dict[Feed, Node], ledger: Ledger, now: datetime, limit: int) -> None:
+def _look_at_awaited(
+    graph: Graph, datasets: dict[Feed, Node], ledger: Ledger, now: datetime, limit: int, is_over: Callable[[], bool]
+) -> None:
     """First, so that what has come into being is decided in the same tick: it may be the last for a while."""
     with ledger.read() as connection:
         looked = due.look(connection, datasets.keys(), now, limit)
     still: list[Due] = []
-    for item in (item for item in looked if item.awaited):
+    for at, item in enumerate(item for item in looked if item.awaited):
+        if at and is_over():
+            break
         found = _items(graph, datasets[item.consumer], item.partition, item.changed, now)
         if found == [item]:
             still.append(item)

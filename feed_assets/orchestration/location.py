@@ -5,7 +5,9 @@ import dagster as dg
 from feed_assets.orchestration.litter import litter_sensor
 from feed_assets.orchestration.metadata import APPENDABLE, FEED, FOREIGN, FORMAT, KEEP, OLDER_THAN, ROLE, SCHEMA
 from feed_assets.orchestration.retention import prune_jobs
-from feed_assets.orchestration.sensors import feeds_sensor
+from feed_assets.orchestration.sensors import PRIORITY, feeds_sensor
+
+LATE_DATA = "late_data"
 
 
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
@@ -14,12 +16,13 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     And the job `prune`, if any of them has a retention.
     """
     late_data = dg.AutomationConditionSensorDefinition(
-        "late_data",
+        LATE_DATA,
         target=dg.AssetSelection.all(),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=5,
         use_user_code_server=True,
         emit_backfills=False,
+        run_tags=PRIORITY,
         description="Requests again the partitions whose inputs have changed since they were built.",
     )
     executor = None if definitions.executor else dg.in_process_executor

@@ -13,11 +13,11 @@ import dagster as dg
 
 from feed_assets.core.errors import DaemonRunning, NotIdle
 from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.sensors import UNFINISHED
+from feed_assets.orchestration.left_runs import DRIVER, UNFINISHED, fail
+from feed_assets.orchestration.location import LATE_DATA
 from feed_assets.runs.workbench import is_dead, this_process, utc_now
 
-RUN_KEY, SENSOR, DRIVER = "dagster/run_key", "dagster/sensor_name", "feed_assets/driver"
-LATE_DATA = "late_data"
+RUN_KEY, SENSOR = "dagster/run_key", "dagster/sensor_name"
 LOGS = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 """The run's whole log is in the instance; on the console it would drown what `on_run` says."""
 
@@ -138,7 +138,7 @@ class Runner:
         """Fail the runs of drivers that were killed, so that their partitions are free again."""
         for run in self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
             if DRIVER in run.tags and is_dead(run.tags[DRIVER]):
-                self.instance.report_run_failed(run, "The process that drove this run is gone.")
+                fail(self.instance, run.run_id, run.tags[DRIVER])
 
 
 def why_failed(result: dg.ExecuteInProcessResult) -> str | None:

@@ -5,7 +5,8 @@ stored what the tick told it. The instance keeps the last confirmed number, for 
 instance has none, and is told everything again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 
@@ -18,13 +19,12 @@ from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger import due, runs, updates
 from feed_assets.ledger.due import Due
 from feed_assets.ledger.facts import pins_of
-from feed_assets.ledger.runs import Run
 from feed_assets.orchestration.decisions import decide_due, fan_out
 from feed_assets.orchestration.graph import Graph, Node
+from feed_assets.orchestration.left_runs import UNFINISHED, settle_left
 from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.runs.arrive import arrive
-from feed_assets.runs.reconcile import Settled, reconcile
-from feed_assets.runs.workbench import Workbench, is_dead
+from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import settings
 
 DECISIONS = 1000
@@ -35,21 +35,43 @@ DATA_VERSION_TAG = "dagster/data_version"
 TOLD = "feed_assets/told"
 
 EVENTS = 500
-"""Updates that one tick tells Dagster of at most: an event costs it some 10 ms."""
+"""Updates that one tick tells Dagster of at most."""
+
+EVENT_SECONDS = 0.02
+"""What an event costs: half of it here, half of it Dagster after the sensor has returned."""
+
+AT_LEAST = 10
+"""Updates that a tick tells Dagster of even if its time is over: a tick that is always late must come to an end."""
+
+ARRIVE, FAN_OUT, DECIDE = 0.35, 0.5, 0.65
+"""The share of a tick's time by which each step ends: one with much to do must not starve those after it."""
+
+PRIORITY = {"dagster/priority": "10"}
+"""What is new goes before the runs of a backfill, which have priority 0 unless their tags say otherwise."""
 
 NEVER_TOLD = 0
 """In place of a tick's number, for updates of what is no partition of its asset: Dagster has no place for them."""
 
-UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
-
 InProgress = set[tuple[dg.AssetKey, str | None]]
-Decided = Sequence[tuple[Due, Verdict]]
+Found = Sequence[tuple[Due, Verdict]]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The time of one tick, from now on: `seconds` for all its steps and for what Dagster then does with the result."""
+
+    seconds: float
+    started: float = field(default_factory=monotonic)
+
+    def is_over(self, share: float) -> Callable[[], bool]:
+        """What tells whether this share of the time is over."""
+        return lambda: monotonic() > self.started + share * self.seconds
+
+    @property
+    def events(self) -> int:
+        """How many events Dagster can store in the time that is left."""
+        left = self.started + self.seconds - monotonic()
+        return min(EVENTS, max(AT_LEAST, int(left / EVENT_SECONDS)))
 
 
 def look_and_request(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -63,20 +85,20 @@ def _tick(context: dg.SensorEvaluationContext, now: datetime) -> dg.SensorResult
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError("The sensor 'feeds' needs definitions: build its context with them.")
     bench, graph = Workbench.of(settings()), Graph(context.repository_def.asset_graph)
+    budget = Budget(settings().tick_seconds)
     for settled in settle_left(context.instance, bench):
         context.log.info(f"settled run {settled.run.id} of {settled.run.output}, which ended without saying so")
-    deadline = monotonic() + settings().tick_seconds
     foreign = graph.foreign()
     batched = {node.feed for node in foreign if node.is_appendable}
-    arrivals = arrive(bench, [node.feed for node in foreign], lambda: monotonic() > deadline, batched)
+    arrivals = arrive(bench, [node.feed for node in foreign], budget.is_over(ARRIVE), batched)
     busy = in_progress(context.instance)
-    fan_out(graph, bench.ledger, now)
-    decided = decide_due(graph, bench.ledger, now, DECISIONS)
-    _log_lost(context, decided)
-    requests = _requests(graph, bench, decided, busy)
+    is_told = fan_out(graph, bench.ledger, now, budget.is_over(FAN_OUT))
+    decided = decide_due(graph, bench.ledger, now, DECISIONS, budget.is_over(DECIDE))
+    _log_lost(context, decided.found)
+    requests = _requests(graph, bench, decided.found, busy)
     confirmed = _confirmed(context, graph, bench)
-    events = _events(graph, bench, busy, confirmed, now)
-    is_idle = arrivals.is_complete and not events and not _go_on(decided)
+    events = _events(graph, bench, busy, confirmed, now, budget.events)
+    is_idle = arrivals.is_complete and is_told and decided.is_complete and not events
     cursor = context.cursor if is_idle else str(confirmed + 1)
     return dg.SensorResult(run_requests=requests, asset_events=events, cursor=cursor)
 
@@ -94,29 +116,6 @@ feeds_sensor = dg.SensorDefinition(
 )
 
 
-def settle_left(instance: dg.DagsterInstance, bench: Workbench) -> tuple[Settled, ...]:
-    """Settle the runs that are over without having said so, and fail Dagster's own run of each."""
-    left = reconcile(bench, has_ended=lambda run: _has_ended(instance, run))
-    for settled in left:
-        _fail_left_run(instance, settled.run)
-    return left
-
-
-def _has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
-    """Whether a run that the ledger believes to be running is over: Dagster knows of other hosts, too."""
-    if is_dead(run.process):
-        return True
-    found = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None
-    return found is not None and found.is_finished
-
-
-def _fail_left_run(instance: dg.DagsterInstance, run: Run) -> None:
-    """A killed worker leaves its Dagster run STARTED, and its partition in progress, for ever."""
-    found = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None
-    if found and not found.is_finished and is_dead(run.process):
-        instance.report_run_failed(found, f"The process of this run is gone ({run.process}).")
-
-
 def in_progress(instance: dg.DagsterInstance) -> InProgress:
     """The assets and partition keys that unfinished Dagster runs make: the one thing that Dagster is asked."""
     found: InProgress = set()
@@ -125,19 +124,14 @@ def in_progress(instance: dg.DagsterInstance) -> InProgress:
     return found
 
 
-def _log_lost(context: dg.SensorEvaluationContext, decided: Decided) -> None:
+def _log_lost(context: dg.SensorEvaluationContext, decided: Found) -> None:
     """Tell the tick's log what was built and can no longer be: an input has nothing valid left, or too little."""
     for _, verdict in decided:
         if verdict.published and verdict.state in (State.WAITS_FOR_INPUT, State.WAITS_FOR_A_PERSON):
             context.log.warning(f"{verdict.output} {verdict.state.value}: {verdict.reason}")
 
 
-def _go_on(decided: Decided) -> bool:
-    """Whether the next tick has something to decide: the rest of a full list, or consumers that were released."""
-    return len(decided) == DECISIONS or any(verdict.rolled_back for _, verdict in decided)
-
-
-def _requests(graph: Graph, bench: Workbench, decided: Decided, busy: InProgress) -> list[dg.RunRequest]:
+def _requests(graph: Graph, bench: Workbench, decided: Found, busy: InProgress) -> list[dg.RunRequest]:
     """One run for each output that was never built and is ready, at most so many; the others stay on the list."""
     with bench.ledger.read() as connection:
         running = {run.output for run in runs.running(connection)}
@@ -158,7 +152,7 @@ def _request(graph: Graph, item: Due, verdict: Verdict) -> dg.RunRequest:
         run_key=run_key(verdict, item.changed, item.requested),
         partition_key=node.key_of(verdict.output),
         asset_selection=node.outputs,
-        tags={"feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason},
+        tags={**PRIORITY, "feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason},
     )
 
 
@@ -175,11 +169,11 @@ def _confirmed(context: dg.SensorEvaluationContext, graph: Graph, bench: Workben
 
 
 def _events(
-    graph: Graph, bench: Workbench, busy: InProgress, confirmed: int, now: datetime
+    graph: Graph, bench: Workbench, busy: InProgress, confirmed: int, now: datetime, most: int
 ) -> list[dg.AssetMaterialization]:
     """Materializations of what Dagster has not confirmed: foreign updates, and our own whose run could not tell it."""
     with bench.ledger.read() as connection:
-        untold = updates.to_tell(connection, graph.by_feed.keys(), confirmed, EVENTS)
+        untold = updates.to_tell(connection, graph.by_feed.keys(), confirmed, most)
     stands = {row: _standing(graph, row.partition, now) for row in untold}
     strange = [row for row in untold if stands[row] is Standing.NEVER]
     updates.mark_told(bench.ledger, [(row.partition, row.id) for row in strange], NEVER_TOLD)

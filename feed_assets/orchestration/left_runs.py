@@ -1,0 +1,96 @@
+"""Dagster runs that a kill left: they would stay unfinished, and their partitions in progress, for ever.
+
+Dagster's code server fails the run of a worker that dies. If the code server dies too, nobody does: the default
+launcher cannot ask a worker for its health. So the process that a run itself named is looked for. A run that is still
+to begin has named none: Dagster's run monitoring (in our `dagster.yaml`) fails it by its age.
+"""
+
+import json
+from typing import Any
+
+import dagster as dg
+import psutil
+
+from feed_assets.ledger.runs import Run
+from feed_assets.runs.reconcile import Settled, reconcile
+from feed_assets.runs.workbench import Workbench, is_dead
+
+DRIVER = "feed_assets/driver"
+"""The tag of a run that `feed-assets run` drives: that process."""
+
+LAUNCHED = ".dagster/grpc_info"
+"""The tag of a run that Dagster launched: how it reached the code server, which started the worker."""
+
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
+
+CLOCK_SECONDS = 60
+"""A process of that pid which began so long after the run's was seen is another one; less may be the clock."""
+
+
+def settle_left(instance: dg.DagsterInstance, bench: Workbench) -> tuple[Settled, ...]:
+    """Settle the builds that are over without having said so, and fail Dagster's own runs whose process is gone."""
+    left = reconcile(bench, has_ended=lambda run: _has_ended(instance, run))
+    for settled in left:
+        if settled.run.dagster_run and is_dead(settled.run.process):
+            fail(instance, settled.run.dagster_run, settled.run.process)
+    fail_left_runs(instance)
+    return left
+
+
+def _has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
+    """Whether a run that the ledger believes to be running is over: Dagster knows of other hosts, too."""
+    if is_dead(run.process):
+        return True
+    found = instance.get_run_by_id(run.dagster_run) if run.dagster_run else None
+    return found is not None and found.is_finished
+
+
+def fail_left_runs(instance: dg.DagsterInstance) -> None:
+    """Fail the runs whose process is surely gone, so that their partitions are free again. Repeatable."""
+    for run in instance.get_runs(dg.RunsFilter(statuses=WITH_PROCESS)):
+        if gone := _gone(instance, run):
+            fail(instance, run.run_id, gone)
+
+
+def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
+    """Fail a run whose process is gone, unless it ended, or somebody failed it, since that was seen."""
+    found = instance.get_run_by_id(run_id)
+    if found and not found.is_finished:
+        instance.report_run_failed(found, f"The process of this run is gone ({process}).")
+
+
+def _gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
+    """The process of a run in words if it is surely gone; None if it lives, is on another host, or is unknown."""
+    if DRIVER in run.tags:
+        return run.tags[DRIVER] if is_dead(run.tags[DRIVER]) else None
+    if not _is_local(run.tags.get(LAUNCHED)):
+        return None
+    named = _named(instance, run)
+    return f"pid {named[0]}" if named and _is_over(*named) else None
+
+
+def _is_local(launched: str | None) -> bool:
+    """Whether the worker is on this host: its code server was reached by a socket or the loopback interface."""
+    info: dict[str, Any] = json.loads(launched) if launched else {}
+    return "socket" in info or info.get("host") in LOOPBACK
+
+
+def _named(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float] | None:
+    """The pid that the worker put into its run's log as the first thing, and when."""
+    for record in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
+        event = record.dagster_event
+        pid = event.engine_event_data.metadata.get("pid") if event else None
+        if pid is not None:
+            return int(str(pid.value)), record.timestamp
+    return None
+
+
+def _is_over(pid: int, seen: float) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return process.status() == psutil.STATUS_ZOMBIE or process.create_time() > seen + CLOCK_SECONDS
+    except psutil.NoSuchProcess:
+        return True

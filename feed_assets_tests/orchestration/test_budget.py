@@ -1,0 +1,106 @@
+"""A tick's time with very much to do, and what could make Dagster fail a whole tick."""
+
+from time import monotonic
+
+import dagster as dg
+import pytest
+import sqlalchemy as sa
+
+from feed_assets import Input
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import last_change, open_ledger, put_cursor
+from feed_assets.ledger.tables import update
+from feed_assets.orchestration.automation import late_outputs
+from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.sensors import AT_LEAST
+from feed_assets.runs.workbench import utc_now
+from feed_assets.settings import settings
+from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, harness, raw_feed, requested, rows, sums_of
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def waiting(count: int) -> Harness:
+    """So many partitions of the raw feed, each with an update that nobody has looked at."""
+    keys = [f"k{number:05}" for number in range(count)]
+    parts = dg.StaticPartitionsDefinition(keys)
+    raw = raw_feed(partitions_def=parts)
+    world = harness(raw, sums_of(raw, partitions_def=parts))
+    with open_ledger(settings().ledger).write() as connection:
+        first = last_change(connection) + 1
+        told = {"feed": RAW, "id": "20200101.000000", "state": updates.PUBLISHED, "files": 1, "size": 1}
+        new = [
+            {**told, "partition": key, "version": key, "at": utc_now(), "changed": first + at}
+            for at, key in enumerate(keys)
+        ]
+        connection.execute(sa.insert(update), new)
+        put_cursor(connection, "change", str(first + count))
+    return world
+
+
+def test_each_step_does_one_piece_if_the_time_is_over_and_the_ticks_after_it_the_rest(setting):
+    setting(tick_seconds=1e-9, max_requests=1000)
+    world = waiting(250)
+    ticks, cursor = [], None
+    for _ in range(6):
+        ticks.append(world.ask(cursor))
+        cursor = ticks[-1].cursor
+    assert len(ticks[0].wanted) == 100
+    assert [len(tick.events) for tick in ticks] == [AT_LEAST] * 6
+    assert len({partition for tick in ticks for _, partition in tick.wanted}) == 250
+
+
+@pytest.mark.soak
+def test_a_tick_keeps_its_time_with_ten_thousand_updates_waiting(setting):
+    setting(tick_seconds=20)
+    world = waiting(10_000)
+    cursor, requests = None, 0
+    for _ in range(5):
+        began = monotonic()
+        asked = world.ask(cursor)
+        took = monotonic() - began + 0.01 * len(asked.events)
+        cursor, requests = asked.cursor, requests + len(asked.requests)
+        assert took <= 20, f"{took:.1f} s"
+    assert requests == 500
+    began = monotonic()
+    late_outputs(Graph(world.definitions.resolve_asset_graph()), open_ledger(settings().ledger), _SUMS, utc_now())
+    assert monotonic() - began <= 20
+
+
+_SUMS = dg.AssetKey(["t", "sums"])
+
+
+def test_a_dynamic_partition_that_was_removed_does_not_hold_up_the_others():
+    regions = dg.DynamicPartitionsDefinition(name="regions")
+    raw = raw_feed(partitions_def=regions)
+    world = harness(raw, sums_of(raw, partitions_def=regions))
+    world.instance.add_dynamic_partitions("regions", ["north", "south"])
+    for region in ("north", "south"):
+        world.drop(RAW, region, rows(1))
+    assert sorted(requested(world)) == ["north", "south"]
+    world.instance.delete_dynamic_partition("regions", "north")
+    sensor = world.definitions.resolve_sensor_def("feeds")
+    context = dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name="feeds")
+    with context, dg.partition_loading_context(dynamic_partitions_store=world.instance):
+        found = sensor.evaluate_tick(context)  # Dagster's own look at the requests: one bad key fails all.
+    assert [request.partition_key for request in found.run_requests] == ["south"]
+
+
+class Broken(dg.IdentityPartitionMapping):
+    """A mapping of a user's that raises for one partition."""
+
+    def get_upstream_mapped_partitions_result_for_partitions(self, downstream_partitions_subset, *args, **kwargs):
+        if DAY in (downstream_partitions_subset or ()).get_partition_keys():
+            raise ZeroDivisionError("a mapping with an error")
+        return super().get_upstream_mapped_partitions_result_for_partitions(
+            downstream_partitions_subset, *args, **kwargs
+        )
+
+
+def test_a_mapping_that_raises_for_one_partition_does_not_hold_up_the_others():
+    raw = raw_feed()
+    world = harness(raw, sums_of(Input(raw, mapping=Broken())))
+    for day in (DAY, NEXT_DAY):
+        world.drop(RAW, day, rows(1))
+    assert requested(world) == [NEXT_DAY]

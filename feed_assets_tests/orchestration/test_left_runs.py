@@ -1,0 +1,71 @@
+"""Runs that a kill left behind before or after their build, which the ledger does not hold for running."""
+
+import json
+import os
+import socket
+
+import dagster as dg
+import pytest
+from dagster._core.events import EngineEventData
+
+from feed_assets.orchestration.left_runs import LAUNCHED
+from feed_assets_tests.orchestration.worlds import BOTH, DAY, RAW, requested, rows, short
+
+pytestmark = pytest.mark.usefixtures("home")
+LOCAL = {LAUNCHED: json.dumps({"host": "localhost", "socket": "s"})}
+GONE = 2**22 + 1
+"""More than Linux gives to any process."""
+
+ELSEWHERE = {LAUNCHED: json.dumps({"host": "code-server.internal", "port": 4000})}
+
+
+def left(world, tags, pid, status=dg.DagsterRunStatus.STARTED):
+    """A run as Dagster's worker begins it: it names its process in the run's log, then starts."""
+    run = world.instance.create_run_for_job(
+        world.definitions.resolve_implicit_global_asset_job_def(),
+        tags={"dagster/partition": DAY, **tags},
+        status=status,
+        asset_selection=frozenset(map(dg.AssetKey.from_user_string, BOTH)),
+    )
+    if pid:
+        world.instance.report_engine_event("Started process", run, EngineEventData.in_process(pid))
+    return run.run_id
+
+
+def status(world, run_id):
+    return world.instance.get_run_by_id(run_id).status.value
+
+
+@pytest.fixture
+def short_world(home):
+    made = short()
+    made.drop(RAW, DAY, rows(1))
+    return made
+
+
+@pytest.mark.parametrize("state", [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
+def test_a_run_killed_before_it_began_to_build_is_failed_and_its_partition_asked_for(short_world, state):
+    run = left(short_world, LOCAL, GONE, state)
+    assert requested(short_world) == [DAY]
+    assert status(short_world, run) == "FAILURE"
+
+
+def test_a_run_of_a_driver_that_is_gone_is_failed_and_its_partition_asked_for(short_world):
+    run = left(short_world, {"feed_assets/driver": f"{socket.gethostname()}:{GONE}:0.00"}, None)
+    assert requested(short_world) == [DAY]
+    assert status(short_world, run) == "FAILURE"
+
+
+@pytest.mark.parametrize(
+    ("tags", "pid"),
+    [
+        pytest.param(LOCAL, os.getpid(), id="its process lives"),
+        pytest.param(LOCAL, None, id="it has not begun"),
+        pytest.param(ELSEWHERE, GONE, id="its process is on another host"),
+        pytest.param({}, GONE, id="somebody else drives it"),
+    ],
+)
+def test_a_run_that_may_live_is_left_alone(short_world, tags, pid):
+    run = left(short_world, tags, pid)
+    assert requested(short_world) == []
+    assert status(short_world, run) == "STARTED"

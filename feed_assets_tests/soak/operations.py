@@ -1,0 +1,114 @@
+"""Daemon, code server and their workers, as operations run them: killed and started again one by one."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import psutil
+
+from feed_assets.cli.location import prepare
+from feed_assets.cli.processes import free_port, is_free
+from feed_assets_tests.servers import stop, wait_until
+
+SECONDS = 180
+"""For a server to start, on a machine that others use too."""
+
+Process = subprocess.Popen[bytes]
+
+
+@dataclass
+class Operations:
+    """What runs a project. Each process leads a group of its own; all of them end with `running`."""
+
+    folder: Path
+    module: str
+    port: int = field(default_factory=free_port)
+    servers: dict[str, Process] = field(default_factory=dict[str, Process])
+    seen: set[psutil.Process] = field(default_factory=set[psutil.Process])
+    """Workers that may have outlived their code server."""
+
+    def start(self) -> None:
+        """Start what does not run."""
+        here = ["--host", "127.0.0.1", "--port", str(self.port)]
+        self._start("code server", [sys.executable, "-m", "dagster", "api", "grpc", *here, "-m", self.module])
+        there = ["--grpc-host", "127.0.0.1", "--grpc-port", str(self.port)]
+        self._start("daemon", [str(Path(sys.executable).with_name("dagster-daemon")), "run", *there])
+
+    def _start(self, name: str, command: list[str]) -> None:
+        if name in self.servers:
+            return
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.servers[name] = subprocess.Popen(
+                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        if name == "code server":
+            wait_until(lambda: not is_free(self.port), f"the code server; see {self.folder}", SECONDS)
+
+    def kill(self, victim: str, random: Random) -> None:
+        """SIGKILL for `daemon`, `code server` (its workers live on), `all`, or a `worker` as soon as there is one."""
+        if victim == "worker":
+            wait_until(lambda: bool(self.workers()), "a worker", SECONDS)
+            _kill(random.choice(self.workers() or [None]))
+            return
+        workers = self.workers()
+        for name in ("code server", "daemon") if victim == "all" else (victim,):
+            process = self.servers.pop(name)
+            process.kill()
+            process.wait()
+        for worker in workers if victim == "all" else ():
+            _kill(worker)
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes of runs that the code server has started and that live."""
+        found = _children(self.servers["code server"].pid) if "code server" in self.servers else []
+        self.seen |= {*found}
+        return found
+
+    def stop(self) -> None:
+        """End all of it."""
+        self.workers()
+        for process in self.servers.values():
+            stop(process)
+        for worker in self.seen:
+            _kill(worker)
+
+
+@contextmanager
+def running(home: Path, module: str) -> Iterator[Operations]:
+    """Daemon and code server on a home with our own `dagster.yaml`."""
+    operations = Operations(prepare(home), module)
+    try:
+        operations.start()
+        yield operations
+    finally:
+        operations.stop()
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        found = psutil.Process(pid).children()
+        return [each for each in found if "spawn_main" in " ".join(_told(each.cmdline) or [])]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _told(question: Callable[[], list[str]]) -> list[str] | None:
+    try:
+        return question()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _kill(process: psutil.Process | None) -> None:
+    """Only who still is who was meant: psutil compares the start, too."""
+    if process is None or process.pid == os.getpid():
+        return
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return

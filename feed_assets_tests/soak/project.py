@@ -1,0 +1,94 @@
+"""Four partitions and three consumers in two levels; and two deliberately wrong variants of what launches them."""
+
+import os
+
+import dagster as dg
+
+from feed_assets import feed_asset, foreign_feed, with_automation
+from feed_assets.core.feeds import Partition
+from feed_assets.core.launching import run_key
+from feed_assets.orchestration.decisions import verdicts
+from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.sensors import look_and_request
+from feed_assets.runs.workbench import Workbench, utc_now
+from feed_assets.settings import settings
+
+KEYS = ("p1", "p2", "p3", "p4")
+RAW, LEFT, RIGHT, BOTH = (f"soak/{name}/v1.0" for name in ("raw", "left", "right", "both"))
+READS = {LEFT: [RAW], RIGHT: [RAW], BOTH: [LEFT, RIGHT]}
+"""Who reads whom."""
+
+RIGHT_ONE, EDGE, KEY = "right", "edge", "key"
+VARIANT = "SOAK_VARIANT"
+"""The environment variable that chooses one of these."""
+
+_AC = dg.AutomationCondition
+EDGE_TRIGGERED = (
+    _AC.any_deps_match(_AC.data_version_changed()).since(_AC.newly_requested() | _AC.newly_updated())
+    & ~_AC.in_progress()
+    & ~_AC.missing()
+)
+"""Wrong: what is reported in the tick that sees the end of the run before is taken for consumed."""
+
+
+def definitions(variant: str) -> dg.Definitions:
+    """The project as a user would write it, or one of its wrong variants."""
+    keys = dg.StaticPartitionsDefinition([*KEYS])
+    raw = foreign_feed(RAW, partitions_def=keys, schema="k string, n int")
+
+    @feed_asset(LEFT, partitions_def=keys, inputs={"raw": raw})
+    def left(raw):
+        """The rows as they are."""
+        return raw
+
+    @feed_asset(RIGHT, partitions_def=keys, inputs={"raw": raw})
+    def right(raw):
+        """The rows as they are."""
+        return raw
+
+    @feed_asset(BOTH, partitions_def=keys, inputs={"left": left, "right": right})
+    def both(left, right):
+        """The rows of either side."""
+        return left.unionByName(right)
+
+    assets = [raw, left, right, both]
+    if variant == EDGE:
+        assets = [raw, *(_edge_triggered(each) for each in (left, right, both))]
+    automated = with_automation(dg.Definitions(assets=assets))
+    return _without_attempts(automated) if variant == KEY else automated
+
+
+def _edge_triggered(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    return asset.map_asset_specs(lambda spec: spec.replace_attributes(automation_condition=EDGE_TRIGGERED))
+
+
+def _without_attempts(automated: dg.Definitions) -> dg.Definitions:
+    """Wrong: a request whose run failed has the key of the next one, and Dagster drops that for ever."""
+    sensor = dg.SensorDefinition(
+        "feeds",
+        evaluation_fn=_ask_without_attempts,
+        minimum_interval_seconds=5,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        asset_selection=dg.AssetSelection.all(),
+    )
+    others = [each for each in automated.sensors or () if each.name != "feeds"]
+    return dg.Definitions(assets=automated.assets, sensors=[sensor, *others], executor=automated.executor)
+
+
+def _ask_without_attempts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    result = look_and_request(context)
+    asked = [
+        request.with_replaced_attrs(run_key=_key_of(context, request.tags["feed_assets/output"]))
+        for request in result.run_requests or ()
+    ]
+    return dg.SensorResult(run_requests=asked, asset_events=result.asset_events, cursor=result.cursor)
+
+
+def _key_of(context: dg.SensorEvaluationContext, path: str) -> str:
+    with Workbench.of(settings()).ledger.read() as connection:
+        graph = Graph(context.repository_def.asset_graph)
+        (verdict,) = verdicts(graph, connection, [Partition.parse(path)], utc_now())
+    return run_key(verdict, 0, 0)
+
+
+defs = definitions(os.environ.get(VARIANT, RIGHT_ONE))

@@ -1,0 +1,133 @@
+"""Late updates at random moments under the real daemon, with and without kills: none lost, none built twice."""
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random, SystemRandom
+
+import dagster as dg
+import pytest
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import write
+from feed_assets.orchestration.left_runs import UNFINISHED
+from feed_assets.runs.workbench import open_board
+from feed_assets.settings import settings
+from feed_assets.spark.session import conf
+from feed_assets_tests.servers import connect_server
+from feed_assets_tests.soak import oracle
+from feed_assets_tests.soak.operations import Operations, running
+from feed_assets_tests.soak.project import EDGE, KEY, KEYS, RAW, RIGHT_ONE, VARIANT
+
+PROJECT = "feed_assets_tests.soak.project"
+VICTIMS = ("worker", "worker", "code server", "daemon", "all")
+QUIET = 60
+"""Seconds without a run after which nothing more is asked for: six ticks of either sensor, and a restart."""
+
+
+def say(words: str) -> None:
+    """To whoever reads the log of a test that failed."""
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
+
+
+@pytest.fixture
+def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Soak the project: so many updates and kills; what the oracle finds in the end."""
+
+    def soak(variant: str, updates: int, kills: int, pause: float = 2, keys: int = len(KEYS)) -> list[str]:
+        seed = int(os.environ.get("SOAK_SEED") or SystemRandom().randrange(10**6))
+        say(f"SOAK_SEED={seed} variant={variant} updates={updates} kills={kills}")
+        monkeypatch.setenv(VARIANT, variant)
+        monkeypatch.setenv("PYTHONWARNINGS", "ignore")
+        # A kill counts as an attempt, and three of one partition in a row are chance here.
+        monkeypatch.setenv("FEED_ASSETS_MAX_ATTEMPTS", "20")
+        settings.cache_clear()
+        with connect_server(tmp_path, conf(settings()), os.environ) as url:
+            monkeypatch.setenv("FEED_ASSETS_SPARK_REMOTE", url)
+            settings.cache_clear()
+            with running(home, PROJECT) as operations:
+                return drop_and_kill(operations, Random(seed), Plan(updates, kills, pause, KEYS[:keys]))  # noqa: S311
+
+    return soak
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many late updates and kills, the mean pause in seconds between updates, and the partitions."""
+
+    updates: int
+    kills: int
+    pause: float
+    keys: tuple[str, ...]
+
+
+def drop_and_kill(operations: Operations, random: Random, plan: Plan) -> list[str]:
+    """First builds, then late updates at random moments, kills between them; what the oracle finds in the end."""
+    expected = {key: drop(key, number) for number, key in enumerate(plan.keys)}
+    if plan.kills:  # A first build's worker: its request must be made again under another key.
+        operations.kill("worker", random)
+    if found := until_it_is_over(expected):
+        return found
+    fatal = {*random.sample(range(plan.updates), max(0, plan.kills - 1))}
+    for number in range(plan.updates):
+        key = random.choice(plan.keys)
+        expected[key] = drop(key, 100 + number)
+        if number in fatal:
+            victim = random.choice(VICTIMS)
+            say(f"after update {number}: kill {victim}")
+            operations.kill(victim, random)
+        time.sleep(random.expovariate(1 / plan.pause))
+        operations.start()
+    return until_it_is_over(expected)
+
+
+def drop(key: str, number: int) -> int:
+    """Publish an update as its producer would."""
+    partition = Partition(Feed.parse(RAW), key)
+    write.publish(open_board(settings()), partition, {"part-1.csv": f"k,n\na,{number}\n".encode()}, datetime.now(UTC))
+    return number
+
+
+def until_it_is_over(expected: dict[str, int], seconds: float = 1200) -> list[str]:
+    """What the oracle finds as soon as it finds nothing, or when nothing happens any more."""
+    deadline, began = time.monotonic() + seconds, time.time()
+    with dg.DagsterInstance.get() as instance:
+        while time.monotonic() < deadline:
+            left = [run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))]
+            newest = instance.get_run_records(limit=1, order_by="update_timestamp")
+            quiet = time.time() - max([began, *(each.update_timestamp.timestamp() for each in newest)])
+            if not left and (not (found := oracle.judge(expected)) or quiet > QUIET):
+                say(f"{len(instance.get_runs())} runs")
+                return found
+            time.sleep(1)
+    return [f"after {seconds} s not finished: {left}", *oracle.judge(expected)]
+
+
+def test_a_few_late_updates_and_a_killed_worker(under_fire):
+    assert under_fire(RIGHT_ONE, updates=5, kills=1, keys=1) == []
+
+
+@pytest.mark.soak
+def test_two_hundred_late_updates(under_fire):
+    assert under_fire(RIGHT_ONE, updates=200, kills=0) == []
+
+
+@pytest.mark.soak
+def test_two_hundred_late_updates_and_kills(under_fire):
+    assert under_fire(RIGHT_ONE, updates=200, kills=25) == []
+
+
+@pytest.mark.soak
+def test_the_soak_catches_an_edge_triggered_condition(under_fire):
+    found = under_fire(EDGE, updates=60, kills=0)
+    assert [each for each in found if each.startswith(("lost", "stale"))]
+
+
+@pytest.mark.soak
+def test_the_soak_catches_a_run_key_without_attempt(under_fire):
+    found = under_fire(KEY, updates=5, kills=1, keys=1)
+    assert [each for each in found if each.startswith(("lost", "stale"))]
