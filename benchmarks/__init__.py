@@ -1,29 +1,57 @@
-"""Benchmarks: each case against a floor, the least work that could give the same answer.
+"""Benchmarks: each case against a floor, the least work that could give the same answer, or against a peer.
 
 Case and floor are run in turn, so that a busy machine slows both; what counts is their ratio.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from os import environ
+from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
+
+from feed_assets.settings import settings
+
+
+def _nothing() -> None:
+    """There is nothing to prepare."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two functions that give the same answer."""
+    """Two functions that give the same answer, and what is done before each round, outside of the measurement."""
 
     case: Callable[[], object]
     floor: Callable[[], object]
+    before: Callable[[], object] = field(default=_nothing)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a case is to stay below: a ratio to its floor, or seconds."""
+
+    most: float
+    unit: str = "x"
+
+    def __str__(self) -> str:
+        return f"{self.most:g} {self.unit}"
+
+    def is_met(self, result: "Result") -> bool:
+        """Whether the median stays below."""
+        return median(result.ratios if self.unit == "x" else result.case) <= self.most
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is measured; `prepare` makes the pair and cleans up after it."""
+    """What is measured; `prepare` makes the pair and cleans up after it. `rounds` is the number for `--full`."""
 
     name: str
+    what: str
     floor: str
+    goal: Goal
+    rounds: int
+    few: int
     prepare: Callable[[], AbstractContextManager[Pair]]
 
 
@@ -49,16 +77,42 @@ def seconds(function: Callable[[], object]) -> float:
 
 def run(pair: Pair, rounds: int) -> Result:
     """Case and floor in turn, after one round that is not counted."""
-    pair.case(), pair.floor()
-    timed = [(seconds(pair.case), seconds(pair.floor)) for _ in range(rounds)]
+    timed = [_round(pair) for _ in range(rounds + 1)][1:]
     return Result(tuple(case for case, _ in timed), tuple(floor for _, floor in timed))
+
+
+def _round(pair: Pair) -> tuple[float, float]:
+    pair.before()
+    return seconds(pair.case), seconds(pair.floor)
+
+
+HEADER = (
+    f"{'case':<16}{'ms':>10}{'floor ms':>10}{'ratio':>8}   {'middle half':<15}{'goal':<8}{'':<8}what, and its floor"
+)
 
 
 def row(benchmark: Benchmark, result: Result) -> str:
     """One line of the table: medians, and the middle half of the ratios."""
     low, middle, high = quantiles(result.ratios, n=4)
-    times = f"{median(result.case) * 1000:10.2f}{median(result.floor) * 1000:10.2f}"
-    return f"{benchmark.name:<40}{times}{middle:8.1f}   {low:.1f} to {high:.1f}   {benchmark.floor}"
+    times = f"{median(result.case) * 1000:10.1f}{median(result.floor) * 1000:10.1f}"
+    verdict = "met" if benchmark.goal.is_met(result) else "missed"
+    half = f"{low:.2f} to {high:.2f}"
+    goal = f"{benchmark.goal!s:<8}{verdict:<8}"
+    return f"{benchmark.name:<16}{times}{middle:8.2f}   {half:<15}{goal}{benchmark.what}; {benchmark.floor}"
 
 
-HEADER = f"{'case':<40}{'ms':>10}{'floor ms':>10}{'ratio':>8}   middle half   floor"
+@contextmanager
+def at_home(folder: Path) -> Iterator[None]:
+    """Settings as they are by default in a home of its own; the user's are left alone."""
+    kept = {name: environ.pop(name) for name in [*environ] if name.startswith("FEED_ASSETS_")}
+    before = environ.get("DAGSTER_HOME")
+    environ["DAGSTER_HOME"] = str(folder)
+    settings.cache_clear()
+    try:
+        yield
+    finally:
+        environ.update(kept)
+        environ.pop("DAGSTER_HOME")
+        if before is not None:
+            environ["DAGSTER_HOME"] = before
+        settings.cache_clear()

@@ -1,19 +1,38 @@
-"""`python -m benchmarks [rounds]`: run every benchmark and print the table."""
+"""`python -m benchmarks [CASE…] [--full] [--rounds N]`: run the benchmarks, or those named, and print the table."""
 
-import sys
+import warnings
+from argparse import ArgumentParser
 
-from benchmarks import HEADER, feeds, row, run
+from benchmarks import HEADER, Benchmark, feeds, row, run, service, startup, ticks, transforms
 
-BENCHMARKS = feeds.BENCHMARKS
+BENCHMARKS = [
+    *feeds.BENCHMARKS,
+    *startup.BENCHMARKS,
+    *ticks.BENCHMARKS,
+    *transforms.BENCHMARKS,
+    *service.BENCHMARKS,
+]
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Print a line as soon as it is measured."""
-    rounds = int(arguments[0]) if arguments else 30
-    print(f"{rounds} rounds, case and floor in turn; medians\n{HEADER}")
-    for benchmark in BENCHMARKS:
-        with benchmark.prepare() as pair:
-            print(row(benchmark, run(pair, rounds)), flush=True)
+    parser = ArgumentParser(prog="python -m benchmarks", description="Each case against its floor, medians of rounds.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(each.name for each in BENCHMARKS))
+    parser.add_argument("--full", action="store_true", help="As many rounds as a figure to be written down takes.")
+    parser.add_argument("--rounds", type=int, help="So many rounds of each case, 2 at least.")
+    options = parser.parse_args()
+    if unknown := {*options.cases} - {each.name for each in BENCHMARKS}:
+        parser.error(f"there is no case {', '.join(sorted(unknown))}: see --help.")
+    warnings.simplefilter("ignore")
+    print(HEADER)
+    for benchmark in (each for each in BENCHMARKS if not options.cases or each.name in options.cases):
+        _measure(benchmark, options.rounds or (benchmark.rounds if options.full else benchmark.few))
 
 
-main(sys.argv[1:])
+def _measure(benchmark: Benchmark, rounds: int) -> None:
+    with benchmark.prepare() as pair:
+        result = run(pair, max(rounds, 2))
+    print(row(benchmark, result), flush=True)
+
+
+main()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import Benchmark, Pair
+from benchmarks import Benchmark, Goal, Pair
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
@@ -25,15 +25,24 @@ def write_updates(folder: Path, count: int) -> None:
         (update / "_SUCCESS").write_bytes(b"1")
 
 
+def newest_folder(folder: Path) -> str:
+    """One directory listing: the last of the folders, which may hold anything."""
+    with os.scandir(folder) as entries:
+        return max(entry.name for entry in entries if entry.is_dir())
+
+
 @contextmanager
-def latest_of_1000() -> Iterator[Pair]:
-    """The latest valid update of a partition with 1,000, on a local blackboard."""
+def latest_of(count: int) -> Iterator[Pair]:
+    """The latest valid update of a partition with so many, on a local blackboard."""
     with TemporaryDirectory() as root:
         folder = Path(root) / PARTITION.path
-        write_updates(folder, 1000)
+        write_updates(folder, count)
         board = Blackboard.open(Path(root).as_uri())
-        pair = Pair(case=lambda: read.latest(board, PARTITION), floor=lambda: max(os.listdir(folder)))  # noqa: PTH208
-        yield pair
+        yield Pair(case=lambda: read.latest(board, PARTITION), floor=lambda: newest_folder(folder))
 
 
-BENCHMARKS = [Benchmark("latest valid update among 1,000, local", "os.listdir and max", latest_of_1000)]
+LISTING = "one listing of the folder"
+BENCHMARKS = [
+    Benchmark("latest", "latest valid update of 100,000, local", LISTING, Goal(1.5), 30, 9, lambda: latest_of(100_000)),
+    Benchmark("latest-1000", "the same of 1,000", LISTING, Goal(5), 100, 30, lambda: latest_of(1000)),
+]

@@ -10,10 +10,12 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-
-import psutil
+from typing import TYPE_CHECKING
 
 from feed_assets.core.errors import FeedAssetsError
+
+if TYPE_CHECKING:
+    import psutil
 
 _PATIENCE = 15
 """Seconds that a group may take to end before it is killed."""
@@ -64,6 +66,8 @@ def group(name: str, command: Sequence[str], log: Path | None = None) -> Generat
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
+    import psutil
+
     family = _family(process.pid)
     _signal(process.pid, family, signal.SIGTERM)
     _, alive = psutil.wait_procs(family, timeout=_PATIENCE)
@@ -72,15 +76,19 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def _family(pid: int) -> list[psutil.Process]:
+def _family(pid: int) -> "list[psutil.Process]":
+    import psutil
+
     with suppress(psutil.NoSuchProcess):
         leader = psutil.Process(pid)
         return [leader, *leader.children(recursive=True)]
     return []
 
 
-def _signal(leader: int, family: Sequence[psutil.Process], number: int) -> None:
+def _signal(leader: int, family: "Sequence[psutil.Process]", number: int) -> None:
     """Tell the group, and those descendants that have left it."""
+    import psutil
+
     with suppress(ProcessLookupError):
         os.killpg(leader, number)
     for each in family:

@@ -40,7 +40,7 @@ class Client(Protocol):
         ...
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
-        """The common prefixes one level under a prefix."""
+        """The names of the common prefixes one level under a prefix."""
         ...
 
     def get(self, key: str, /) -> "GetResult":
@@ -68,8 +68,9 @@ class ObstoreClient:
         return obstore.list(self._store, prefix, chunk_size=1000)  # pyright: ignore[reportUnknownMemberType]
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
-        """The common prefixes one level under a prefix."""
-        return obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
+        """The names of the common prefixes one level under a prefix."""
+        found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
+        return [path.rsplit("/", 1)[-1] for path in found]
 
     def get(self, key: str, /) -> "GetResult":
         """One object; its body is read later."""
@@ -82,6 +83,28 @@ class ObstoreClient:
     def delete(self, keys: Sequence[str], /) -> None:
         """Remove objects, in one request for a thousand."""
         obstore.delete(self._store, keys)
+
+
+class LocalClient(ObstoreClient):
+    """Local disk: one fast listing of a folder; obstore asks for the metadata of each name, ten times as slow."""
+
+    def __init__(self, store: "ObjectStore", root: Path) -> None:
+        super().__init__(store)
+        self._root = root
+
+    def children(self, prefix: str | None, /) -> Sequence[str]:
+        """The folders right in a folder. Whatever is out of the ordinary, name or error, is left to obstore."""
+        segments = prefix.split("/") if prefix else []
+        if not all(segment.strip(".") for segment in segments):
+            return super().children(prefix)
+        try:
+            with os.scandir(self._root.joinpath(*segments)) as entries:
+                found = [(entry.name, entry.is_dir()) for entry in entries]
+        except OSError:
+            return super().children(prefix)
+        if not "".join(name for name, _ in found).isprintable():
+            return super().children(prefix)
+        return [name for name, is_folder in found if is_folder]
 
 
 class Blackboard:
@@ -107,15 +130,19 @@ class Blackboard:
         """
         root = local_root(url)
         store = local_store(url, root, create) if root else store_at(url, endpoint, credentials)
-        return cls(url, ObstoreClient(store), root)
+        return cls(url, LocalClient(store, root) if root else ObstoreClient(store), root)
 
     def children(self, prefix: str) -> list[str]:
         """Names of the common prefixes one level under `prefix`, sorted; none if there is no such prefix.
 
         No evidence of data: local folders and SeaweedFS's outlive their objects.
         """
+        return sorted(self.names(prefix))
+
+    def names(self, prefix: str) -> Sequence[str]:
+        """The same names in the store's own order: to sort 100,000 takes as long as a third of listing them."""
         with self._translated(f"list {prefix}/"):
-            return sorted(path.rsplit("/", 1)[-1] for path in self._client.children(prefix or None))
+            return self._client.children(prefix or None)
 
     def files(self, prefix: str) -> tuple[File, ...]:
         """Every object below `prefix`, recursively, sorted by key: the stores list in different orders.

@@ -6,7 +6,7 @@ must show the manifest too: an update invalidated between the two requests is no
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +24,7 @@ from feed_assets.core.feeds import (
     Update,
     Version,
     is_update_id,
+    not_update_ids,
     parse_manifest,
     parse_update_id,
     why_invalid,
@@ -92,9 +93,9 @@ def _refuse_pruned(reading: Reading, as_of: datetime, kept: str) -> Reading:
 
 
 def _look_through(board: Blackboard, partition: Partition, as_of: datetime | None) -> Reading:
-    names = board.children(partition.path)
-    skipped = [Skipped(name, _no_update_id(name)) for name in reversed(names) if not is_update_id(name)]
-    for name in reversed(names):
+    names = board.names(partition.path)
+    skipped = [Skipped(name, _no_update_id(name)) for name in sorted(not_update_ids(names), reverse=True)]
+    for name in _newest_first(names):
         moment = parse_update_id(name)
         if moment is None or (as_of and moment > as_of):
             continue
@@ -103,6 +104,13 @@ def _look_through(board: Blackboard, partition: Partition, as_of: datetime | Non
             return Reading(partition, found, tuple(skipped))
         skipped.append(found)
     return Reading(partition, None, tuple(skipped))
+
+
+def _newest_first(names: Sequence[str]) -> Iterator[str]:
+    """Sorted only if anybody asks for a second one: mostly the newest is valid."""
+    if names:
+        yield max(names)
+        yield from sorted(names, reverse=True)[1:]
 
 
 def named(board: Blackboard, partition: Partition, update_id: str) -> Update:

@@ -6,10 +6,6 @@ from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -73,6 +69,12 @@ def _begin(connection: sa.Connection) -> None:
 
 def _migrate(ledger: Ledger) -> None:
     """Upgrade under the writer's lock: a second process waits, and then finds nothing to do."""
+    # Here, not above: who only loads definitions does not pay for it.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     head = ScriptDirectory.from_config(config).get_current_head()

@@ -15,7 +15,9 @@ from feed_assets.core.errors import DaemonRunning, NotIdle
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.left_runs import DRIVER, UNFINISHED, fail
 from feed_assets.orchestration.location import LATE_DATA
-from feed_assets.runs.workbench import is_dead, this_process, utc_now
+from feed_assets.runs.arrive import arrive_all
+from feed_assets.runs.workbench import Workbench, is_dead, this_process, utc_now
+from feed_assets.settings import settings
 
 RUN_KEY, SENSOR = "dagster/run_key", "dagster/sensor_name"
 LOGS = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
@@ -48,12 +50,21 @@ class Runner:
         return self.tick()
 
     def run_until_idle(self, max_ticks: int = 1000) -> int:
-        """Tick until a tick does nothing; the number of ticks. DaemonRunning beside a live daemon, else NotIdle."""
+        """Tick until a tick does nothing; the number of ticks. DaemonRunning beside a live daemon, else NotIdle.
+
+        Ticks look at a few of the known partitions. Nobody may tick again for long, so here all are looked at before
+        it is over; after the first idle tick, because what is new comes first.
+        """
         self._refuse_a_daemon()
         self._release_dead_runs()
+        has_looked = False
         for tick in range(1, max_ticks + 1):
-            if not self.tick():
+            if self.tick():
+                continue
+            if has_looked:
                 return tick
+            self._look_at_everything()
+            has_looked = True
         raise NotIdle(f"something is still requested after {max_ticks} ticks: look at the runs, then run it again.")
 
     def tick(self) -> int:
@@ -61,6 +72,12 @@ class Runner:
         sensors = [each for each in self._sensors() if not isinstance(each, dg.AutomationConditionSensorDefinition)]
         with dg.partition_loading_context(self.now(), self.instance):
             return sum(self._tick_sensor(sensor) for sensor in sensors) + self._tick_conditions()
+
+    def _look_at_everything(self) -> None:
+        foreign = Graph(self.definitions.resolve_asset_graph()).foreign()
+        if foreign:
+            batched = {node.feed for node in foreign if node.is_appendable}
+            arrive_all(Workbench.of(settings()), [node.feed for node in foreign], batched)
 
     def _sensors(self) -> Iterable[dg.SensorDefinition]:
         return self.definitions.get_repository_def().sensor_defs

@@ -254,8 +254,8 @@ def test_help_imports_nothing_heavy(arguments):
         "import sys; from feed_assets.cli import app\n"
         f"try: app({arguments!r})\n"
         "except SystemExit: pass\n"
-        "heavy = {'dagster', 'pyspark', 'pandas', 'boto3', 'obstore', 'sqlalchemy'} & set(sys.modules)\n"
-        "sys.exit(str(heavy) if heavy else 0)"
+        "heavy = {'dagster', 'pyspark', 'pandas', 'boto3', 'obstore', 'sqlalchemy', 'rich', 'psutil'}\n"
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

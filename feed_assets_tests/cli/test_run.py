@@ -52,7 +52,7 @@ def test_run_until_idle_builds_what_can_be_built_and_then_nothing() -> None:
     ]
     assert first.exit_code == 0
     second = feed_assets("run", "--until-idle")
-    assert second.output == "idle after 1 ticks\n"
+    assert second.output == "idle after 2 ticks\n"
 
 
 def test_explain_says_what_is_current_ready_and_waited_for() -> None:

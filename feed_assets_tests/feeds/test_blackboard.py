@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from obstore.store import LocalStore
 
 from feed_assets.core.errors import (
     BlackboardMissing,
@@ -13,7 +14,7 @@ from feed_assets.core.errors import (
     InvalidName,
 )
 from feed_assets.core.feeds import File
-from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.blackboard import Blackboard, LocalClient, ObstoreClient
 from feed_assets_tests.servers import seaweedfs_server
 
 
@@ -35,6 +36,68 @@ def test_children_are_the_names_one_level_down(board):
     assert board.children("") == ["u", "v"]
     assert board.children("none") == []
     assert board.files("none") == ()
+
+
+NAMES = [f"a{chr(code)}b" for code in range(1, 256) if chr(code) != "/"]
+NAMES += [
+    "%20",
+    "%2F",
+    "x#1",
+    "#1",
+    "~",
+    "...",
+    "..a",
+    " a",
+    "a ",
+    "é",
+    "e\u0301",
+    "漢",
+    "\u2028",
+    "\udcff",
+    "CON",
+    "a\\b",
+]
+
+
+def broken_link(path):
+    path.symlink_to("/no/such/folder")
+
+
+def link_to_itself(path):
+    path.symlink_to(path)
+
+
+def link_to_a_folder(path):
+    path.symlink_to(path.parent.parent)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch, os.mkfifo, broken_link, link_to_itself, link_to_a_folder])
+def test_a_local_listing_says_what_obstore_says(tmp_path, make):
+    store = LocalStore(tmp_path)
+    for number, name in enumerate(NAMES):
+        (tmp_path / str(number) / "ok").mkdir(parents=True)
+        make(tmp_path / str(number) / name)
+        told = [children(client, str(number)) for client in (ObstoreClient(store), LocalClient(store, tmp_path))]
+        assert told[0] == told[1], name
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "p/", "/p", "p/ok", "p//ok", ".", "..", "../x", "none", "p/none", "p/f", "p/./ok"]
+)
+def test_a_local_listing_takes_a_prefix_as_obstore_does(tmp_path, prefix):
+    (tmp_path / "p" / "ok" / "below").mkdir(parents=True)
+    (tmp_path / "p" / "f").touch()
+    store = LocalStore(tmp_path)
+    told = [children(client, prefix) for client in (ObstoreClient(store), LocalClient(store, tmp_path))]
+    assert told[0] == told[1]
+
+
+def children(client, prefix: str) -> list[str] | str:
+    """The names, or the class of the error."""
+    try:
+        return sorted(client.children(prefix))
+    except Exception as error:  # noqa: BLE001
+        return type(error).__name__
 
 
 def test_an_object_is_created_once(board):

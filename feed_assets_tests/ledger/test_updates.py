@@ -2,6 +2,7 @@
 
 import pytest
 
+from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import last_change
@@ -213,3 +214,14 @@ def test_a_new_dagster_instance_is_told_everything_of_the_feeds_that_it_has(ledg
     with ledger.read() as connection:
         untold = updates.to_tell(connection, [SHOWN.feed, CLICKED.feed], 1, 9)
     assert [each.partition for each in untold] == [SHOWN]
+
+
+def test_keys_of_partitions_with_a_published_update_are_told_once_each(ledger):
+    other = Partition(SHOWN.feed, "2019-11-25")
+    gone = Partition(SHOWN.feed, "2019-11-23/men")
+    for partition, update_id in [(other, FIRST), (SHOWN, FIRST), (SHOWN, SECOND), (gone, FIRST), (CLICKED, FIRST)]:
+        observe(ledger, partition, seen(partition, update_id))
+    observe(ledger, gone, None)
+    with ledger.read() as connection:
+        assert [*updates.published_keys(connection, SHOWN.feed)] == ["2019-11-24/men", "2019-11-25"]
+        assert [*updates.published_keys(connection, EFFECT.feed)] == []

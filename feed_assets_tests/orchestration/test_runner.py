@@ -19,8 +19,10 @@ from feed_assets_tests.orchestration.worlds import (
     RAW,
     SUMS,
     chain,
+    harness,
     opened,
     outcomes,
+    raw_feed,
     rows,
     short,
 )
@@ -61,6 +63,17 @@ def test_a_run_says_who_drove_it_and_why_it_was_asked_for():
     assert run.tags["feed_assets/driver"] == this_process()
     assert run.tags["dagster/sensor_name"] == "feeds"
     assert run.tags["feed_assets/why"] == "it has no valid update, and every input is there"
+
+
+def test_run_until_idle_finds_late_data_however_many_partitions_are_known():
+    days = dg.DailyPartitionsDefinition("2018-01-01", end_date="2018-04-01")
+    world = harness(raw_feed(partitions_def=days))
+    for day in days.get_partition_keys():
+        world.drop(RAW, day, rows(1))
+    world.run_until_idle()
+    late = {day: world.drop(RAW, day, rows(1, 2)) for day in days.get_partition_keys()}
+    world.run_until_idle()
+    assert {day: world.told("t/raw", day)[0].update_id for day in late} == late
 
 
 def test_too_many_ticks_are_an_error():

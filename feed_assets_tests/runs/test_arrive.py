@@ -1,5 +1,6 @@
 """New updates of foreign feeds: none is passed over, whatever the time allows and whichever feed cannot be read."""
 
+from datetime import date, timedelta
 from itertools import count
 
 import pytest
@@ -11,7 +12,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate, publish
 from feed_assets.ledger import updates
 from feed_assets.ledger.facts import pins_of
-from feed_assets.runs.arrive import arrive
+from feed_assets.runs.arrive import RECENT, ROTATION, arrive, arrive_all
 from feed_assets.runs.workbench import Workbench
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.runs.lakes import NOW, RAW, Lake
@@ -59,7 +60,7 @@ def test_a_look_that_runs_out_of_time_goes_on_where_it_ended(quiet):
     for _ in range(3):
         complete = arrive(quiet.bench, [RAW], after(2)).is_complete
         looks.append((complete, len(known(quiet, RAW))))
-    assert looks == [(False, 3), (True, 4), (False, 4)]
+    assert looks == [(False, 3), (True, 4), (True, 4)]
 
 
 def test_a_feed_whose_turn_comes_when_the_time_is_over_is_looked_at_all_the_same(quiet):
@@ -93,6 +94,94 @@ def test_an_update_that_became_invalid_is_noticed(quiet):
     invalidate(quiet.bench.board, dropped.partition, dropped.id)
     arrive(quiet.bench, [RAW], never)
     assert quiet.states(RAW) == [updates.INVALIDATED]
+
+
+def days(count: int) -> list[str]:
+    """So many partition keys, the oldest first."""
+    return [(date(2018, 1, 1) + timedelta(days=number)).isoformat() for number in range(count)]
+
+
+@pytest.fixture
+def old(quiet) -> Lake:
+    """A lake with 100 partitions that the ledger knows."""
+    for key in days(100):
+        quiet.drop("1,x", key=key)
+    arrive_all(quiet.bench, [RAW])
+    return quiet
+
+
+def newest(lake: Lake, key: str) -> str | None:
+    row = lake.newest(RAW, key)
+    return row.id if row else None
+
+
+def test_what_is_new_is_seen_before_what_is_known_even_if_it_is_the_oldest(old):
+    new = old.drop("1,x", key="2017-12-31")
+    arrive(old.bench, [RAW], lambda: True)
+    assert newest(old, "2017-12-31") == new.id
+
+
+@pytest.mark.parametrize("more", [0, 200])
+def test_a_look_visits_a_bounded_number_of_known_partitions_however_many_there_are(old, more):
+    for key in days(100 + more)[100:]:
+        old.drop("1,x", key=key)
+    arrive_all(old.bench, [RAW])
+    counting = Counting.around(old.bench.board)
+    arrive(Workbench(counting.board, old.bench.ledger, no_spark, lambda: NOW), [RAW], never)
+    assert len({key for name, key in counting.requests if name == "get"}) == RECENT + ROTATION == 50
+
+
+def test_late_data_of_the_newest_known_partitions_are_found_by_the_next_look(old):
+    for key in days(100)[-RECENT:]:
+        old.drop("1,x", "2,x", key=key)
+    late = old.valid(RAW, days(100)[-RECENT])
+    arrive(old.bench, [RAW], never)
+    assert newest(old, days(100)[-RECENT]) == late.id
+
+
+def test_late_data_of_every_known_partition_are_found_within_one_rotation(old):
+    late = {key: old.drop("1,x", "2,x", key=key).id for key in days(100)}
+    looks = 0
+    while {key: newest(old, key) for key in late} != late:
+        arrive(old.bench, [RAW], never)
+        looks += 1
+    assert looks == 3  # 90 older ones, 40 in each
+
+
+def test_a_thorough_look_finds_late_data_of_every_known_partition(old):
+    late = {key: old.drop("1,x", "2,x", key=key).id for key in days(100)}
+    arrive_all(old.bench, [RAW])
+    assert {key: newest(old, key) for key in late} == late
+
+
+def test_known_partitions_have_their_turn_beside_names_that_never_become_valid(quiet):
+    for key in days(5):
+        quiet.drop("1,x", key=key)
+    arrive_all(quiet.bench, [RAW])
+    for key in ("2019-01-01", "2019-01-02"):
+        quiet.bench.board.put(f"{RAW}/{key}/20190103.000000/part-0", b"without a manifest")
+    late = quiet.drop("1,x", "2,x", key=days(5)[0])
+    for _ in range(4):
+        arrive(quiet.bench, [RAW], lambda: True)
+    assert newest(quiet, days(5)[0]) == late.id
+
+
+def test_new_partitions_have_their_turn_beside_names_that_never_become_valid(quiet):
+    for key in ("2019-01-01", "2019-01-02"):
+        quiet.bench.board.put(f"{RAW}/{key}/20190103.000000/part-0", b"without a manifest")
+    new = quiet.drop("1,x", key="2018-01-01")
+    looks = [arrive(quiet.bench, [RAW], lambda: True).is_complete for _ in range(3)]
+    assert (looks, newest(quiet, "2018-01-01")) == ([False, False, True], new.id)
+
+
+def test_a_partition_that_has_lost_its_only_valid_update_is_looked_at_as_if_it_were_new(old):
+    key = days(100)[0]
+    only = old.valid(RAW, key)
+    invalidate(old.bench.board, only.partition, only.id)
+    arrive_all(old.bench, [RAW])
+    again = old.drop("1,x", key=key)
+    arrive(old.bench, [RAW], lambda: True)
+    assert newest(old, key) == again.id
 
 
 def failing(lake: Lake, *feeds: Feed) -> Workbench:

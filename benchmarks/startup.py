@@ -1,0 +1,52 @@
+"""Start-up: what every command and every run pays before it does anything."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks import Benchmark, Goal, Pair, at_home
+
+COMMAND = str(Path(sys.executable).with_name("feed-assets"))
+DEFINITIONS = """
+import sys
+from feed_assets.cli.location import load
+load("feed_assets.definitions").get_repository_def()
+sys.exit("pyspark" in sys.modules)
+"""
+
+
+def process(*command: str) -> Callable[[], object]:
+    """Run a command to its end; it must succeed."""
+    return lambda: subprocess.run(command, check=True, capture_output=True)
+
+
+@contextmanager
+def both(case: Callable[[], object], floor: Callable[[], object]) -> Iterator[Pair]:
+    """In a home of their own."""
+    with TemporaryDirectory() as folder, at_home(Path(folder)):
+        yield Pair(case, floor)
+
+
+BENCHMARKS = [
+    Benchmark(
+        "help",
+        "feed-assets --help",
+        "python -c pass",
+        Goal(0.3, "s"),
+        20,
+        7,
+        lambda: both(process(COMMAND, "--help"), process(sys.executable, "-c", "pass")),
+    ),
+    Benchmark(
+        "definitions",
+        "load the definitions, without Spark",
+        "python -c 'import dagster'",
+        Goal(3, "s"),
+        20,
+        5,
+        lambda: both(process(sys.executable, "-c", DEFINITIONS), process(sys.executable, "-c", "import dagster")),
+    ),
+]

@@ -1,0 +1,100 @@
+"""The demo's transforms: datasets with all that makes them safe, against a plain PySpark script on the same session."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from benchmarks import Benchmark, Goal, Pair, at_home
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.defs.ads.sample import CAMPAIGNS, clicked_csv, days, shown_csv
+from feed_assets.feeds import read
+from feed_assets.feeds.write import publish
+from feed_assets.runs.workbench import Workbench
+from feed_assets.settings import settings
+from feed_assets.testing import Harness
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAYS = days()[:2]
+PLACES = [(day, campaign) for day in DAYS for campaign in CAMPAIGNS]
+SHOWN, CLICKED = Feed.parse("ads/shown_raw/v1.0"), Feed.parse("ads/clicked_raw/v1.0")
+RUNS = 3 * len(PLACES) + len(DAYS)
+
+
+def drop(bench: Workbench) -> None:
+    """The raw files of two days, as two teams would publish them."""
+    for day, campaign in PLACES:
+        key, now = f"{day}/{campaign}", datetime.now(UTC)
+        publish(bench.board, Partition(SHOWN, key), {"part-1.csv": shown_csv(day, campaign)}, now)
+        publish(bench.board, Partition(CLICKED, key), {"part-1.csv": clicked_csv(day, campaign)}, now)
+
+
+def script(spark: "SparkSession", raw: Path, made: Path) -> None:
+    """Everything that a plain script does with them, in the same order."""
+    from benchmarks import plain
+
+    for day, campaign in PLACES:
+        here, shown, clicked = made / day / campaign, made / "s" / day / campaign, made / "c" / day / campaign
+        plain.clean_shown(spark, raw / str(SHOWN) / day / campaign, day, shown)
+        plain.clean_clicked(spark, raw / str(CLICKED) / day / campaign, day, clicked)
+        plain.effectiveness(spark, shown, clicked, here)
+    for day in DAYS:
+        plain.daily(spark, {campaign: made / day / campaign for campaign in CAMPAIGNS}, made / "daily" / day)
+
+
+def copy_newest(bench: Workbench, raw: Path) -> None:
+    """The same files in plain folders, without manifests."""
+    for feed in (SHOWN, CLICKED):
+        for partition in read.partitions(bench.board, feed):
+            folder = raw / partition.path
+            if not folder.exists():
+                read.download(bench.board, read.require(read.latest(bench.board, partition)), folder)
+
+
+@contextmanager
+def against_a_script() -> Iterator[Pair]:
+    """All runs of two days until idle, each round in a fresh home, against the script; one warm session for both."""
+    from feed_assets.definitions import defs
+
+    with TemporaryDirectory() as root, at_home(Path(root)):
+        spark = Workbench.of(settings()).spark()
+        made, raw, rounds = Path(root, "made"), Path(root, "raw"), iter(range(1_000))
+        todo: list[Harness] = []
+
+        def before() -> None:
+            folder = Path(root, str(next(rounds)))
+            folder.mkdir()
+            with at_home(folder):
+                bench = Workbench.of(settings())
+                drop(bench)
+                copy_newest(bench, raw)
+            todo[:] = [Harness(defs(), dg.DagsterInstance.local_temp(str(folder)))]
+
+        def case() -> None:
+            folder = Path(todo[0].instance.root_directory)
+            with at_home(folder), todo[0] as harness:
+                ran = harness.run_until_idle()
+            if [run.succeeded for run in ran] != [True] * RUNS:
+                raise RuntimeError(f"{len(ran)} runs: {[run.error for run in ran]}. Expected {RUNS}, all of them good.")
+
+        yield Pair(case, partial(script, spark, raw, made), before)
+
+
+BENCHMARKS = [
+    Benchmark(
+        "transforms",
+        f"{RUNS} runs of the demo's datasets, until idle",
+        "a plain PySpark script",
+        Goal(1.3),
+        10,
+        3,
+        against_a_script,
+    )
+]
