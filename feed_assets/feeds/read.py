@@ -25,10 +25,10 @@ from feed_assets.core.feeds import (
     Version,
     is_update_id,
     parse_manifest,
-    parse_update_id,
     why_invalid,
 )
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.newest import newest_first
 
 MAX_DEPTH = 8
 """Segments that a partition key, or a feed's name, has at most: a walk ends there."""
@@ -46,21 +46,21 @@ class Reading:
     skipped: tuple[Skipped, ...]
 
 
-def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> Reading:
+def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None, known: str | None = None) -> Reading:
     """The newest valid update, among those with an id of `as_of` (timezone-aware) or before if that is given.
 
-    Costs one listing of prefixes; then one read and one listing of files for each update that is looked at.
+    Costs one or two requests for names, at most about twice the logarithm of their pages (`newest`); then one read and
+    one listing of files for each update that is looked at. `known`, an update seen before, saves the search and never
+    changes the update that is found; names older than what was searched are not told in `skipped`.
     """
-    names = board.children(partition.path)
-    skipped = [Skipped(name, _no_update_id(name)) for name in reversed(names) if not is_update_id(name)]
-    for name in reversed(names):
-        moment = parse_update_id(name)
-        if moment is None or (as_of and moment > as_of):
-            continue
-        found = _look(board, partition, name)
-        if isinstance(found, Update):
-            return Reading(partition, found, tuple(skipped))
-        skipped.append(found)
+    skipped: list[Skipped] = []
+    for names in newest_first(board, partition.path, as_of, known):
+        skipped += [Skipped(name, _no_update_id(name)) for name in names if not is_update_id(name)]
+        for name in filter(is_update_id, names):
+            found = _look(board, partition, name)
+            if isinstance(found, Update):
+                return Reading(partition, found, tuple(skipped))
+            skipped.append(found)
     return Reading(partition, None, tuple(skipped))
 
 
