@@ -6,8 +6,9 @@ Every way in which they do was measured (docs/file-feed.md has the table); each 
 import os
 import re
 import shutil
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from obstore import exceptions
 
 from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName
 from feed_assets.core.feeds import File
-from feed_assets.feeds.stores import local_root, local_store, store_at
+from feed_assets.feeds.stores import PATIENCE, Patience, local_root, local_store, s3_credentials, store_at
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
@@ -30,6 +31,18 @@ HALF_WRITTEN = re.compile(r"#[0-9]+$")
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
 _MISSING = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|specified bucket does not exist")
 _UNREADABLE = "Filenames containing trailing"  # `#<digits>` on local disk.
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some names one level under a prefix, in the store's order, and whether there are none after them."""
+
+    names: tuple[str, ...]
+    is_last: bool
+
+
+Pages = Callable[[str, str], Page]
+"""From a prefix and a name to the page of names after that one, in one request."""
 
 
 class Client(Protocol):
@@ -110,10 +123,11 @@ class LocalClient(ObstoreClient):
 class Blackboard:
     """The store that feeds live on. Keys have no slash at either end."""
 
-    def __init__(self, url: str, client: Client, root: Path | None = None) -> None:
+    def __init__(self, url: str, client: Client, root: Path | None = None, pages: Pages | None = None) -> None:
         self.url = url
         self._client = client
         self._root = root
+        self._pages = pages
 
     @classmethod
     def open(
@@ -123,14 +137,26 @@ class Blackboard:
         endpoint: str | None = None,
         credentials: "S3CredentialProvider | None" = None,
         create: bool = False,
+        patience: Patience = PATIENCE,
     ) -> "Blackboard":
         """Open the blackboard at a URL; S3 credentials come from boto3's chain unless given.
 
         `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty one.
         """
-        root = local_root(url)
-        store = local_store(url, root, create) if root else store_at(url, endpoint, credentials)
-        return cls(url, LocalClient(store, root) if root else ObstoreClient(store), root)
+        if root := local_root(url):
+            return cls(url, LocalClient(local_store(url, root, create), root), root)
+        if not url.startswith("s3:"):
+            return cls(url, ObstoreClient(store_at(url, patience)))
+        from feed_assets.feeds.s3_pages import S3Pages  # boto3, which local blackboards do not need.
+
+        provider = credentials or s3_credentials(url)
+        client = ObstoreClient(store_at(url, patience, endpoint, provider))
+        return cls(url, client, pages=S3Pages(url, endpoint, provider, patience))
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether names are listed in pages, so that a long listing costs more than one request."""
+        return self._pages is not None
 
     def children(self, prefix: str) -> list[str]:
         """Names of the common prefixes one level under `prefix`, sorted; none if there is no such prefix.
@@ -143,6 +169,17 @@ class Blackboard:
         """The same names in the store's own order: to sort 100,000 takes as long as a third of listing them."""
         with self._translated(f"list {prefix}/"):
             return self._client.children(prefix or None)
+
+    def page(self, prefix: str, after: str = "") -> Page:
+        """The names one level under `prefix` that come after `after`: a page of them, or all where there are no pages.
+
+        Like `children` no evidence of data.
+        """
+        if self._pages is None:
+            names = self.children(prefix)
+            return Page(tuple(name for name in names if name > after), is_last=True)
+        with self._translated(f"list {prefix}/"):
+            return self._pages(prefix, after)
 
     def files(self, prefix: str) -> tuple[File, ...]:
         """Every object below `prefix`, recursively, sorted by key: the stores list in different orders.
@@ -272,6 +309,13 @@ class Blackboard:
         if _REFUSED.search(said):
             return BlackboardRefused(f"{where}: access refused ({said}). Check the credentials and their rights.")
         return BlackboardUnavailable(f"{where}: the store failed ({said}). Check the endpoint, then try again.")
+
+
+def check_name(name: str) -> str:
+    """Refuse a listed name that obstore could not read: every way to list says so, in the same words."""
+    if (not name.isprintable() and any(ord(letter) < 32 or ord(letter) == 127 for letter in name)) or not name:
+        raise ValueError(f"the name {name!r} is empty or has control characters")
+    return name
 
 
 def _file(meta: "ObjectMeta") -> File:

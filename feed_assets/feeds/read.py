@@ -6,7 +6,7 @@ must show the manifest too: an update invalidated between the two requests is no
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,10 +26,10 @@ from feed_assets.core.feeds import (
     is_update_id,
     not_update_ids,
     parse_manifest,
-    parse_update_id,
     why_invalid,
 )
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.newest import newest_first
 
 MAX_DEPTH = 8
 """Segments that a partition key, or a feed's name, has at most: a walk ends there."""
@@ -50,15 +50,17 @@ class Reading:
     skipped: tuple[Skipped, ...]
 
 
-def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None) -> Reading:
+def latest(board: Blackboard, partition: Partition, as_of: datetime | None = None, known: str | None = None) -> Reading:
     """The newest valid update, among those with an id of `as_of` (timezone-aware) or before if that is given.
 
-    Costs one listing of prefixes; then one read and one listing of files for each update that is looked at, and where
-    one was passed over, or with `as_of`, a listing of what a prune promised. UpdatePruned if `as_of` is before that.
+    Costs one or two requests for names, at most about twice the logarithm of their pages (`newest`); then one read and
+    one listing of files for each update that is looked at, and where one was passed over, or with `as_of`, a listing
+    of what a prune promised. `known`, an update seen before, saves the search and never changes the update that is
+    found; names older than what was searched are not told in `skipped`. UpdatePruned if `as_of` is before a prune.
     """
     promised: str | None = None
     while True:
-        reading = _look_through(board, partition, as_of)
+        reading = _look_through(board, partition, as_of, known)
         if as_of is None and not any(is_update_id(skipped.id) for skipped in reading.skipped):
             return reading
         kept = kept_from(board, partition)
@@ -92,25 +94,16 @@ def _refuse_pruned(reading: Reading, as_of: datetime, kept: str) -> Reading:
     )
 
 
-def _look_through(board: Blackboard, partition: Partition, as_of: datetime | None) -> Reading:
-    names = board.names(partition.path)
-    skipped = [Skipped(name, _no_update_id(name)) for name in sorted(not_update_ids(names), reverse=True)]
-    for name in _newest_first(names):
-        moment = parse_update_id(name)
-        if moment is None or (as_of and moment > as_of):
-            continue
-        found = _look(board, partition, name)
-        if isinstance(found, Update):
-            return Reading(partition, found, tuple(skipped))
-        skipped.append(found)
+def _look_through(board: Blackboard, partition: Partition, as_of: datetime | None, known: str | None) -> Reading:
+    skipped: list[Skipped] = []
+    for names in newest_first(board, partition.path, as_of, known):
+        skipped += [Skipped(name, _no_update_id(name)) for name in not_update_ids(names)]
+        for name in filter(is_update_id, names):
+            found = _look(board, partition, name)
+            if isinstance(found, Update):
+                return Reading(partition, found, tuple(skipped))
+            skipped.append(found)
     return Reading(partition, None, tuple(skipped))
-
-
-def _newest_first(names: Sequence[str]) -> Iterator[str]:
-    """Sorted only if anybody asks for a second one: mostly the newest is valid."""
-    if names:
-        yield max(names)
-        yield from sorted(names, reverse=True)[1:]
 
 
 def named(board: Blackboard, partition: Partition, update_id: str) -> Update:

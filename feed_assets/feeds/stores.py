@@ -1,5 +1,6 @@
 """From a blackboard's URL to the obstore store behind it."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,21 +13,45 @@ from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, InvalidName
 
 if TYPE_CHECKING:
-    from obstore.store import RetryConfig, S3CredentialProvider
-
-# obstore's own default tries for three minutes: a sensor tick has twenty seconds.
-_RETRIES: "RetryConfig" = {"max_retries": 2, "retry_timeout": timedelta(seconds=5)}
+    from obstore.store import BackoffConfig, RetryConfig, S3CredentialProvider
 
 
-def store_at(url: str, endpoint: str | None, credentials: "S3CredentialProvider | None") -> ObjectStore:
+@dataclass(frozen=True)
+class Patience:
+    """How long one request is tried. obstore's own default is three minutes: a sensor tick has twenty seconds.
+
+    `timeout` is that of one try, `backoff` the wait before the second one; both in seconds.
+    """
+
+    retries: int = 2
+    timeout: float = 30
+    backoff: float = 0.1
+
+    @property
+    def retry_config(self) -> "RetryConfig":
+        """The same for obstore."""
+        first = timedelta(seconds=self.backoff)
+        backoff: BackoffConfig = {"init_backoff": first, "max_backoff": timedelta(seconds=5), "base": 2}
+        return {"max_retries": self.retries, "retry_timeout": timedelta(seconds=5), "backoff": backoff}
+
+
+PATIENCE = Patience()
+
+
+def store_at(
+    url: str,
+    patience: Patience = PATIENCE,
+    endpoint: str | None = None,
+    credentials: "S3CredentialProvider | None" = None,
+) -> ObjectStore:
     """The store at `url`: `memory://`, `s3://bucket[/prefix]`, `gs://bucket`, `az://account/container`."""
     scheme = urlsplit(url).scheme
     if scheme == "memory":
         return MemoryStore()
     if scheme == "s3":
-        return _s3(url, endpoint, credentials)
+        return _s3(url, patience, endpoint, credentials or s3_credentials(url))
     if scheme in ("az", "gs"):  # Not tested: configured by the variables that obstore documents.
-        return obstore.store.from_url(url, retry_config=_RETRIES)
+        return obstore.store.from_url(url, retry_config=patience.retry_config)
     raise InvalidName(
         f"{url!r} is no blackboard: expected a URL that begins with file://, s3://, az://, gs:// or memory://."
     )
@@ -51,19 +76,26 @@ def local_root(url: str) -> Path | None:
     return Path(url2pathname(parts.path))
 
 
-def _s3(url: str, endpoint: str | None, credentials: "S3CredentialProvider | None") -> S3Store:
-    provider = credentials or _boto3_credentials(url)
-    region = getattr(provider, "config", {}).get("region") or "us-east-1"
+def s3_region(provider: "S3CredentialProvider") -> str:
+    """The region that comes with the credentials."""
+    return getattr(provider, "config", {}).get("region") or "us-east-1"
+
+
+def _s3(url: str, patience: Patience, endpoint: str | None, provider: "S3CredentialProvider") -> S3Store:
+    region = s3_region(provider)
+    timeout = timedelta(seconds=patience.timeout)
     return S3Store.from_url(
         url,
         config={"endpoint": endpoint, "region": region} if endpoint else {"region": region},
-        client_options={"allow_http": True},  # Only where the endpoint itself says http://.
-        retry_config=_RETRIES,
+        # Plain HTTP only where the endpoint itself says http://.
+        client_options={"allow_http": True, "timeout": timeout},
+        retry_config=patience.retry_config,
         credential_provider=provider,
     )
 
 
-def _boto3_credentials(url: str) -> "S3CredentialProvider":
+def s3_credentials(url: str) -> "S3CredentialProvider":
+    """Credentials from boto3's own chain."""
     # Here, not above: boto3 takes 0.3 s to import, and local blackboards do not need it.
     from botocore.exceptions import BotoCoreError  # pyright: ignore[reportMissingTypeStubs]
     from obstore.auth.boto3 import Boto3CredentialProvider

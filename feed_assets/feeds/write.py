@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
-from feed_assets.core.errors import InvalidName, NotRevalidated, NoValidUpdate, UpdateAbandoned
+from feed_assets.core.errors import BlackboardUnavailable, InvalidName, NotRevalidated, NoValidUpdate, UpdateAbandoned
 from feed_assets.core.feeds import (
     MANIFEST,
     MANIFEST_LIMIT,
@@ -28,6 +28,9 @@ from feed_assets.feeds.blackboard import HALF_WRITTEN, Blackboard
 CLAIMS = "_feed_assets/claims"
 """Where claims live: outside every feed, so that those who list a feed meet updates only."""
 
+_TRIES = 2
+"""How often a claim without a reply is sent again, after what the client itself repeats."""
+
 _UNFINISHED = re.compile(r"(^|/)[._]|#[0-9]+$")
 
 
@@ -40,11 +43,23 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime) 
     claims = f"{CLAIMS}/{partition.path}"
     claimed = (file.key.rsplit("/", 1)[-1] for file in board.files(claims))
     candidate = next_update_id(now, [*board.children(partition.path), *claimed])
-    while not board.create(key := f"{claims}/{candidate}", token):
-        if board.get(key, len(token) + 1) == token:
-            return candidate
+    while not _is_taken(board, f"{claims}/{candidate}", token):
         candidate = next_update_id(now, [candidate])
     return candidate
+
+
+def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
+    """Whether the claim is this writer's, whatever became of the replies: the store knows, so it is asked.
+
+    A create whose reply was lost may have been applied, or may still be: with the same token it can be sent again.
+    """
+    for _ in range(_TRIES):
+        try:
+            return board.create(key, token) or board.get(key, len(token) + 1) == token
+        except BlackboardUnavailable:
+            if (found := board.get(key, len(token) + 1)) is not None:
+                return found == token
+    return board.create(key, token) or board.get(key, len(token) + 1) == token
 
 
 def listed(board: Blackboard, partition: Partition, update_id: str) -> tuple[File, ...]:
@@ -65,12 +80,21 @@ def seal(board: Blackboard, partition: Partition, update_id: str, expected: Sequ
     _refuse_differences(path, expected, files)
     content, found = str(len(files)).encode(), board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1)
     if found is None:
-        board.put(f"{path}/{MANIFEST}", content)
+        _put_manifest(board, f"{path}/{MANIFEST}", content)
     elif found != content:
         raise UpdateAbandoned(
             f"{path} already has a manifest that says {found[:24]!r}: claim another id and write again."
         )
     return Update(partition, update_id, files)
+
+
+def _put_manifest(board: Blackboard, key: str, content: bytes) -> None:
+    """Put it; if no reply came, what can be read decides: readers may see it already."""
+    try:
+        board.put(key, content)
+    except BlackboardUnavailable:
+        if board.get(key, MANIFEST_LIMIT + 1) != content:
+            raise
 
 
 def publish(board: Blackboard, partition: Partition, parts: Mapping[str, bytes | Path], now: datetime) -> Update:

@@ -133,7 +133,7 @@ class _Look:
             self._observe_gone(holders, {batch.key for batch in found})
 
     def _observe_gone(self, holders: Set[Partition], found: Set[str]) -> None:
-        """Look again at the batches that the ledger believes to be in some partitions, and that were not found there."""
+        """Look again at the batches that the ledger believes to be in some partitions and that were not found."""
         with self.bench.ledger.read() as connection:
             known = pins_of(connection, sorted(holders)).values()
         for batch in [pin.partition for pins in known for pin in pins if pin.partition.key not in found]:

@@ -16,8 +16,8 @@ from feed_assets.runs.workbench import Workbench
 def observe(board: Blackboard, ledger: Ledger, partition: Partition, now: datetime) -> tuple[read.Reading, Pin | None]:
     """Read a partition's newest valid update and record it; newer ones that are no longer valid, too."""
     with ledger.read() as connection:
-        as_of = last_change(connection)
-    reading = read.latest(board, partition)
+        as_of, known = last_change(connection), updates.newest(connection, partition)
+    reading = read.latest(board, partition, known=known.id if known else None)
     return reading, _record(ledger, reading, now, as_of)
 
 

@@ -215,7 +215,7 @@ def put(lake: Lake, batch: str, feed: Feed = EVENTS):
     return publish(lake.bench.board, Partition(feed, batch), {"a": b"1"}, NOW)
 
 
-def newest(lake: Lake, holder: Partition) -> list[tuple[str, str]]:
+def held(lake: Lake, holder: Partition) -> list[tuple[str, str]]:
     with lake.bench.ledger.read() as connection:
         return [(pin.partition.name, pin.update_id) for pin in pins_of(connection, [holder])[holder]]
 

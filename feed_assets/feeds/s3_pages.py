@@ -1,0 +1,94 @@
+"""Names on S3, a page in one request, from any name on: obstore lists either all names, or all objects after a key."""
+
+import inspect
+import re
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import boto3  # pyright: ignore[reportMissingTypeStubs]
+from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
+from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
+
+from feed_assets.core.errors import BlackboardRefused
+from feed_assets.feeds.blackboard import Page, check_name
+from feed_assets.feeds.stores import Patience, s3_region
+
+if TYPE_CHECKING:
+    from obstore.store import S3CredentialProvider
+
+_Keys = tuple[str, str, str | None]
+_DECIDED = re.compile(r"status code: 4(?!29)[0-9]{2}")
+
+
+class S3Pages:
+    """The listings of the blackboard at an S3 URL, with the credentials, the endpoint and the patience of its store."""
+
+    def __init__(self, url: str, endpoint: str | None, provider: "S3CredentialProvider", patience: Patience) -> None:
+        parts = urlsplit(url)
+        self._bucket, self._root = parts.netloc, parts.path.strip("/")
+        self._endpoint, self._provider, self._patience = endpoint, provider, patience
+        self._made: tuple[_Keys, Any] | None = None
+
+    def __call__(self, prefix: str, after: str) -> Page:
+        """Up to 1,000 names one level under `prefix`, after the name `after`. Raises OSError with S3's code in it."""
+        below = "".join(f"{part}/" for part in (self._root, prefix) if part)
+        # `/~`: after everything of that update; SeaweedFS would also leave out what is under `after` itself.
+        wanted: dict[str, str] = {"StartAfter": f"{below}{after}/~"} if after else {}
+        while True:
+            found = self._list(Bucket=self._bucket, Prefix=below, Delimiter="/", **wanted)
+            prefixes = [each["Prefix"] for each in found.get("CommonPrefixes", [])]
+            names = tuple(check_name(each.removeprefix(below).removesuffix("/")) for each in prefixes)
+            if names or not found["IsTruncated"]:
+                return Page(names, not found["IsTruncated"])
+            wanted = {"ContinuationToken": found["NextContinuationToken"]}  # A page of objects beside the prefixes.
+
+    def _list(self, **wanted: str) -> dict[str, Any]:
+        """One request, repeated as obstore does: not what the store refuses."""
+        for attempt in range(self._patience.retries):
+            try:
+                return self._listed(wanted)
+            except OSError as error:
+                if _DECIDED.search(str(error)):
+                    raise
+            time.sleep(self._patience.backoff * 2**attempt)
+        return self._listed(wanted)
+
+    def _listed(self, wanted: Mapping[str, str]) -> dict[str, Any]:
+        client = self._client()
+        try:
+            return client.list_objects_v2(**wanted)
+        except (BotoCoreError, ClientError) as error:
+            response: dict[str, Any] = getattr(error, "response", None) or {}  # Timeouts have None.
+            code = response.get("Error", {}).get("Code", "none")
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "none")
+            raise OSError(f"{error} (status code: {status}, <Code>{code}</Code>)") from error
+
+    def _client(self) -> Any:
+        """A client with the credentials of this moment: made again when they were renewed."""
+        try:
+            found = self._provider()
+        except Exception as error:
+            raise BlackboardRefused(f"No credentials for {self._bucket}: {error}. Renew them.") from error
+        if inspect.isawaitable(found):
+            raise TypeError("S3 credentials: expected a function that returns them, found a coroutine.")
+        keys = (found["access_key_id"], found["secret_access_key"], found.get("token"))
+        if self._made is None or self._made[0] != keys:
+            self._made = keys, self._connect(*keys)
+        return self._made[1]
+
+    def _connect(self, access_key: str, secret_key: str, token: str | None) -> Any:
+        connect: Any = boto3.client  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        timeout = self._patience.timeout
+        retries = {"total_max_attempts": 1}  # Its own waits are seconds long.
+        style = {"addressing_style": "path"}  # As obstore does.
+        return connect(
+            "s3",
+            endpoint_url=self._endpoint,
+            region_name=s3_region(self._provider),
+            aws_access_key_id=access_key,
+            aws_secret_access_key=secret_key,
+            aws_session_token=token,
+            config=Config(connect_timeout=timeout, read_timeout=timeout, retries=retries, s3=style),
+        )
