@@ -250,6 +250,14 @@ def test_a_sweep_whose_time_is_over_goes_on_where_it_stopped(quiet):
     assert seen == [(1, 1, days[0]), (1, 1, days[1]), (0, 1, days[2]), (0, 1, days[3]), (0, 0, "")]
 
 
+def test_a_claim_that_stays_does_not_keep_a_short_sweep_from_those_after_it(quiet):
+    attempt(quiet, runs.RUNNING, output=_of(0))
+    update_id = attempt(quiet, updates.REFUSED, output=_of(1))
+    first = sweep(at(quiet, DAY_LATER), OURS, lambda: True)
+    second = sweep(at(quiet, DAY_LATER), OURS, lambda: True, first.stopped)
+    assert (said(first.done), said(second.done)) == ([], [("swept", update_id)])
+
+
 def test_young_claims_cost_one_listing_of_each_feed(quiet):
     attempts(quiet)
     counting = Counting.around(quiet.bench.board)
