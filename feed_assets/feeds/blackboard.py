@@ -28,9 +28,14 @@ if TYPE_CHECKING:
 HALF_WRITTEN = re.compile(r"#[0-9]+$")
 """How obstore names a local file until it renames it: never listed by it, but seen by everyone else."""
 
+_PAGE = 1000
+"""Objects that a store lists in one request."""
+
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
 _MISSING = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|specified bucket does not exist")
-_UNREADABLE = "Filenames containing trailing"  # `#<digits>` on local disk.
+_NO_FOLDER = "Not a directory"  # A file on local disk where the key has a folder.
+# On local disk: `#<digits>`, and links that lead to themselves.
+_UNREADABLE = re.compile(r"Filenames containing trailing|Too many levels of symbolic links|File system loop found")
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class ObstoreClient:
     def list(self, prefix: str | None, /) -> Iterable[Sequence["ObjectMeta"]]:
         """Every object below a prefix, in pages."""
         # obstore's stubs name pyarrow, which we do not use.
-        return obstore.list(self._store, prefix, chunk_size=1000)  # pyright: ignore[reportUnknownMemberType]
+        return obstore.list(self._store, prefix, chunk_size=_PAGE)  # pyright: ignore[reportUnknownMemberType]
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
         """The names of the common prefixes one level under a prefix."""
@@ -168,7 +173,10 @@ class Blackboard:
     def names(self, prefix: str) -> Sequence[str]:
         """The same names in the store's own order: to sort 100,000 takes as long as a third of listing them."""
         with self._translated(f"list {prefix}/"):
-            return self._client.children(prefix or None)
+            found = self._client.children(prefix or None)
+            if "\ufffd" in "".join(found):
+                found = [*map(_shared, found)]
+        return found
 
     def page(self, prefix: str, after: str = "") -> Page:
         """The names one level under `prefix` that come after `after`: a page of them, or all where there are no pages.
@@ -179,7 +187,8 @@ class Blackboard:
             names = self.children(prefix)
             return Page(tuple(name for name in names if name > after), is_last=True)
         with self._translated(f"list {prefix}/"):
-            return self._pages(prefix, after)
+            found = self._pages(prefix, after)
+            return Page(tuple(map(_shared, found.names)), found.is_last)
 
     def files(self, prefix: str) -> tuple[File, ...]:
         """Every object below `prefix`, recursively, sorted by key: the stores list in different orders.
@@ -187,8 +196,8 @@ class Blackboard:
         The directory marker of `prefix` itself (which obstore shows as `prefix`) is the prefix, not an object below it.
         """
         with self._translated(f"list {prefix}/"):
-            pages = [*self._client.list(prefix or None)]
-        listed = [_file(meta) for page in pages for meta in page if meta["path"] != prefix]
+            pages = self._client.list(prefix or None)
+            listed = [_file(meta) for page in pages for meta in page if meta["path"] != prefix]
         return tuple(sorted((*listed, *self.half_written(prefix))))
 
     def last_write(self, prefix: str) -> datetime | None:
@@ -199,6 +208,10 @@ class Blackboard:
                 with suppress(FileNotFoundError):
                     moments.append(datetime.fromtimestamp(self._local(file.key).lstat().st_mtime, UTC))
         return max(moments, default=None)
+
+    def is_of_one_moment(self, listing: Sequence[File]) -> bool:
+        """Whether all of a listing was there at once: folders are walked, and pages are asked for one by one."""
+        return self._root is None and len(listing) <= _PAGE
 
     def half_written(self, prefix: str) -> tuple[File, ...]:
         """What a killed writer left on local disk: obstore does not list it, and any other reader counts it."""
@@ -282,6 +295,10 @@ class Blackboard:
             if _MISSING.search(str(error)):
                 raise
             return None
+        except exceptions.GenericError as error:
+            if self._root and _NO_FOLDER in str(error):
+                return None
+            raise
 
     def _local(self, key: str) -> Path:
         return (self._root or Path()) / _checked(key)
@@ -300,7 +317,7 @@ class Blackboard:
     def _error(self, action: str, error: Exception) -> Exception:
         said = " ".join(str(error).split("\n\nDebug source", 1)[0].split())
         where = f"Cannot {action} on {self.url}"
-        if isinstance(error, (exceptions.InvalidPathError, ValueError)) or _UNREADABLE in said:
+        if isinstance(error, (exceptions.InvalidPathError, ValueError)) or _UNREADABLE.search(said):
             return InvalidName(f"{where}: a key that no store can share ({said}). Rename or remove it.")
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
             return BlackboardRefused(f"{where}: access refused ({said}). Check the credentials and their rights.")
@@ -319,7 +336,14 @@ def check_name(name: str) -> str:
 
 
 def _file(meta: "ObjectMeta") -> File:
-    return File(meta["path"], meta["size"], meta["e_tag"] or "")
+    return File(_shared(meta["path"]), meta["size"], meta["e_tag"] or "")
+
+
+def _shared(path: str) -> str:
+    # XML cannot carry a control character, so a listing on S3 shows another key than the object has.
+    if "\ufffd" in path:
+        raise ValueError(f"{path!r} has a character that cannot be listed")
+    return path
 
 
 def _checked(key: str) -> str:

@@ -2,7 +2,9 @@
 
 The order is manifest first, files second. A producer writes its manifest last, so whatever the manifest counts is
 there to be listed afterwards; the other way round, an update finished in between would look incomplete. The listing
-must show the manifest too: an update invalidated between the two requests is not served.
+must show the manifest too: an update invalidated between the two requests is not served. A listing that takes a while
+may miss what is being pruned, and the count be right by accident; whoever prunes removes the manifest first, so that it
+is looked at once more.
 """
 
 import logging
@@ -232,15 +234,17 @@ def _copy(board: Blackboard, file: File, target: Path) -> None:
 def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | Skipped:
     """One update: valid, or skipped for a reason. The manifest is read before the files are listed: see above."""
     path = f"{partition.path}/{update_id}"
-    manifest = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1)
-    if manifest is None or isinstance(parse_manifest(manifest), str):
-        return Skipped(update_id, str(why_invalid(manifest, ())))
     try:
+        manifest = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1)
+        if manifest is None or isinstance(parse_manifest(manifest), str):
+            return Skipped(update_id, str(why_invalid(manifest, ())))
         objects = board.files(path)
     except InvalidName as error:
         return Skipped(update_id, str(error))
     files = tuple(file for file in objects if file.key != f"{path}/{MANIFEST}")
     reason = why_invalid(manifest if len(files) < len(objects) else None, files)
+    if reason is None and not board.is_of_one_moment(objects) and board.get(f"{path}/{MANIFEST}", 0) is None:
+        reason = why_invalid(None, files)
     return Skipped(update_id, reason) if reason else Update(partition, update_id, files)
 
 

@@ -1,5 +1,6 @@
 """Reading, the same on every store."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +9,21 @@ from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import MANIFEST_LIMIT, Feed, Partition, Skipped, Version
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import download, latest, named, newer_versions, partitions, require
+from feed_assets.feeds.write import invalidate
 from feed_assets_tests.feeds.stores import FEED, MEN, NEW, OLD, Counting, tree, write
+
+
+class Paged(Counting):
+    """Lists a page at a time, as S3 does: each shows what is there when it is asked for."""
+
+    between: Callable[[], object]
+
+    def list(self, prefix, /):
+        first = [meta for page in self.client.list(prefix) for meta in page][:1_000]
+        yield first
+        self.between()
+        yield [meta for page in self.client.list(prefix) for meta in page if meta["path"] > first[-1]["path"]]
+
 
 NOT_A_NUMBER = "not a decimal number and nothing else"
 
@@ -179,11 +194,9 @@ def test_reading_the_newest_valid_update_takes_three_requests(board):
         write(board, f"201911{day}.000000")
     counted = Counting.around(board)
     latest(counted.board, MEN)
-    assert counted.requests == [
-        ("children", MEN.path),
-        ("get", f"{MEN.path}/20191129.000000/_SUCCESS"),
-        ("list", f"{MEN.path}/20191129.000000"),
-    ]
+    manifest = ("get", f"{MEN.path}/20191129.000000/_SUCCESS")
+    requests = [("children", MEN.path), manifest, ("list", f"{MEN.path}/20191129.000000")]
+    assert counted.requests == [*requests, *([manifest] if board._root else [])]
 
 
 def test_a_skipped_update_without_manifest_takes_two_requests_more_itself_and_whether_it_was_pruned(board):
@@ -191,7 +204,8 @@ def test_a_skipped_update_without_manifest_takes_two_requests_more_itself_and_wh
     write(board, NEW, None)
     counted = Counting.around(board)
     latest(counted.board, MEN)
-    assert [request for request, _ in counted.requests] == ["children", "get", "get", "list", "list"]
+    again = ["get"] if board._root else []
+    assert [request for request, _ in counted.requests] == ["children", "get", "get", "list", *again, "list"]
 
 
 def test_a_huge_manifest_is_not_read_whole(board):
@@ -210,6 +224,17 @@ def test_an_update_that_is_finished_between_the_two_requests_is_complete(board):
     write(board, NEW, None, files=("a",))
     counted = Counting.around(board, before={"get": lambda: write(board, NEW, b"2", files=("b",))})
     assert len(require(latest(counted.board, MEN)).files) == 2
+
+
+def test_an_invalidated_update_that_is_pruned_while_it_is_listed_is_not_served():
+    """One part less makes its count right again, and the pages before still show its manifest."""
+    board = Blackboard.open("memory://")
+    write(board, NEW, b"1100", files=[f"part-{number:04}" for number in range(1_100)])
+    invalidate(board, MEN, NEW, how="file")
+    paged = Paged.around(board)
+    paged.between = lambda: board.delete([f"{MEN.path}/{NEW}/_SUCCESS", f"{MEN.path}/{NEW}/part-1099"])
+    assert latest(paged.board, MEN).update is None
+    assert board.files(f"{MEN.path}/{NEW}") != ()
 
 
 def test_keys_that_look_alike_come_back_as_they_were_written(board):
@@ -235,6 +260,35 @@ def test_a_partition_name_that_no_store_can_share_is_a_named_error(local_board, 
     (tmp_path / "black board" / "ads/shown/v1.0/bad\tname").mkdir()
     with pytest.raises(InvalidName, match="a key that no store can share"):
         list(partitions(local_board, FEED))
+
+
+@pytest.mark.parametrize("name", ["_SUCCESS", "part-3"])
+def test_a_link_that_leads_to_itself_spoils_its_own_update_alone(local_board, tmp_path, name):
+    write(local_board, OLD)
+    write(local_board, NEW, None if name == "_SUCCESS" else b"3")
+    (tmp_path / "black board" / MEN.path / NEW / name).symlink_to(name)
+    reading = latest(local_board, MEN)
+    assert require(reading).id == OLD
+    assert f"/{name}" in reading.skipped[0].reason
+    assert "Rename or remove it" in reading.skipped[0].reason
+
+
+def test_a_file_that_is_called_as_an_update_is_none(local_board):
+    write(local_board, OLD)
+    local_board.put(f"{MEN.path}/{NEW}", b"")
+    with pytest.raises(NoValidUpdate, match=f"no valid update {NEW}: it has no manifest"):
+        named(local_board, MEN, NEW)
+
+
+def test_a_key_that_a_listing_on_s3_cannot_show_is_a_named_reason(s3_board, s3_url, s3_env):
+    """XML has no control characters: the listing shows another key, under which nothing can be read."""
+    write(s3_board, OLD)
+    write(s3_board, NEW, b"3")
+    _, _, bucket, prefix = s3_url.split("/")
+    s3_env.client().put_object(Bucket=bucket, Key=f"{prefix}/{MEN.path}/{NEW}/bell\x07", Body=b"")
+    reading = latest(s3_board, MEN)
+    assert require(reading).id == OLD
+    assert "a key that no store can share" in reading.skipped[0].reason
 
 
 class TestDirectoryMarkers:

@@ -1,0 +1,111 @@
+"""Eight processes at once on one partition: what each of them runs, with the seconds of everything it did."""
+
+import random
+import time
+from contextlib import suppress
+from datetime import timedelta
+
+from feed_assets.core.errors import BlackboardUnavailable, NoValidUpdate, UpdateAbandoned
+from feed_assets.core.feeds import MANIFEST, Update, parse_update_id
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import invalidate
+from feed_assets_tests.faults.histories import Published, Read, Record, Removed, timed
+from feed_assets_tests.faults.ways import Watched, Ways
+from feed_assets_tests.feeds.workers import MEN, NOW, processes, start
+
+CLOCKS = [timedelta(0), timedelta(0), timedelta(hours=-1)]
+"""Of the publishers, which never move: all their updates are of the same second, as far as they know."""
+
+
+def together(ways: Ways, url: str, publishes: int, seed: int) -> tuple[list[Record], list[int | None]]:
+    """Three publishers, three readers, one that invalidates, one that prunes; their records, and exit codes."""
+    records, over, gate = processes.Queue(), processes.Event(), processes.Barrier(len(CLOCKS) + 5)
+    share = -(-publishes // len(CLOCKS))
+    writers = [start(_publish, ways, url, number, share, seed, records, gate) for number in range(len(CLOCKS))]
+    others = [start(_read, ways, url, f"reader {number}", seed + number, records, over, gate) for number in range(3)]
+    others += [start(work, ways, url, seed, records, over, gate) for work in (_invalidate, _prune)]
+    everybody = [*writers, *others]
+    try:
+        found = [record for _ in writers for record in records.get(timeout=240)]
+        over.set()
+        found += [record for _ in others for record in records.get(timeout=60)]
+        for process in everybody:
+            process.join(60)
+    finally:
+        for process in everybody:
+            process.kill()
+    return found, [process.exitcode for process in everybody]
+
+
+def _publish(ways: Ways, url: str, number: int, count: int, seed: int, records, gate) -> None:
+    board, chance, mine = ways.over(Blackboard.open(url)), random.Random(seed * 10 + number), []  # noqa: S311
+    gate.wait(60)
+    for turn in range(count):
+        writer = f"{number}-{turn}"
+        parts = {f"part-{part}": writer.encode() for part in range(chance.randint(1, 4))}
+        try:
+            began, ended, update = timed(lambda parts=parts: ways.publish(board, MEN, parts, NOW + CLOCKS[number]))
+        except UpdateAbandoned:  # Only where two writers share an id: the judge misses the update.
+            continue
+        mine.append(Published(began, ended, update.id, frozenset(parts), writer))
+    records.put(mine)
+
+
+def _read(ways: Ways, url: str, reader: str, seed: int, records, over, gate) -> None:
+    board, chance, mine = Blackboard.open(url), random.Random(seed), []  # noqa: S311
+    gate.wait(60)
+    while not over.is_set():
+        as_of = NOW + timedelta(seconds=chance.randint(-3_600, 1_000)) if chance.random() < 0.2 else None
+        began, ended, update = timed(lambda as_of=as_of: ways.latest(board, MEN, as_of))
+        until = {} if as_of is None else {"as_of": as_of.strftime("%Y%m%d.%H%M%S")}
+        mine.append(
+            Read(began, ended, reader, update and update.id, _names(update), **until, writer=_of(board, update))
+        )
+    records.put(mine)
+
+
+def _names(update: Update | None) -> frozenset[str]:
+    return frozenset(file.key.removeprefix(f"{update.path}/") for file in update.files) if update else frozenset()
+
+
+def _of(board: Blackboard, update: Update | None) -> str | None:
+    """Whose the first part is; None if it is gone."""
+    content = board.get(update.files[0].key) if update and update.files else None
+    return content.decode() if content else None
+
+
+def _invalidate(ways: Ways, url: str, seed: int, records, over, gate) -> None:
+    """Invalidate one of the newest updates now and then, in either way."""
+    board, chance, mine = Blackboard.open(url), random.Random(seed), []  # noqa: S311
+    gate.wait(60)
+    while not over.wait(0.02):
+        names = [name for name in board.children(MEN.path) if parse_update_id(name)][-4:]
+        if not names or not (update := _valid(board, chance.choice(names))):
+            continue
+        how = chance.choice(("manifest", "file"))
+        try:
+            began, ended, _ = timed(lambda name=update, how=how: invalidate(board, MEN, name, how=how))
+        except NoValidUpdate:  # Pruned in the meantime.
+            continue
+        mine.append(Removed(began, ended, update))
+    records.put(mine)
+
+
+def _valid(board: Blackboard, name: str) -> str | None:
+    """The name if it has its manifest: what is still being written is not invalidated."""
+    return name if board.get(f"{MEN.path}/{name}/{MANIFEST}") is not None else None
+
+
+def _prune(ways: Ways, url: str, seed: int, records, over, gate) -> None:
+    """Prune again and again; whatever is deleted in a call is no longer valid at its end."""
+    board, mine = Blackboard.open(url), []
+    gate.wait(60)
+    while not over.wait(0.05):
+        keys: list[str] = []
+        began = time.monotonic()
+        with suppress(BlackboardUnavailable):  # A folder that somebody wrote into again: the next turn sweeps it.
+            ways.prune(Watched(board, keys.append), MEN)
+        ended = time.monotonic()
+        gone = {key.removeprefix(f"{MEN.path}/").split("/")[0] for key in keys}
+        mine += [Removed(began, ended, name) for name in gone]
+    records.put(mine)

@@ -1,0 +1,55 @@
+"""Thousands of processes that are killed: one that has imported everything forks each of them, in milliseconds."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+
+from feed_assets_tests.feeds.workers import processes, start
+
+
+class Forks:
+    """Runs functions in processes of their own, one after the other."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def run(self, target: Callable[..., None], *arguments: object, meanwhile: Callable[[], None]) -> int:
+        """The exit code of `target`'s process (-9 if it was killed); until there is one, look on again and again."""
+        self._connection.send((dict(os.environ), target, arguments))
+        while not self._connection.poll():
+            meanwhile()
+        return self._connection.recv()
+
+
+@contextmanager
+def forks() -> Iterator[Forks]:
+    """A process that forks until the block ends."""
+    here, there = processes.Pipe()
+    parent = start(_serve, there)
+    there.close()
+    yield Forks(here)
+    here.close()
+    parent.join()
+
+
+def _serve(connection: Connection) -> None:
+    """Fork for each job. No thread and no client of a store is ever made here: a fork would not survive them."""
+    while True:
+        try:
+            environment, target, arguments = connection.recv()
+        except EOFError:
+            return
+        if not (child := os.fork()):
+            _work(environment, target, arguments)
+        connection.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def _work(environment: dict[str, str], target: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    code = 1
+    try:
+        os.environ.update(environment)
+        target(*arguments)
+        code = 0
+    finally:
+        os._exit(code)

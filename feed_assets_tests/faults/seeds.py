@@ -1,0 +1,26 @@
+"""How many seeds a fault test takes: a tenth or less in `make test`, all in `make soak`, one by FAULT_SEED."""
+
+import os
+import re
+from collections.abc import Callable
+
+import pytest
+
+
+def seeds(few: int, all_of_them: int) -> list:
+    """Parameters for a test that takes a range of seeds."""
+    if one := os.environ.get("FAULT_SEED"):
+        return [pytest.param(range(int(one), int(one) + 1), id=f"seed {one}")]
+    full = pytest.param(range(all_of_them), id=f"{all_of_them} seeds", marks=pytest.mark.soak)
+    return [pytest.param(range(few), id=f"{few} seeds"), full]
+
+
+def caught(case: Callable[[int], object], said: str) -> None:
+    """Fail unless a wrong way fails its test within a hundred seeds, and for the right reason."""
+    for seed in range(100):
+        try:
+            case(seed)
+        except AssertionError as error:
+            assert re.search(said, str(error))  # noqa: PT017
+            return
+    pytest.fail("a hundred seeds did not catch it")

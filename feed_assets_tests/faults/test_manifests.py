@@ -1,0 +1,182 @@
+"""Bad manifests: each is judged as tabled, on every store; nothing but a named error ever comes out."""
+
+import pytest
+
+from feed_assets.core.errors import FeedAssetsError, NoValidUpdate
+from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, parse_update_id
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.read import history, latest, named
+from feed_assets_tests.faults.manifests import BAD, GOOD, fuzzed
+from feed_assets_tests.faults.seeds import caught, seeds
+from feed_assets_tests.faults.ways import RIGHT, Ways, latest_by_int
+from feed_assets_tests.feeds.stores import MEN, NEW, OLD, write
+
+COUNTS = {f"20191126.06000{number}": count for number, count in enumerate((12, 2, 0))}
+"""Updates, newest last, and how many files each has."""
+
+
+class Thrifty:
+    """A client that tells how many bytes of a manifest were asked for."""
+
+    def __init__(self, board: Blackboard) -> None:
+        self._client, self.asked = board._client, []
+        self.list, self.children, self.put = self._client.list, self._client.children, self._client.put
+        self.board = Blackboard(board.url, self, board._root)
+
+    def get(self, key, /):
+        return _Body(self._client.get(key), self.asked)
+
+
+class _Body:
+    def __init__(self, found, asked: list[int]) -> None:
+        self._found, self._asked, self.meta = found, asked, found.meta
+
+    def bytes(self):
+        self._asked.append(self.meta["size"])
+        return self._found.bytes()
+
+    def stream(self, size):
+        for chunk in self._found.stream(size):
+            self._asked.append(size)
+            yield chunk
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_a_bad_manifest_is_invalid_and_the_update_before_is_served(board, content):
+    write(board, OLD)
+    write(board, NEW, content)
+    reading = latest(board, MEN)
+    assert (reading.update and reading.update.id, [skipped.id for skipped in reading.skipped]) == (OLD, [NEW])
+    assert "its manifest" in reading.skipped[0].reason
+    with pytest.raises(NoValidUpdate, match=NEW):
+        named(board, MEN, NEW)
+
+
+def test_there_are_forty_of_them():
+    assert len(set(BAD.values())) >= 40
+
+
+@pytest.mark.parametrize("content", [*BAD.values(), *GOOD], ids=[*BAD, *map(str, GOOD)])
+def test_never_more_of_a_manifest_is_asked_for_than_tells_that_it_is_too_long(board, content):
+    write(board, NEW, content)
+    thrifty = Thrifty(board)
+    latest(thrifty.board, MEN)
+    assert max(thrifty.asked) == min(len(content), MANIFEST_LIMIT + 1)
+
+
+def valid(ways: Ways, board: Blackboard) -> list[str]:
+    """The updates that are valid as of themselves."""
+    read = [ways.latest(board, MEN, moment) for moment in _moments()]
+    return [update.id for update, name in zip(read, COUNTS, strict=True) if update and update.id == name]
+
+
+def _moments():
+    return [parse_update_id(name) for name in COUNTS]
+
+
+def judge(ways: Ways, board: Blackboard, content: bytes, said: str) -> None:
+    """Put a manifest into updates of no, two and twelve files: it is right where it is the number's text."""
+    for name in COUNTS:
+        board.put(f"{MEN.path}/{name}/{MANIFEST}", content)
+    right = [name for name, count in COUNTS.items() if content == str(count).encode()]
+    assert valid(ways, board) == right, f"{said}: {content!r}"
+
+
+def filled(board: Blackboard) -> Blackboard:
+    """The updates without their manifests."""
+    for name, count in COUNTS.items():
+        write(board, name, None, files=[f"part-{number}" for number in range(count)])
+    return board
+
+
+def test_five_thousand_fuzzed_manifests_are_valid_only_as_the_text_of_the_count():
+    board = filled(Blackboard.open("memory://"))
+    for seed in range(5_000):
+        judge(RIGHT, board, fuzzed(seed), f"seed {seed}")
+
+
+@pytest.mark.parametrize("some", seeds(50, 5_000))
+@pytest.mark.parametrize("store", ["local", "s3"])
+def test_fuzzed_manifests_are_judged_the_same_on_other_stores(request, store, some):
+    board = filled(request.getfixturevalue(f"{store}_board"))
+    for seed in some:
+        judge(RIGHT, board, fuzzed(seed), f"seed {seed}")
+
+
+def test_fuzzed_manifests_are_right_and_wrong():
+    right = sum(fuzzed(seed) in GOOD for seed in range(5_000))
+    assert 500 < right < 2_500
+
+
+def test_a_reader_that_takes_what_int_takes_is_caught():
+    board = filled(Blackboard.open("memory://"))
+    caught(lambda seed: judge(Ways(latest=latest_by_int), board, fuzzed(seed), f"seed {seed}"), "seed")
+
+
+def _folder(path):
+    (path / MANIFEST).mkdir()
+
+
+def _folder_with_a_file(path):
+    _folder(path)
+    (path / MANIFEST / "2").touch()
+
+
+def _link_to_a_manifest(path):
+    (path / "count").write_bytes(b"3")
+    (path / MANIFEST).symlink_to("count")
+
+
+def _link_to_itself(path):
+    (path / MANIFEST).symlink_to(MANIFEST)
+
+
+def _link_to_nothing(path):
+    (path / MANIFEST).symlink_to("nothing")
+
+
+def _part_that_is_a_loop(path):
+    (path / MANIFEST).write_bytes(b"3")
+    (path / "part-3").symlink_to("part-3")
+
+
+def _part_that_leads_up(path):
+    (path / MANIFEST).write_bytes(b"2")
+    (path / "up").symlink_to(path)
+
+
+def _update_that_is_a_file(path):
+    for file in path.iterdir():
+        file.unlink()
+    path.rmdir()
+    path.touch()
+
+
+ON_DISK = [
+    (_folder, OLD),
+    (_folder_with_a_file, OLD),
+    (_link_to_a_manifest, NEW),
+    (_link_to_itself, OLD),
+    (_link_to_nothing, OLD),
+    (_part_that_is_a_loop, OLD),
+    (_part_that_leads_up, OLD),
+    (_update_that_is_a_file, OLD),
+]
+
+
+@pytest.mark.parametrize(("make", "expected"), ON_DISK, ids=[make.__name__[1:] for make, _ in ON_DISK])
+def test_what_only_a_disk_can_hold_spoils_its_own_update_alone(local_board, tmp_path, make, expected):
+    write(local_board, OLD)
+    write(local_board, NEW, None)
+    make(tmp_path / "black board" / MEN.path / NEW)
+    update = latest(local_board, MEN).update
+    assert update
+    assert update.id == expected
+    assert OLD in {found.id for found in history(local_board, MEN)}
+
+
+def test_a_partition_that_cannot_be_listed_is_a_named_error(local_board, tmp_path):
+    write(local_board, OLD)
+    (tmp_path / "black board" / MEN.path / NEW).symlink_to(NEW)
+    with pytest.raises(FeedAssetsError, match=f"{NEW}.*Rename or remove it"):
+        latest(local_board, MEN)
