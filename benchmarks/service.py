@@ -19,7 +19,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import publish
 
 PATIENCE = 300
-"""Seconds until an output must be there."""
+"""Seconds until a service must answer, and an output must be there."""
 
 OUTPUT = Feed.parse("ads/effectiveness/v1.0")
 RAW = {"ads/shown_raw/v1.0": shown_csv, "ads/clicked_raw/v1.0": clicked_csv}
@@ -61,7 +61,7 @@ def served(name: str, command: list[str], port: int) -> Iterator[tuple[Path, Sta
         folder = prepare(Path(root))
         log = folder / "service.log"
         with group(f"{name} ({log})", command, log) as service:
-            wait_for_port(service, port)
+            wait_for_port(service, port, PATIENCE)
             yield folder, service
 
 

@@ -1,5 +1,6 @@
 """What Dagster loads: every dataset under `defs/`, with its automation."""
 
+import warnings
 from pathlib import Path
 
 import dagster as dg
@@ -13,4 +14,7 @@ def defs() -> dg.Definitions:
     # `dg.load_from_defs_folder` imports besides every installed package of components, boto3 with dagster-aws: as long
     # as all the rest takes, in every run.
     tree = dg.ComponentTree.for_project(Path(__file__).parent)
-    return with_automation(tree.build_defs(tree.defs_module_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)  # as that function does
+        found = tree.build_defs(tree.defs_module_path)
+    return with_automation(found)
