@@ -8,7 +8,7 @@ deps=
 
 apt() { DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq "$@"; }
 is_debian() { [ -n "$deps" ] && grep -q '^ID=debian' /etc/os-release 2>/dev/null; }
-from_apt() { is_debian && apt update && apt install --no-install-recommends -y chromium; }
+from_apt() { is_debian && apt update && apt install --no-install-recommends -y chromium fonts-liberation; }
 own() { timeout 300 "$playwright" install $deps chromium; }
 
 log=$(mktemp)
