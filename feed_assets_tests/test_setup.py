@@ -171,3 +171,29 @@ def fetch_servers():
 def test_what_the_tests_need_was_fetched_whole(group):
     module = fetch_servers()
     assert module.is_whole(module.CACHE / module.GROUPS[group]), "run `make test`, which fetches it"
+
+
+def chromium(tmp_path, **environment):
+    """The script on a machine with no more than what it calls itself."""
+    path = tools(tmp_path)
+    for name in ("id", "grep", "mktemp", "rm", "tail", "timeout"):
+        (path / name).symlink_to(f"/usr/bin/{name}" if Path(f"/usr/bin/{name}").exists() else f"/bin/{name}")
+    for name, body in environment.items():
+        program(path / name, body)
+    return run("/bin/sh", SCRIPTS / "get_chromium.sh", path=path, PLAYWRIGHT=str(path / "playwright"))
+
+
+def test_a_chromium_that_is_there_is_named_and_nothing_is_fetched(tmp_path):
+    done = chromium(tmp_path, chromium="exit 0", playwright="exit 9")
+    assert (done.returncode, done.stdout) == (0, f"chromium: {tmp_path}/tools/chromium\n")
+
+
+def test_a_chromium_that_is_not_there_is_fetched_by_playwright(tmp_path):
+    done = chromium(tmp_path, playwright='test "$1" = install')
+    assert (done.returncode, done.stdout) == (0, "chromium: installed\n")
+
+
+def test_a_chromium_that_cannot_be_had_is_said_and_no_error(tmp_path):
+    done = chromium(tmp_path, playwright="echo no route to the host; exit 1")
+    assert done.returncode == 0
+    assert "no route to the host\nchromium: could not be installed" in done.stdout

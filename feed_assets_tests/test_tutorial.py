@@ -1,0 +1,76 @@
+"""The tutorial as its reader does it: its files are written, its commands run in order, what they say is compared."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.settings import settings
+
+TEXT = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+) ?([^\n]*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+BY_THE_READER = {"title=clone", "title=browser"}
+"""What leads to a folder and a PATH that the test has, and the web UI, which has tests of its own."""
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture
+def folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The reader's new folder, with no home but the one in it."""
+    monkeypatch.delenv("DAGSTER_HOME")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    new = tmp_path / "ice"
+    new.mkdir()
+    monkeypatch.chdir(new)
+    settings.cache_clear()
+    yield new
+    for name in [name for name in sys.modules if name.split(".")[0] == "shop"]:
+        del sys.modules[name]
+
+
+def run(command: str) -> tuple[int, str]:
+    """A line as a shell takes it; but `feed-assets` in this process, whose Spark is warm."""
+    words = shlex.split(command)
+    if words[0] == "feed-assets":
+        result = CliRunner().invoke(app, words[1:])
+        return result.exit_code, result.stdout
+    done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S602
+    return done.returncode, done.stdout
+
+
+def is_said(line: str, found: str) -> bool:
+    """Whether an output line is what the tutorial shows; `…` stands for the rest of it."""
+    return found.startswith(line[:-1]) if line.endswith("…") else found == line
+
+
+def test_the_tutorial_does_what_it_says(folder: Path) -> None:
+    said: list[str] = []
+    for language, note, text in BLOCKS:
+        if language == "sh" and note not in BY_THE_READER:
+            for command in text.splitlines():
+                code, output = run(command)
+                assert code == (1 if note == "exit=1" else 0), f"{command}: {output}"
+                said += output.rstrip().splitlines()
+        elif language == "text":
+            for line in text.splitlines():
+                assert any(is_said(line.rstrip(), each.rstrip()) for each in said), f"{line!r} is not in {said}"
+            said.clear()
+        elif note.startswith("title=") and note not in BY_THE_READER:
+            path = folder / note.removeprefix("title=")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
+def test_every_block_is_run_written_or_compared() -> None:
+    assert {language for language, _, _ in BLOCKS} == {"sh", "text", "toml", "python"}
+    assert all(note.startswith("title=") for language, note, _ in BLOCKS if language in {"toml", "python"})
+    assert {note for language, note, _ in BLOCKS if language == "sh"} == {"", "exit=1", *BY_THE_READER}
