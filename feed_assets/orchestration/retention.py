@@ -34,7 +34,7 @@ def _policies(definitions: dg.Definitions) -> dict[Feed, Retention]:
 
 
 def _job(policies: Mapping[Feed, Retention]) -> dg.JobDefinition:
-    @dg.op(name="prune_feeds", out={})
+    @dg.op(name="prune_feeds")
     def prune_feeds(context: dg.OpExecutionContext, config: Prune) -> None:
         """Prune each feed; one that cannot be pruned does not hold up the others."""
         bench = Workbench.of(settings())

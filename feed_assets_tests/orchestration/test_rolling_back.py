@@ -1,8 +1,5 @@
 """Rolling back, taking it back, and pruning, tick by tick."""
 
-import dagster as dg
-import pytest
-
 from feed_assets import Late, Retention
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
@@ -17,19 +14,13 @@ from feed_assets.testing import Harness
 from feed_assets_tests.ledger.records import EFFECT, claim, new_run
 from feed_assets_tests.orchestration.worlds import (
     DAY,
-    DAYS,
     PICKED,
     RAW,
-    SCHEMA,
     SUMS,
     chain,
-    foreign_feed,
-    harness,
     outcomes,
-    raw_feed,
     rows,
     short,
-    sums_of,
 )
 
 ONCE = [("sums", DAY, True), ("picked", DAY, True)]
@@ -53,6 +44,10 @@ def read(world: Harness) -> str:
 
 def pruned(world: Harness, keep: int) -> None:
     prune(Workbench.of(settings()), Partition(Feed.parse(RAW), DAY), Retention(keep=keep), apply=True)
+
+
+def ids(world: Harness, feed: str) -> list[str]:
+    return world.board.children(Partition(Feed.parse(feed), DAY).path)
 
 
 def test_a_roll_back_and_its_revalidation_go_all_the_way_down():
@@ -134,73 +129,3 @@ def test_pruning_builds_nothing():
     pruned(world, keep=1)
     assert world.run_until_idle() == []
     assert explained(world)[0] == "current"
-
-
-def retaining() -> Harness:
-    raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1))
-    return harness(raw, sums_of(raw, retention=Retention(keep=1)))
-
-
-def run_job(world: Harness, **config: bool) -> bool:
-    job = world.definitions.resolve_job_def("prune")
-    given = {"ops": {"prune_feeds": {"config": config}}} if config else {}
-    return job.execute_in_process(run_config=given, instance=world.instance, raise_on_error=False).success
-
-
-def ids(world: Harness, feed: str) -> list[str]:
-    return world.board.children(Partition(Feed.parse(feed), DAY).path)
-
-
-def test_the_job_says_what_would_go_and_removes_it_once_it_is_told_to(capfd):
-    world = retaining()
-    for numbers in ((1,), (1, 2)):
-        world.drop(RAW, DAY, rows(*numbers))
-        world.run_until_idle()
-    assert run_job(world)
-    assert [len(ids(world, feed)) for feed in (RAW, SUMS, "t/sums_rejects/v1.0")] == [2, 2, 2]
-    said = capfd.readouterr().err
-    assert f"{RAW} {DAY} {ids(world, RAW)[0]} would go: 1 newer valid" in said
-    assert f"{SUMS}: 1 updates would go: nothing is removed without apply" in said
-    assert run_job(world, apply=True)
-    assert [len(ids(world, feed)) for feed in (RAW, SUMS, "t/sums_rejects/v1.0")] == [1, 1, 1]
-    assert world.run_until_idle() == []
-
-
-def test_a_feed_that_cannot_be_pruned_does_not_hold_up_the_others(capfd):
-    world = retaining()
-    for numbers in ((1,), (1, 2)):
-        world.drop(RAW, DAY, rows(*numbers))
-        world.run_until_idle()
-    folder = world.board.url.removeprefix("file://")
-    (path := Partition(Feed.parse(RAW), "2020-01-02").path)
-    world.board.put(f"{path}/x", b"")
-    with open(f"{folder}/{path}/bad\nname", "w"):  # noqa: PTH123
-        pass
-    assert not run_job(world, apply=True)
-    assert f"{RAW} is not pruned" in capfd.readouterr().err
-    assert len(ids(world, SUMS)) == 1
-
-
-def test_the_job_can_be_scheduled_by_its_name():
-    nightly = dg.ScheduleDefinition(
-        name="nightly",
-        job_name="prune",
-        cron_schedule="0 3 * * *",
-        run_config={"ops": {"prune_feeds": {"config": {"apply": True}}}},
-    )
-    from feed_assets import with_automation
-
-    raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1))
-    defs = with_automation(dg.Definitions(assets=[raw], schedules=[nightly]))
-    assert defs.get_repository_def().get_schedule_def("nightly").job_name == "prune"
-
-
-@pytest.mark.parametrize("retention", [None, Retention(keep=1)])
-def test_there_is_a_job_where_a_feed_has_a_retention(retention):
-    world = harness(foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=retention))
-    assert world.definitions.get_repository_def().has_job("prune") == (retention is not None)
-
-
-def test_equal_declarations_with_another_retention_are_refused():
-    with pytest.raises(dg.DagsterInvalidDefinitionError):
-        harness(raw_feed(), foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1)))

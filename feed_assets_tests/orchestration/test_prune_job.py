@@ -1,0 +1,94 @@
+"""The job `prune`, as `with_automation` adds it."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from feed_assets import Retention, with_automation
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.orchestration.metadata import retention_of
+from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    DAYS,
+    RAW,
+    SCHEMA,
+    foreign_feed,
+    harness,
+    raw_feed,
+    rows,
+    sums_of,
+)
+
+OTHER = "t/other/v1.0"
+
+
+def retaining() -> Harness:
+    """Two foreign feeds with two updates each, of which one is to be kept."""
+    world = harness(
+        *(foreign_feed(feed, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1)) for feed in (OTHER, RAW))
+    )
+    for feed in (OTHER, RAW):
+        for numbers in ((1,), (1, 2)):
+            world.drop(feed, DAY, rows(*numbers))
+    return world
+
+
+def run_job(world: Harness, **config: bool) -> bool:
+    job = world.definitions.resolve_job_def("prune")
+    given = {"ops": {"prune_feeds": {"config": config}}} if config else {}
+    return job.execute_in_process(run_config=given, instance=world.instance, raise_on_error=False).success
+
+
+def ids(world: Harness, feed: str) -> list[str]:
+    return world.board.children(Partition(Feed.parse(feed), DAY).path)
+
+
+def test_the_job_says_what_would_go_and_removes_it_once_it_is_told_to(capfd):
+    world = retaining()
+    assert run_job(world)
+    assert [len(ids(world, feed)) for feed in (OTHER, RAW)] == [2, 2]
+    said = capfd.readouterr().err
+    assert f"{RAW} {DAY} {ids(world, RAW)[0]} would go: 1 newer valid" in said
+    assert f"{RAW}: 1 updates would go: nothing is removed without apply" in said
+    assert run_job(world, apply=True)
+    assert [len(ids(world, feed)) for feed in (OTHER, RAW)] == [1, 1]
+
+
+def test_a_feed_that_cannot_be_pruned_does_not_hold_up_the_others(capfd):
+    world = retaining()
+    folder = Path(world.board.url.removeprefix("file://"), OTHER, DAY)
+    (folder / "bad\nname").touch()
+    assert not run_job(world, apply=True)
+    assert f"{OTHER} is not pruned: " in capfd.readouterr().err
+    assert [len(ids(world, RAW)), len([*folder.iterdir()])] == [1, 3]
+
+
+def test_the_rejects_of_a_dataset_are_kept_as_long_as_itself():
+    sums = sums_of(raw_feed(), retention=Retention(keep=3))
+    assert [retention_of(spec.metadata) for spec in sums.specs] == [Retention(keep=3)] * 2
+
+
+def test_the_job_can_be_scheduled_by_its_name():
+    nightly = dg.ScheduleDefinition(
+        name="nightly",
+        job_name="prune",
+        cron_schedule="0 3 * * *",
+        run_config={"ops": {"prune_feeds": {"config": {"apply": True}}}},
+    )
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1))
+    defs = with_automation(dg.Definitions(assets=[raw], schedules=[nightly]))
+    assert defs.get_repository_def().get_schedule_def("nightly").job_name == "prune"
+
+
+@pytest.mark.parametrize("retention", [None, Retention(keep=1)])
+def test_there_is_a_job_where_a_feed_has_a_retention(retention):
+    world = harness(foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=retention))
+    assert world.definitions.get_repository_def().has_job("prune") == (retention is not None)
+
+
+def test_declarations_that_differ_in_their_retention_are_refused():
+    retained = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1))
+    with pytest.raises(dg.DagsterInvalidDefinitionError):
+        harness(raw_feed(), retained).definitions.resolve_asset_graph()
