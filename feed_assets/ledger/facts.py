@@ -40,7 +40,7 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
         late_since=_earlier(_late_since(connection, published), _new_since(connection, needs, held, consumed_by)),
         attempts=attempts,
         requested=_requested(connection, outputs),
-        pruned=_pruned(connection, inputs),
+        pruned=_pruned(connection, members),
         max_attempts=max_attempts,
     )
 

@@ -12,6 +12,17 @@ down_revision = None
 def upgrade() -> None:
     """Create the first tables."""
     op.create_table(
+        "batch",
+        sa.Column("feed", sa.String(), nullable=False),
+        sa.Column(
+            "partition", sa.String(), nullable=False, comment="partition that holds it, if the feed is appendable"
+        ),
+        sa.Column(
+            "key", sa.String(), nullable=False, comment="its own key, one segment longer: `partition` of its updates"
+        ),
+        sa.PrimaryKeyConstraint("feed", "partition", "key"),
+    )
+    op.create_table(
         "consumed",
         sa.Column("feed", sa.String(), nullable=False),
         sa.Column("partition", sa.String(), nullable=False),
@@ -84,7 +95,10 @@ def upgrade() -> None:
         sa.Column("partition", sa.String(), nullable=False),
         sa.Column("id", sa.String(), nullable=False),
         sa.Column(
-            "state", sa.String(), nullable=False, comment="claimed, published, refused, abandoned or invalidated"
+            "state",
+            sa.String(),
+            nullable=False,
+            comment="claimed, published, refused, abandoned, invalidated or pruned",
         ),
         sa.Column("run", sa.String(), nullable=True, comment="run that writes it; NULL for a foreign producer's"),
         sa.Column(
@@ -97,6 +111,7 @@ def upgrade() -> None:
         sa.Column("files", sa.BigInteger(), nullable=True),
         sa.Column("records", sa.BigInteger(), nullable=True),
         sa.Column("files_digest", sa.String(), nullable=True, comment="digest of names, sizes and etags"),
+        sa.Column("listing", sa.Text(), nullable=True, comment="the files as JSON: name, size, etag; NULL once pruned"),
         sa.Column("first", UtcDateTime(), nullable=True, comment="smallest event time"),
         sa.Column("last", UtcDateTime(), nullable=True, comment="largest event time"),
         sa.Column("code_version", sa.String(), nullable=True),
