@@ -2,15 +2,11 @@
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
-from feed_assets.ledger.database import MIGRATIONS, open_ledger
 from feed_assets.ledger.facts import batches, facts, pins_of
-from feed_assets.ledger.tables import update
 from feed_assets_tests.ledger.records import EFFECT, NOW, claim, observe, publish, seen
 
 FEED = Feed.parse("ads/events/v1.0")
@@ -88,24 +84,8 @@ def test_a_set_costs_no_more_statements_and_no_scan_however_long_its_history(led
     sa.event.listen(ledger.engine, "before_cursor_execute", lambda *event: executed.append((event[2], event[3])))
     assert len(of(ledger).newest) == 2
     reads = [(sql, values) for sql, values in executed if sql.startswith(("SELECT", "WITH"))]
-    assert len(reads) == 6
+    assert len(reads) == 7
     with ledger.read() as connection:
         plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all() for sql, values in reads]
     steps = [row.detail for plan in plans for row in plan]
     assert [step for step in steps if "SCAN" in step and "CONSTANT" not in step and "wanted" not in step] == []
-
-
-def test_an_older_ledger_learns_the_batches_that_are_in_it(tmp_path):
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    old, config = sa.create_engine(url), Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    with old.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        for number, key in enumerate(("", "2019-11-24/a", "2019-11-24/a", "2019-11-24/b")):
-            row = {"feed": str(FEED), "partition": key, "id": f"2019112{number}.060000", "changed": number}
-            connection.execute(sa.insert(update).values(**row, state="published", at=NOW))
-    old.dispose()
-    ledger = open_ledger.__wrapped__(url)
-    assert known(ledger, DAY) == {DAY: (DAY.batch("a"), DAY.batch("b"))}
-    ledger.engine.dispose()

@@ -82,7 +82,7 @@ def test_a_tick_whose_time_is_over_says_so_and_the_next_one_goes_on_at_once(refu
 
 def test_it_requests_nothing_and_does_not_keep_a_loop_from_coming_to_rest(refused):
     refused.now = lambda: utc_now() + timedelta(hours=25)
-    assert refused.run_until_idle(max_ticks=2) == []
+    assert refused.run_until_idle(max_ticks=3) == []
     assert objects(refused, CLAIMS) == 2
 
 

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from feed_assets import Input, feed_asset
-from feed_assets.core.errors import BlackboardUnavailable
+from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration import sensors
@@ -186,7 +186,7 @@ def test_a_feed_that_cannot_be_read_does_not_hold_up_the_others(home):
 def test_a_tick_fails_if_no_feed_can_be_read(home):
     world = short()
     unreadable(home, RAW)
-    with pytest.raises(BlackboardUnavailable):
+    with pytest.raises(InvalidName):
         world.ask()
 
 

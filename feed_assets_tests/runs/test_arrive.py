@@ -224,10 +224,10 @@ def test_of_an_appendable_feed_every_batch_is_seen_and_every_new_update_of_one(q
     day = Partition(EVENTS, "2019-11-24")
     first, other = put(quiet, "2019-11-24/a"), put(quiet, "2019-11-24/b")
     arrive(quiet.bench, [EVENTS], never, {EVENTS})
-    assert newest(quiet, day) == [("a", first.id), ("b", other.id)]
+    assert held(quiet, day) == [("a", first.id), ("b", other.id)]
     second, third = put(quiet, "2019-11-24/a"), put(quiet, "2019-11-24/c")
     arrive(quiet.bench, [EVENTS], never, {EVENTS})
-    assert newest(quiet, day) == [("a", second.id), ("b", other.id), ("c", third.id)]
+    assert held(quiet, day) == [("a", second.id), ("b", other.id), ("c", third.id)]
 
 
 @pytest.mark.parametrize("prefix", ["2019-11-24/", ""])
@@ -238,11 +238,11 @@ def test_a_batch_that_became_invalid_or_is_gone_is_noticed(quiet, prefix):
     invalidate(quiet.bench.board, spoilt.partition, spoilt.id)
     quiet.bench.board.sweep(removed.partition.path)
     arrive(quiet.bench, [EVENTS], never, {EVENTS})
-    assert newest(quiet, holder) == [("a", kept.id)]
+    assert held(quiet, holder) == [("a", kept.id)]
 
 
 def test_an_update_beside_batches_does_not_hide_them(quiet):
     put(quiet, "2019-11-24")
     batch = put(quiet, "2019-11-24/a")
     arrive(quiet.bench, [EVENTS], never, {EVENTS})
-    assert newest(quiet, batch.partition.holder) == [("a", batch.id)]
+    assert held(quiet, batch.partition.holder) == [("a", batch.id)]

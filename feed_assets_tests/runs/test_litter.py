@@ -224,11 +224,12 @@ def test_those_are_all_the_requests_of_a_sweep(quiet):
     attempts(quiet)
     steps = Steps(0)
     sweep(disturbed(quiet, steps.step), OURS)
-    # Claims of both feeds; for the two that were given up listing, manifest, listing to sweep, deletion; the claims.
-    assert steps.done == 2 + 2 * 4 + 1
+    # Claims of both feeds; for each of the two that were given up listing, manifest, what was pruned, listing to sweep,
+    # deletion; the claims.
+    assert steps.done == 2 + 2 * 5 + 1
 
 
-@pytest.mark.parametrize("last", range(1, 12))
+@pytest.mark.parametrize("last", range(1, 14))
 def test_a_sweep_that_is_interrupted_anywhere_is_finished_by_the_next(quiet, last):
     attempts(quiet)
     with pytest.raises(Interrupted):
