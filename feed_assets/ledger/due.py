@@ -39,8 +39,8 @@ class Due:
 
     @property
     def key(self) -> str:
-        """What the column `partition` holds."""
-        return self.partition.path if self.awaited else self.partition.key
+        """What the column `partition` holds; no name has a `|` in it."""
+        return f"{self.partition.feed}|{self.partition.key}" if self.awaited else self.partition.key
 
 
 def _is(item: Due) -> sa.ColumnElement[bool]:
@@ -85,8 +85,8 @@ def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, 
 
 def _of(row: Any) -> Due:
     consumer = Feed.parse(row.feed)
-    partition = Partition.parse(row.partition) if row.awaited else Partition(consumer, row.partition)
-    return Due(consumer, partition, row.changed, row.requested)
+    feed, _, key = row.partition.rpartition("|")
+    return Due(consumer, Partition(Feed.parse(feed) if row.awaited else consumer, key), row.changed, row.requested)
 
 
 def settle(ledger: Ledger, decided: Sequence[tuple[Due, Verdict]], now: datetime) -> None:

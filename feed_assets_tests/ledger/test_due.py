@@ -174,6 +174,12 @@ def test_an_input_s_partition_that_does_not_exist_yet_is_looked_at_every_few_min
     assert looked(ledger, NOW + AWAIT) == (awaited,)
 
 
+def test_an_awaited_partition_of_a_feed_without_a_version_is_looked_at(ledger):
+    awaited = Due(FEED, Partition(Feed.parse("ads/raw"), "2019-11-24/men"), 1)
+    fan_out(ledger, FEED, [awaited], 1, NOW)
+    assert looked(ledger) == (awaited,)
+
+
 def test_an_awaited_partition_is_told_from_one_of_the_consumer(ledger):
     fan_out(ledger, FEED, [Due(FEED, SHOWN, 1), day(24, 1)], 1, NOW)
     assert {(item.partition, item.awaited) for item in looked(ledger)} == {
