@@ -113,7 +113,7 @@ due = sa.Table(
     sa.Column("feed", sa.String, primary_key=True),
     sa.Column("partition", sa.String, primary_key=True),
     sa.Column(
-        "awaited", sa.Boolean, nullable=False, comment="true: `partition` is `feed|key` of an input's, not yet one"
+        "awaited", sa.Boolean, nullable=False, comment="true: `feed|key` of an input's partition, not yet one"
     ),
     sa.Column("changed", sa.BigInteger, nullable=False, comment="change that put it here: a later one wins"),
     sa.Column("since", UtcDateTime, nullable=False),

@@ -52,7 +52,7 @@ def upgrade() -> None:
             "awaited",
             sa.Boolean(),
             nullable=False,
-            comment="true: `partition` is `feed|key` of an input's, not yet one",
+            comment="true: `feed|key` of an input's partition, not yet one",
         ),
         sa.Column("changed", sa.BigInteger(), nullable=False, comment="change that put it here: a later one wins"),
         sa.Column("since", UtcDateTime(), nullable=False),
