@@ -112,9 +112,7 @@ due = sa.Table(
     metadata,
     sa.Column("feed", sa.String, primary_key=True),
     sa.Column("partition", sa.String, primary_key=True),
-    sa.Column(
-        "awaited", sa.Boolean, nullable=False, comment="true: `feed|key` of an input's partition, not yet one"
-    ),
+    sa.Column("awaited", sa.Boolean, nullable=False, comment="true: `feed|key` of an input's partition, not yet one"),
     sa.Column("changed", sa.BigInteger, nullable=False, comment="change that put it here: a later one wins"),
     sa.Column("since", UtcDateTime, nullable=False),
     sa.Column("requested", sa.Integer, nullable=False, comment="runs requested since that change"),
