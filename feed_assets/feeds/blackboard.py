@@ -6,123 +6,32 @@ Every way in which they do was measured (docs/file-feed.md has the table); each 
 import os
 import re
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import obstore
 from obstore import exceptions
 
 from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName
 from feed_assets.core.feeds import File
+from feed_assets.feeds.clients import PAGE, Client, LocalClient, ObstoreClient, Page, Pages
 from feed_assets.feeds.stores import PATIENCE, Patience, local_root, local_store, s3_credentials, store_at
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
-    from obstore.store import ObjectStore, S3CredentialProvider
+    from obstore.store import S3CredentialProvider
 
 HALF_WRITTEN = re.compile(r"#[0-9]+$")
 """How obstore names a local file until it renames it: never listed by it, but seen by everyone else."""
-
-_PAGE = 1000
-"""Objects that a store lists in one request."""
 
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
 _MISSING = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|specified bucket does not exist")
 _NO_FOLDER = "Not a directory"  # A file on local disk where the key has a folder.
 # On local disk: `#<digits>`, and links that lead to themselves.
 _UNREADABLE = re.compile(r"Filenames containing trailing|Too many levels of symbolic links|File system loop found")
-
-
-@dataclass(frozen=True)
-class Page:
-    """Some names one level under a prefix, in the store's order, and whether there are none after them."""
-
-    names: tuple[str, ...]
-    is_last: bool
-
-
-Pages = Callable[[str, str], Page]
-"""From a prefix and a name to the page of names after that one, in one request."""
-
-
-class Client(Protocol):
-    """The calls of obstore that a blackboard makes: each one is one request (or its pages)."""
-
-    def list(self, prefix: str | None, /) -> Iterable[Sequence["ObjectMeta"]]:
-        """Every object below a prefix."""
-        ...
-
-    def children(self, prefix: str | None, /) -> Sequence[str]:
-        """The names of the common prefixes one level under a prefix."""
-        ...
-
-    def get(self, key: str, /) -> "GetResult":
-        """One object."""
-        ...
-
-    def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
-        """Write one object; `create` fails if it exists."""
-        ...
-
-    def delete(self, keys: Sequence[str], /) -> None:
-        """Remove objects."""
-        ...
-
-
-class ObstoreClient:
-    """The calls as obstore has them."""
-
-    def __init__(self, store: "ObjectStore") -> None:
-        self._store = store
-
-    def list(self, prefix: str | None, /) -> Iterable[Sequence["ObjectMeta"]]:
-        """Every object below a prefix, in pages."""
-        # obstore's stubs name pyarrow, which we do not use.
-        return obstore.list(self._store, prefix, chunk_size=_PAGE)  # pyright: ignore[reportUnknownMemberType]
-
-    def children(self, prefix: str | None, /) -> Sequence[str]:
-        """The names of the common prefixes one level under a prefix."""
-        found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
-        return [path.rsplit("/", 1)[-1] for path in found]
-
-    def get(self, key: str, /) -> "GetResult":
-        """One object; its body is read later."""
-        return obstore.get(self._store, key)
-
-    def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
-        """Write one object; a conditional one is never multipart."""
-        obstore.put(self._store, key, data, mode="create" if create else "overwrite")
-
-    def delete(self, keys: Sequence[str], /) -> None:
-        """Remove objects, in one request for a thousand."""
-        obstore.delete(self._store, keys)
-
-
-class LocalClient(ObstoreClient):
-    """Local disk: one fast listing of a folder; obstore asks for the metadata of each name, ten times as slow."""
-
-    def __init__(self, store: "ObjectStore", root: Path) -> None:
-        super().__init__(store)
-        self._root = root
-
-    def children(self, prefix: str | None, /) -> Sequence[str]:
-        """The folders right in a folder. Whatever is out of the ordinary, name or error, is left to obstore."""
-        segments = prefix.split("/") if prefix else []
-        if not all(segment.strip(".") for segment in segments):
-            return super().children(prefix)
-        try:
-            with os.scandir(self._root.joinpath(*segments)) as entries:
-                found = [(entry.name, entry.is_dir()) for entry in entries]
-        except OSError:
-            return super().children(prefix)
-        if not "".join(name for name, _ in found).isprintable():
-            return super().children(prefix)
-        return [name for name, is_folder in found if is_folder]
 
 
 class Blackboard:
@@ -211,7 +120,7 @@ class Blackboard:
 
     def is_of_one_moment(self, listing: Sequence[File]) -> bool:
         """Whether all of a listing was there at once: folders are walked, and pages are asked for one by one."""
-        return self._root is None and len(listing) <= _PAGE
+        return self._root is None and len(listing) <= PAGE
 
     def half_written(self, prefix: str) -> tuple[File, ...]:
         """What a killed writer left on local disk: obstore does not list it, and any other reader counts it."""
@@ -326,13 +235,6 @@ class Blackboard:
         if _REFUSED.search(said):
             return BlackboardRefused(f"{where}: access refused ({said}). Check the credentials and their rights.")
         return BlackboardUnavailable(f"{where}: the store failed ({said}). Check the endpoint, then try again.")
-
-
-def check_name(name: str) -> str:
-    """Refuse a listed name that obstore could not read: every way to list says so, in the same words."""
-    if (not name.isprintable() and any(ord(letter) < 32 or ord(letter) == 127 for letter in name)) or not name:
-        raise ValueError(f"the name {name!r} is empty or has control characters")
-    return name
 
 
 def _file(meta: "ObjectMeta") -> File:

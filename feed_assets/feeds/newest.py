@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from feed_assets.core.feeds import is_update_id, not_update_ids, parse_update_id, update_id
-from feed_assets.feeds.blackboard import Blackboard, Page
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.clients import Page
 
 _FIRST = datetime(1, 1, 1, tzinfo=UTC)
 _Pages = Callable[[str], Page]

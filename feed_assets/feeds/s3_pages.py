@@ -12,7 +12,7 @@ from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import BlackboardRefused
-from feed_assets.feeds.blackboard import Page, check_name
+from feed_assets.feeds.clients import Page, check_name
 from feed_assets.feeds.stores import Patience, s3_region
 
 if TYPE_CHECKING:

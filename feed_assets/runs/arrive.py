@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from feed_assets.core.errors import FeedAssetsError, InvalidName
-from feed_assets.core.feeds import Feed, Partition, is_update_id
+from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
 from feed_assets.feeds import read
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import get_cursor, put_cursor
@@ -93,8 +93,10 @@ class _Look:
         return self._visit(names) == len(names)
 
     def _names(self) -> list[str]:
-        """The newest first; only '' if the feed has no partitions."""
+        """The newest first; only '' if the feed has no partitions. A version below is another feed's."""
         names = self.bench.board.children(str(self.feed))
+        if self.feed.version is None:
+            names = [name for name in names if Version.parse(name) is None]
         if self.is_appendable:
             self._observe_gone({Partition(self.feed)}, set(names))
         return [""] if any(map(is_update_id, names)) else names[::-1]

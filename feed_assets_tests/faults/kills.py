@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import obstore
 
 from feed_assets.core.feeds import MANIFEST
-from feed_assets.feeds.blackboard import Blackboard, Client
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.clients import Client
 from feed_assets_tests.feeds.workers import MEN, NOW
 
 CLAIM = "the claim"

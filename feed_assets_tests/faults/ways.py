@@ -7,7 +7,8 @@ from uuid import uuid4
 
 from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, File, Partition, Update, parse_update_id
 from feed_assets.feeds import read, write
-from feed_assets.feeds.blackboard import Blackboard, Client
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.clients import Client
 
 
 def prune(board: Blackboard, partition: Partition) -> None:

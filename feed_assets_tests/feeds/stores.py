@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.feeds.blackboard import Blackboard, Client
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.clients import Client
 
 FEED = Feed.parse("ads/shown/v1.0")
 MEN = Partition(FEED, "2019-11-24/men")

@@ -14,7 +14,8 @@ from feed_assets.core.errors import (
     InvalidName,
 )
 from feed_assets.core.feeds import File
-from feed_assets.feeds.blackboard import Blackboard, LocalClient, ObstoreClient
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.clients import LocalClient, ObstoreClient
 from feed_assets_tests.servers import seaweedfs_server
 
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feed_assets.core.feeds import update_id
-from feed_assets.feeds.blackboard import Blackboard, ObstoreClient, Page
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.clients import ObstoreClient, Page
 from feed_assets.feeds.newest import newest_first
 
 START = datetime(2019, 11, 25, tzinfo=UTC)

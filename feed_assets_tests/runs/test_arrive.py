@@ -208,6 +208,15 @@ def test_where_no_feed_can_be_read_the_error_is_raised(quiet):
         arrive(failing(quiet, OTHER, RAW), [OTHER, RAW], never)
 
 
+def test_a_version_below_a_feed_without_one_is_another_feed(quiet):
+    versioned, plain = Feed.parse("ads/plain/v1.0"), Feed.parse("ads/plain")
+    for feed in (versioned, plain):
+        publish(quiet.bench.board, Partition(feed, "2019-11-24"), {"a": b"1"}, NOW)
+    arrive(quiet.bench, [plain], never)
+    with quiet.bench.ledger.read() as connection:
+        assert [*updates.published_keys(connection, plain)] == ["2019-11-24"]
+
+
 EVENTS = Feed.parse("ads/events/v1.0")
 
 

@@ -17,7 +17,8 @@ from feed_assets.core.errors import (
     UpdateChanged,
 )
 from feed_assets.core.feeds import File, Update
-from feed_assets.feeds.blackboard import Blackboard, ObstoreClient
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.clients import ObstoreClient
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import clean, read
 from feed_assets.spark.rejects import split

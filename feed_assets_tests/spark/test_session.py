@@ -7,7 +7,8 @@ import pytest
 from obstore.store import LocalStore
 
 from feed_assets.core.errors import BlackboardUnavailable, InvalidDefinition
-from feed_assets.feeds.blackboard import Blackboard, ObstoreClient
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.clients import ObstoreClient
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf, probe, session, spark_resource
 
