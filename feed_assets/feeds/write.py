@@ -7,6 +7,7 @@ an update that everybody skips, and its id is never given out again.
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
@@ -24,6 +25,7 @@ from feed_assets.core.feeds import (
     why_invalid,
 )
 from feed_assets.feeds.blackboard import HALF_WRITTEN, Blackboard
+from feed_assets.feeds.newest import newest_first
 
 CLAIMS = "_feed_assets/claims"
 """Where claims live: outside every feed, so that those who list a feed meet updates only."""
@@ -42,7 +44,8 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime) 
     """
     claims = f"{CLAIMS}/{partition.path}"
     claimed = (file.key.rsplit("/", 1)[-1] for file in board.files(claims))
-    candidate = next_update_id(now, [*board.children(partition.path), *claimed])
+    updates = filter(is_update_id, chain.from_iterable(newest_first(board, partition.path)))
+    candidate = next_update_id(now, [*islice(updates, 1), *claimed])
     while not _is_taken(board, f"{claims}/{candidate}", token):
         candidate = next_update_id(now, [candidate])
     return candidate
