@@ -117,3 +117,18 @@ def test_a_file_gone_and_a_mark_too_many_is_a_right_count_of_wrong_files(board):
     board.delete([f"{update.path}/a"])
     with pytest.raises(NotRevalidated, match="gone"):
         revalidate(board, update)
+
+
+@WAYS
+def test_no_reader_takes_the_files_that_invalidated_it_for_data_while_they_go(board, update, way):
+    way(board, update)
+    seen, counted = [], Counting.around(board)
+
+    def one_by_one(keys):
+        for key in keys:
+            counted.client.delete([key])
+            seen.append(latest(board, MEN).update)
+
+    counted.delete = one_by_one
+    revalidate(counted.board, update)
+    assert [found for found in seen if found not in (None, update)] == []
