@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from dagster_pyspark import LazyPySparkResource
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PREFIXES = count(1)
+_START_SPARK = LazyPySparkResource._init_session
+
+
+def _refuse_to_start_spark(_: LazyPySparkResource) -> None:
+    pytest.fail("this test starts Spark: let it ask for the fixture `spark`")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Keep Spark from tests that do not ask for `spark`: a process has one JVM, and whoever comes first equips it."""
+    asked = "spark" in getattr(item, "fixturenames", ())
+    LazyPySparkResource._init_session = _START_SPARK if asked else _refuse_to_start_spark
 
 
 @pytest.fixture(scope="session")

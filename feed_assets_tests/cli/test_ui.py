@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -12,6 +11,7 @@ import psutil
 import pytest
 
 from feed_assets.cli.processes import ProcessFailed, free_port, group, is_free, wait_for_port
+from feed_assets_tests.servers import wait_until
 
 DEFINITIONS = """
 import os
@@ -33,13 +33,6 @@ def answers(port):
             return reply.status == 200
     except OSError:
         return False
-
-
-def wait_until(condition, what, seconds=150):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def family(pid):
@@ -71,7 +64,7 @@ def started(tmp_path):
 
 def test_the_ui_answers_and_leaves_nothing_behind(started, tmp_path):
     process, port, log = started
-    wait_until(lambda: process.poll() is not None or answers(port), "the web server does not answer")
+    wait_until(lambda: process.poll() is not None or answers(port), "the web server", 150)
     assert process.poll() is None, log.read_text()
     ours = family(process.pid)
     assert "java" in {each.name() for each in ours}
@@ -85,7 +78,7 @@ def test_the_ui_answers_and_leaves_nothing_behind(started, tmp_path):
 def test_a_group_ends_with_its_grandchildren(tmp_path):
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{SLEEP}'])"
     with group("test", [sys.executable, "-c", script], tmp_path / "log") as started:
-        wait_until(lambda: len(family(started.process.pid)) == 2, "no grandchild")
+        wait_until(lambda: len(family(started.process.pid)) == 2, "a grandchild")
         ours = family(started.process.pid)
     assert [each for each in ours if lives(each)] == []
 
@@ -93,7 +86,7 @@ def test_a_group_ends_with_its_grandchildren(tmp_path):
 def test_a_child_that_left_the_group_ends_too(tmp_path):
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{SLEEP}'], start_new_session=True)"
     with group("test", [sys.executable, "-c", script], tmp_path / "log") as started:
-        wait_until(lambda: len(family(started.process.pid)) == 2, "no grandchild")
+        wait_until(lambda: len(family(started.process.pid)) == 2, "a grandchild")
         ours = family(started.process.pid)
     assert [each for each in ours if lives(each)] == []
 

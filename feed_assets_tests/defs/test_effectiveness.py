@@ -69,7 +69,7 @@ class Ads:
 
 
 @pytest.fixture(scope="module")
-def ads(tmp_path_factory):
+def ads(spark, tmp_path_factory):
     """Two days of the sample, with bad records in one partition and one campaign late, run until idle."""
     from feed_assets.definitions import defs
 

@@ -4,8 +4,10 @@ import random
 import time
 from contextlib import suppress
 from datetime import timedelta
+from multiprocessing.process import BaseProcess
+from queue import Empty
 
-from feed_assets.core.errors import BlackboardUnavailable, NoValidUpdate, UpdateAbandoned
+from feed_assets.core.errors import BlackboardUnavailable, InvalidName, NoValidUpdate, UpdateAbandoned
 from feed_assets.core.feeds import MANIFEST, Update, parse_update_id
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate
@@ -26,15 +28,30 @@ def together(ways: Ways, url: str, publishes: int, seed: int) -> tuple[list[Reco
     others += [start(work, ways, url, seed, records, over, gate) for work in (_invalidate, _prune)]
     everybody = [*writers, *others]
     try:
-        found = [record for _ in writers for record in records.get(timeout=240)]
+        found = told(writers, records, 240)
         over.set()
-        found += [record for _ in others for record in records.get(timeout=60)]
+        found += told(others, records, 60)
         for process in everybody:
             process.join(60)
     finally:
         for process in everybody:
             process.kill()
     return found, [process.exitcode for process in everybody]
+
+
+def told(workers: list[BaseProcess], records, seconds: float) -> list[Record]:
+    """What each of the processes tells at its end; one that dies tells nothing, and is not waited for."""
+    until, found = time.monotonic() + seconds, []
+    left = len(workers)
+    while left and time.monotonic() < until:
+        alive = any(worker.is_alive() for worker in workers)
+        try:
+            found += records.get(timeout=0.2)
+            left -= 1
+        except Empty:
+            if not alive:
+                break
+    return found
 
 
 def _publish(ways: Ways, url: str, number: int, count: int, seed: int, records, gate) -> None:
@@ -45,7 +62,7 @@ def _publish(ways: Ways, url: str, number: int, count: int, seed: int, records, 
         parts = {f"part-{part}": writer.encode() for part in range(chance.randint(1, 4))}
         try:
             began, ended, update = timed(lambda parts=parts: ways.publish(board, MEN, parts, NOW + CLOCKS[number]))
-        except UpdateAbandoned:  # Only where two writers share an id: the judge misses the update.
+        except (UpdateAbandoned, BlackboardUnavailable):  # Only where two writers share an id: the judge misses it.
             continue
         mine.append(Published(began, ended, update.id, frozenset(parts), writer))
     records.put(mine)
@@ -69,8 +86,11 @@ def _names(update: Update | None) -> frozenset[str]:
 
 
 def _of(board: Blackboard, update: Update | None) -> str | None:
-    """Whose the first part is; None if it is gone."""
-    content = board.get(update.files[0].key) if update and update.files else None
+    """Whose the first part is; None if it is gone, or was no part: only where a reader does not count."""
+    try:
+        content = board.get(update.files[0].key) if update and update.files else None
+    except InvalidName:
+        return None
     return content.decode() if content else None
 
 

@@ -16,9 +16,9 @@ def judge(ways: Ways, board: Blackboard, publishes: int, seed: int) -> History:
     """One round, and everything that must hold of it."""
     records, codes = together(ways, board.url, publishes, seed)
     found, said = History.of(records), f"seed {seed}"
+    assert codes == [0] * 8, said
     assert found.wrongs()[:5] == [], said
     assert found.steps_back()[:5] == [], said
-    assert codes == [0] * 8, said
     assert len(found.published) >= publishes, said
     overwritten = [name for name, of in contents(board).items() if of - {found.published[name].writer}]
     assert overwritten == [], said

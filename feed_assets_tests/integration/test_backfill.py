@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.runs.workbench import open_board
 from feed_assets.settings import settings
+from feed_assets_tests.servers import wait_until
 
 DAYS = ("2020-01-01", "2020-01-02")
 PROJECT = dedent(
@@ -91,13 +91,6 @@ def ask(port: int, query: str, variables: dict[str, Any]) -> dict[str, Any]:
         return json.load(response)["data"]
 
 
-def until(is_so: Callable[[], bool], what: str, seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.25)
-
-
 def test_a_backfill_from_the_ui_is_one_run_for_each_partition_and_publishes_all(graphql):
     board = open_board(settings())
     for day in DAYS:
@@ -109,7 +102,7 @@ def test_a_backfill_from_the_ui_is_one_run_for_each_partition_and_publishes_all(
     def status() -> str:
         return graphql(STATUS, {"id": backfill})["partitionBackfillOrError"]["status"]
 
-    until(lambda: status().startswith("COMPLETED"), "the backfill is completed")
+    wait_until(lambda: status().startswith("COMPLETED"), "the end of the backfill", 180)
     with dg.DagsterInstance.get() as instance:
         runs = instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill}))
     assert sorted((run.tags["dagster/partition"], run.status.value) for run in runs) == [

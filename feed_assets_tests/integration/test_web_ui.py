@@ -59,8 +59,8 @@ class Site:
         """A page of the UI; how it looked in the end is kept if the block fails."""
         page = self.browser.new_page(viewport={"width": 1500, "height": 1000})
         page.set_default_timeout(PATIENCE)
-        # A fresh home is greeted by a dialog that is in the way of clicks.
-        page.add_locator_handler(page.get_by_text("Skip", exact=True), lambda button: button.click())
+        # A fresh home is greeted, a second late, by a dialog that is in the way of clicks.
+        page.add_init_script("localStorage.setItem('communityNux', JSON.stringify('1'))")
         try:
             page.goto(self.url + path)
             yield page

@@ -10,7 +10,7 @@ from feed_assets.testing import Harness
 from feed_assets_tests.soak import oracle
 from feed_assets_tests.soak.project import EDGE, KEY, RAW, RIGHT_ONE, definitions
 
-pytestmark = pytest.mark.usefixtures("home")
+pytestmark = pytest.mark.usefixtures("home", "spark")
 
 P1 = "p1"
 
