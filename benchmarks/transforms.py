@@ -26,14 +26,21 @@ DAYS = days()[:2]
 PLACES = [(day, campaign) for day in DAYS for campaign in CAMPAIGNS]
 SHOWN, CLICKED = Feed.parse("ads/shown_raw/v1.0"), Feed.parse("ads/clicked_raw/v1.0")
 RUNS = 3 * len(PLACES) + len(DAYS)
+LARGE = 100
+"""Copies of each row: 350,000 rows in a partition in place of 3,500."""
 
 
-def drop(bench: Workbench) -> None:
-    """The raw files of two days, as two teams would publish them."""
+def drop(bench: Workbench, copies: int) -> None:
+    """The raw files of two days, as two teams would publish them; each row so many times, with an id of its own."""
     for day, campaign in PLACES:
-        key, now = f"{day}/{campaign}", datetime.now(UTC)
-        publish(bench.board, Partition(SHOWN, key), {"part-1.csv": shown_csv(day, campaign)}, now)
-        publish(bench.board, Partition(CLICKED, key), {"part-1.csv": clicked_csv(day, campaign)}, now)
+        for feed, content in ((SHOWN, shown_csv), (CLICKED, clicked_csv)):
+            parts = {"part-1.csv": _copied(content(day, campaign), copies)}
+            publish(bench.board, Partition(feed, f"{day}/{campaign}"), parts, datetime.now(UTC))
+
+
+def _copied(content: bytes, copies: int) -> bytes:
+    header, *rows = content.splitlines(keepends=True)
+    return header + b"".join(b"%d-%b" % (copy, row) for copy in range(copies) for row in rows)
 
 
 def script(spark: "SparkSession", raw: Path, made: Path) -> None:
@@ -59,7 +66,7 @@ def copy_newest(bench: Workbench, raw: Path) -> None:
 
 
 @contextmanager
-def against_a_script() -> Iterator[Pair]:
+def against_a_script(copies: int) -> Iterator[Pair]:
     """All runs of two days until idle, each round in a fresh home, against the script; one warm session for both."""
     from feed_assets.definitions import defs
 
@@ -73,7 +80,7 @@ def against_a_script() -> Iterator[Pair]:
             folder.mkdir()
             with at_home(folder):
                 bench = Workbench.of(settings())
-                drop(bench)
+                drop(bench, copies)
                 copy_newest(bench, raw)
             todo[:] = [Harness(defs(), dg.DagsterInstance.local_temp(str(folder)))]
 
@@ -95,6 +102,15 @@ BENCHMARKS = [
         Goal(1.3),
         10,
         3,
-        against_a_script,
-    )
+        lambda: against_a_script(1),
+    ),
+    Benchmark(
+        "transforms-large",
+        f"the same with {LARGE} times the rows",
+        "the same script",
+        Goal(1.3),
+        3,
+        2,
+        lambda: against_a_script(LARGE),
+    ),
 ]

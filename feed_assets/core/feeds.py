@@ -4,10 +4,10 @@ Source: "Synchronizing Data Pipelines" (dataxu, 2018). Nothing here reads or wri
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, total_ordering
+from functools import total_ordering
 from hashlib import sha256
 
 from feed_assets.core.errors import InvalidName, UpdateAbandoned
@@ -18,11 +18,9 @@ MANIFEST_LIMIT = 64
 
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:=@+-]*")
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
-_UPDATE_ID = re.compile(r"([0-9]{8})\.(?:[01][0-9]|2[0-3])(?:[0-5][0-9]){2}")
-_UPDATE_IDS = re.compile(rf"(?:{_UPDATE_ID.pattern}\n)*")
+_UPDATE_ID = re.compile(r"[0-9]{8}\.[0-9]{6}")
 _COUNT = re.compile(rb"0|[1-9][0-9]{0,17}")
 _ID_FORMAT = "%Y%m%d.%H%M%S"
-_ID_LENGTH = len("YYYYMMDD.HHMMSS")
 _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
@@ -132,22 +130,7 @@ class Partition:
 
 def is_update_id(name: str) -> bool:
     """Whether `name` is `YYYYMMDD.HHMMSS` and a moment that exists."""
-    found = _UPDATE_ID.fullmatch(name)
-    return bool(found and _is_day(found[1]))
-
-
-@lru_cache(maxsize=10_000)
-def _is_day(text: str) -> bool:
-    return parse_update_id(f"{text}.000000") is not None
-
-
-def not_update_ids(names: Collection[str]) -> list[str]:
-    """Those of the names that are no update ids, in order: all together first, as a feed may have 100,000 and more."""
-    text = "\n".join([*names, ""])
-    are_ids = len(text) == len(names) * (_ID_LENGTH + 1) and _UPDATE_IDS.fullmatch(text)
-    if are_ids and all(map(_is_day, {name[:8] for name in names})):
-        return []
-    return [name for name in names if not is_update_id(name)]
+    return parse_update_id(name) is not None
 
 
 def parse_update_id(name: str) -> datetime | None:

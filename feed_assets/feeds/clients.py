@@ -93,14 +93,14 @@ class LocalClient(ObstoreClient):
         segments = prefix.split("/") if prefix else []
         if not all(segment.strip(".") for segment in segments):
             return super().children(prefix)
+        folders, others = list[str](), list[str]()
         try:
             with os.scandir(self._root.joinpath(*segments)) as entries:
-                found = [(entry.name, entry.is_dir()) for entry in entries]
+                for entry in entries:
+                    (folders if entry.is_dir() else others).append(entry.name)
         except OSError:
             return super().children(prefix)
-        if not "".join(name for name, _ in found).isprintable():
-            return super().children(prefix)
-        return [name for name, is_folder in found if is_folder]
+        return folders if "".join(folders + others).isprintable() else super().children(prefix)
 
 
 def check_name(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from feed_assets.core.feeds import is_update_id, not_update_ids, parse_update_id, update_id
+from feed_assets.core.feeds import parse_update_id, update_id
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.clients import Page
 
@@ -39,14 +39,11 @@ def newest_first(
 
 
 def _all(names: Collection[str], last: str | None) -> Iterator[list[str]]:
-    """All in one listing: what is no update, then the newest; the others, sorted, only if that one is not valid."""
+    """All in one listing: the greatest name, and the others, sorted, only if it is not all that was asked for."""
     within = [name for name in names if name <= last] if last else names
-    strange = not_update_ids(within)
-    yield sorted(strange, reverse=True)
-    updates = [name for name in within if is_update_id(name)] if strange else within
-    if updates:
-        yield [max(updates)]
-        yield sorted(updates, reverse=True)[1:]
+    if within:
+        yield [max(within)]
+        yield sorted(within, reverse=True)[1:]
 
 
 def _descending(pages: _Pages, start: str, end: int) -> Iterator[list[str]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -26,7 +27,6 @@ from feed_assets.core.feeds import (
     Update,
     Version,
     is_update_id,
-    not_update_ids,
     parse_manifest,
     why_invalid,
 )
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reading:
-    """What one look at a partition found: the newest valid update, and what was passed over with the reasons."""
+    """What one look at a partition found: the newest valid update, and what it passed over before, with the reasons."""
 
     partition: Partition
     update: Update | None
@@ -58,7 +58,7 @@ def latest(board: Blackboard, partition: Partition, as_of: datetime | None = Non
     Costs one or two requests for names, at most about twice the logarithm of their pages (`newest`); then one read and
     one listing of files for each update that is looked at, and where one was passed over, or with `as_of`, a listing
     of what a prune promised. `known`, an update seen before, saves the search and never changes the update that is
-    found; names older than what was searched are not told in `skipped`. UpdatePruned if `as_of` is before a prune.
+    found; UpdatePruned if `as_of` is before a prune.
     """
     promised: str | None = None
     while True:
@@ -98,13 +98,11 @@ def _refuse_pruned(reading: Reading, as_of: datetime, kept: str) -> Reading:
 
 def _look_through(board: Blackboard, partition: Partition, as_of: datetime | None, known: str | None) -> Reading:
     skipped: list[Skipped] = []
-    for names in newest_first(board, partition.path, as_of, known):
-        skipped += [Skipped(name, _no_update_id(name)) for name in not_update_ids(names)]
-        for name in filter(is_update_id, names):
-            found = _look(board, partition, name)
-            if isinstance(found, Update):
-                return Reading(partition, found, tuple(skipped))
-            skipped.append(found)
+    for name in chain.from_iterable(newest_first(board, partition.path, as_of, known)):
+        found = _look(board, partition, name)
+        if isinstance(found, Update):
+            return Reading(partition, found, tuple(skipped))
+        skipped.append(found)
     return Reading(partition, None, tuple(skipped))
 
 
@@ -133,9 +131,8 @@ def require(reading: Reading) -> Update:
 
 
 def history(board: Blackboard, partition: Partition) -> tuple[Update | Skipped, ...]:
-    """Every update of a partition, valid or not, newest first."""
-    names = reversed(board.children(partition.path))
-    return tuple(_look(board, partition, name) for name in names if is_update_id(name))
+    """Every update of a partition, valid or not, and every name that is none, newest first."""
+    return tuple(_look(board, partition, name) for name in reversed(board.children(partition.path)))
 
 
 def partitions(board: Blackboard, feed: Feed) -> Iterator[Partition]:
@@ -233,6 +230,8 @@ def _copy(board: Blackboard, file: File, target: Path) -> None:
 
 def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | Skipped:
     """One update: valid, or skipped for a reason. The manifest is read before the files are listed: see above."""
+    if not is_update_id(update_id):
+        return Skipped(update_id, _no_update_id(update_id))
     path = f"{partition.path}/{update_id}"
     try:
         manifest = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1)

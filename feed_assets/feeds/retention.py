@@ -7,7 +7,7 @@ be repeated.
 from datetime import datetime
 
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.feeds import MANIFEST, Partition, Skipped, Update, parse_update_id
+from feed_assets.core.feeds import MANIFEST, Partition, Skipped, Update, is_update_id, parse_update_id
 from feed_assets.core.retention import UNFINISHED, Found
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
@@ -16,7 +16,8 @@ from feed_assets.feeds.write import CLAIMS
 
 def find(board: Blackboard, partition: Partition) -> tuple[Found, ...]:
     """Every update that lies on the blackboard, valid or not, newest first: two requests for each, or three."""
-    found = (_found(board, partition, each) for each in read.history(board, partition))
+    updates = (each for each in read.history(board, partition) if is_update_id(each.id))
+    found = (_found(board, partition, each) for each in updates)
     return tuple(each for each in found if each)
 
 

@@ -14,6 +14,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
+from feed_assets.spark.parse import is_clean
 from feed_assets.spark.rejects import is_tagged, split
 
 Found = Mapping[str, Sequence[Update]]
@@ -50,9 +51,7 @@ def _made(
     recipe: Recipe, output: Partition, found: Found, spark: SparkSession, board: Blackboard, kept: list[DataFrame]
 ) -> Made:
     tagged = {
-        source.name: _keep(_tagged(spark, board, source, found[source.name]), kept)
-        for source in recipe.sources
-        if source.schema
+        source.name: _read(spark, board, source, found[source.name], kept) for source in recipe.sources if source.schema
     }
     inputs = {
         source.name: _input(spark, board, source, found[source.name], tagged.get(source.name))
@@ -69,7 +68,7 @@ def _made(
         )
     rejected = [split(tagged[source.name])[1] for source in recipe.sources if source.schema and not source.tagged]
     if is_tagged(result):
-        result, turned_away = split(_keep(result, kept))
+        result, turned_away = split(_keep(_without_clean_texts(result), kept))
         rejected.append(turned_away)
     every = {**inputs, **tagged}
     if recipe.rejects is None:
@@ -81,6 +80,19 @@ def _keep(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
     """Clean and rejected rows are written by two jobs: they must be of one and the same evaluation."""
     kept.append(frame.persist())
     return kept[-1]
+
+
+def _without_clean_texts(tagged: DataFrame) -> DataFrame:
+    """Of a clean row nobody asks for the text any more: what is kept is half as much."""
+    return tagged.withColumn("_raw", sf.when(~is_clean(), sf.col("_raw")))
+
+
+def _read(
+    spark: SparkSession, board: Blackboard, source: Source, updates: Sequence[Update], kept: list[DataFrame]
+) -> DataFrame:
+    """A tagged frame. It is kept if clean and rejected rows are taken from it, and not from what the function makes."""
+    tagged = _tagged(spark, board, source, updates)
+    return tagged if source.tagged else _keep(tagged, kept)
 
 
 def _tagged(spark: SparkSession, board: Blackboard, source: Source, updates: Sequence[Update]) -> DataFrame:

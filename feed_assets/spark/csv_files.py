@@ -1,6 +1,6 @@
 """CSV with a header, quoted by RFC 4180, as text first: whatever a parser would guess or drop becomes a reason."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -19,46 +19,61 @@ _OPTIONS: dict[str, bool | str] = {
     "ignoreMissingFiles": False,
 }
 
+_MALFORMED, _TEXTS = "_corrupt._corrupt", "_corrupt.texts"
 _AS_CSV = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 
 
 def read_csv(spark: SparkSession, paths: list[str], schema: StructType, required: Sequence[str]) -> DataFrame:
     """The tagged frame of CSV files; `_raw` is the record as it was if malformed, else its fields as CSV again."""
     check_scalars(schema, "CSV")
-    texts = [StructField(field.name, StringType()) for field in schema]
-    frame = (
-        spark.read.options(**_OPTIONS).schema(StructType([*texts, StructField("_corrupt", StringType())])).csv(paths)
-    )
-    typed = [value(column(field.name), field.dataType).alias(field.name) for field in schema]
-    raw = sf.coalesce(sf.col("_corrupt"), sf.to_csv(sf.struct(*[column(field.name) for field in schema]), _AS_CSV))
-    return frame.select(
-        *typed,
-        raw.alias("_raw"),
-        sf.col("_metadata.file_path").alias("_file"),
-        _reasons(schema, required).alias("_reasons"),
-    )
+    names = [field.name for field in schema]
+    texts = StructType([*(StructField(name, StringType()) for name in names), StructField("_corrupt", StringType())])
+    frame = spark.read.options(**_OPTIONS).schema(texts).csv(paths)
+    # In one struct, so that no column of the schema can be taken for one of ours.
+    fields = sf.struct("_corrupt", sf.struct(*map(column, names)).alias("texts")).alias("_corrupt")
+    read = frame.select(fields, sf.col("_metadata.file_path").alias("_file"))
+    # A step of its own: what is used twice, here and in the reasons, is found once.
+    typed = [value(_text(field.name), field.dataType).alias(field.name) for field in schema]
+    raw = sf.coalesce(_MALFORMED, sf.to_csv(_TEXTS, _AS_CSV)).alias("_raw")
+    found = read.select("*", *typed, raw)
+    return found.select(*map(column, names), "_raw", "_file", _reasons(schema, required).alias("_reasons"))
+
+
+def _text(name: str) -> Column:
+    return sf.col(_TEXTS).getField(name)
 
 
 def _reasons(schema: StructType, required: Sequence[str]) -> Column:
     """Every column has its part in it, so that Spark never prunes one: pruned columns are not parsed at all."""
-    fields = [(field.name, column(field.name), field.dataType) for field in schema]
-    complaints = [complaint(name, text, kind) for name, text, kind in fields if not isinstance(kind, StringType)]
-    complaints += [_not_utf8(name, text) for name, text, _ in fields]
-    complaints += [_runs_on(name, text, len(fields)) for name, text, _ in fields]
-    complaints += [missing(name, column(name)) for name in required]
-    malformed = sf.array(sf.lit(f"malformed: expected {len(fields)} fields"))
-    return sf.when(sf.col("_corrupt").isNotNull(), malformed).otherwise(collected(complaints))
+    malformed = sf.array(sf.lit(f"malformed: expected {len(schema)} fields"))
+    wrong = collected(
+        [
+            complaint(field.name, _text(field.name), field.dataType, column(field.name))
+            for field in schema
+            if not isinstance(field.dataType, StringType)
+        ]
+    )
+    absent = collected([missing(name, _text(name)) for name in required])
+    return sf.when(sf.col(_MALFORMED).isNotNull(), malformed).otherwise(sf.concat(wrong, _odd(schema), absent))
 
 
-def _not_utf8(name: str, text: Column) -> Column:
-    """The parser turns bytes that are not UTF-8 into U+FFFD, in silence: a real U+FFFD is refused with them."""
-    return sf.when(text.contains("\ufffd"), sf.lit(f"{name}: not UTF-8"))
+def _odd(schema: StructType) -> Column:
+    """What is wrong with texts whatever their type. One look at the record tells that nothing is, as is usual.
 
-
-def _runs_on(name: str, text: Column, fields: int) -> Column:
-    """A quote that nobody closes swallows the records after it: a field then holds a line with all their commas.
-
-    A real text that holds such a line is refused with them: better a reject to look at than records lost.
+    The parser turns bytes that are not UTF-8 into U+FFFD, in silence: a real U+FFFD is refused with them. A quote that
+    nobody closes swallows the records after it: a field then holds a line with all their commas. A real text that
+    holds such a line is refused with them: better a reject to look at than records lost.
     """
-    record = rf"[\r\n](?:[^,\r\n]*,){{{fields - 1}}}"
-    return sf.when(text.rlike(record), sf.lit(f"{name}: holds what looks like another record: an unclosed quote?"))
+    record = rf"[\r\n](?:[^,\r\n]*,){{{len(schema) - 1}}}"
+    texts = sf.array(*[sf.struct(sf.lit(name).alias("name"), _text(name).alias("text")) for name in schema.names])
+    not_utf8 = _those(texts, lambda text: text.contains("\ufffd"), "not UTF-8")
+    runs_on = _those(texts, lambda text: text.rlike(record), "holds what looks like another record: an unclosed quote?")
+    raw = sf.col("_raw")
+    return sf.when(
+        raw.contains("\ufffd") | raw.contains("\r") | raw.contains("\n"), sf.concat(not_utf8, runs_on)
+    ).otherwise(sf.array().cast("array<string>"))
+
+
+def _those(texts: Column, is_bad: Callable[[Column], Column], why: str) -> Column:
+    bad = sf.filter(texts, lambda each: is_bad(each["text"]))
+    return sf.transform(bad, lambda each: sf.concat(each["name"], sf.lit(f": {why}")))

@@ -103,7 +103,8 @@ def _reasons(schema: StructType, required: Sequence[str]) -> Column:
     complaints: list[Column] = [_unknown(schema)]
     for field in schema:
         wrong, text = sf.col("_wrong").getField(field.name), sf.col("_texts").getField(field.name)
-        complaints.append(sf.coalesce(wrong, complaint(field.name, text, field.dataType)))
+        found = value(text, field.dataType)
+        complaints.append(sf.coalesce(wrong, complaint(field.name, text, field.dataType, found)))
         if field.name in required:
             complaints.append(sf.when(wrong.isNull(), missing(field.name, text)))
     broken = sf.when(~sf.col("_utf8"), sf.lit("not UTF-8")).when(

@@ -69,23 +69,21 @@ def value(text: Column, kind: DataType) -> Column:
     form = _form(kind)
     if form is None:
         return text
-    cast = (
-        sf.when(matches(text, f".*{_OFFSET}"), text).otherwise(sf.concat(text, sf.lit("Z")))
-        if _is_moment(kind)
-        else text
-    )
+    cast = sf.when(_has_offset(text), text).otherwise(sf.concat(text, sf.lit("Z"))) if _is_moment(kind) else text
     found = cast.try_cast(kind)
-    fits = matches(text, form) & ~_too_fine(text, kind)
-    if isinstance(kind, FractionalType) and not isinstance(kind, DecimalType):
+    fits = matches(text, form)
+    if isinstance(kind, DecimalType):  # Of the others the form itself has as many digits as the type keeps.
+        fits = fits & ~_too_fine(text, kind)
+    elif isinstance(kind, FractionalType):
         fits = fits & (sf.abs(found) != sf.lit(float("inf")))
     return sf.when(fits, found)
 
 
-def complaint(name: str, text: Column, kind: DataType) -> Column:
-    """Why the text is not of this type, as `<column>: …`; NULL if it is, or if there is no text."""
+def complaint(name: str, text: Column, kind: DataType, found: Column) -> Column:
+    """Why the text is not of this type (`found` is its `value`), as `<column>: …`; NULL if it is, or without a text."""
     fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
-    wrong = sf.when(text.isNotNull() & value(text, kind).isNull(), sf.lit(f"{name}: not a {kind.simpleString()}"))
-    return sf.coalesce(fine, wrong)
+    wrong = sf.coalesce(fine, sf.lit(f"{name}: not a {kind.simpleString()}"))
+    return sf.when(text.isNotNull() & found.isNull(), wrong)
 
 
 def missing(name: str, text: Column) -> Column:
@@ -94,8 +92,11 @@ def missing(name: str, text: Column) -> Column:
 
 
 def collected(complaints: Sequence[Column]) -> Column:
-    """Those complaints that are not NULL; an empty array, never NULL, if there are none."""
-    return sf.array_compact(sf.array(*complaints)) if complaints else sf.array().cast("array<string>")
+    """Those complaints that are not NULL; an empty array, never NULL, if there are none. Most rows have none."""
+    none = sf.array().cast("array<string>")
+    if not complaints:
+        return none
+    return sf.when(sf.coalesce(*complaints).isNull(), none).otherwise(sf.array_compact(sf.array(*complaints)))
 
 
 def reasons() -> Column:
@@ -130,6 +131,11 @@ def _form(kind: DataType) -> str | None:
 
 def _is_moment(kind: DataType) -> bool:
     return isinstance(kind, TimestampType)
+
+
+def _has_offset(text: Column) -> Column:
+    """Whether a text in the form of a moment names its offset; not by a pattern, which takes ten times as long."""
+    return text.endswith("Z") | text.contains("+") | (sf.locate("-", text, len("YYYY-MM-DD ")) > 0)
 
 
 def _digits(kind: DataType) -> int:

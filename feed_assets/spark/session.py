@@ -21,6 +21,7 @@ _SQL = {
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # the JVM never compiles longer ones
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no least and greatest in the footer
 }
 _MARK = "mapreduce.fileoutputcommitter.marksuccessfuljobs"

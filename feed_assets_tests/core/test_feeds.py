@@ -15,7 +15,6 @@ from feed_assets.core.feeds import (
     Version,
     is_update_id,
     next_update_id,
-    not_update_ids,
     parse_manifest,
     parse_update_id,
     update_id,
@@ -126,13 +125,6 @@ def test_a_partition_key_has_a_segment_for_each_dimension(key, path):
 def test_an_update_id_is_a_moment_that_exists_and_nothing_near_it(name, moment):
     assert parse_update_id(name) == moment
     assert is_update_id(name) is (moment is not None)
-    around = ["20180516.120000", name, "20180516.120001"]
-    assert not_update_ids(around) == ([] if moment else [name])
-
-
-@pytest.mark.parametrize("names", [[], ["20180516.120000\n20180516.120001"], ["20180516.120000\n20180516.120001", ""]])
-def test_names_are_told_apart_from_ids_one_by_one_whatever_they_hold(names):
-    assert not_update_ids(names) == names
 
 
 def test_an_update_id_is_in_utc_whatever_zone_the_moment_is_in():

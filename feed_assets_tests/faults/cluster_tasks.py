@@ -76,6 +76,13 @@ def kill_executor(_context, marker):
         time.sleep(60)  # Until the signal is felt.
 
 
+def run_twice(context, marker):
+    """Wait for the copy that Spark starts of a slow task: both go on from there, and one of them is too late."""
+    if context.attemptNumber():
+        marker.touch()
+    wait_for(marker)
+
+
 def kill_driver(_context, marker):
     """Tell that the write is under way, and wait for the end."""
     if not marker.exists():
@@ -94,6 +101,7 @@ FAULTS: dict[str, Callable] = {
     "none": nothing,
     "failing task": fail,
     "killed executor": kill_executor,
+    "speculation": run_twice,
     "killed driver": kill_driver,
 }
 

@@ -19,6 +19,8 @@ CONF = {
     "spark.executor.memory": "512m",
     "spark.driver.memory": "512m",
     "spark.ui.enabled": "false",
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5",
     "spark.executor.extraJavaOptions": _JAVA,
     "spark.driver.extraJavaOptions": _JAVA,
 }

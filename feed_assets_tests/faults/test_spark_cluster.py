@@ -65,7 +65,7 @@ def everything_is_counted(cluster, fault):
 
 
 def test_counts_and_digests_are_exact_under_every_fault_and_the_build_after_a_dead_driver_succeeds(cluster):
-    faults = ["none", "failing task", "killed executor"]
+    faults = ["none", "failing task", "killed executor", "speculation"]
     with driver(cluster, [*faults, "killed driver"]) as started:
         struck = cluster[0] / "killed-driver-struck"
         wait_until(lambda: struck.exists() or started.poll() is not None, "the last write to begin", 400)

@@ -6,19 +6,15 @@ from datetime import datetime
 from uuid import uuid4
 
 from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, File, Partition, Update, parse_update_id
-from feed_assets.feeds import read, write
+from feed_assets.feeds import read, retention, write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.clients import Client
 
 
 def prune(board: Blackboard, partition: Partition) -> None:
-    """Remove what is older than the newest valid update and has a manifest: first the manifest, then the rest.
-
-    THE ONE PLACE to put the product's retention. Killed in between, what is left has no manifest.
-    """
+    """Remove what is older than the newest valid update and has a manifest, as the product's retention does."""
     for path in _prunable(board, partition):
-        board.delete([f"{path}/{MANIFEST}"])
-        board.sweep(path)
+        retention.remove(board, partition, path.rsplit("/", 1)[-1])
 
 
 def latest_valid(board: Blackboard, partition: Partition, as_of: datetime | None) -> Update | None:

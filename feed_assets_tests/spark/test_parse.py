@@ -91,7 +91,7 @@ def test_text_is_exactly_of_its_type_or_has_a_reason(spark, kind, table):
     found = value(sf.col("text"), declared)
     shown = sf.date_format(found, "yyyy-MM-dd HH:mm:ss.SSSSSS") if kind.startswith("timestamp") else found
     rows = texts.select(
-        "text", shown.alias("value"), complaint("c", sf.col("text"), declared).alias("reason")
+        "text", shown.alias("value"), complaint("c", sf.col("text"), declared, found).alias("reason")
     ).collect()
     assert {text: (got, reason) for text, got, reason in rows} == {
         text: _told(answer, kind) for text, answer in table.items()
@@ -101,7 +101,7 @@ def test_text_is_exactly_of_its_type_or_has_a_reason(spark, kind, table):
 def test_null_is_missing_and_no_error(spark):
     kind = ddl(spark, "c int")["c"].dataType
     rows = spark.createDataFrame([(None,)], "text string").select(
-        value(sf.col("text"), kind), complaint("c", sf.col("text"), kind)
+        value(sf.col("text"), kind), complaint("c", sf.col("text"), kind, value(sf.col("text"), kind))
     )
     assert rows.collect() == [(None, None)]
 
