@@ -34,13 +34,15 @@ def spark_cluster(folder: Path) -> Iterator[str]:
     spark_class = ["bash", str(home / "bin" / "spark-class")]
     first = [*spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
     first += ["--port", str(port), "--webui-port", "0"]
-    worker = [*spark_class, "org.apache.spark.deploy.worker.Worker", master, "--host", "127.0.0.1"]
+    worker = [*spark_class, "org.apache.spark.deploy.worker.Worker", master]
     worker += ["--webui-port", "0", "--cores", "2", "--memory", "1g"]
     env = {**os.environ, "SPARK_HOME": str(home), **_SMALL, "PYTHONPATH": str(ROOT)}
     with ExitStack() as stack:
         _start(stack, first, env, folder, "master")
-        for number in (1, 2):
-            _start(stack, [*worker, "--work-dir", str(folder / f"work-{number}")], env, folder, f"worker-{number}")
+        # By two names: the copy of a slow task is started on another host only.
+        for host in ("127.0.0.1", "localhost"):
+            work = ["--host", host, "--work-dir", str(folder / f"work-{host}")]
+            _start(stack, [*worker, *work], env, folder, f"worker-{host}")
         wait_until(lambda: _said(folder / "master.log", "Registering worker") == 2, f"two workers; see {folder}", 180)
         yield master
 
