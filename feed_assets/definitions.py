@@ -1,6 +1,7 @@
 """What Dagster loads: every dataset under `defs/`, with its automation."""
 
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 import dagster as dg
@@ -12,8 +13,8 @@ from feed_assets.orchestration.location import with_automation
 def defs() -> dg.Definitions:
     """The sample domains as one code location."""
     # `dg.load_from_defs_folder` imports besides every installed package of components, boto3 with dagster-aws: as long
-    # as all the rest takes, in every run.
-    tree = dg.ComponentTree.for_project(Path(__file__).parent)
+    # as all the rest takes, in every run. It also asks for a pyproject.toml, which an installed package has not.
+    tree = dg.ComponentTree(defs_module=import_module("feed_assets.defs"), project_root=Path(__file__).parents[1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)  # as that function does
         found = tree.build_defs(tree.defs_module_path)
