@@ -164,7 +164,8 @@ def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
     error = errors[0] if errors else None
     while error and error.cause and (error.cls_name or "").startswith("Dagster"):
         error = error.cause
-    return error.message.strip() if error else None
+    # A `dg.Failure` is told with the path of its module, where other errors have their name alone.
+    return error.message.strip().removeprefix(f"{dg.Failure.__module__}.") if error else None
 
 
 def _results(returned: Any) -> Iterator[dg.SensorResult]:
