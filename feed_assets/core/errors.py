@@ -28,6 +28,10 @@ class BlackboardUnavailable(FeedAssetsError):
     """The store does not answer, or answers with an error of its own."""
 
 
+class LedgerUnavailable(FeedAssetsError):
+    """The ledger's database cannot be opened; the message says what its driver says."""
+
+
 class NoValidUpdate(FeedAssetsError):
     """The partition has no valid update; the message lists why each candidate was skipped."""
 

@@ -1,16 +1,21 @@
 """Opening the ledger: its engine, its transactions, its migrations."""
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy import event
+from sqlalchemy import event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from feed_assets.core.errors import LedgerUnavailable
 from feed_assets.ledger.tables import cursor
+
+_WRITERS = 6_370_417_200_958_541_395
+"""Of PostgreSQL's advisory locks the one that writers of a ledger queue for; any number that nobody else has."""
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 
@@ -36,13 +41,39 @@ class Ledger:
 
 @cache
 def open_ledger(url: str) -> Ledger:
-    """Open the ledger at a SQLAlchemy URL, once for each process, and bring its tables up to date."""
-    engine = sa.create_engine(url)
-    if engine.dialect.name == "sqlite":
-        _prepare_sqlite(engine)
-    ledger = Ledger(engine)
-    _migrate(ledger)
+    """Open the ledger at a SQLAlchemy URL, once for each process, and bring its tables up to date.
+
+    Raises LedgerUnavailable if there is no such database, or no driver for it.
+    """
+    try:
+        engine = sa.create_engine(url)
+        _PREPARE[engine.dialect.name](engine)
+        ledger = Ledger(engine)
+        _migrate(ledger)
+    except (exc.ArgumentError, exc.OperationalError, ImportError, KeyError) as error:
+        raise LedgerUnavailable(
+            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={_shown(url)}: {str(error).splitlines()[0]}. Expected "
+            "sqlite:///… or postgresql+psycopg://user:password@host:5432/database, which must be there and empty; "
+            "the latter needs `pip install 'feed-assets[postgres]'`."
+        ) from error
     return ledger
+
+
+def _shown(url: str) -> str:
+    """Without the password."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+
+
+def _prepare_postgresql(engine: sa.Engine) -> None:
+    """The same promises: a reader sees one state, and writers queue. Their transactions take milliseconds."""
+    event.listen(engine, "begin", _begin_postgresql)
+
+
+def _begin_postgresql(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("write")
+    connection.exec_driver_sql(
+        f"SELECT pg_advisory_xact_lock({_WRITERS})" if writes else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+    )
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
@@ -51,7 +82,10 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
         Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
 
     event.listen(engine, "connect", _configure)
-    event.listen(engine, "begin", _begin)
+    event.listen(engine, "begin", _begin_sqlite)
+
+
+_PREPARE = {"sqlite": _prepare_sqlite, "postgresql": _prepare_postgresql}
 
 
 def _configure(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
@@ -62,7 +96,7 @@ def _configure(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> Non
     cursor.close()
 
 
-def _begin(connection: sa.Connection) -> None:
+def _begin_sqlite(connection: sa.Connection) -> None:
     writes = connection.get_execution_options().get("write")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -81,7 +115,7 @@ def _migrate(ledger: Ledger) -> None:
     with ledger.read() as connection:
         if MigrationContext.configure(connection).get_current_revision() == head:
             return
-    with ledger.write() as connection:
+    with ledger.write() as connection:  # Once it is the only one it looks again: alembic does.
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 

@@ -25,28 +25,29 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value is not None else None
 
 
+TEXT = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+"""Ordered by code points, as Python and SQLite order it: positions and keys are compared in all three."""
+
 metadata = sa.MetaData()
 
 update = sa.Table(
     "update_",
     metadata,
-    sa.Column("feed", sa.String, primary_key=True),
-    sa.Column("partition", sa.String, primary_key=True),
-    sa.Column("id", sa.String, primary_key=True),
-    sa.Column(
-        "state", sa.String, nullable=False, comment="claimed, published, refused, abandoned, invalidated or pruned"
-    ),
-    sa.Column("run", sa.String, comment="run that writes it; NULL for a foreign producer's"),
-    sa.Column("version", sa.String, comment="data version: row digest of our own, files digest of foreign ones"),
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True),
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("state", TEXT, nullable=False, comment="claimed, published, refused, abandoned, invalidated or pruned"),
+    sa.Column("run", TEXT, comment="run that writes it; NULL for a foreign producer's"),
+    sa.Column("version", TEXT, comment="data version: row digest of our own, files digest of foreign ones"),
     sa.Column("size", sa.BigInteger, comment="bytes of all files"),
     sa.Column("files", sa.BigInteger),
     sa.Column("records", sa.BigInteger),
-    sa.Column("files_digest", sa.String, comment="digest of names, sizes and etags"),
-    sa.Column("listing", sa.Text, comment="the files as JSON: name, size, etag; NULL once pruned"),
+    sa.Column("files_digest", TEXT, comment="digest of names, sizes and etags"),
+    sa.Column("listing", TEXT, comment="the files as JSON: name, size, etag; NULL once pruned"),
     sa.Column("first", UtcDateTime, comment="smallest event time"),
     sa.Column("last", UtcDateTime, comment="largest event time"),
-    sa.Column("code_version", sa.String),
-    sa.Column("reason", sa.String, comment="why it was refused, abandoned or invalidated"),
+    sa.Column("code_version", TEXT),
+    sa.Column("reason", TEXT, comment="why it was refused, abandoned or invalidated"),
     sa.Column("at", UtcDateTime, nullable=False, comment="when the ledger first heard of it"),
     sa.Column("changed", sa.BigInteger, nullable=False, unique=True, comment="commit order of its last change"),
     sa.Column("told", sa.BigInteger, comment="sensor tick that told Dagster; NULL if none did"),
@@ -59,23 +60,21 @@ sa.Index("update_of_run", update.c.run, update.c.state)
 batch = sa.Table(
     "batch",
     metadata,
-    sa.Column("feed", sa.String, primary_key=True),
-    sa.Column("partition", sa.String, primary_key=True, comment="partition that holds it, if the feed is appendable"),
-    sa.Column(
-        "key", sa.String, primary_key=True, comment="its own key, one segment longer: `partition` of its updates"
-    ),
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True, comment="partition that holds it, if the feed is appendable"),
+    sa.Column("key", TEXT, primary_key=True, comment="its own key, one segment longer: `partition` of its updates"),
 )
 
 consumed = sa.Table(
     "consumed",
     metadata,
-    sa.Column("feed", sa.String, primary_key=True),
-    sa.Column("partition", sa.String, primary_key=True),
-    sa.Column("id", sa.String, primary_key=True, comment="update that was built"),
-    sa.Column("input_feed", sa.String, primary_key=True),
-    sa.Column("input_partition", sa.String, primary_key=True),
-    sa.Column("position", sa.String, nullable=False, comment="update of the input that was read"),
-    sa.Column("version", sa.String, nullable=False),
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True),
+    sa.Column("id", TEXT, primary_key=True, comment="update that was built"),
+    sa.Column("input_feed", TEXT, primary_key=True),
+    sa.Column("input_partition", TEXT, primary_key=True),
+    sa.Column("position", TEXT, nullable=False, comment="update of the input that was read"),
+    sa.Column("version", TEXT, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("files", sa.BigInteger, nullable=False),
     sa.Column("is_input", sa.Boolean, nullable=False, comment="false: written in the same run, named for lineage"),
@@ -84,16 +83,16 @@ consumed = sa.Table(
 run = sa.Table(
     "run",
     metadata,
-    sa.Column("id", sa.String, primary_key=True),
-    sa.Column("feed", sa.String, nullable=False),
-    sa.Column("partition", sa.String, nullable=False),
-    sa.Column("state", sa.String, nullable=False, comment="running, published, unchanged, refused, failed, abandoned"),
-    sa.Column("pins", sa.String, comment="digest of what it read; NULL until it pinned"),
-    sa.Column("dagster_run", sa.String),
-    sa.Column("process", sa.String, nullable=False, comment="host, pid and start of the process"),
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("feed", TEXT, nullable=False),
+    sa.Column("partition", TEXT, nullable=False),
+    sa.Column("state", TEXT, nullable=False, comment="running, published, unchanged, refused, failed, abandoned"),
+    sa.Column("pins", TEXT, comment="digest of what it read; NULL until it pinned"),
+    sa.Column("dagster_run", TEXT),
+    sa.Column("process", TEXT, nullable=False, comment="host, pid and start of the process"),
     sa.Column("started", UtcDateTime, nullable=False),
     sa.Column("ended", UtcDateTime),
-    sa.Column("reason", sa.String),
+    sa.Column("reason", TEXT),
     sa.Column("settled", sa.Boolean, nullable=False, comment="a later publication: no longer an open attempt"),
 )
 sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.settled)
@@ -110,21 +109,21 @@ sa.Index(
 due = sa.Table(
     "due",
     metadata,
-    sa.Column("feed", sa.String, primary_key=True),
-    sa.Column("partition", sa.String, primary_key=True),
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True),
     sa.Column("awaited", sa.Boolean, nullable=False, comment="true: `feed|key` of an input's partition, not yet one"),
     sa.Column("changed", sa.BigInteger, nullable=False, comment="change that put it here: a later one wins"),
     sa.Column("since", UtcDateTime, nullable=False),
     sa.Column("requested", sa.Integer, nullable=False, comment="runs requested since that change"),
     sa.Column("look_at", UtcDateTime, comment="when to decide again; NULL: when something changes"),
-    sa.Column("state", sa.String, comment="the last verdict, for people"),
-    sa.Column("reason", sa.String),
+    sa.Column("state", TEXT, comment="the last verdict, for people"),
+    sa.Column("reason", TEXT),
 )
 sa.Index("due_next", due.c.feed, due.c.look_at)
 
 cursor = sa.Table(
     "cursor",
     metadata,
-    sa.Column("name", sa.String, primary_key=True),
-    sa.Column("value", sa.String, nullable=False),
+    sa.Column("name", TEXT, primary_key=True),
+    sa.Column("value", TEXT, nullable=False),
 )

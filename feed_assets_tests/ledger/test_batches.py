@@ -76,16 +76,20 @@ def test_late_data_of_a_set_are_as_old_as_the_first_update_that_was_not_consumed
 
 
 @pytest.mark.parametrize("length", [1, 40])
-def test_a_set_costs_no_more_statements_and_no_scan_however_long_its_history(ledger, length):
+def test_a_set_costs_no_more_statements_and_no_scan_however_long_its_history(sqlite_ledger, length):
     for number in range(length):
         for name in ("a", "b"):
-            observe(ledger, DAY.batch(name), seen(DAY.batch(name), f"201911{1 + number // 24:02}.{number % 24:02}0000"))
+            observe(
+                sqlite_ledger,
+                DAY.batch(name),
+                seen(DAY.batch(name), f"201911{1 + number // 24:02}.{number % 24:02}0000"),
+            )
     executed = []
-    sa.event.listen(ledger.engine, "before_cursor_execute", lambda *event: executed.append((event[2], event[3])))
-    assert len(of(ledger).newest) == 2
+    sa.event.listen(sqlite_ledger.engine, "before_cursor_execute", lambda *event: executed.append((event[2], event[3])))
+    assert len(of(sqlite_ledger).newest) == 2
     reads = [(sql, values) for sql, values in executed if sql.startswith(("SELECT", "WITH"))]
     assert len(reads) == 7
-    with ledger.read() as connection:
+    with sqlite_ledger.read() as connection:
         plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all() for sql, values in reads]
     steps = [row.detail for plan in plans for row in plan]
     assert [step for step in steps if "SCAN" in step and "CONSTANT" not in step and "wanted" not in step] == []

@@ -1,5 +1,6 @@
 """Migrations, transactions, times and the order of changes."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -8,18 +9,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import StatementError
 
-from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.errors import FeedAssetsError, LedgerUnavailable
 from feed_assets.ledger import runs, updates
 from feed_assets.ledger.database import get_cursor, last_change, next_change, open_ledger, put_cursor
 from feed_assets.ledger.tables import due, metadata
 from feed_assets_tests.feeds.workers import processes, start
 from feed_assets_tests.ledger.records import NOW, SHOWN, new_run
 from feed_assets_tests.ledger.workers import FEED, change_many, open_together
-
-
-@pytest.fixture
-def url(tmp_path):
-    return f"sqlite:///{tmp_path / 'folder of its own' / 'ledger.db'}"
 
 
 def test_the_migrations_make_the_tables_that_the_code_declares(ledger):
@@ -29,9 +25,38 @@ def test_the_migrations_make_the_tables_that_the_code_declares(ledger):
 
 
 def test_the_partial_index_that_lets_one_run_at_a_time_is_in_the_database(ledger):
+    asked = {
+        "sqlite": "SELECT sql FROM sqlite_master WHERE name = 'run_one_at_a_time'",
+        "postgresql": "SELECT indexdef FROM pg_indexes WHERE indexname = 'run_one_at_a_time'",
+    }
     with ledger.read() as connection:
-        sql = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE name = 'run_one_at_a_time'").scalar_one()
-    assert sql == "CREATE UNIQUE INDEX run_one_at_a_time ON run (feed, partition) WHERE state = 'running'"
+        sql = connection.exec_driver_sql(asked[ledger.engine.dialect.name]).scalar_one()
+    assert re.fullmatch(r"CREATE UNIQUE INDEX .*\(feed, partition\) WHERE .*state.* = 'running'.*", sql)
+
+
+def test_texts_are_ordered_by_code_points_whatever_the_databases_language(postgresql_ledger):
+    with postgresql_ledger.read() as connection:
+        texts = "SELECT table_name, column_name, collation_name FROM information_schema.columns"
+        of_ours = f"{texts} WHERE table_schema = 'public' AND data_type = 'character varying' AND table_name <> %s"
+        found = connection.exec_driver_sql(of_ours, ("alembic_version",)).all()
+    assert len(found) > 20
+    assert [each for each in found if each.collation_name != "C"] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql+psycopg://me:secret@127.0.0.1:1/none", r"FEED_ASSETS_LEDGER=postgresql\+psycopg://me:\*\*\*@"),
+        ("postgresql+pg8000://localhost/none", "No module named 'pg8000'"),
+        ("mysql://localhost/none", "MySQLdb"),
+        ("/var/ledger.db", "Could not parse SQLAlchemy URL"),
+    ],
+)
+def test_a_ledger_that_cannot_be_opened_is_told_without_its_password(url, said):
+    with pytest.raises(LedgerUnavailable, match=said) as raised:
+        open_ledger(url)
+    assert "expected" in str(raised.value).lower()
+    assert "secret" not in str(raised.value)
 
 
 def test_opening_a_ledger_again_keeps_what_is_in_it(url):

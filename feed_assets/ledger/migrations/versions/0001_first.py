@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from feed_assets.ledger.tables import UtcDateTime
+from feed_assets.ledger.tables import TEXT, UtcDateTime
 
 revision = "0001"
 down_revision = None
@@ -13,24 +13,20 @@ def upgrade() -> None:
     """Create the first tables."""
     op.create_table(
         "batch",
-        sa.Column("feed", sa.String(), nullable=False),
-        sa.Column(
-            "partition", sa.String(), nullable=False, comment="partition that holds it, if the feed is appendable"
-        ),
-        sa.Column(
-            "key", sa.String(), nullable=False, comment="its own key, one segment longer: `partition` of its updates"
-        ),
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False, comment="partition that holds it, if the feed is appendable"),
+        sa.Column("key", TEXT, nullable=False, comment="its own key, one segment longer: `partition` of its updates"),
         sa.PrimaryKeyConstraint("feed", "partition", "key"),
     )
     op.create_table(
         "consumed",
-        sa.Column("feed", sa.String(), nullable=False),
-        sa.Column("partition", sa.String(), nullable=False),
-        sa.Column("id", sa.String(), nullable=False, comment="update that was built"),
-        sa.Column("input_feed", sa.String(), nullable=False),
-        sa.Column("input_partition", sa.String(), nullable=False),
-        sa.Column("position", sa.String(), nullable=False, comment="update of the input that was read"),
-        sa.Column("version", sa.String(), nullable=False),
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("id", TEXT, nullable=False, comment="update that was built"),
+        sa.Column("input_feed", TEXT, nullable=False),
+        sa.Column("input_partition", TEXT, nullable=False),
+        sa.Column("position", TEXT, nullable=False, comment="update of the input that was read"),
+        sa.Column("version", TEXT, nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("files", sa.BigInteger(), nullable=False),
         sa.Column(
@@ -40,14 +36,14 @@ def upgrade() -> None:
     )
     op.create_table(
         "cursor",
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("value", sa.String(), nullable=False),
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("value", TEXT, nullable=False),
         sa.PrimaryKeyConstraint("name"),
     )
     op.create_table(
         "due",
-        sa.Column("feed", sa.String(), nullable=False),
-        sa.Column("partition", sa.String(), nullable=False),
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
         sa.Column(
             "awaited",
             sa.Boolean(),
@@ -60,25 +56,23 @@ def upgrade() -> None:
         sa.Column(
             "look_at", UtcDateTime(), nullable=True, comment="when to decide again; NULL: when something changes"
         ),
-        sa.Column("state", sa.String(), nullable=True, comment="the last verdict, for people"),
-        sa.Column("reason", sa.String(), nullable=True),
+        sa.Column("state", TEXT, nullable=True, comment="the last verdict, for people"),
+        sa.Column("reason", TEXT, nullable=True),
         sa.PrimaryKeyConstraint("feed", "partition"),
     )
     op.create_index("due_next", "due", ["feed", "look_at"], unique=False)
     op.create_table(
         "run",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("feed", sa.String(), nullable=False),
-        sa.Column("partition", sa.String(), nullable=False),
-        sa.Column(
-            "state", sa.String(), nullable=False, comment="running, published, unchanged, refused, failed, abandoned"
-        ),
-        sa.Column("pins", sa.String(), nullable=True, comment="digest of what it read; NULL until it pinned"),
-        sa.Column("dagster_run", sa.String(), nullable=True),
-        sa.Column("process", sa.String(), nullable=False, comment="host, pid and start of the process"),
+        sa.Column("id", TEXT, nullable=False),
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("state", TEXT, nullable=False, comment="running, published, unchanged, refused, failed, abandoned"),
+        sa.Column("pins", TEXT, nullable=True, comment="digest of what it read; NULL until it pinned"),
+        sa.Column("dagster_run", TEXT, nullable=True),
+        sa.Column("process", TEXT, nullable=False, comment="host, pid and start of the process"),
         sa.Column("started", UtcDateTime(), nullable=False),
         sa.Column("ended", UtcDateTime(), nullable=True),
-        sa.Column("reason", sa.String(), nullable=True),
+        sa.Column("reason", TEXT, nullable=True),
         sa.Column("settled", sa.Boolean(), nullable=False, comment="a later publication: no longer an open attempt"),
         sa.PrimaryKeyConstraint("id"),
     )
@@ -94,31 +88,31 @@ def upgrade() -> None:
     )
     op.create_table(
         "update_",
-        sa.Column("feed", sa.String(), nullable=False),
-        sa.Column("partition", sa.String(), nullable=False),
-        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("feed", TEXT, nullable=False),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("id", TEXT, nullable=False),
         sa.Column(
             "state",
-            sa.String(),
+            TEXT,
             nullable=False,
             comment="claimed, published, refused, abandoned, invalidated or pruned",
         ),
-        sa.Column("run", sa.String(), nullable=True, comment="run that writes it; NULL for a foreign producer's"),
+        sa.Column("run", TEXT, nullable=True, comment="run that writes it; NULL for a foreign producer's"),
         sa.Column(
             "version",
-            sa.String(),
+            TEXT,
             nullable=True,
             comment="data version: row digest of our own, files digest of foreign ones",
         ),
         sa.Column("size", sa.BigInteger(), nullable=True, comment="bytes of all files"),
         sa.Column("files", sa.BigInteger(), nullable=True),
         sa.Column("records", sa.BigInteger(), nullable=True),
-        sa.Column("files_digest", sa.String(), nullable=True, comment="digest of names, sizes and etags"),
-        sa.Column("listing", sa.Text(), nullable=True, comment="the files as JSON: name, size, etag; NULL once pruned"),
+        sa.Column("files_digest", TEXT, nullable=True, comment="digest of names, sizes and etags"),
+        sa.Column("listing", TEXT, nullable=True, comment="the files as JSON: name, size, etag; NULL once pruned"),
         sa.Column("first", UtcDateTime(), nullable=True, comment="smallest event time"),
         sa.Column("last", UtcDateTime(), nullable=True, comment="largest event time"),
-        sa.Column("code_version", sa.String(), nullable=True),
-        sa.Column("reason", sa.String(), nullable=True, comment="why it was refused, abandoned or invalidated"),
+        sa.Column("code_version", TEXT, nullable=True),
+        sa.Column("reason", TEXT, nullable=True, comment="why it was refused, abandoned or invalidated"),
         sa.Column("at", UtcDateTime(), nullable=False, comment="when the ledger first heard of it"),
         sa.Column("changed", sa.BigInteger(), nullable=False, comment="commit order of its last change"),
         sa.Column("told", sa.BigInteger(), nullable=True, comment="sensor tick that told Dagster; NULL if none did"),

@@ -1,0 +1,52 @@
+"""Every test of the ledger runs over SQLite and over PostgreSQL."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.ledger.database import Ledger, open_ledger, put_cursor
+from feed_assets.ledger.tables import metadata
+from feed_assets_tests.servers import PostgreSQL
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of its own in which nothing is yet."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'folder of its own' / 'ledger.db'}"
+    return request.getfixturevalue("postgresql").database()
+
+
+@pytest.fixture(scope="session")
+def on_postgresql(postgresql: PostgreSQL) -> Iterator[Ledger]:
+    """The one ledger on PostgreSQL: a database for each test takes long, above all to remove."""
+    opened = open_ledger(postgresql.database())
+    yield opened
+    opened.engine.dispose()
+
+
+@pytest.fixture
+def postgresql_ledger(on_postgresql: Ledger) -> Ledger:
+    """The ledger on PostgreSQL as it was when it was new."""
+    with on_postgresql.write() as connection:
+        for table in metadata.sorted_tables:
+            connection.execute(sa.delete(table))
+        put_cursor(connection, "change", "0")
+    return on_postgresql
+
+
+@pytest.fixture
+def sqlite_ledger(tmp_path: Path, empty_ledger: Path) -> Iterator[Ledger]:
+    """A fresh ledger on disk."""
+    (tmp_path / "ledger.db").write_bytes(empty_ledger.read_bytes())
+    opened = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    yield opened
+    opened.engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger(request: pytest.FixtureRequest) -> Ledger:
+    """The same behaviour is expected of both."""
+    return request.getfixturevalue(f"{request.param}_ledger")
