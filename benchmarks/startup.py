@@ -12,8 +12,8 @@ from benchmarks import Benchmark, Goal, Pair, at_home
 COMMAND = str(Path(sys.executable).with_name("feed-assets"))
 DEFINITIONS = """
 import sys
-from feed_assets.cli.location import load
-load("feed_assets.definitions").get_repository_def()
+from feed_assets.definitions import defs
+defs().get_repository_def()
 sys.exit("pyspark" in sys.modules)
 """
 

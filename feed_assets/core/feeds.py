@@ -21,6 +21,7 @@ _VERSION = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 _UPDATE_ID = re.compile(r"[0-9]{8}\.[0-9]{6}")
 _COUNT = re.compile(rb"0|[1-9][0-9]{0,17}")
 _ID_FORMAT = "%Y%m%d.%H%M%S"
+_ID_LENGTH = len("YYYYMMDD.HHMMSS")
 _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
@@ -130,7 +131,7 @@ class Partition:
 
 def is_update_id(name: str) -> bool:
     """Whether `name` is `YYYYMMDD.HHMMSS` and a moment that exists."""
-    return parse_update_id(name) is not None
+    return len(name) == _ID_LENGTH and parse_update_id(name) is not None  # Most names are none: partition keys.
 
 
 def parse_update_id(name: str) -> datetime | None:
