@@ -128,7 +128,6 @@ def _state(
     if published is None:
         return State.BUILD, "it has no valid update, and every input is there", None
     if not facts.consumed.get(need.output):
-        published = facts.published[need.output]
         return State.REBUILD, f"it is not known what update {published} was built from", None
     weighed = weigh(changes, need.late, facts.now, facts.late_since.get(need.output))
     state = State.REBUILD if weighed.rerun else State.WAITS_FOR_LATE_DATA

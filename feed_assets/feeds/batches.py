@@ -66,10 +66,8 @@ def require(reading: SetReading) -> tuple[Update, ...]:
         return reading.updates
     if not reading.left_out:
         raise NoValidUpdate(f"{reading.partition} has no batch: there is nothing at {reading.partition.path}/.")
-    reasons = "; ".join(f"{each.id}: {each.reason}" for each in reading.left_out[:_SHOWN])
-    more = len(reading.left_out) - _SHOWN
-    rest = f"; and {more} more" if more > 0 else ""
-    raise NoValidUpdate(f"{reading.partition} has no batch with a valid update. {reasons}{rest}. Publish one again.")
+    reasons = read.in_words(reading.left_out)
+    raise NoValidUpdate(f"{reading.partition} has no batch with a valid update. {reasons}. Publish one again.")
 
 
 def _sorted_out(partition: Partition, names: Iterable[str]) -> tuple[list[Partition], list[Skipped]]:

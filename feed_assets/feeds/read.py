@@ -8,7 +8,7 @@ is looked at once more.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -124,10 +124,14 @@ def require(reading: Reading) -> Update:
         return reading.update
     if not reading.skipped:
         raise NoValidUpdate(f"{reading.partition} has no update: there is nothing at {reading.partition.path}/.")
-    reasons = "; ".join(f"{skipped.id}: {skipped.reason}" for skipped in reading.skipped[:_SHOWN])
-    more = len(reading.skipped) - _SHOWN
-    rest = f"; and {more} more" if more > 0 else ""
-    raise NoValidUpdate(f"{reading.partition} has no valid update. {reasons}{rest}. Publish it again.")
+    raise NoValidUpdate(f"{reading.partition} has no valid update. {in_words(reading.skipped)}. Publish it again.")
+
+
+def in_words(skipped: Sequence[Skipped]) -> str:
+    """The first of those skipped, each with its reason, and how many more there are."""
+    reasons = "; ".join(f"{each.id}: {each.reason}" for each in skipped[:_SHOWN])
+    more = len(skipped) - _SHOWN
+    return f"{reasons}; and {more} more" if more > 0 else reasons
 
 
 def history(board: Blackboard, partition: Partition) -> tuple[Update | Skipped, ...]:
