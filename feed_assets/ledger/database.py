@@ -45,18 +45,26 @@ def open_ledger(url: str) -> Ledger:
 
     Raises LedgerUnavailable if there is no such database, or no driver for it.
     """
-    try:
+    with _told(url, exc.ArgumentError, ImportError, KeyError):
         engine = sa.create_engine(url)
         _PREPARE[engine.dialect.name](engine)
-        ledger = Ledger(engine)
+    ledger = Ledger(engine)
+    with _told(url, exc.OperationalError):
         _migrate(ledger)
-    except (exc.ArgumentError, exc.OperationalError, ImportError, KeyError) as error:
+    return ledger
+
+
+@contextmanager
+def _told(url: str, *errors: type[Exception]) -> Generator[None]:
+    """Of these errors alone it is the URL, or what stands behind it, that a person has to look at."""
+    try:
+        yield
+    except errors as error:
         raise LedgerUnavailable(
             f"The ledger cannot be opened at FEED_ASSETS_LEDGER={_shown(url)}: {str(error).splitlines()[0]}. Expected "
             "sqlite:///… or postgresql+psycopg://user:password@host:5432/database, which must be there and empty; "
             "the latter needs `pip install 'feed-assets[postgres]'`."
         ) from error
-    return ledger
 
 
 def _shown(url: str) -> str:
