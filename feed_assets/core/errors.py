@@ -16,6 +16,18 @@ class InvalidDefinition(FeedAssetsError):
     """A dataset that cannot be declared like this: found when the definition is made."""
 
 
+class InvalidEvent(FeedAssetsError):
+    """A write event that is none, or that says of its rows what cannot be."""
+
+
+class EventOutOfOrder(InvalidEvent):
+    """A write event whose marker does not come after its table's last one."""
+
+
+class SourceUnavailable(FeedAssetsError):
+    """An event source cannot be read: its database or files do not answer, or lack what its declaration names."""
+
+
 class BlackboardMissing(FeedAssetsError):
     """No blackboard at this URL: the folder or bucket does not exist."""
 

@@ -1,0 +1,152 @@
+"""A write event: "this table may have new data since its marker".
+
+Source: "Data Orchestration via Events" (2024). Nothing here reads or writes a store.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from feed_assets.core.errors import EventOutOfOrder, InvalidEvent
+from feed_assets.core.feeds import Feed, Partition, parse_update_id
+
+Marker = datetime | int
+"""What orders the updates of one table: timezone-aware moments, or versions from 0. A table has one kind."""
+
+NO_NEW_DATA = "no_new_data"
+"""In an event's context: the update has gone through this table and left nothing new in it."""
+PARENTS = "parents"
+"""In an event's context: the correlation ids that went in, where there were several."""
+
+_DIGITS = 20
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+class Operation(StrEnum):
+    """How a table was written."""
+
+    OVERWRITE = "OVERWRITE"
+    INSERT = "INSERT"
+    UPDATE = "UPDATE"
+    UPSERT = "UPSERT"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True)
+class WriteEvent:
+    """One update of a table. `marker` is >= the `updated_at` of every row that it covers, and < that of later ones.
+
+    `event_marker` is the event's own time. `partition_key` is '' for a table without partitions. `context` is what
+    else the writer tells, as JSON: code_version, run, records, bytes, no_new_data, parents, and whatever is useful.
+    """
+
+    table_name: str
+    marker: Marker
+    event_marker: Marker
+    correlation_id: str
+    write_operation: Operation = Operation.OVERWRITE
+    partition_key: str = ""
+    context: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+
+    @property
+    def place(self) -> Partition:
+        """The table and its partition, as a feed is named. Raises InvalidName."""
+        return Partition(Feed.parse(self.table_name), self.partition_key)
+
+    @property
+    def has_new_data(self) -> bool:
+        """Whether there may be new data; only the writer can say that there are none."""
+        return not self.context.get(NO_NEW_DATA)
+
+
+def encode(marker: Marker) -> str:
+    """A marker as text that sorts as the markers of one kind do; of a whole second it is an update id."""
+    if isinstance(marker, datetime):
+        if marker.tzinfo is None:
+            raise InvalidEvent(f"marker {marker} has no time zone: expected one, such as {marker}+00:00.")
+        utc = marker.astimezone(UTC)
+        return utc.strftime("%Y%m%d.%H%M%S" + (".%f" if utc.microsecond else ""))
+    if not 0 <= marker < 10**_DIGITS:
+        raise InvalidEvent(f"marker {marker} is out of range: expected 0 to {10**_DIGITS - 1}.")
+    return f"{marker:0{_DIGITS}d}"
+
+
+def decode(text: str) -> Marker:
+    """The marker that `encode` made a text of; InvalidEvent for any other text."""
+    if len(text) == _DIGITS and text.isascii() and text.isdigit():
+        return int(text)
+    second, _, fraction = text[:15], text[15:16], text[16:]
+    moment = parse_update_id(second)
+    if moment and (not text[15:] or (len(fraction) == 6 and text[15] == "." and fraction.isdigit())):
+        return moment.replace(microsecond=int(fraction or 0))
+    raise InvalidEvent(f"{text!r} is no marker: expected an update id such as 20101201.000000, or {_DIGITS} digits.")
+
+
+def parse_marker(text: str) -> Marker:
+    """A marker as people and files write it: a whole number, an ISO 8601 moment (UTC if it names no zone), an id."""
+    text = text.strip()
+    if moment := parse_update_id(text):
+        return moment
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidEvent(
+            f"{text!r} is no marker: expected a whole number, or a moment such as 2010-12-01T06:00:00Z."
+        ) from None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def in_words(text: str | None) -> str:
+    """An encoded marker as people read it; None is the beginning."""
+    if text is None:
+        return "the beginning"
+    marker = decode(text)
+    return str(marker) if isinstance(marker, int) else marker.isoformat().replace("+00:00", "Z")
+
+
+def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, Marker] | None = None) -> None:
+    """Refuse an event without a correlation id, one whose marker does not come after the table's last one, or does not cover its own rows.
+
+    `updated_at` is the range, both ends included, of its rows. An event without new data may repeat the last marker.
+    Raises EventOutOfOrder and InvalidEvent.
+    """
+    marker = encode(event.marker)
+    if not event.correlation_id:
+        raise InvalidEvent(f"{event.place} {in_words(marker)}: an event needs a correlation_id: found none.")
+    if last is not None and len(last.split(".")[0]) != len(marker.split(".")[0]):
+        raise InvalidEvent(
+            f"{event.place}: marker {event.marker} is of another kind than the last one, {in_words(last)}: expected "
+            "moments or whole numbers, not both."
+        )
+    if last is not None and (marker < last or (marker == last and event.has_new_data)):
+        raise EventOutOfOrder(
+            f"{event.place}: marker {in_words(marker)} does not come after {in_words(last)}, the last one: expected "
+            f"a later one{'' if marker < last else ', or context no_new_data'}. Consumers have read up to it."
+        )
+    if updated_at and not (last or "") < encode(updated_at[0]) <= encode(updated_at[1]) <= marker:
+        raise InvalidEvent(
+            f"{event.place}: its rows' updated_at are {updated_at[0]} to {updated_at[1]}: expected all after "
+            f"{in_words(last)}, the last marker, and none after its own, {in_words(marker)}."
+        )
+
+
+def foreign_correlation(partition: Partition, update_id: str) -> str:
+    """The correlation id of a foreign update: a UUIDv5 of feed, partition and update id, the same wherever made."""
+    return str(uuid5(NAMESPACE_URL, f"feed-assets:{partition.feed}|{partition.key}|{update_id}"))
+
+
+def joined_correlation(incoming: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """The id to pass on and its parents: one in, the same out; several, and a new one that names them.
+
+    It is a UUIDv5 of them, so that tables which one pipeline makes of the same inputs carry the same id.
+    """
+    parents = tuple(sorted({*incoming}))
+    if len(parents) == 1:
+        return parents[0], ()
+    return str(uuid5(NAMESPACE_URL, "feed-assets:joined|" + "|".join(parents))), parents
