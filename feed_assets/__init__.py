@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from feed_assets.core.lateness import Late
+    from feed_assets.core.plans import Plan, Rule
     from feed_assets.core.retention import Retention
     from feed_assets.orchestration.assets import feed_asset
+    from feed_assets.orchestration.by_events import ByEvents, LineageTable
     from feed_assets.orchestration.components import ForeignFeedsComponent
     from feed_assets.orchestration.inputs import Input, foreign_feed
     from feed_assets.orchestration.location import with_automation
     from feed_assets.runs import checks
 
 _HOME = {
+    "ByEvents": "orchestration.by_events",
+    "LineageTable": "orchestration.by_events",
+    "Plan": "core.plans",
+    "Rule": "core.plans",
     "ForeignFeedsComponent": "orchestration.components",
     "Input": "orchestration.inputs",
     "Late": "core.lateness",
@@ -26,10 +32,14 @@ _HOME = {
 }
 
 __all__ = [
+    "ByEvents",
     "ForeignFeedsComponent",
     "Input",
     "Late",
+    "LineageTable",
+    "Plan",
     "Retention",
+    "Rule",
     "checks",
     "feed_asset",
     "foreign_feed",

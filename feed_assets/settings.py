@@ -8,6 +8,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from feed_assets.core.errors import InvalidDefinition
+
 
 def home() -> Path:
     """The folder for everything that is kept on this machine: `DAGSTER_HOME`, else `./.feed_assets`."""
@@ -51,6 +53,16 @@ class Settings(BaseSettings):
 
     ads_campaigns: Annotated[tuple[str, ...], NoDecode] = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
+
+
+def expand(url: str) -> str:
+    """A URL as it is declared, or of `env:NAME` the variable's value: passwords do not belong into definitions."""
+    if not url.startswith("env:"):
+        return url
+    name = url.removeprefix("env:")
+    if name not in os.environ:
+        raise InvalidDefinition(f"{url}: the environment has no variable {name}: expected one with the URL. Set it.")
+    return os.environ[name]
 
 
 @cache

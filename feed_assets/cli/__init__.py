@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from feed_assets.cli import feed, ledger, retention
+from feed_assets.cli import events, feed, ledger, retention
 from feed_assets.cli.demo import demo
 from feed_assets.cli.explain import explain
 from feed_assets.cli.reconcile import reconcile
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 for command in (retention.prune, retention.revalidate):
     feed.app.command()(command)
+app.add_typer(events.app, name="events")
 app.add_typer(feed.app, name="feed")
 app.add_typer(ledger.app, name="ledger")
 for command in (demo, explain, reconcile, run, ui):

@@ -63,6 +63,31 @@ class WriteEvent:
         return not self.context.get(NO_NEW_DATA)
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """An event as the ledger has it, with its number in commit order; markers are encoded.
+
+    It covers what was updated in `(previous, marker]` of its table's partition; `previous` None is the beginning.
+    """
+
+    sequence: int
+    source: str
+    place: Partition
+    marker: str
+    previous: str | None
+    event_marker: str
+    correlation: str
+    operation: Operation
+    context: Mapping[str, Any] = field(hash=False)
+    flag: str | None
+    at: datetime
+
+    @property
+    def start(self) -> str | None:
+        """After which marker its data begin: an OVERWRITE replaced all there was."""
+        return None if self.operation is Operation.OVERWRITE else self.previous
+
+
 def encode(marker: Marker) -> str:
     """A marker as text that sorts as the markers of one kind do; of a whole second it is an update id."""
     if isinstance(marker, datetime):
@@ -89,10 +114,15 @@ def decode(text: str) -> Marker:
 def parse_marker(text: str) -> Marker:
     """A marker as people and files write it: a whole number, an ISO 8601 moment (UTC if it names no zone), an id."""
     text = text.strip()
-    if moment := parse_update_id(text):
-        return moment
     if text.isascii() and text.isdigit():
         return int(text)
+    try:
+        return decode(text)
+    except InvalidEvent:
+        return _parse_moment(text)
+
+
+def _parse_moment(text: str) -> datetime:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
@@ -111,7 +141,7 @@ def in_words(text: str | None) -> str:
 
 
 def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, Marker] | None = None) -> None:
-    """Refuse an event without a correlation id, one whose marker does not come after the table's last one, or does not cover its own rows.
+    """Refuse an event without a correlation id, after whose marker others came, or that does not cover its own rows.
 
     `updated_at` is the range, both ends included, of its rows. An event without new data may repeat the last marker.
     Raises EventOutOfOrder and InvalidEvent.

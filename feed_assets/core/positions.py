@@ -20,6 +20,8 @@ class Pin:
     version: str
     size: int = 0
     files: int = 0
+    start: str | None = None
+    """Of an event table: the marker after which it is read, up to `update_id`; None is the beginning."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late, weigh
 from feed_assets.core.positions import Change, Pin, changed, pins_digest
+from feed_assets.core.propagation import Consumer, Due
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ class Need:
     unknown: tuple[str, ...] = ()
     late: Late = field(default_factory=Late)
     ignore_quality_of: frozenset[Feed] = frozenset()
+    consumer: Consumer | None = None
+    """Set of a dataset that is built by events: when it reads which update follows from their propagation."""
+    tables: frozenset[Feed] = frozenset()
+    """Inputs that are event tables: slices of them are read, and no updates."""
     appendable: frozenset[Feed] = frozenset()
     """Inputs whose partitions hold batches: of each partition the newest valid update of every batch is read."""
 
@@ -58,6 +63,14 @@ class Facts:
     """Runs of each output that were requested since something last changed for it."""
     pruned: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """The last update of each input partition that was valid once and has been pruned."""
+    due: Mapping[Partition, Due] = field(default_factory=dict[Partition, Due])
+    """What is due of each output that is built by events, if it has not consumed all of them."""
+    chosen: Mapping[tuple[Partition, Partition], Pin | None] = field(
+        default_factory=dict[tuple[Partition, Partition], Pin | None]
+    )
+    """By output and input what it reads in place of the newest update; None: nothing complete has come yet."""
+    paused: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
+    """Consumers that somebody has paused, in words."""
     max_attempts: int = 3
 
 
@@ -68,6 +81,7 @@ class State(StrEnum):
     REBUILD = "rebuild"
     CURRENT = "current"
     WAITS_FOR_INPUT = "waits for input"
+    WAITS_FOR_PROPAGATION = "waits for propagation"
     WAITS_FOR_QUALITY = "waits for quality"
     WAITS_FOR_LATE_DATA = "waits for late data"
     WAITS_FOR_A_PERSON = "waits for a person"
@@ -84,6 +98,8 @@ class Verdict:
     published: str | None = None
     attempt: int = 0
     look_again: datetime | None = None
+    due: Due | None = None
+    """By events: what its run consumes."""
     rolled_back: bool = False
     """Current again after attempts on other inputs: what was refused then holds nobody any more."""
 
@@ -94,33 +110,34 @@ def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _decide(need: Need, facts: Facts) -> Verdict:
-    pins = tuple(pin for partition in need.inputs for pin in _pins(partition, facts))
+    pins = tuple(pin for partition in need.inputs for pin in _pins(need, partition, facts))
     published = facts.published.get(need.output)
     attempts = facts.attempts.get(need.output, ())
     state, reason, look_again = _state(need, pins, attempts, facts)
     refused_as_is = any(attempt.refused and attempt.pins == pins_digest(pins) for attempt in attempts)
     rolled_back = state is State.CURRENT and bool(attempts) and not refused_as_is
-    return Verdict(need.output, state, reason, pins, published, len(attempts), look_again, rolled_back)
+    due = facts.due.get(need.output)
+    return Verdict(need.output, state, reason, pins, published, len(attempts), look_again, due, rolled_back)
 
 
-def _pins(partition: Partition, facts: Facts) -> list[Pin]:
+def _pins(need: Need, partition: Partition, facts: Facts) -> list[Pin]:
     """What is read of an input's partition: one update, or one of each batch that has a valid one."""
     members = facts.batches.get(partition, (partition,))
-    return [facts.newest[member] for member in members if member in facts.newest]
+    found = [facts.chosen.get((need.output, member), facts.newest.get(member)) for member in members]
+    return [pin for pin in found if pin]
 
 
 def _state(
     need: Need, pins: tuple[Pin, ...], attempts: tuple[Attempt, ...], facts: Facts
 ) -> tuple[State, str, datetime | None]:
     published = facts.published.get(need.output)
-    missing = [str(partition) for partition in need.inputs if not _pins(partition, facts)] + [*need.unknown]
-    if missing or not pins:
-        reason = f"no valid update of {_some(missing) or 'any input'}"
-        served = f"; {published}, which was built before, goes on being served" if published else ""
-        return State.WAITS_FOR_INPUT, f"{reason}{served}", None
+    if missing := _missing(need, pins, facts):
+        return *missing, None
     changes = changed(pins, facts.consumed.get(need.output, ()), need.appendable)
     if published and not changes:
-        return State.CURRENT, f"update {published} was built from the newest inputs", None
+        waits = _waits(need, facts)
+        current = State.CURRENT, f"update {published} was built from the newest inputs", None
+        return (State.WAITS_FOR_PROPAGATION, waits, None) if waits else current
     if blocked := _blocked(need, pins, attempts, facts):
         return *blocked, None
     if published and (short := _pruned_below(changes, facts)):
@@ -132,6 +149,30 @@ def _state(
     weighed = weigh(changes, need.late, facts.now, facts.late_since.get(need.output))
     state = State.REBUILD if weighed.rerun else State.WAITS_FOR_LATE_DATA
     return state, weighed.reason, weighed.look_again
+
+
+def _missing(need: Need, pins: tuple[Pin, ...], facts: Facts) -> tuple[State, str] | None:
+    """Whether there is something to read of every input; what is on its way through a pipeline has not come yet."""
+    missing = [str(partition) for partition in need.inputs if not _pins(need, partition, facts)] + [*need.unknown]
+    if not missing and pins:
+        return None
+    waits = _waits(need, facts)
+    if waits and all(_is_on_its_way(need, partition, facts) for partition in need.inputs):
+        return State.WAITS_FOR_PROPAGATION, waits
+    published = facts.published.get(need.output)
+    served = f"; {published}, which was built before, goes on being served" if published else ""
+    return State.WAITS_FOR_INPUT, f"no valid update of {_some(missing) or 'any input'}{served}"
+
+
+def _waits(need: Need, facts: Facts) -> str | None:
+    due = facts.due.get(need.output)
+    return due.waits if due else None
+
+
+def _is_on_its_way(need: Need, partition: Partition, facts: Facts) -> bool:
+    """Whether something of an input's partition has come, complete or not."""
+    members = facts.batches.get(partition, (partition,))
+    return any((need.output, member) in facts.chosen or member in facts.newest for member in members)
 
 
 def _pruned_below(changes: Iterable[Change], facts: Facts) -> str | None:
@@ -147,6 +188,8 @@ def _pruned_below(changes: Iterable[Change], facts: Facts) -> str | None:
 def _blocked(
     need: Need, pins: tuple[Pin, ...], attempts: tuple[Attempt, ...], facts: Facts
 ) -> tuple[State, str] | None:
+    if need.output.feed in facts.paused:
+        return State.WAITS_FOR_A_PERSON, facts.paused[need.output.feed]
     held = [
         f"{partition} ({facts.held[partition]})"
         for partition in need.inputs

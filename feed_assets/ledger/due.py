@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
-from feed_assets.ledger.tables import due
+from feed_assets.ledger.tables import due, inbox
 
 AWAIT = timedelta(minutes=5)
 """How often an input's partition that does not exist yet, such as the day that is not over, is looked at again."""
@@ -60,11 +60,12 @@ def fan_out(ledger: Ledger, consumer: Feed, affected: Iterable[Due], upto: int, 
     """Put what changes affect on the list, and move the consumer's cursor, in one transaction."""
     with ledger.write() as connection:
         for item in affected:
-            _wake(connection, item, now)
+            wake(connection, item, now)
         put_cursor(connection, _cursor(consumer), str(max(upto, fanned_out(connection, consumer))))
 
 
-def _wake(connection: sa.Connection, item: Due, now: datetime) -> None:
+def wake(connection: sa.Connection, item: Due, now: datetime) -> None:
+    """Put an item on the list, to be decided about now."""
     # Never a lower number: another process may be ahead, and its change would be settled with this one.
     changed = sa.case((due.c.changed > item.changed, due.c.changed), else_=item.changed)
     if (
@@ -120,9 +121,19 @@ def await_again(ledger: Ledger, items: Iterable[Due], now: datetime) -> None:
             connection.execute(sa.update(due).where(_is(item)).values(look_at=now + AWAIT, state="no partition yet"))
 
 
-def arrived(ledger: Ledger, item: Due, affected: Iterable[Due], now: datetime) -> None:
+def arrived(ledger: Ledger, item: Due, affected: Sequence[Due], now: datetime) -> None:
     """An input's partition has come into being: put its outputs on the list in its place."""
     with ledger.write() as connection:
         connection.execute(sa.delete(due).where(_is(item) & (due.c.changed == item.changed)))
+        _readdress(connection, item, affected)
         for each in affected:
-            _wake(connection, each, now)
+            wake(connection, each, now)
+
+
+def _readdress(connection: sa.Connection, item: Due, outputs: Sequence[Due]) -> None:
+    """Events that waited for the input's partition go to the outputs that it concerns."""
+    waited = (inbox.c.feed == str(item.consumer)) & (inbox.c.partition == item.key)
+    for each in outputs:
+        moved = sa.select(inbox.c.feed, sa.literal(each.key), inbox.c.sequence).where(waited)
+        connection.execute(sa.insert(inbox).from_select(["feed", "partition", "sequence"], moved))
+    connection.execute(sa.delete(inbox).where(waited))

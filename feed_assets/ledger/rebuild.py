@@ -6,6 +6,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from feed_assets.core.events import joined_correlation
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import updates
@@ -36,9 +37,11 @@ def record(ledger: Ledger, seen: Sequence[Seen], pins: Sequence[Pin], now: datet
     So that nobody sees it published without what it was built from, and starts a run because of that.
     """
     with ledger.write() as connection:
-        for each in seen:
-            _record(connection, each, now)
+        for each in seen[:-1]:
+            _record(connection, each, None, now)
         if seen:
+            incoming = updates.correlations(connection, "", pins)
+            _record(connection, seen[-1], joined_correlation(incoming)[0] if incoming else None, now)
             _assume(connection, seen[-1].update.partition, seen[-1].update.id, pins)
 
 
@@ -60,12 +63,13 @@ def without_lineage(connection: sa.Connection, feed: str) -> tuple[updates.Row, 
     return tuple(updates.row_of(row) for row in connection.execute(query).mappings())
 
 
-def _record(connection: sa.Connection, seen: Seen, now: datetime) -> None:
+def _record(connection: sa.Connection, seen: Seen, correlation: str | None, now: datetime) -> None:
     found = seen.update
     if updates.find(connection, found.partition, found.id):
         return
     values = {"version": seen.version or found.files_digest, "size": found.size, "files": len(found.files)}
     values |= {"files_digest": found.files_digest, "records": seen.records, "run": REBUILT, "at": now}
+    values["correlation"] = correlation
     updates.insert(connection, found.partition, found.id, state=updates.PUBLISHED, **values)
 
 

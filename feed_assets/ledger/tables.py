@@ -47,6 +47,8 @@ update = sa.Table(
     sa.Column("first", UtcDateTime, comment="smallest event time"),
     sa.Column("last", UtcDateTime, comment="largest event time"),
     sa.Column("code_version", TEXT),
+    sa.Column("correlation", TEXT, comment="correlation id of its write event; NULL if it was lost with a ledger"),
+    sa.Column("parents", TEXT, comment="JSON: the correlation ids that went in, where there were several"),
     sa.Column("reason", TEXT, comment="why it was refused, abandoned or invalidated"),
     sa.Column("at", UtcDateTime, nullable=False, comment="when the ledger first heard of it"),
     sa.Column("changed", sa.BigInteger, nullable=False, unique=True, comment="commit order of its last change"),
@@ -74,6 +76,7 @@ consumed = sa.Table(
     sa.Column("input_feed", TEXT, primary_key=True),
     sa.Column("input_partition", TEXT, primary_key=True),
     sa.Column("position", TEXT, nullable=False, comment="update of the input that was read"),
+    sa.Column("slice_from", TEXT, comment="of an event table: the marker after which it was read, up to position"),
     sa.Column("version", TEXT, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("files", sa.BigInteger, nullable=False),
@@ -120,6 +123,68 @@ due = sa.Table(
     sa.Column("reason", TEXT),
 )
 sa.Index("due_next", due.c.feed, due.c.look_at)
+
+event = sa.Table(
+    "event",
+    metadata,
+    sa.Column("sequence", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("source", TEXT, nullable=False, comment="event source that it was read from; '' for our own"),
+    sa.Column("feed", TEXT, nullable=False, comment="table_name"),
+    sa.Column("partition", TEXT, nullable=False, comment="partition_key"),
+    sa.Column(
+        "marker", TEXT, nullable=False, comment="sorts as the moments or versions do; of our feeds the update id"
+    ),
+    sa.Column("previous", TEXT, comment="the marker before it in its table and partition: it covers what is between"),
+    sa.Column("event_marker", TEXT, nullable=False),
+    sa.Column("correlation", TEXT, nullable=False),
+    sa.Column("operation", TEXT, nullable=False),
+    sa.Column("context", TEXT, nullable=False, comment="JSON"),
+    sa.Column("flag", TEXT, comment="'out of order' if its marker came before its table's last one"),
+    sa.Column("at", UtcDateTime, nullable=False, comment="when the ledger heard of it"),
+)
+sa.Index(
+    "event_once",
+    event.c.feed,
+    event.c.partition,
+    event.c.marker,
+    event.c.correlation,
+    event.c.source,
+    unique=True,
+)
+sa.Index("event_by_correlation", event.c.correlation, event.c.feed)
+sa.Index("event_by_table", event.c.feed, event.c.sequence)
+
+event_reject = sa.Table(
+    "event_reject",
+    metadata,
+    sa.Column("source", TEXT, primary_key=True),
+    sa.Column("digest", TEXT, primary_key=True, comment="of the text: what is read again is kept once"),
+    sa.Column("raw", TEXT, nullable=False, comment="the event as it was read"),
+    sa.Column("reason", TEXT, nullable=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+)
+
+inbox = sa.Table(
+    "inbox",
+    metadata,
+    sa.Column("feed", TEXT, primary_key=True, comment="consumer"),
+    sa.Column("partition", TEXT, primary_key=True, comment="its partition that the event concerns"),
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False, comment="event, not yet consumed"),
+    sa.Column("run", TEXT, comment="run that last claimed it"),
+)
+sa.Index("inbox_of_run", inbox.c.run)
+
+marker = sa.Table(
+    "marker",
+    metadata,
+    sa.Column("feed", TEXT, primary_key=True, comment="consumer"),
+    sa.Column("partition", TEXT, primary_key=True),
+    sa.Column("input_feed", TEXT, primary_key=True),
+    sa.Column("input_partition", TEXT, primary_key=True),
+    sa.Column("marker", TEXT, nullable=False, comment="the table's, up to which it was consumed"),
+    sa.Column("event_marker", TEXT, nullable=False, comment="of the last event that was consumed"),
+    sa.Column("at", UtcDateTime, nullable=False),
+)
 
 cursor = sa.Table(
     "cursor",

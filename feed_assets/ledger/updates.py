@@ -9,8 +9,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.errors import UpdateChanged
+from feed_assets.core.events import foreign_correlation, joined_correlation
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
+from feed_assets.core.propagation import Slice
+from feed_assets.ledger import events, inbox
+from feed_assets.ledger.announce import announce
 from feed_assets.ledger.database import Ledger, next_change
 from feed_assets.ledger.tables import batch, consumed, update
 
@@ -32,6 +36,8 @@ class Row:
     files: int | None
     records: int | None
     code_version: str | None
+    correlation: str | None
+    parents: str | None
     reason: str | None
     at: datetime
     changed: int
@@ -92,7 +98,7 @@ def consumed_by(connection: sa.Connection, partition: Partition, update_id: str)
 def pin_of(row: sa.Row[Any]) -> Pin:
     """A row of the table `consumed` as the pin it records."""
     partition = Partition(Feed.parse(row.input_feed), row.input_partition)
-    return Pin(partition, row.position, row.version, row.size, row.files)
+    return Pin(partition, row.position, row.version, row.size, row.files, row.slice_from)
 
 
 def change(connection: sa.Connection, partition: Partition, update_id: str, **values: Any) -> None:
@@ -101,10 +107,26 @@ def change(connection: sa.Connection, partition: Partition, update_id: str, **va
     connection.execute(sa.update(update).where(is_(partition, update_id)).values(values))
 
 
+def publish(connection: sa.Connection, partition: Partition, update_id: str, now: datetime, **values: Any) -> None:
+    """An update is published: with it comes its write event, and what its run consumed leaves the inbox."""
+    change(connection, partition, update_id, state=PUBLISHED, **values)
+    row = find(connection, partition, update_id)
+    if row:
+        announce(connection, row, now)
+    if row and row.run:
+        inbox.consume(connection, partition, row.run, now)
+
+
 def insert(connection: sa.Connection, partition: Partition, update_id: str, **values: Any) -> None:
-    """Record an update that the ledger has not heard of, and its partition among those that it may be a batch of."""
+    """Record an update that the ledger has not heard of; if it is published, with its write event.
+
+    Its partition is then known among those that it may be a batch of.
+    """
     key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
     connection.execute(sa.insert(update).values({**key, **values, "changed": next_change(connection)}))
+    row = find(connection, partition, update_id) if values["state"] == PUBLISHED else None
+    if row:
+        announce(connection, row, row.at)
     if partition.holder:
         _know(connection, {"feed": str(partition.feed), "partition": partition.holder.key, "key": partition.key})
 
@@ -157,12 +179,13 @@ def _learn(connection: sa.Connection, valid: Update, now: datetime, as_of: int) 
         return
     seen = {"version": valid.files_digest, "size": valid.size, "files": len(valid.files), **_files(valid)}
     if known is None:
-        insert(connection, valid.partition, valid.id, state=PUBLISHED, at=now, **seen)
+        correlation = foreign_correlation(valid.partition, valid.id)
+        insert(connection, valid.partition, valid.id, state=PUBLISHED, at=now, correlation=correlation, **seen)
     elif known.run is None and (known.state, known.version) != (PUBLISHED, valid.files_digest):
-        change(connection, valid.partition, valid.id, state=PUBLISHED, reason=None, told=None, **seen)
+        publish(connection, valid.partition, valid.id, now, reason=None, told=None, **seen)
     elif known.state in (INVALIDATED, ABANDONED, REFUSED, PRUNED):
         known_or_seen = seen if known.version is None else {}
-        change(connection, valid.partition, valid.id, state=PUBLISHED, reason=None, told=None, **known_or_seen)
+        publish(connection, valid.partition, valid.id, now, reason=None, told=None, **known_or_seen)
 
 
 def claim(
@@ -172,15 +195,36 @@ def claim(
     pins: Iterable[Pin],
     code_version: str | None,
     now: datetime,
+    slices: Collection[Slice] = (),
 ) -> None:
-    """Record claimed updates (the last one is the dataset's, those before it its rejects) and what they read."""
+    """Record claimed updates (the last one is the dataset's, those before it its rejects) and what they read.
+
+    The events within `slices` are consumed when the run publishes.
+    """
+    pins = tuple(pins)
+    inbox.claim(connection, outputs[-1][0], run_id, slices)
+    correlation, parents = joined_correlation(
+        correlations(connection, run_id, pins) or {foreign_correlation(*outputs[-1])}
+    )
+    values = {"run": run_id, "code_version": code_version, "correlation": correlation}
+    values["parents"] = json.dumps(parents) if parents else None
     for partition, update_id in outputs:
-        insert(connection, partition, update_id, state=CLAIMED, run=run_id, code_version=code_version, at=now)
+        insert(connection, partition, update_id, state=CLAIMED, at=now, **values)
     for pin in pins:
         consume(connection, outputs[-1], pin, is_input=True)
         _refuse_pruned(connection, pin)
     for partition, update_id in outputs[:-1]:
         consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
+
+
+def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
+    """The correlation ids of what is read: of updates their own, of slices of event tables those of their events."""
+    found = inbox.correlations(connection, run_id)
+    for pin in pins:
+        row = find(connection, pin.partition, pin.update_id)
+        told = row.correlation if row else events.correlation(connection, pin.partition, pin.update_id)
+        found |= {told} if told else set()
+    return found
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
@@ -223,6 +267,7 @@ def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, 
             input_feed=str(pin.partition.feed),
             input_partition=pin.partition.key,
             position=pin.update_id,
+            slice_from=pin.start,
             version=pin.version,
             size=pin.size,
             files=pin.files,

@@ -7,7 +7,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pydantic import Field
 
 from feed_assets.core.errors import InvalidDefinition, InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
@@ -15,9 +14,11 @@ from feed_assets.core.lateness import Late
 from feed_assets.core.retention import Retention
 from feed_assets.ledger.updates import mark_told
 from feed_assets.orchestration.automation import late_rerun
+from feed_assets.orchestration.by_events import ByEvents, by_events_metadata
 from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.inputs import Input, asset_key, match_parameters, resolve
+from feed_assets.orchestration.inputs import PARTITION, WORK, Input, asset_key, match_parameters, resolve
 from feed_assets.orchestration.metadata import (
+    BY_EVENTS,
     DATASET,
     FEED,
     IGNORES_QUALITY_OF,
@@ -29,6 +30,7 @@ from feed_assets.orchestration.metadata import (
 )
 from feed_assets.orchestration.partitions import Partitions
 from feed_assets.orchestration.reports import failed_checks, materialized
+from feed_assets.orchestration.run_config import RunConfig, named_in, work_in
 from feed_assets.runs.build import Outcome, Output, Published, Refused, Unchanged, build
 from feed_assets.runs.checks import Check
 from feed_assets.runs.recipe import Recipe
@@ -44,15 +46,6 @@ BY_THE_RUN = 0
 Readable = dg.AssetSpec | dg.AssetsDefinition | Input
 
 
-class PinnedInputs(dg.Config):
-    """Run configuration: which updates to read instead of the newest valid ones."""
-
-    updates: dict[str, str] = Field(
-        default_factory=dict,
-        description="Update id by input partition: {'ads/shown/v1.0/2019-11-24': '20191125.060000'}.",
-    )
-
-
 def feed_asset(
     feed: str,
     *,
@@ -61,6 +54,7 @@ def feed_asset(
     checks: Sequence[Check] = (),
     late: Late | None = None,
     retention: Retention | None = None,
+    by_events: ByEvents | None = None,
     event_time: str | None = None,
     chart: "Callable[[DataFrame], str] | None" = None,
     owners: Sequence[str] | None = None,
@@ -69,16 +63,18 @@ def feed_asset(
     """Declare a dataset: feed and version, inputs, checks, what late data are worth a re-run, what history is kept.
 
     The function takes one DataFrame for each input, by name, and returns the partition's rows. Records of foreign
-    feeds that do not parse never reach it: they are published beside the dataset, as `<name>_rejects`. `event_time`
-    names the column whose range is recorded; `chart` turns the written rows into Markdown for the UI; `code_version`
-    is by default a digest of the decorated function's source, and a run on equal inputs does nothing unless it has
-    changed. Raises InvalidName and InvalidDefinition when the definition is made.
+    feeds that do not parse never reach it: they are published beside the dataset, as `<name>_rejects`. `by_events`
+    builds it when an update has reached all that it reads; of an event table the function gets the `Slice` to read.
+    `event_time` names the column whose range is recorded; `chart` turns the written rows into Markdown for the UI;
+    `code_version` is by default a digest of the decorated function's source, and a run on equal inputs does nothing
+    unless it has changed. Raises InvalidName and InvalidDefinition when the definition is made.
     """
     read = resolve(inputs)
 
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
         recipe = _recipe(Feed.parse(feed), function, read, checks, event_time, chart, code_version)
-        shared = _shared_metadata(recipe, read, late or Late(), retention)
+        _refuse_tables_without_events(recipe, by_events)
+        shared = _shared_metadata(recipe, read, late or Late(), retention) | by_events_metadata(by_events)
         specs = [_spec(recipe, output, read, shared, owners, function.__doc__) for output in recipe.outputs]
         # Dagster's stub leaves a type argument open.
         partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
@@ -109,9 +105,10 @@ def _recipe(
     _refuse_twice(feed, "input", [str(source.feed) for source in sources])
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in sources)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
-    wants_partition = match_parameters(function, set(read))
+    wants = match_parameters(function, set(read))
     code = code_version or _source_digest(function)
-    return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants_partition)
+    told = {"wants_partition": PARTITION in wants, "wants_work": WORK in wants}
+    return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, **told)
 
 
 def _source_digest(function: Callable[..., Any]) -> str | None:
@@ -126,6 +123,15 @@ def _source_digest(function: Callable[..., Any]) -> str | None:
 def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidDefinition(f"{feed} has the {what} {twice[0]} twice: expected each once.")
+
+
+def _refuse_tables_without_events(recipe: Recipe, by_events: ByEvents | None) -> None:
+    tables = [str(source.feed) for source in recipe.sources if source.is_table]
+    if tables and by_events is None:
+        raise InvalidDefinition(
+            f"{recipe.feed} reads the event table {tables[0]}, of which only its events tell when and what to read: "
+            "expected by_events=ByEvents(). Add it."
+        )
 
 
 def _shared_metadata(
@@ -158,7 +164,7 @@ def _spec(
         owners=owners,
         code_version=recipe.code_version,
         skippable=True,
-        automation_condition=late_rerun(),
+        automation_condition=None if BY_EVENTS in shared else late_rerun(),
         metadata={FEED: str(output), ROLE: DATASET if is_main else REJECTS, **shared},
     )
 
@@ -176,11 +182,12 @@ def _check_spec(recipe: Recipe, check: Check, partitions_def: Partitions) -> dg.
 def _run_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
     known = [*specs, *(given.feed for given in read.values())]
 
-    def run(context: dg.AssetExecutionContext, config: PinnedInputs) -> Iterator[Any]:
+    def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
             output, inputs = _place(recipe, known, context)
         bench = Workbench.of(settings(), on_step=partial(_log_step, context, output))
-        yield from _events(build(recipe, output, inputs, bench, _named(config), context.run.run_id), bench, context)
+        named, work = named_in(config, inputs), work_in(config)
+        yield from _events(build(recipe, output, inputs, bench, named, context.run.run_id, work), bench, context)
 
     return run
 
@@ -198,10 +205,6 @@ def _place(
     if absent := [name for _, names in inputs.values() for name in names]:
         raise NoValidUpdate(f"{output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
     return output, {source.name: inputs[source.feed][0] for source in recipe.sources}
-
-
-def _named(config: PinnedInputs) -> dict[Partition, str]:
-    return {Partition.parse(path): update_id for path, update_id in config.updates.items()}
 
 
 def _log_step(context: dg.AssetExecutionContext, output: Partition, step: str) -> None:

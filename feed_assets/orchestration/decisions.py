@@ -8,8 +8,8 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.readiness import Need, Verdict, decide
-from feed_assets.ledger import due, runs, updates
+from feed_assets.core.readiness import Need, State, Verdict, decide
+from feed_assets.ledger import announce, due, events, inbox, runs, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Due
 from feed_assets.ledger.facts import facts
@@ -46,13 +46,30 @@ def decide_needs(connection: sa.Connection, needs: Sequence[Need], now: datetime
     return decide(needs, facts(connection, needs, now, settings().max_attempts))
 
 
-def fan_out(graph: Graph, ledger: Ledger, now: datetime, is_over: Callable[[], bool]) -> bool:
-    """Put on the list every output that the changes since the last time affect, and what has come into being.
+def fan_out(graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, is_over: Callable[[], bool]) -> bool:
+    """Put on the list every output of some datasets that the changes since the last time affect.
 
-    Until the time is over: False if changes are left. Each dataset hears of some, or the last would starve.
+    And deliver the events since then to those that are built by events. Until the time is over: False if something is
+    left. Each dataset hears of some, or the last would starve.
     """
-    told = [_fan_out_to(graph, dataset, ledger, now, is_over) for dataset in graph.datasets()]
-    return all(told)
+    told = [_fan_out_to(graph, dataset, ledger, now, is_over) for dataset in datasets]
+    delivered = [_deliver_to(graph, dataset, ledger, now, is_over) for dataset in datasets if dataset.by_events]
+    return all(told + delivered)
+
+
+def _deliver_to(graph: Graph, dataset: Node, ledger: Ledger, now: datetime, is_over: Callable[[], bool]) -> bool:
+    """After the changes, which carry their events with them: what is decided next knows both or neither."""
+    with ledger.read() as connection:
+        upto = events.last_sequence(connection)
+
+    def affected(place: Partition, number: int) -> list[Due]:
+        return _items(graph, dataset, graph.whole(place), number, now)
+
+    for table in graph.parents(dataset):
+        while not inbox.deliver(ledger, dataset.feed, table.feed, affected, upto, now):
+            if is_over():
+                return False
+    return True
 
 
 def _fan_out_to(graph: Graph, dataset: Node, ledger: Ledger, now: datetime, is_over: Callable[[], bool]) -> bool:
@@ -78,9 +95,11 @@ def _items(graph: Graph, dataset: Node, changed: Partition, number: int, now: da
     return [Due(dataset.feed, output, number) for output in ([changed] if outputs is None else outputs)]
 
 
-def decide_due(graph: Graph, ledger: Ledger, now: datetime, limit: int, is_over: Callable[[], bool]) -> Decided:
-    """Decide what is on the list until the time is over, and keep the verdicts there."""
-    datasets = {node.feed: node for node in graph.datasets()}
+def decide_due(
+    graph: Graph, some: Sequence[Node], ledger: Ledger, now: datetime, limit: int, is_over: Callable[[], bool]
+) -> Decided:
+    """Decide what is on the list of some datasets until the time is over, and keep the verdicts there."""
+    datasets = {node.feed: node for node in some}
     _look_at_awaited(graph, datasets, ledger, now, limit, is_over)
     with ledger.read() as connection:
         looked = [item for item in due.look(connection, datasets.keys(), now, limit) if not item.awaited]
@@ -99,9 +118,26 @@ def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Due], now: dateti
     with ledger.read() as connection:
         decided = decide_needs(connection, [*needs.values()], now)
     found = list(zip(needs, decided, strict=True))
+    _pass_on(ledger, decided, now)
     due.settle(ledger, found, now)
     _release_consumers(ledger, decided)
     return found
+
+
+def _pass_on(ledger: Ledger, decided: Iterable[Verdict], now: datetime) -> None:
+    """What has gone through a dataset and left nothing new: its own event says so, and its inputs' are consumed.
+
+    Else it would not have reached this table, and who waits for that would wait for ever. Before the verdicts are
+    kept: a kill in between repeats it, and repeating it changes nothing.
+    """
+    for verdict in decided:
+        if verdict.state is State.CURRENT:
+            with ledger.read() as connection:
+                told = announce.untold(connection, verdict.output, updates.correlations(connection, "", verdict.pins))
+            if told or (verdict.due and verdict.due.slices):
+                with ledger.write() as connection:
+                    announce.pass_on(connection, told, now)
+                    inbox.consume_now(connection, verdict.output, verdict.due.slices if verdict.due else (), now)
 
 
 def need_if_known(graph: Graph, output: Partition, now: datetime) -> Need | None:

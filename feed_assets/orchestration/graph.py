@@ -11,7 +11,9 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
+from feed_assets.orchestration.by_events import ByEvents, by_events_of
 from feed_assets.orchestration.metadata import (
     APPENDABLE,
     DATASET,
@@ -19,11 +21,15 @@ from feed_assets.orchestration.metadata import (
     FOREIGN,
     IGNORES_QUALITY_OF,
     OUTPUTS,
+    REJECTS,
     ROLE,
+    SOURCE,
+    TABLE,
     late_of,
     value_of,
 )
 from feed_assets.orchestration.partitions import Partitions, Standing, standing, to_key, to_path
+from feed_assets.orchestration.pipelines import consumer_of
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
@@ -42,13 +48,24 @@ class Node:
 
     @property
     def role(self) -> str:
-        """`foreign`, `dataset` or `rejects`."""
+        """`foreign`, `dataset`, `rejects` or `table`."""
         return self.metadata[ROLE]
 
     @property
     def outputs(self) -> list[dg.AssetKey]:
         """Every asset that a run of this dataset makes."""
         return [dg.AssetKey.from_user_string(key) for key in self.metadata[OUTPUTS]]
+
+    @property
+    def by_events(self) -> ByEvents | None:
+        """What it says of being built by events, if it is."""
+        return by_events_of(self.metadata)
+
+    @property
+    def source(self) -> str | None:
+        """Of an event table the name of the source that its events come from."""
+        found = value_of(self.metadata.get(SOURCE))
+        return found["name"] if found else None
 
     @property
     def is_appendable(self) -> bool:
@@ -72,6 +89,7 @@ class Graph:
         nodes = [node for key in assets.get_all_asset_keys() if (node := self._node(key))]
         self.by_feed = {node.feed: node for node in nodes}
         self.by_key = {node.key: node for node in nodes}
+        self._consumers: dict[Feed, Consumer | None] = {}
 
     def _node(self, key: dg.AssetKey) -> Node | None:
         """An asset of ours, or None. Metadata are anybody's to write: one bad name must not stop the others' loop."""
@@ -101,6 +119,20 @@ class Graph:
         keys = self._assets.get(node.key).parent_keys
         return sorted((self.by_key[key] for key in keys if key in self.by_key), key=lambda parent: parent.feed)
 
+    def tables(self) -> list[Node]:
+        """The event tables, by name."""
+        return sorted((node for node in self.by_feed.values() if node.role == TABLE), key=lambda node: node.feed)
+
+    def by_events(self, source: str | None) -> list[Node]:
+        """The datasets that are built by events and looked after by a source's sensor; None: they read feeds alone.
+
+        Who reads tables of several sources belongs to the first: one sensor alone requests its runs.
+        """
+        return [node for node in self.datasets() if node.by_events and self._first_source(node) == source]
+
+    def _first_source(self, node: Node) -> str | None:
+        return min((parent.source for parent in self.parents(node) if parent.source), default=None)
+
     def datasets(self) -> list[Node]:
         """The feeds that this code location makes, without their rejects, by name."""
         return sorted((node for node in self.by_feed.values() if node.role == DATASET), key=lambda node: node.feed)
@@ -111,7 +143,8 @@ class Graph:
 
     def own(self) -> list[Feed]:
         """Every feed that this code location writes, datasets' and rejects', inputs before what is made from them."""
-        nodes = sorted((node for node in self.by_feed.values() if node.role != FOREIGN), key=lambda node: node.feed)
+        ours = (node for node in self.by_feed.values() if node.role in (DATASET, REJECTS))
+        nodes = sorted(ours, key=lambda node: node.feed)
         above = {node.feed: [parent.feed for parent in self.parents(node)] for node in nodes}
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
@@ -157,12 +190,29 @@ class Graph:
     def need(self, output: Partition) -> Need:
         """Everything that an output needs, for `decide`."""
         node = self.node(output.feed)
-        inputs = self.inputs(output)
+        inputs, parents = self.inputs(output), self.parents(node)
         return Need(
             output,
             tuple(partition for needed, _ in inputs.values() for partition in needed),
             tuple(name for _, absent in inputs.values() for name in absent),
             late_of(node.metadata),
             frozenset(map(Feed.parse, node.metadata[IGNORES_QUALITY_OF])),
-            frozenset(parent.feed for parent in self.parents(node) if parent.is_appendable),
+            self.consumer(node),
+            frozenset(parent.feed for parent in parents if parent.role == TABLE),
+            frozenset(parent.feed for parent in parents if parent.is_appendable),
         )
+
+    def consumer(self, node: Node) -> Consumer | None:
+        """A dataset as a consumer of events, told once for each graph; None if it is not built by them."""
+        if node.feed not in self._consumers:
+            self._consumers[node.feed] = consumer_of(self, node)
+        return self._consumers[node.feed]
+
+    def is_one_to_one(self, parent: Node, child: Node) -> bool:
+        """Whether an output reads the partition of the same key, and nothing else, of an input."""
+        if parent.is_appendable or parent.partitions_def != child.partitions_def:
+            return False
+        mapping = self._assets.get_partition_mapping(child.key, parent.key)
+        if isinstance(mapping, dg.TimeWindowPartitionMapping):
+            return mapping.start_offset == mapping.end_offset == 0
+        return parent.partitions_def is None or isinstance(mapping, dg.IdentityPartitionMapping)

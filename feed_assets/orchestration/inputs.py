@@ -18,6 +18,7 @@ from feed_assets.orchestration.metadata import (
     FORMAT,
     ROLE,
     SCHEMA,
+    TABLE,
     retention_metadata,
 )
 from feed_assets.orchestration.partitions import Partitions
@@ -25,6 +26,9 @@ from feed_assets.runs.recipe import Format, Source
 
 PARTITION = "partition"
 """A function parameter of this name is the `Partition` that is built."""
+
+WORK = "work"
+"""A function parameter of this name is the `Work` that a run by events was asked to do."""
 
 
 def asset_key(feed: Feed) -> dg.AssetKey:
@@ -100,6 +104,7 @@ class Input:
             schema,
             tagged=self.tagged,
             is_appendable=metadata.get(APPENDABLE, False),
+            is_table=metadata.get(ROLE) == TABLE,
             fans_in=self.mapping is not None,
         )
 
@@ -114,15 +119,15 @@ def resolve(inputs: Mapping[str, "dg.AssetSpec | dg.AssetsDefinition | Input"]) 
     return {name: given if isinstance(given, Input) else Input(given) for name, given in inputs.items()}
 
 
-def match_parameters(function: Callable[..., Any], names: set[str]) -> bool:
-    """Check that a function takes exactly these inputs; whether it also wants the partition."""
+def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
+    """Check that a function takes exactly these inputs; which of `partition` and `work` it wants besides."""
     parameters = signature(function).parameters
     plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
     keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
     wanted = plain | keyword
-    if wanted - {PARTITION} != names or len(wanted) != len(parameters):
+    if wanted - {PARTITION, WORK} != names or len(wanted) != len(parameters):
         raise InvalidDefinition(
             f"{function.__qualname__}() takes {sorted(parameters)}, its inputs are {sorted(names)}: expected one "
-            f"parameter for each input, by the same name (and '{PARTITION}' if it wants to know the partition)."
+            f"parameter for each input, by the same name (and '{PARTITION}' or '{WORK}' if it wants to know these)."
         )
-    return PARTITION in wanted
+    return wanted & {PARTITION, WORK}

@@ -2,10 +2,12 @@
 
 import dagster as dg
 
+from feed_assets.orchestration.event_sensors import events_sensor
 from feed_assets.orchestration.litter import litter_sensor
 from feed_assets.orchestration.metadata import APPENDABLE, FEED, FOREIGN, FORMAT, KEEP, OLDER_THAN, ROLE, SCHEMA
+from feed_assets.orchestration.requests import PRIORITY
 from feed_assets.orchestration.retention import prune_jobs
-from feed_assets.orchestration.sensors import PRIORITY, feeds_sensor
+from feed_assets.orchestration.sensors import feeds_sensor
 
 LATE_DATA = "late_data"
 
@@ -27,7 +29,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     )
     executor = None if definitions.executor else dg.in_process_executor
     assets = _without_repeats(definitions)
-    sensors = [feeds_sensor, late_data, litter_sensor]
+    sensors = [feeds_sensor, events_sensor, late_data, litter_sensor]
     own = dg.Definitions(sensors=sensors, jobs=prune_jobs(assets), executor=executor)
     return dg.Definitions.merge(assets, own)
 

@@ -15,11 +15,14 @@ LATE_MAX_AGE = "feed_assets/late_max_age_seconds"
 IGNORES_QUALITY_OF = "feed_assets/ignores_quality_of"
 KEEP = "feed_assets/keep"
 OLDER_THAN = "feed_assets/older_than_seconds"
+BY_EVENTS = "feed_assets/by_events"
+SOURCE = "feed_assets/event_source"
+TABLE_NAME = "feed_assets/table_name"
 FORMAT = "feed_assets/format"
 SCHEMA = "feed_assets/schema"
 APPENDABLE = "feed_assets/appendable"
 
-FOREIGN, DATASET, REJECTS = "foreign", "dataset", "rejects"
+FOREIGN, DATASET, REJECTS, TABLE = "foreign", "dataset", "rejects", "table"
 
 
 def late_metadata(late: Late) -> dict[str, float]:

@@ -1,28 +1,25 @@
-"""The one sensor: what arrived, what it affects, what can be built now, what Dagster has not been told.
+"""The sensor `feeds`: what arrived, what it affects, what can be built now, what Dagster has not been told.
 
 It decides from the ledger. Its Dagster cursor is only the number of the tick, by which Dagster confirms that it
 stored what the tick told it. The instance keeps the last confirmed number, for whoever drives the sensor; a new
 instance has none, and is told everything again.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import datetime
-from time import monotonic
 
 import dagster as dg
 
 from feed_assets.core.feeds import Partition
-from feed_assets.core.launching import run_key
 from feed_assets.core.positions import Pin, pins_digest
-from feed_assets.core.readiness import State, Verdict
-from feed_assets.ledger import due, runs, updates
-from feed_assets.ledger.due import Due
+from feed_assets.core.readiness import State
+from feed_assets.ledger import updates
 from feed_assets.ledger.facts import pins_of
 from feed_assets.orchestration.decisions import decide_due, fan_out
 from feed_assets.orchestration.graph import Graph, Node
-from feed_assets.orchestration.left_runs import UNFINISHED, settle_left
+from feed_assets.orchestration.left_runs import settle_left
 from feed_assets.orchestration.partitions import Standing, standing
+from feed_assets.orchestration.requests import Budget, Found, InProgress, in_progress, is_busy, requests_for
 from feed_assets.runs.arrive import arrive
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import settings
@@ -34,44 +31,11 @@ DATA_VERSION_TAG = "dagster/data_version"
 
 TOLD = "feed_assets/told"
 
-EVENTS = 500
-"""Updates that one tick tells Dagster of at most."""
-
-EVENT_SECONDS = 0.02
-"""What an event costs: half of it here, half of it Dagster after the sensor has returned."""
-
-AT_LEAST = 10
-"""Updates that a tick tells Dagster of even if its time is over: a tick that is always late must come to an end."""
-
 ARRIVE, FAN_OUT, DECIDE = 0.35, 0.5, 0.65
 """The share of a tick's time by which each step ends: one with much to do must not starve those after it."""
 
-PRIORITY = {"dagster/priority": "10"}
-"""What is new goes before the runs of a backfill, which have priority 0 unless their tags say otherwise."""
-
 NEVER_TOLD = 0
 """In place of a tick's number, for updates of what is no partition of its asset: Dagster has no place for them."""
-
-InProgress = set[tuple[dg.AssetKey, str | None]]
-Found = Sequence[tuple[Due, Verdict]]
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The time of one tick, from now on: `seconds` for all its steps and for what Dagster then does with the result."""
-
-    seconds: float
-    started: float = field(default_factory=monotonic)
-
-    def is_over(self, share: float) -> Callable[[], bool]:
-        """What tells whether this share of the time is over."""
-        return lambda: monotonic() > self.started + share * self.seconds
-
-    @property
-    def events(self) -> int:
-        """How many events Dagster can store in the time that is left."""
-        left = self.started + self.seconds - monotonic()
-        return min(EVENTS, max(AT_LEAST, int(left / EVENT_SECONDS)))
 
 
 def look_and_request(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -92,10 +56,11 @@ def _tick(context: dg.SensorEvaluationContext, now: datetime) -> dg.SensorResult
     batched = {node.feed for node in foreign if node.is_appendable}
     arrivals = arrive(bench, [node.feed for node in foreign], budget.is_over(ARRIVE), batched)
     busy = in_progress(context.instance)
-    is_told = fan_out(graph, bench.ledger, now, budget.is_over(FAN_OUT))
-    decided = decide_due(graph, bench.ledger, now, DECISIONS, budget.is_over(DECIDE))
-    _log_lost(context, decided.found)
-    requests = _requests(graph, bench, decided.found, busy)
+    mine = [node for node in graph.datasets() if not node.by_events]
+    is_told = fan_out(graph, mine, bench.ledger, now, budget.is_over(FAN_OUT))
+    decided = decide_due(graph, mine, bench.ledger, now, DECISIONS, budget.is_over(DECIDE))
+    log_lost(context, decided.found)
+    requests = requests_for(graph, bench, decided.found, busy)
     confirmed = _confirmed(context, graph, bench)
     events = _events(graph, bench, busy, confirmed, now, budget.events)
     is_idle = arrivals.is_complete and is_told and decided.is_complete and not events
@@ -116,44 +81,11 @@ feeds_sensor = dg.SensorDefinition(
 )
 
 
-def in_progress(instance: dg.DagsterInstance) -> InProgress:
-    """The assets and partition keys that unfinished Dagster runs make: the one thing that Dagster is asked."""
-    found: InProgress = set()
-    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
-        found |= {(key, run.tags.get("dagster/partition")) for key in run.asset_selection or ()}
-    return found
-
-
-def _log_lost(context: dg.SensorEvaluationContext, decided: Found) -> None:
+def log_lost(context: dg.SensorEvaluationContext, decided: Found) -> None:
     """Tell the tick's log what was built and can no longer be: an input has nothing valid left, or too little."""
     for _, verdict in decided:
         if verdict.published and verdict.state in (State.WAITS_FOR_INPUT, State.WAITS_FOR_A_PERSON):
             context.log.warning(f"{verdict.output} {verdict.state.value}: {verdict.reason}")
-
-
-def _requests(graph: Graph, bench: Workbench, decided: Found, busy: InProgress) -> list[dg.RunRequest]:
-    """One run for each output that was never built and is ready, at most so many; the others stay on the list."""
-    with bench.ledger.read() as connection:
-        running = {run.output for run in runs.running(connection)}
-    ready = [pair for pair in decided if pair[1].state is State.BUILD and pair[1].output not in running]
-    free = [pair for pair in ready if not _is_busy(graph, pair[1].output, busy)][: settings().max_requests]
-    due.count_requests(bench.ledger, [item for item, _ in free])
-    return [_request(graph, item, verdict) for item, verdict in free]
-
-
-def _is_busy(graph: Graph, partition: Partition, busy: InProgress) -> bool:
-    node = graph.node(partition.feed)
-    return (node.key, node.key_of(graph.whole(partition))) in busy
-
-
-def _request(graph: Graph, item: Due, verdict: Verdict) -> dg.RunRequest:
-    node = graph.node(verdict.output.feed)
-    return dg.RunRequest(
-        run_key=run_key(verdict, item.changed, item.requested),
-        partition_key=node.key_of(verdict.output),
-        asset_selection=node.outputs,
-        tags={**PRIORITY, "feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason},
-    )
 
 
 def _confirmed(context: dg.SensorEvaluationContext, graph: Graph, bench: Workbench) -> int:
@@ -177,7 +109,7 @@ def _events(
     stands = {row: _standing(graph, row.partition, now) for row in untold}
     strange = [row for row in untold if stands[row] is Standing.NEVER]
     updates.mark_told(bench.ledger, [(row.partition, row.id) for row in strange], NEVER_TOLD)
-    rows = [row for row in untold if stands[row] is Standing.IS and not _is_busy(graph, row.partition, busy)]
+    rows = [row for row in untold if stands[row] is Standing.IS and not is_busy(graph, row.partition, busy)]
     updates.mark_told(bench.ledger, [(row.partition, row.id) for row in rows], confirmed + 1)
     in_batches = [row for row in rows if graph.node(row.partition.feed).is_appendable]
     singles = [_event(graph, row) for row in rows if row not in in_batches]

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from feed_assets.core.errors import NoValidUpdate
+from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.plans import BY_HAND, Work
 from feed_assets.core.positions import Pin, changed, pins_digest
+from feed_assets.core.propagation import Slice
 from feed_assets.feeds import write as feed_write
-from feed_assets.ledger import runs, updates
+from feed_assets.ledger import events, inbox, runs, updates
 from feed_assets.runs import reconcile
 from feed_assets.runs.checks import Audited, CheckResult, run_checks
 from feed_assets.runs.observe import observe, pin, pin_batches
@@ -24,7 +27,9 @@ from feed_assets.runs.workbench import Workbench, this_process
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from feed_assets.runs.transform import Found, Made
+    import sqlalchemy as sa
+
+    from feed_assets.runs.transform import Cut, Found, Made
     from feed_assets.spark.write import Written
 
 NEWEST: Mapping[Partition, str] = MappingProxyType({})
@@ -98,8 +103,11 @@ def build(
     bench: Workbench,
     named: Mapping[Partition, str] = NEWEST,
     dagster_run: str | None = None,
+    work: Work = BY_HAND,
 ) -> Outcome:
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
+
+    Of event tables the slices of `work` are read; if it consumes, markers move with the publication.
 
     Raises AlreadyRunning, NoValidUpdate, UpdateChanged, UnreadableUpdate, UpdateAbandoned, and what the function
     raises; the run is then `failed` in the ledger and leaves no valid update.
@@ -109,10 +117,19 @@ def build(
     runs.start(bench.ledger, run)
     bench.on_step("started")
     try:
-        return _Build(recipe, output, bench, run.id).run(inputs, named)
+        return _Build(recipe, output, bench, run.id, work).run(inputs, named)
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are settled.
         reconcile.settle(bench, run, runs.FAILED, f"{type(error).__name__}: {error}"[:1000])
         raise
+
+
+def _pins_of(cut: "Cut") -> set[Pin]:
+    """Slices as the positions that are recorded in the lineage."""
+    return {Pin(each.place, each.end, each.version, start=each.start) for some in cut.values() for each in some}
+
+
+def _reads_tables(recipe: Recipe) -> bool:
+    return any(source.is_table for source in recipe.sources)
 
 
 @dataclass(frozen=True)
@@ -121,15 +138,24 @@ class _Build:
     output: Partition
     bench: Workbench
     run_id: str
+    work: Work
+
+    @property
+    def slices(self) -> list[Slice]:
+        """Whose events this run consumes."""
+        return [*self.work.slices.values()] if self.work.consumes else []
 
     def run(self, inputs: Inputs, named: Mapping[Partition, str]) -> Outcome:
-        found = self._pin(inputs, named)
-        pins = tuple(sorted({pinned for pairs in found.values() for _, pinned in pairs}))
+        tables = {source.name for source in self.recipe.sources if source.is_table}
+        found = self._pin({name: each for name, each in inputs.items() if name not in tables}, named)
+        cut = {name: self._cut(inputs[name]) for name in tables}
+        pinned = {pin for pairs in found.values() for _, pin in pairs} | _pins_of(cut)
+        pins = tuple(sorted(pinned | self._carried(pinned)))
         if unchanged := self._unchanged(pins):
             return unchanged
         claimed = self._claim(pins)
         updates_of = {name: [update for update, _ in pairs] for name, pairs in found.items()}
-        with self._transformed(updates_of) as made:
+        with self._transformed(updates_of, cut) as made:
             outputs = self._write(claimed, made)
             audit = self._audit(outputs, made)
         if not all(result.passed for result in audit.checks):
@@ -152,19 +178,52 @@ class _Build:
             return pin_batches(self.bench, partition, named)
         return [pin(self.bench, partition, named.get(partition))]
 
+    def _cut(self, places: Sequence[Partition]) -> list[Slice]:
+        """The slices of an event table: those of the work, or all there is, up to the last marker."""
+        if self.work.slices or self.work.consumes:
+            return [self.work.slices[place] for place in places if place in self.work.slices]
+        with self.bench.ledger.read() as connection:
+            last = {place: events.last_marker(connection, place) for place in places}
+        if silent := [str(place) for place, marker in last.items() if marker is None]:
+            raise NoValidUpdate(f"{self.output}: {', '.join(silent)} has no event yet: expected one. Wait for it.")
+        return [
+            Slice(place, None, marker, frozenset({Operation.OVERWRITE})) for place, marker in last.items() if marker
+        ]
+
+    def _carried(self, pinned: set[Pin]) -> set[Pin]:
+        """Of event tables with nothing new the positions that are published: lineage says how far each was read."""
+        tables = {source.feed for source in self.recipe.sources if source.is_table}
+        read = {pin.partition for pin in pinned}
+        with self.bench.ledger.read() as connection:
+            published = updates.newest(connection, self.output) if tables else None
+            known = updates.consumed_by(connection, self.output, published.id) if published else ()
+        return {pin for pin in known if pin.partition.feed in tables and pin.partition not in read}
+
     def _unchanged(self, pins: tuple[Pin, ...]) -> Unchanged | None:
         observe(self.bench.board, self.bench.ledger, self.output, self.bench.now())
         with self.bench.ledger.write() as connection:
             runs.pinned(connection, self.run_id, pins_digest(pins))
             published = updates.newest(connection, self.output)
-            if published is None or published.code_version != self.recipe.code_version:
-                return None
-            if changed(pins, updates.consumed_by(connection, self.output, published.id)):
+            if published is None or not self._is_done(connection, published, pins):
                 return None
             # What is published is good again: consumers that a refused run held look once more.
             updates.change(connection, self.output, published.id)
+            inbox.consume_now(connection, self.output, self.slices, self.bench.now())
             runs.end(connection, self.output, self.run_id, runs.UNCHANGED, self.bench.now(), None)
         return Unchanged(published.id, pins)
+
+    def _is_done(self, connection: "sa.Connection", published: updates.Row, pins: tuple[Pin, ...]) -> bool:
+        """Whether this very work was published: by this run before it was killed, or by one that was faster.
+
+        By events the inbox tells. A run by hand reads a table again, whose rows somebody may have mended.
+        """
+        if self.slices and not inbox.holds(connection, self.output, self.slices):
+            return True
+        if published.code_version != self.recipe.code_version or (
+            not self.work.consumes and _reads_tables(self.recipe)
+        ):
+            return False
+        return not changed(pins, updates.consumed_by(connection, self.output, published.id))
 
     def _claim(self, pins: tuple[Pin, ...]) -> tuple[tuple[Partition, str], ...]:
         self.bench.on_step("pinned")
@@ -174,14 +233,18 @@ class _Build:
         claimed = tuple((place, feed_write.claim(self.bench.board, place, token, now)) for place in partitions)
         self.bench.on_step("claimed on the blackboard")
         with self.bench.ledger.write() as connection:
-            updates.claim(connection, self.run_id, claimed, pins, self.recipe.code_version, now)
+            updates.claim(connection, self.run_id, claimed, pins, self.recipe.code_version, now, self.slices)
         self.bench.on_step("claimed in the ledger")
         return claimed
 
-    def _transformed(self, found: "Found") -> "AbstractContextManager[Made]":
-        from feed_assets.runs.transform import transformed  # Spark, and so only when there is something to build.
+    def _transformed(self, found: "Found", cut: "Cut") -> "AbstractContextManager[Made]":
+        from feed_assets.runs.transform import (
+            Given,
+            transformed,
+        )  # Spark, and so only when there is something to build.
 
-        return transformed(self.recipe, self.output, found, self.bench.spark(), self.bench.board)
+        given = Given(found, cut, self.work)
+        return transformed(self.recipe, self.output, given, self.bench.spark(), self.bench.board)
 
     def _write(self, claimed: Sequence[tuple[Partition, str]], made: "Made") -> tuple[Output, ...]:
         from feed_assets.spark.write import write
@@ -235,7 +298,7 @@ class _Build:
             self.bench.on_step(f"manifest of {output.partition.feed} written")
         with self.bench.ledger.write() as connection:
             for output in published.outputs:
-                updates.change(connection, output.partition, output.id, state=updates.PUBLISHED)
+                updates.publish(connection, output.partition, output.id, self.bench.now())
             runs.end(connection, self.output, self.run_id, updates.PUBLISHED, self.bench.now(), None)
         self.bench.on_step("published")
         return published

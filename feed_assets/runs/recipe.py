@@ -29,6 +29,8 @@ class Source:
     tagged: bool = False
     is_appendable: bool = False
     """Each partition holds batches: the function gets the rows of the newest valid update of every one."""
+    is_table: bool = False
+    """An event table: the function gets its `Slice`, and reads the rows itself."""
     fans_in: bool = False
     """The function sees which partition a row is from: a column `_partition`, such as `2019-11-24/men`."""
 
@@ -50,6 +52,8 @@ class Recipe:
     code_version: str | None = None
     wants_partition: bool = False
     """The function has a parameter `partition`, the `Partition` that is built."""
+    wants_work: bool = False
+    """The function has a parameter `work`, the `Work` that its run was asked to do."""
 
     @property
     def outputs(self) -> tuple[Feed, ...]:

@@ -73,7 +73,7 @@ def settle(bench: Workbench, run: Run, state: str, reason: str) -> Settled:
         if not runs.is_as_read(connection, run):
             return Settled(run, (), ())
         for row in settled.published:
-            updates.change(connection, row.partition, row.id, state=updates.PUBLISHED)
+            updates.publish(connection, row.partition, row.id, bench.now())
         for row in settled.swept:
             updates.change(connection, row.partition, row.id, state=updates.ABANDONED, reason=reason)
         ended = updates.PUBLISHED if settled.is_published else state

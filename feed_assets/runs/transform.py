@@ -4,12 +4,15 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.plans import Work
+from feed_assets.core.propagation import Slice
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.spark import read
@@ -18,6 +21,16 @@ from feed_assets.spark.parse import is_clean
 from feed_assets.spark.rejects import is_tagged, split
 
 Found = Mapping[str, Sequence[Update]]
+Cut = Mapping[str, Sequence[Slice]]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a run reads: of each feed its pinned updates, of each event table its slices; and what it is to do."""
+
+    updates: Found
+    slices: Cut
+    work: Work
 
 
 @dataclass(frozen=True)
@@ -34,31 +47,32 @@ class Made:
 
 @contextmanager
 def transformed(
-    recipe: Recipe, output: Partition, found: Found, spark: SparkSession, board: Blackboard
+    recipe: Recipe, output: Partition, given: Given, spark: SparkSession, board: Blackboard
 ) -> Generator[Made]:
     """Read the inputs and run the function. Spark's errors about pinned files get their names while this is open."""
-    every = [update for updates in found.values() for update in updates]
+    every = [update for updates in given.updates.values() for update in updates]
     kept: list[DataFrame] = []
     with reading(every):
         try:
-            yield _made(recipe, output, found, spark, board, kept)
+            yield _made(recipe, output, given, spark, board, kept)
         finally:
             for frame in kept:
                 frame.unpersist()
 
 
 def _made(
-    recipe: Recipe, output: Partition, found: Found, spark: SparkSession, board: Blackboard, kept: list[DataFrame]
+    recipe: Recipe, output: Partition, given: Given, spark: SparkSession, board: Blackboard, kept: list[DataFrame]
 ) -> Made:
+    found = given.updates
     tagged = {
         source.name: _read(spark, board, source, found[source.name], kept) for source in recipe.sources if source.schema
     }
     inputs = {
         source.name: _input(spark, board, source, found[source.name], tagged.get(source.name))
         for source in recipe.sources
+        if not source.is_table
     }
-    partition = {"partition": output} if recipe.wants_partition else {}
-    result = recipe.transform(**inputs, **partition)
+    result = recipe.transform(**inputs, **_told(recipe, output, given))
     if not isinstance(result, DataFrame):
         raise InvalidDefinition(f"{recipe.feed}: the function returned {type(result).__name__}: expected a DataFrame.")
     if is_tagged(result) != any(source.tagged for source in recipe.sources):
@@ -74,6 +88,14 @@ def _made(
     if recipe.rejects is None:
         return Made(inputs, every, (result,))
     return Made(inputs, every, (reduce(DataFrame.unionByName, rejected), result))
+
+
+def _told(recipe: Recipe, output: Partition, given: Given) -> dict[str, Any]:
+    """What the function gets besides frames: slices of event tables, the partition, the work."""
+    many = {source.name for source in recipe.sources if source.fans_in}
+    told: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in given.slices.items()}
+    told |= {"partition": output} if recipe.wants_partition else {}
+    return told | ({"work": given.work} if recipe.wants_work else {})
 
 
 def _keep(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:

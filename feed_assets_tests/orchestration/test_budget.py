@@ -12,7 +12,7 @@ from feed_assets.ledger.database import last_change, open_ledger, put_cursor
 from feed_assets.ledger.tables import update
 from feed_assets.orchestration.automation import late_outputs
 from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.sensors import AT_LEAST
+from feed_assets.orchestration.requests import AT_LEAST
 from feed_assets.runs.workbench import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness

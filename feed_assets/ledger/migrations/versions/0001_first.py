@@ -1,4 +1,4 @@
-"""Updates, consumed positions, runs, what is due, cursors."""
+"""Updates, consumed positions, events and who has not consumed them, runs, what is due, cursors."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -26,6 +26,12 @@ def upgrade() -> None:
         sa.Column("input_feed", TEXT, nullable=False),
         sa.Column("input_partition", TEXT, nullable=False),
         sa.Column("position", TEXT, nullable=False, comment="update of the input that was read"),
+        sa.Column(
+            "slice_from",
+            TEXT,
+            nullable=True,
+            comment="of an event table: the marker after which it was read, up to position",
+        ),
         sa.Column("version", TEXT, nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("files", sa.BigInteger(), nullable=False),
@@ -61,6 +67,61 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("feed", "partition"),
     )
     op.create_index("due_next", "due", ["feed", "look_at"], unique=False)
+    op.create_table(
+        "event",
+        sa.Column("sequence", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False, autoincrement=True),
+        sa.Column("source", TEXT, nullable=False, comment="event source that it was read from; '' for our own"),
+        sa.Column("feed", TEXT, nullable=False, comment="table_name"),
+        sa.Column("partition", TEXT, nullable=False, comment="partition_key"),
+        sa.Column(
+            "marker", TEXT, nullable=False, comment="sorts as the moments or versions do; of our feeds the update id"
+        ),
+        sa.Column(
+            "previous",
+            TEXT,
+            nullable=True,
+            comment="the marker before it in its table and partition: it covers what is between",
+        ),
+        sa.Column("event_marker", TEXT, nullable=False),
+        sa.Column("correlation", TEXT, nullable=False),
+        sa.Column("operation", TEXT, nullable=False),
+        sa.Column("context", TEXT, nullable=False, comment="JSON"),
+        sa.Column("flag", TEXT, nullable=True, comment="'out of order' if its marker came before its table's last one"),
+        sa.Column("at", UtcDateTime(), nullable=False, comment="when the ledger heard of it"),
+        sa.PrimaryKeyConstraint("sequence"),
+    )
+    op.create_index("event_once", "event", ["feed", "partition", "marker", "correlation", "source"], unique=True)
+    op.create_index("event_by_correlation", "event", ["correlation", "feed"], unique=False)
+    op.create_index("event_by_table", "event", ["feed", "sequence"], unique=False)
+    op.create_table(
+        "event_reject",
+        sa.Column("source", TEXT, nullable=False),
+        sa.Column("digest", TEXT, nullable=False, comment="of the text: what is read again is kept once"),
+        sa.Column("raw", TEXT, nullable=False, comment="the event as it was read"),
+        sa.Column("reason", TEXT, nullable=False),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("source", "digest"),
+    )
+    op.create_table(
+        "inbox",
+        sa.Column("feed", TEXT, nullable=False, comment="consumer"),
+        sa.Column("partition", TEXT, nullable=False, comment="its partition that the event concerns"),
+        sa.Column("sequence", sa.BigInteger(), nullable=False, autoincrement=False, comment="event, not yet consumed"),
+        sa.Column("run", TEXT, nullable=True, comment="run that last claimed it"),
+        sa.PrimaryKeyConstraint("feed", "partition", "sequence"),
+    )
+    op.create_index("inbox_of_run", "inbox", ["run"], unique=False)
+    op.create_table(
+        "marker",
+        sa.Column("feed", TEXT, nullable=False, comment="consumer"),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("input_feed", TEXT, nullable=False),
+        sa.Column("input_partition", TEXT, nullable=False),
+        sa.Column("marker", TEXT, nullable=False, comment="the table's, up to which it was consumed"),
+        sa.Column("event_marker", TEXT, nullable=False, comment="of the last event that was consumed"),
+        sa.Column("at", UtcDateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("feed", "partition", "input_feed", "input_partition"),
+    )
     op.create_table(
         "run",
         sa.Column("id", TEXT, nullable=False),
@@ -112,6 +173,15 @@ def upgrade() -> None:
         sa.Column("first", UtcDateTime(), nullable=True, comment="smallest event time"),
         sa.Column("last", UtcDateTime(), nullable=True, comment="largest event time"),
         sa.Column("code_version", TEXT, nullable=True),
+        sa.Column(
+            "correlation",
+            TEXT,
+            nullable=True,
+            comment="correlation id of its write event; NULL if it was lost with a ledger",
+        ),
+        sa.Column(
+            "parents", TEXT, nullable=True, comment="JSON: the correlation ids that went in, where there were several"
+        ),
         sa.Column("reason", TEXT, nullable=True, comment="why it was refused, abandoned or invalidated"),
         sa.Column("at", UtcDateTime(), nullable=False, comment="when the ledger first heard of it"),
         sa.Column("changed", sa.BigInteger(), nullable=False, comment="commit order of its last change"),

@@ -1,0 +1,64 @@
+"""How a due run processes its slices: a layer between "it is time" and the run, because compute is chosen before it.
+
+Source: "Data Orchestration via Events" (2024), "What if we have different trigger types?".
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from feed_assets.core.events import Operation
+from feed_assets.core.feeds import Partition
+from feed_assets.core.propagation import Slice
+
+Kind = Literal["reload", "incremental"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is told: `kind`, configuration for the function, tags for the run, such as that of a Spark profile."""
+
+    kind: Kind = "incremental"
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The plan for slices that touch one of `tables`, by one of `operations`, of `at_least` so many bytes in all.
+
+    What is left out is true of every slice. Bytes are those that the events tell in their context.
+    """
+
+    plan: Plan
+    tables: frozenset[str] = frozenset()
+    operations: frozenset[Operation] = frozenset()
+    at_least: int = 0
+
+    def holds(self, slices: Iterable[Slice]) -> bool:
+        """Whether some of the slices are what this rule is for."""
+        found = [each for each in slices if not self.tables or str(each.place.feed) in self.tables]
+        found = [each for each in found if not self.operations or each.operations & self.operations]
+        return bool(found) and sum(each.bytes for each in found) >= self.at_least
+
+
+def choose(rules: Sequence[Rule], slices: Sequence[Slice]) -> Plan:
+    """The plan of the first rule that holds; without one, the increment is processed."""
+    return next((rule.plan for rule in rules if rule.holds(slices)), Plan())
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run by events does. `consumes` is false of a run by hand, which leaves markers alone."""
+
+    slices: Mapping[Partition, Slice] = field(default_factory=dict[Partition, Slice])
+    plan: Plan = field(default_factory=Plan)
+    consumes: bool = False
+
+    def slice(self, table: str, key: str = "") -> Slice | None:
+        """The slice of a table's partition, None if nothing of it is new."""
+        return next((s for p, s in self.slices.items() if (str(p.feed), p.key) == (table, key)), None)
+
+
+BY_HAND = Work(plan=Plan("reload"))
+"""Nobody said which slices: what is there is read, up to the last marker."""

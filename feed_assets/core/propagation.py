@@ -1,0 +1,211 @@
+"""Which updates have reached every table that a consumer needs, and what slice of each table its next run reads.
+
+Source: "Data Orchestration via Events" (2024). Propagation is judged by sets of tables: counts are wrong for a table
+that publishes twice, and for the very first correlation id when it is partial.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from feed_assets.core.events import Operation, Recorded, decode
+from feed_assets.core.feeds import Feed, Partition
+
+Seen = Mapping[tuple[str, str], frozenset[Feed]]
+"""By correlation id and partition key the tables that have an event of it, consumed or not."""
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Who reads which tables, and when: `pipelines` are the tables that each pipeline writes.
+
+    `wait_for` any or all of its pipelines. An incomplete propagation is skipped, and taken once it is complete
+    (`skip`), or nothing after it is taken (`block`). Without `merge` a run takes one propagation of a pipeline.
+    """
+
+    feed: Feed
+    tables: frozenset[Feed]
+    pipelines: Mapping[str, frozenset[Feed]] = field(default_factory=dict[str, frozenset[Feed]])
+    wait_for: Literal["any", "all"] = "any"
+    on_incomplete: Literal["skip", "block"] = "skip"
+    merge: bool = True
+
+    @property
+    def needed(self) -> dict[str, frozenset[Feed]]:
+        """Of each pipeline the tables that this consumer needs; a table in no pipeline is one of its own."""
+        cut = {name: tables & self.tables for name, tables in sorted(self.pipelines.items())}
+        known = frozenset[Feed]().union(*self.pipelines.values())
+        own = {str(table): frozenset({table}) for table in sorted(self.tables - known)}
+        return {name: tables for name, tables in {**cut, **own}.items() if tables}
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """One update on its way through a pipeline: the events not consumed yet, and the tables that have none."""
+
+    pipeline: str
+    correlation: str
+    partition_key: str
+    events: tuple[Recorded, ...]
+    missing: frozenset[Feed] = frozenset()
+
+    @property
+    def since(self) -> datetime:
+        """When the first of its events came (UTC)."""
+        return min(event.at for event in self.events)
+
+    def __str__(self) -> str:
+        missing = ", ".join(map(str, sorted(self.missing)))
+        where = f" of {self.partition_key}" if self.partition_key else ""
+        return f"{self.correlation}{where} has not reached {missing} (pipeline {self.pipeline})"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What a run reads of one table's partition: what was updated in `(start, end]`; None is the beginning."""
+
+    place: Partition
+    start: str | None
+    end: str
+    operations: frozenset[Operation]
+    events: int = 1
+    bytes: int = 0
+
+    @property
+    def version(self) -> str:
+        """What makes another slice of the same table another input."""
+        return f"{self.start or ''}..{self.end}"
+
+    def where(self, column: str) -> str:
+        """The slice as a condition on a column, in SQL that Spark and PostgreSQL read alike; the upper bound counts.
+
+        A row that was updated later belongs to a later slice, even if it is there already.
+        """
+        after = f"{column} > {_literal(self.start)} AND " if self.start is not None else ""
+        return f"{after}{column} <= {_literal(self.end)}"
+
+
+@dataclass(frozen=True)
+class Due:
+    """What a consumer's next run takes, and what is left for later, complete or not."""
+
+    taken: tuple[Propagation, ...] = ()
+    slices: tuple[Slice, ...] = ()
+    later: tuple[Propagation, ...] = ()
+    incomplete: tuple[Propagation, ...] = ()
+    waits: str | None = None
+    """In words why nothing, or not everything, is taken."""
+
+    @property
+    def correlations(self) -> tuple[str, ...]:
+        """The correlation ids that are taken."""
+        return tuple(sorted({each.correlation for each in self.taken}))
+
+
+def _literal(encoded: str) -> str:
+    marker = decode(encoded)
+    return str(marker) if isinstance(marker, int) else f"TIMESTAMP '{marker:%Y-%m-%d %H:%M:%S.%f}+00:00'"
+
+
+def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen) -> Due:
+    """What is due of the events that a consumer has not consumed, in the order in which they were recorded."""
+    every = propagations(consumer, [event for event in events if event.place.feed in consumer.tables], seen)
+    complete = [each for each in every if not each.missing]
+    incomplete = tuple(each for each in every if each.missing)
+    ready = _before_the_first(incomplete, every) if consumer.on_incomplete == "block" else complete
+    if absent := _absent(consumer, ready):
+        return Due(
+            later=tuple(complete), incomplete=incomplete, waits=f"no complete update of {absent}" if every else None
+        )
+    taken, slices = _take(consumer, ready)
+    later = tuple(each for each in complete if each not in taken)
+    return Due(taken, slices, later, incomplete, _in_words(incomplete))
+
+
+def _in_words(incomplete: Sequence[Propagation]) -> str | None:
+    more = f" and {len(incomplete) - 1} more" if len(incomplete) > 1 else ""
+    return f"update {incomplete[0]}{more}" if incomplete else None
+
+
+def _before_the_first(incomplete: Sequence[Propagation], every: Sequence[Propagation]) -> list[Propagation]:
+    return [*every[: every.index(incomplete[0])]] if incomplete else [*every]
+
+
+def _absent(consumer: Consumer, ready: Sequence[Propagation]) -> str:
+    """The pipelines that a consumer of all of them still waits for."""
+    if consumer.wait_for == "any":
+        return ""
+    return ", ".join(sorted(consumer.needed.keys() - {each.pipeline for each in ready}))
+
+
+def propagations(consumer: Consumer, events: Sequence[Recorded], seen: Seen) -> tuple[Propagation, ...]:
+    """The propagations that events belong to, in the order of their first events."""
+    grouped: dict[tuple[str, str], list[Recorded]] = {}
+    for event in events:
+        grouped.setdefault((event.correlation, event.place.key), []).append(event)
+    needed = consumer.needed
+    found = [each for key, group in grouped.items() for each in _of(needed, key, group, seen.get(key, frozenset()))]
+    return tuple(sorted(found, key=lambda each: each.events[0].sequence))
+
+
+def _of(
+    needed: Mapping[str, frozenset[Feed]], key: tuple[str, str], group: Sequence[Recorded], seen: frozenset[Feed]
+) -> list[Propagation]:
+    """One correlation id in one partition. A table of two pipelines is served by whichever is complete."""
+    tables = seen | {event.place.feed for event in group}
+    left, found = list(group), list[Propagation]()
+    for name, wanted in sorted(needed.items(), key=lambda item: bool(item[1] - tables)):
+        mine = tuple(event for event in left if event.place.feed in wanted)
+        left = [event for event in left if event.place.feed not in wanted]
+        if mine:
+            found.append(Propagation(name, *key, mine, wanted - tables))
+    return found
+
+
+def _take(consumer: Consumer, ready: Sequence[Propagation]) -> tuple[tuple[Propagation, ...], tuple[Slice, ...]]:
+    """As many propagations as have slices without a hole between them; the others are for the next run."""
+    taken: list[Propagation] = []
+    slices: dict[Partition, Slice] = {}
+    for each in ready:
+        if not consumer.merge and each.pipeline in {other.pipeline for other in taken}:
+            continue
+        joined = _joined(slices, each.events)
+        if joined is not None:
+            taken.append(each)
+            slices = joined
+    return tuple(taken), tuple(slices[place] for place in sorted(slices))
+
+
+def _joined(slices: Mapping[Partition, Slice], events: Iterable[Recorded]) -> dict[Partition, Slice] | None:
+    """The slices grown by some events; None if what is between them belongs to somebody else."""
+    grown = dict(slices)
+    for event in events:
+        new = slice_of(event)
+        old = grown.get(event.place)
+        union = _union(old, new) if old else new
+        if union is None:
+            return None
+        grown[event.place] = union
+    return grown
+
+
+def slice_of(event: Recorded) -> Slice:
+    """What one event says was updated; the bytes are those of its context, if it tells them."""
+    told = event.context.get("bytes")
+    size = told if isinstance(told, int) else 0
+    return Slice(event.place, event.start, event.marker, frozenset({event.operation}), bytes=size)
+
+
+def _union(one: Slice, other: Slice) -> Slice | None:
+    low, high = sorted((one, other), key=lambda each: (each.start or "", each.end))
+    if low.end < (high.start or ""):
+        return None
+    return Slice(
+        one.place,
+        low.start,
+        max(one.end, other.end),
+        one.operations | other.operations,
+        one.events + other.events,
+        one.bytes + other.bytes,
+    )

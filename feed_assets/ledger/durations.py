@@ -1,0 +1,47 @@
+"""From one table's event to another's, for each update that went through both."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.durations import Duration
+from feed_assets.core.events import PARENTS, Recorded, decode
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import events
+from feed_assets.ledger.tables import event
+
+
+def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) -> tuple[Duration, ...]:
+    """Of the newest updates of `last`, oldest first, how long they took since they were in `first`.
+
+    An update that several went into counts from the last of these that came by `first`.
+    """
+    reached = events.newest(connection, limit, last)
+    origins = {each.sequence: {each.correlation, *each.context.get(PARENTS, ())} for each in reached}
+    began = _began(connection, first, {each for some in origins.values() for each in some})
+    found: list[Duration] = []
+    for each in reversed(reached):
+        starts = [start for origin in origins[each.sequence] for start in began.get(origin, ()) if start <= _time(each)]
+        if starts:
+            seconds = (_time(each) - max(starts)).total_seconds()
+            found.append(Duration(each.correlation, each.place.key, seconds, each.context.get("code_version")))
+    return tuple(found)
+
+
+def _began(connection: sa.Connection, first: Feed, correlations: Collection[str]) -> dict[str, list[datetime]]:
+    """By correlation id the times of a table's events: one index seek for each."""
+    found: dict[str, list[datetime]] = {}
+    wanted = sorted(correlations)
+    for at in range(0, len(wanted), events.CHUNK):
+        mine = event.c.correlation.in_(wanted[at : at + events.CHUNK]) & (event.c.feed == str(first))
+        for row in connection.execute(sa.select(event).where(mine)).mappings():
+            recorded = events.recorded_of(row)
+            found.setdefault(recorded.correlation, []).append(_time(recorded))
+    return found
+
+
+def _time(recorded: Recorded) -> datetime:
+    """The event's own time; where that is a version, when the ledger heard of it."""
+    marker = decode(recorded.event_marker)
+    return marker if isinstance(marker, datetime) else recorded.at

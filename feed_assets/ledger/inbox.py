@@ -1,0 +1,185 @@
+"""What each consumer has not consumed yet: events, delivered once to every output that they concern.
+
+Its size is what is new or incomplete, never the history. An event leaves it with the publication that consumed it, in
+one transaction, which moves the consumer's markers; until then every tick finds it here again.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from feed_assets.core.events import Recorded
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.propagation import Consumer, Due, Slice
+from feed_assets.core.propagation import due as judge
+from feed_assets.ledger import events
+from feed_assets.ledger.database import Ledger, get_cursor, next_change, put_cursor
+from feed_assets.ledger.due import Due as Item
+from feed_assets.ledger.due import wake
+from feed_assets.ledger.tables import cursor, due, event, inbox, marker
+
+SOME = 1000
+"""Events that are delivered in one transaction."""
+
+Affected = Callable[[Partition, int], Iterable[Item]]
+"""The outputs that an event of a table's partition concerns, as items with this number."""
+
+
+def _cursor(consumer: Feed, table: Feed) -> str:
+    return f"events of {table} to {consumer}"
+
+
+def deliver(ledger: Ledger, consumer: Feed, table: Feed, affected: Affected, upto: int, now: datetime) -> bool:
+    """Deliver some events of a table, up to a number, to a consumer; whether that was all.
+
+    Inbox, list of what is due, and cursor move in one transaction. Who was overtaken by another process does nothing.
+    """
+    name = _cursor(consumer, table)
+    with ledger.read() as connection:
+        start = get_cursor(connection, name) or "0"
+        found = events.after(connection, [table], int(start), upto, SOME)
+    if not found:
+        return True
+    with ledger.write() as connection:
+        if (get_cursor(connection, name) or "0") != start:
+            return False
+        _put(connection, found, affected, next_change(connection), now)
+        put_cursor(connection, name, str(found[-1].sequence))
+    return len(found) < SOME
+
+
+def _put(connection: sa.Connection, found: Sequence[Recorded], affected: Affected, number: int, now: datetime) -> None:
+    items = {place: tuple(affected(place, number)) for place in {each.place for each in found}}
+    rows = [
+        {"feed": str(item.consumer), "partition": item.key, "sequence": each.sequence}
+        for each in found
+        for item in items[each.place]
+    ]
+    if rows:
+        connection.execute(sa.insert(inbox), rows)
+    for item in {item for each in items.values() for item in each}:
+        wake(connection, item, now)
+
+
+def waiting(
+    connection: sa.Connection, consumer: Feed, keys: Collection[str] | None = None
+) -> dict[str, tuple[Recorded, ...]]:
+    """The events that are not consumed yet, by output partition key, in the order in which they were recorded."""
+    mine = inbox.c.feed == str(consumer)
+    if keys is not None:
+        mine &= inbox.c.partition.in_(sorted(keys))
+    query = sa.select(event, inbox.c.partition.label("output")).join(inbox, inbox.c.sequence == event.c.sequence)
+    found: dict[str, list[Recorded]] = {}
+    for row in connection.execute(query.where(mine).order_by(event.c.sequence)).mappings():
+        found.setdefault(row["output"], []).append(events.recorded_of(row))
+    return {key: tuple(each) for key, each in found.items()}
+
+
+def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None) -> dict[str, Due]:
+    """What is due of a consumer, by its partition: from what it has not consumed only, never the history."""
+    found = waiting(connection, consumer.feed, keys)
+    correlations = {each.correlation for group in found.values() for each in group}
+    seen = events.tables_by_update(connection, correlations, consumer.tables)
+    return {key: judge(consumer, group, seen) for key, group in found.items()}
+
+
+def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterable[Slice]) -> None:
+    """Note that a run is about to read these slices: the events within them are consumed when it publishes.
+
+    Before it reads: an event that came since the slices were chosen covers rows that are there already.
+    """
+    for each in slices:
+        connection.execute(sa.update(inbox).where(_of(output), _within(each)).values(run=run))
+
+
+def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice]) -> bool:
+    """Whether an output has not consumed all of some slices yet."""
+    some = [sa.select(inbox.c.sequence).where(_of(output), _within(each)).limit(1) for each in slices]
+    return any(connection.execute(query).first() for query in some)
+
+
+def _within(piece: Slice) -> sa.ColumnElement[bool]:
+    """The events whose data lie in a slice."""
+    mine = (event.c.feed == str(piece.place.feed)) & (event.c.partition == piece.place.key)
+    mine &= event.c.marker <= piece.end
+    if piece.start is not None:
+        mine &= event.c.previous >= piece.start
+    return sa.select(event.c.sequence).where(mine, event.c.sequence == inbox.c.sequence).exists()
+
+
+def _of(output: Partition) -> sa.ColumnElement[bool]:
+    return (inbox.c.feed == str(output.feed)) & (inbox.c.partition == output.key)
+
+
+def correlations(connection: sa.Connection, run: str) -> set[str]:
+    """The correlation ids of the events that a run has claimed."""
+    query = sa.select(event.c.correlation).join(inbox, inbox.c.sequence == event.c.sequence)
+    return {*connection.execute(query.where(inbox.c.run == run).distinct()).scalars()}
+
+
+def consume(connection: sa.Connection, output: Partition, run: str, now: datetime) -> None:
+    """With the publication of a run: its events leave the inbox, and the markers move, all together."""
+    last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker)
+    query = sa.select(event.c.feed, event.c.partition, *last).join(inbox, inbox.c.sequence == event.c.sequence)
+    query = query.where(_of(output), inbox.c.run == run).group_by(event.c.feed, event.c.partition)
+    for feed, partition, table_marker, event_marker in connection.execute(query).all():
+        _move(connection, output, Partition(Feed.parse(feed), partition), table_marker, event_marker, now)
+    connection.execute(sa.delete(inbox).where(_of(output), inbox.c.run == run))
+
+
+def consume_now(connection: sa.Connection, output: Partition, slices: Iterable[Slice], now: datetime) -> None:
+    """Consume events that left nothing new to read, without a run."""
+    token = uuid4().hex
+    claim(connection, output, token, slices)
+    consume(connection, output, token, now)
+
+
+def _move(
+    connection: sa.Connection, output: Partition, place: Partition, table_marker: str, event_marker: str, now: datetime
+) -> None:
+    """Forwards only: a propagation that was skipped, and is taken later, has older markers."""
+    key = {"feed": str(output.feed), "partition": output.key}
+    key |= {"input_feed": str(place.feed), "input_partition": place.key}
+    same = sa.and_(*(marker.c[name] == value for name, value in key.items()))
+    known = connection.execute(sa.select(marker).where(same)).first()
+    if known is None:
+        connection.execute(sa.insert(marker).values(**key, marker=table_marker, event_marker=event_marker, at=now))
+        return
+    values = {
+        "marker": max(known.marker, table_marker),
+        "event_marker": max(known.event_marker, event_marker),
+        "at": now,
+    }
+    connection.execute(sa.update(marker).where(same).values(values))
+
+
+def pause(ledger: Ledger, consumer: Feed, why: str) -> None:
+    """Request no run of a consumer until it is resumed; what comes for it stays in its inbox."""
+    with ledger.write() as connection:
+        put_cursor(connection, f"paused {consumer}", why)
+
+
+def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
+    """Decide about everything that has come for a paused consumer; False if it was not paused."""
+    with ledger.write() as connection:
+        removed = connection.execute(sa.delete(cursor).where(cursor.c.name == f"paused {consumer}")).rowcount
+        connection.execute(sa.update(due).where(due.c.feed == str(consumer)).values(look_at=now))
+    return bool(removed)
+
+
+def paused(connection: sa.Connection, consumers: Collection[Feed]) -> dict[Feed, str]:
+    """Which consumers are paused, and why."""
+    found = {consumer: get_cursor(connection, f"paused {consumer}") for consumer in sorted(consumers)}
+    return {consumer: why for consumer, why in found.items() if why is not None}
+
+
+def markers(connection: sa.Connection, consumer: Feed, key: str | None = None) -> tuple[Mapping[Any, Any], ...]:
+    """Up to where a consumer has consumed each table: rows of the table `marker`."""
+    mine = marker.c.feed == str(consumer)
+    if key is not None:
+        mine &= marker.c.partition == key
+    query = sa.select(marker).where(mine).order_by(marker.c.input_feed, marker.c.input_partition, marker.c.partition)
+    return tuple(connection.execute(query).mappings())

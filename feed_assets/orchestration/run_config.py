@@ -1,0 +1,78 @@
+"""What a run is told besides its partition: which updates and slices to read, and how to process them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from feed_assets.core.events import Operation, encode, parse_marker
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.plans import BY_HAND, Kind, Plan, Work
+from feed_assets.core.propagation import Slice
+from feed_assets.core.readiness import Need, Verdict
+from feed_assets.orchestration.graph import Node
+
+
+class SliceConfig(dg.Config):
+    """What was updated in a table's partition after `after` (without it: from the beginning), up to `upto`."""
+
+    table: str
+    partition: str = ""
+    after: str | None = Field(default=None, description="A moment such as 2010-12-01T06:00:00Z, or a version.")
+    upto: str
+    operations: list[str] = Field(default_factory=lambda: ["OVERWRITE"])
+
+    @property
+    def slice(self) -> Slice:
+        """As a value. Raises InvalidName and InvalidEvent."""
+        place = Partition(Feed.parse(self.table), self.partition)
+        start = encode(parse_marker(self.after)) if self.after else None
+        return Slice(place, start, encode(parse_marker(self.upto)), frozenset(map(Operation, self.operations)))
+
+
+class RunConfig(dg.Config):
+    """Of a run by hand: what to read instead of the newest. Without `consumes` the consumer's markers stay."""
+
+    updates: dict[str, str] = Field(
+        default_factory=dict,
+        description="Update id by input partition: {'ads/shown/v1.0/2019-11-24': '20191125.060000'}.",
+    )
+    slices: list[SliceConfig] = Field(default_factory=list[SliceConfig], description="Of event tables what to read.")
+    plan: str = Field(default="reload", description="reload or incremental: the function is told.")
+    plan_config: dict[str, Any] = Field(default_factory=dict)
+    consumes: bool = Field(default=False, description="Set by sensors: the events of these slices are consumed.")
+
+
+def named_in(config: RunConfig, inputs: Mapping[str, Sequence[Partition]]) -> dict[Partition, str]:
+    """The updates of inputs that a run is to read. Raises InvalidName for what is no partition."""
+    by_path = {partition.path: partition for some in inputs.values() for partition in some}
+    return {by_path.get(path) or Partition.parse(path): update_id for path, update_id in config.updates.items()}
+
+
+def work_in(config: RunConfig) -> Work:
+    """What a run is to do, as a value."""
+    if not config.slices and not config.consumes:
+        return BY_HAND
+    slices = {each.slice.place: each.slice for each in config.slices}
+    kind: Kind = "incremental" if config.plan == "incremental" else "reload"
+    return Work(slices, Plan(kind, config.plan_config), config.consumes)
+
+
+def run_config_of(node: Node, need: Need, verdict: Verdict, plan: Plan) -> dict[str, Any]:
+    """The configuration of a run by events: it reads nothing that came after it was decided."""
+    slices = verdict.due.slices if verdict.due else ()
+    config = {
+        "updates": {pin.partition.path: pin.update_id for pin in verdict.pins if pin.partition.feed not in need.tables},
+        "slices": [_config_of(each) for each in slices],
+        "plan": plan.kind,
+        "plan_config": dict(plan.config),
+        "consumes": True,
+    }
+    return {"ops": {"__".join(node.key.path): {"config": config}}}
+
+
+def _config_of(piece: Slice) -> dict[str, Any]:
+    place = {"table": str(piece.place.feed), "partition": piece.place.key}
+    after = {"after": piece.start} if piece.start is not None else {}
+    return {**place, **after, "upto": piece.end, "operations": sorted(each.value for each in piece.operations)}

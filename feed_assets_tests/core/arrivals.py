@@ -1,0 +1,55 @@
+"""Events as a ledger would have recorded them, from a few words."""
+
+from datetime import UTC, datetime, timedelta
+
+from feed_assets.core.events import Operation, Recorded, encode
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.propagation import Consumer, Due, due
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def feed(name):
+    return Feed.parse(name)
+
+
+def consumer(*tables, pipelines=None, **options):
+    named = {name: frozenset(map(feed, each)) for name, each in (pipelines or {}).items()}
+    return Consumer(feed("report"), frozenset(map(feed, tables)), named, **options)
+
+
+def arrived(*told, key="", operation=Operation.INSERT):
+    """Each as (table, correlation) or (table, correlation, marker), in the order in which they were recorded."""
+    last, found = {}, []
+    for number, (table, correlation, *rest) in enumerate(told, 1):
+        marker = rest[0] if rest and rest[0] is not None else number
+        kind = rest[1] if len(rest) > 1 else operation
+        earlier = [each for each in last.get(table, []) if each < marker]
+        previous = encode(max(earlier)) if earlier else None
+        last.setdefault(table, []).append(marker)
+        at = START + timedelta(minutes=number)
+        place = Partition(feed(table), key)
+        found.append(Recorded(number, "", place, encode(marker), previous, encode(at), correlation, kind, {}, None, at))
+    return found
+
+
+def seen_in(events):
+    seen = {}
+    for event in events:
+        seen.setdefault((event.correlation, event.place.key), set()).add(event.place.feed)
+    return {key: frozenset(tables) for key, tables in seen.items()}
+
+
+def due_of(who, events, history=()) -> Due:
+    """What is due of `events`; `history` was consumed before."""
+    return due(who, events, seen_in([*history, *events]))
+
+
+def taken(found):
+    """The correlation ids that are taken, in order."""
+    return [each.correlation for each in found.taken]
+
+
+def ranges(found):
+    """The slices by table as (after, upto) of whole numbers."""
+    return {str(s.place.feed): (int(s.start) if s.start else None, int(s.end)) for s in found.slices}

@@ -1,0 +1,133 @@
+"""Markers that sort as text, the order of one table's events, correlation ids."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feed_assets.core.errors import EventOutOfOrder, InvalidEvent
+from feed_assets.core.events import (
+    WriteEvent,
+    check_order,
+    decode,
+    encode,
+    foreign_correlation,
+    in_words,
+    joined_correlation,
+    parse_marker,
+)
+from feed_assets.core.feeds import Feed, Partition, update_id
+
+MOMENT = datetime(2024, 1, 1, 6, tzinfo=UTC)
+moments = st.datetimes(datetime(1900, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+versions = st.integers(0, 10**20 - 1)
+
+
+@given(st.one_of(st.tuples(moments, moments), st.tuples(versions, versions)))
+def test_encoded_markers_sort_as_markers_do(pair):
+    one, other = pair
+    assert (encode(one) < encode(other)) == (one < other)
+    assert decode(encode(one)) == one
+
+
+def test_the_marker_of_a_whole_second_is_an_update_id():
+    assert encode(MOMENT) == update_id(MOMENT) == "20240101.060000"
+
+
+def test_a_marker_is_the_same_moment_in_every_zone():
+    assert encode(MOMENT.astimezone(timezone(timedelta(hours=9)))) == encode(MOMENT)
+
+
+@pytest.mark.parametrize("bad", [-1, 10**20, datetime(2024, 1, 1)])  # noqa: DTZ001
+def test_what_is_no_marker_is_refused(bad):
+    with pytest.raises(InvalidEvent, match="expected"):
+        encode(bad)
+
+
+@pytest.mark.parametrize("text", ["", "1", "20240101.060000.1", "20240231.000000", "٣" * 20, "20240101.060000x123456"])
+def test_what_is_no_encoded_marker_is_refused(text):
+    with pytest.raises(InvalidEvent, match="is no marker"):
+        decode(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "marker"),
+    [
+        ("42", 42),
+        (" 2024-01-01T06:00:00Z ", MOMENT),
+        ("2024-01-01 06:00:00", MOMENT),
+        ("2024-01-01T08:00:00+02:00", MOMENT),
+        ("20240101.060000", MOMENT),
+        (encode(42), 42),
+        (encode(MOMENT + timedelta(microseconds=1)), MOMENT + timedelta(microseconds=1)),
+    ],
+)
+def test_markers_are_read_as_people_write_them(text, marker):
+    assert parse_marker(text) == marker
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "1.5", "-3", "1_0"])
+def test_what_people_write_and_is_no_marker_is_told(text):
+    with pytest.raises(InvalidEvent, match="is no marker: expected a whole number, or a moment"):
+        parse_marker(text)
+
+
+def test_markers_in_words():
+    assert [in_words(each) for each in (None, encode(7), encode(MOMENT))] == [
+        "the beginning",
+        "7",
+        "2024-01-01T06:00:00Z",
+    ]
+
+
+def event(marker, **options):
+    return WriteEvent("shop/orders", marker, MOMENT, options.pop("correlation", "X"), **options)
+
+
+def test_a_marker_must_come_after_the_last_one():
+    check_order(event(8), encode(7))
+    check_order(event(7), None)
+    with pytest.raises(EventOutOfOrder, match="marker 7 does not come after 7"):
+        check_order(event(7), encode(7))
+    with pytest.raises(EventOutOfOrder, match="marker 6 does not come after 7"):
+        check_order(event(6), encode(7))
+
+
+def test_only_an_event_without_new_data_repeats_the_last_marker():
+    check_order(event(7, context={"no_new_data": True}), encode(7))
+    with pytest.raises(EventOutOfOrder):
+        check_order(event(6, context={"no_new_data": True}), encode(7))
+
+
+@pytest.mark.parametrize(("updated_at", "good"), [((8, 9), True), ((8, 10), False), ((7, 9), False), ((9, 8), False)])
+def test_a_marker_covers_every_row_of_its_event_and_none_of_the_one_before(updated_at, good):
+    if good:
+        check_order(event(9), encode(7), updated_at)
+        return
+    with pytest.raises(InvalidEvent, match="updated_at are"):
+        check_order(event(9), encode(7), updated_at)
+
+
+def test_a_table_has_markers_of_one_kind():
+    with pytest.raises(InvalidEvent, match="of another kind"):
+        check_order(event(MOMENT), encode(7))
+
+
+def test_an_event_needs_a_correlation_id():
+    with pytest.raises(InvalidEvent, match="needs a correlation_id"):
+        check_order(event(1, correlation=""), None)
+
+
+def test_a_foreign_update_has_the_same_id_wherever_it_is_made():
+    place = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24")
+    assert foreign_correlation(place, "20191125.060000") == "645f5421-86a6-569c-9daa-9151fa80f6ab"
+    assert foreign_correlation(place, "20191125.060000") != foreign_correlation(place, "20191125.060001")
+
+
+def test_one_correlation_id_in_the_same_out_and_several_a_new_one_with_its_parents():
+    assert joined_correlation(["X", "X"]) == ("X", ())
+    joined, parents = joined_correlation(["Y", "X"])
+    assert joined not in ("X", "Y")
+    assert parents == ("X", "Y")
+    assert joined_correlation(["X", "Y", "Y"]) == (joined, parents)

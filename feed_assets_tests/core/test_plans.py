@@ -1,0 +1,46 @@
+"""How a run processes what is due."""
+
+from dataclasses import replace
+
+from feed_assets.core.events import Operation
+from feed_assets.core.plans import Plan, Rule, Work, choose
+from feed_assets_tests.core.arrivals import arrived, consumer, due_of
+
+RELOAD, LARGE = Plan("reload", {"all": True}), Plan("incremental", tags={"feed_assets/spark_profile": "large"})
+
+
+def slices(*told, size=0):
+    found = due_of(consumer("purchases", "exchange_rate"), arrived(*told)).slices
+    return [replace(each, bytes=size) for each in found]
+
+
+def test_if_exchange_rate_updates_we_need_to_reload_but_of_purchases_only_the_increment():
+    rules = [Rule(RELOAD, tables=frozenset({"exchange_rate"}))]
+    assert choose(rules, slices(("exchange_rate", "R"))) == RELOAD
+    assert choose(rules, slices(("purchases", "X"))) == Plan("incremental")
+    assert choose(rules, slices(("purchases", "X"), ("exchange_rate", "R"))) == RELOAD
+
+
+def test_an_overwrite_of_what_usually_arrives_in_increments_is_reloaded():
+    rules = [Rule(RELOAD, operations=frozenset({Operation.OVERWRITE}))]
+    assert choose(rules, slices(("purchases", "X", 1, Operation.OVERWRITE))) == RELOAD
+    assert choose(rules, slices(("purchases", "X"))).kind == "incremental"
+
+
+def test_compute_is_chosen_by_the_size_of_the_slices():
+    rules = [Rule(LARGE, at_least=100)]
+    assert choose(rules, slices(("purchases", "X"), ("exchange_rate", "R"), size=50)) == LARGE
+    assert choose(rules, slices(("purchases", "X"), ("exchange_rate", "R"), size=49)) == Plan()
+
+
+def test_the_first_rule_that_holds_wins():
+    rules = [Rule(LARGE, tables=frozenset({"purchases"})), Rule(RELOAD)]
+    assert choose(rules, slices(("purchases", "X"))) == LARGE
+    assert choose(rules, slices(("exchange_rate", "R"))) == RELOAD
+
+
+def test_a_function_finds_the_slice_of_a_table_in_its_work():
+    (piece,) = slices(("purchases", "X"))
+    work = Work({piece.place: piece})
+    assert work.slice("purchases") == piece
+    assert work.slice("exchange_rate") is None

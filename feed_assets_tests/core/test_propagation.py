@@ -1,0 +1,218 @@
+"""The scenarios of "Data Orchestration via Events" (2024), each by its sentence."""
+
+import pytest
+
+from feed_assets.core.events import Operation
+from feed_assets_tests.core.arrivals import START, arrived, consumer, due_of, feed, ranges, taken
+
+BOTH = {"purchases": ["purchases", "num_purchases_per_day"]}
+SUMMARY = consumer("purchases", "num_purchases_per_day", pipelines=BOTH)
+ARTICLE = {
+    "purchases": ["purchases", "num_purchases_per_day", "purchases_per_buyer"],
+    "exchange_rate": ["exchange_rate"],
+}
+WITH_RATE = ("purchases", "num_purchases_per_day", "purchases_per_buyer", "exchange_rate")
+
+
+def test_two_tables_of_one_pipeline_only_one_was_updated():
+    found = due_of(SUMMARY, arrived(("purchases", "X")))
+    assert found.taken == ()
+    assert found.slices == ()
+    assert found.incomplete[0].missing == {feed("num_purchases_per_day")}
+    assert found.incomplete[0].since == arrived(("purchases", "X"))[0].at
+    assert found.waits == "update X has not reached num_purchases_per_day (pipeline purchases)"
+
+
+def test_two_tables_of_one_pipeline_both_were_updated():
+    found = due_of(SUMMARY, arrived(("purchases", "X"), ("num_purchases_per_day", "X")))
+    assert taken(found) == ["X"]
+    assert found.waits is None
+    assert ranges(found) == {"purchases": (None, 1), "num_purchases_per_day": (None, 2)}
+
+
+def test_the_update_did_not_write_anything_new_to_the_second_table_but_there_is_an_event():
+    history = arrived(("purchases", "W", 1), ("num_purchases_per_day", "W", 2))
+    events = arrived(
+        ("purchases", "W", 1),
+        ("num_purchases_per_day", "W", 2),
+        ("purchases", "X", 5),
+        ("num_purchases_per_day", "X", 2),
+    )[2:]
+    found = due_of(SUMMARY, events, history)
+    assert taken(found) == ["X"]
+    assert ranges(found)["purchases"] == (1, 5)
+
+
+@pytest.mark.parametrize("on_incomplete", ["skip", "block"])
+def test_the_update_failed_to_propagate_to_all_the_tables(on_incomplete):
+    who = consumer("purchases", "num_purchases_per_day", pipelines=BOTH, on_incomplete=on_incomplete)
+    failed = [("purchases", "X")]
+    assert not due_of(who, arrived(*failed)).taken
+    assert taken(due_of(who, arrived(*failed, ("num_purchases_per_day", "X")))) == ["X"]
+
+
+FAILED_THEN_GOOD = [("purchases", "X"), ("purchases", "Y"), ("num_purchases_per_day", "Y")]
+
+
+def test_an_update_failed_and_a_later_one_succeeded_is_skipped_and_taken_when_it_is_mended():
+    found = due_of(SUMMARY, arrived(*FAILED_THEN_GOOD))
+    assert taken(found) == ["Y"]
+    assert ranges(found) == {"purchases": (1, 2), "num_purchases_per_day": (None, 3)}
+    assert [each.correlation for each in found.incomplete] == ["X"]
+
+    every = arrived(*FAILED_THEN_GOOD, ("num_purchases_per_day", "X"))
+    rest = [event for event in every if event.correlation == "X"]
+    mended = due_of(SUMMARY, rest, every)
+    assert taken(mended) == ["X"]
+    assert ranges(mended) == {"purchases": (None, 1), "num_purchases_per_day": (3, 4)}
+
+
+def test_an_update_failed_and_a_later_one_succeeded_blocks_until_it_is_mended():
+    who = consumer("purchases", "num_purchases_per_day", pipelines=BOTH, on_incomplete="block")
+    found = due_of(who, arrived(*FAILED_THEN_GOOD))
+    assert found.taken == ()
+    assert found.waits
+    mended = due_of(who, arrived(*FAILED_THEN_GOOD, ("num_purchases_per_day", "X")))
+    assert taken(mended) == ["X", "Y"]
+    assert ranges(mended) == {"purchases": (None, 2), "num_purchases_per_day": (None, 4)}
+
+
+def test_what_came_before_an_incomplete_update_is_not_blocked():
+    who = consumer("purchases", "num_purchases_per_day", pipelines=BOTH, on_incomplete="block")
+    events = arrived(("purchases", "W"), ("num_purchases_per_day", "W"), *FAILED_THEN_GOOD)
+    assert taken(due_of(who, events)) == ["W"]
+
+
+def test_the_source_now_updates_more_tables_for_the_same_correlation_id():
+    more = {"purchases": [*BOTH["purchases"], "purchases_per_buyer"]}
+    who = consumer("purchases", "num_purchases_per_day", pipelines=more)
+    events = arrived(("purchases", "X"), ("num_purchases_per_day", "X"), ("purchases_per_buyer", "X"))
+    assert taken(due_of(who, events)) == ["X"]
+    assert taken(due_of(who, events[:2])) == ["X"]
+
+
+def test_the_source_now_updates_fewer_tables_for_the_same_correlation_id():
+    found = due_of(SUMMARY, arrived(("purchases", "X"), ("purchases", "Y"), ("purchases", "Z")))
+    assert found.taken == ()
+    assert [each.missing for each in found.incomplete] == [{feed("num_purchases_per_day")}] * 3
+
+
+def test_the_downstream_system_changes_its_upstream_dependencies():
+    events = arrived(("purchases", "X"), ("num_purchases_per_day", "X"), ("purchases", "Y"))
+    fewer = consumer("purchases", pipelines=BOTH)
+    assert taken(due_of(fewer, events)) == ["X", "Y"]
+    more = consumer("purchases", "num_purchases_per_day", "purchases_per_buyer", pipelines=ARTICLE)
+    assert due_of(more, events).taken == ()
+
+
+def test_several_pipelines_do_not_wait_for_each_other():
+    who = consumer(*WITH_RATE, pipelines=ARTICLE)
+    assert taken(due_of(who, arrived(("exchange_rate", "R")))) == ["R"]
+    assert taken(due_of(who, arrived(("purchases", "X"), ("exchange_rate", "R")))) == ["R"]
+
+
+def test_wait_for_multiple_of_these_unrelated_tables_before_propagating_downstream():
+    who = consumer(*WITH_RATE, pipelines=ARTICLE, wait_for="all")
+    whole = [("purchases", "X"), ("num_purchases_per_day", "X"), ("purchases_per_buyer", "X")]
+    found = due_of(who, arrived(*whole))
+    assert found.taken == ()
+    assert found.waits == "no complete update of exchange_rate"
+    assert [each.correlation for each in found.later] == ["X"]
+    assert taken(due_of(who, arrived(*whole, ("exchange_rate", "R")))) == ["X", "R"]
+
+
+def test_a_table_in_no_pipeline_is_a_pipeline_of_its_own():
+    who = consumer("purchases", "num_purchases_per_day", "weather", pipelines=BOTH)
+    assert who.needed["weather"] == {feed("weather")}
+    assert taken(due_of(who, arrived(("weather", "W")))) == ["W"]
+
+
+def test_an_overwrite_among_increments_begins_anew():
+    one = consumer("orders")
+    found = due_of(one, arrived(("orders", "A", 1), ("orders", "B", 2, Operation.OVERWRITE), ("orders", "C", 3)))
+    assert ranges(found) == {"orders": (None, 3)}
+    assert found.slices[0].operations == {Operation.INSERT, Operation.OVERWRITE}
+    history = arrived(("orders", "A", 1))
+    later = arrived(("orders", "A", 1), ("orders", "B", 2, Operation.OVERWRITE))[1:]
+    assert ranges(due_of(one, later, history)) == {"orders": (None, 2)}
+
+
+def test_clocks_of_two_tables_drift_and_nothing_is_compared_between_them():
+    events = arrived(("purchases", "X", 7200), ("num_purchases_per_day", "X", 1), ("purchases", "Y", 7201))
+    found = due_of(SUMMARY, events)
+    assert taken(found) == ["X"]
+    assert ranges(found) == {"purchases": (None, 7200), "num_purchases_per_day": (None, 1)}
+
+
+def test_two_propagations_at_once_are_one_run_over_both_slices_if_they_may_be_merged():
+    events = arrived(
+        ("purchases", "X"), ("purchases", "Y"), ("num_purchases_per_day", "Y"), ("num_purchases_per_day", "X")
+    )
+    assert ranges(due_of(SUMMARY, events)) == {"purchases": (None, 2), "num_purchases_per_day": (None, 4)}
+    single = consumer("purchases", "num_purchases_per_day", pipelines=BOTH, merge=False)
+    found = due_of(single, events)
+    assert taken(found) == ["X"]
+    assert [each.correlation for each in found.later] == ["Y"]
+    assert ranges(found) == {"purchases": (None, 1), "num_purchases_per_day": (3, 4)}
+
+
+def test_a_slice_never_spans_what_is_not_taken():
+    whole = [("purchases", "W"), ("num_purchases_per_day", "W")]
+    found = due_of(SUMMARY, arrived(*whole, *FAILED_THEN_GOOD))
+    assert taken(found) == ["W"]
+    assert [each.correlation for each in found.later] == ["Y"]
+
+
+def test_a_table_that_publishes_twice_for_one_correlation_id_does_not_stand_for_another():
+    found = due_of(SUMMARY, arrived(("purchases", "X"), ("purchases", "X")))
+    assert found.taken == ()
+    whole = due_of(SUMMARY, arrived(("purchases", "X"), ("purchases", "X"), ("num_purchases_per_day", "X")))
+    assert ranges(whole) == {"purchases": (None, 2), "num_purchases_per_day": (None, 3)}
+
+
+def test_a_very_first_correlation_id_that_is_partial_is_not_complete():
+    """The article's `count == max(count)` takes it: nothing has more events yet."""
+    assert due_of(SUMMARY, arrived(("purchases", "very first"))).taken == ()
+
+
+def test_an_event_out_of_order_covers_what_lies_before_it():
+    found = due_of(consumer("orders"), arrived(("orders", "A", 10), ("orders", "B", 20), ("orders", "late", 15))[2:])
+    assert ranges(found) == {"orders": (10, 15)}
+
+
+def test_propagation_is_judged_for_each_partition():
+    one = arrived(("purchases", "X"), ("num_purchases_per_day", "X"), key="2010-12-01")
+    other = arrived(("purchases", "X"), key="2010-12-02")
+    found = due_of(SUMMARY, one + other)
+    assert [each.partition_key for each in found.taken] == ["2010-12-01"]
+    assert str(found.incomplete[0]) == ("X of 2010-12-02 has not reached num_purchases_per_day (pipeline purchases)")
+
+
+def test_a_table_of_two_pipelines_is_served_by_the_one_that_is_complete():
+    two = {"daily": ["a", "b"], "hourly": ["a", "c"]}
+    found = due_of(consumer("a", "b", "c", pipelines=two), arrived(("a", "X"), ("c", "X")))
+    assert [each.pipeline for each in found.taken] == ["hourly"]
+    assert found.incomplete == ()
+
+
+def test_what_was_consumed_counts_for_completeness_and_is_not_read_again():
+    history = arrived(("purchases", "X"))
+    events = arrived(("purchases", "X"), ("num_purchases_per_day", "X"))[1:]
+    assert ranges(due_of(SUMMARY, events, history)) == {"num_purchases_per_day": (None, 2)}
+
+
+def test_nothing_new_is_nothing_due():
+    found = due_of(SUMMARY, [])
+    assert (found.taken, found.slices, found.waits) == ((), (), None)
+    assert due_of(consumer("a", "b", wait_for="all"), []).waits is None
+
+
+def test_a_slice_is_a_condition_with_both_its_bounds():
+    first, second = arrived(("orders", "A", 10), ("orders", "B", 20))
+    whole = due_of(consumer("orders"), [first, second]).slices[0]
+    assert whole.where("version") == "version <= 20"
+    assert due_of(consumer("orders"), [second], [first]).slices[0].where("version") == "version > 10 AND version <= 20"
+    by_time = arrived(("orders", "A", START))
+    assert due_of(consumer("orders"), by_time).slices[0].where("updated_at") == (
+        "updated_at <= TIMESTAMP '2024-01-01 00:00:00.000000+00:00'"
+    )

@@ -1,0 +1,125 @@
+"""A dataset that is built by events: tick by tick, from foreign updates to the run that consumes them."""
+
+from feed_assets import ByEvents, feed_asset
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import events, inbox, updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets_tests.orchestration.worlds import DAY, DAYS, harness, raw_feed, rows
+
+REPORT = Feed.parse("t/report/v1.0")
+
+
+def made_of(name, **inputs):
+    """A dataset that hands on its first input."""
+    parameters = ", ".join(inputs)
+    scope = {}
+    exec(f"def function({parameters}): return {next(iter(inputs))}.select('k', 'n')", scope)  # noqa: S102
+    return feed_asset(name, partitions_def=DAYS, inputs=inputs)(scope["function"])
+
+
+def world(**options):
+    """raw -> a, b (from a); other -> c; a, b and c -> report, by events."""
+    raw, other = raw_feed(), raw_feed("t/other/v1.0")
+    a = made_of("t/a/v1.0", raw=raw)
+    b = made_of("t/b/v1.0", a=a)
+    c = made_of("t/c/v1.0", other=other)
+    report = feed_asset(
+        "t/report/v1.0", partitions_def=DAYS, inputs={"a": a, "b": b, "c": c}, by_events=ByEvents(**options)
+    )(lambda a, b, c: a.unionByName(b).unionByName(c))
+    return harness(raw, other, a, b, c, report)
+
+
+def built(runs):
+    return [(run.assets[0].removeprefix("t/"), run.partition) for run in runs]
+
+
+def ledger():
+    return open_ledger(settings().ledger)
+
+
+def pins(update_id, day=DAY):
+    with ledger().read() as connection:
+        found = updates.consumed_by(connection, Partition(REPORT, day), update_id)
+    return {str(pin.partition.feed): pin.update_id for pin in found}
+
+
+def correlations(table, day=DAY):
+    with ledger().read() as connection:
+        found = events.newest(connection, 100, Feed.parse(table))
+    return [event.correlation for event in reversed(found) if event.place.key == day]
+
+
+def left(day=DAY):
+    with ledger().read() as connection:
+        return inbox.waiting(connection, REPORT).get(day, ())
+
+
+def test_an_update_is_taken_once_it_has_reached_every_table():
+    world_ = world()
+    world_.drop("t/raw/v1.0", DAY, rows(1))
+    world_.drop("t/other/v1.0", DAY, rows(5))
+    ran = built(world_.run_until_idle())
+    assert ran.count(("report", DAY)) == 1
+    assert ran.index(("report", DAY)) == len(ran) - 1
+    assert not left()
+
+
+def test_one_correlation_id_goes_in_and_the_same_comes_out():
+    world_ = world()
+    world_.drop("t/raw/v1.0", DAY, rows(1))
+    world_.drop("t/other/v1.0", DAY, rows(5))
+    world_.run_until_idle()
+    assert correlations("t/raw/v1.0") == correlations("t/a/v1.0") == correlations("t/b/v1.0")
+    (report,) = correlations("t/report/v1.0")
+    assert report not in correlations("t/raw/v1.0") + correlations("t/other/v1.0")
+
+
+def test_a_late_update_is_taken_once_and_with_every_table_of_it():
+    world_ = world()
+    world_.drop("t/raw/v1.0", DAY, rows(1))
+    world_.drop("t/other/v1.0", DAY, rows(5))
+    world_.run_until_idle()
+    world_.drop("t/raw/v1.0", DAY, rows(1, 2))
+    ran = built(world_.run_until_idle())
+    assert ran == [("a", DAY), ("b", DAY), ("report", DAY)]
+    newest = world_.newest("t/report/v1.0", DAY)
+    assert pins(newest)["t/a/v1.0"] == world_.newest("t/a/v1.0", DAY)
+    assert pins(newest)["t/b/v1.0"] == world_.newest("t/b/v1.0", DAY)
+
+
+def test_an_update_without_new_data_passes_every_table_and_starts_no_run():
+    world_ = world()
+    world_.drop("t/raw/v1.0", DAY, {"one": rows(1, 2)})
+    world_.drop("t/other/v1.0", DAY, rows(5))
+    world_.run_until_idle()
+    world_.drop("t/raw/v1.0", DAY, {"one": rows(1), "two": rows(2)})
+    assert built(world_.run_until_idle()) == [("a", DAY)]
+    assert correlations("t/a/v1.0") == correlations("t/b/v1.0") == correlations("t/raw/v1.0")
+    assert len(correlations("t/report/v1.0")) == 2
+    assert not left()
+
+
+def test_what_is_on_its_way_waits_and_says_for_what(monkeypatch):
+    world_ = world()
+    world_.drop("t/raw/v1.0", DAY, rows(1))
+    world_.drop("t/other/v1.0", DAY, rows(5))
+    for _ in range(4):
+        ran = built(world_.tick())
+        if ("b", DAY) in ran:
+            break
+        assert ("report", DAY) not in ran
+    assert ("b", DAY) in ran
+
+
+def test_a_run_reads_what_it_was_told_although_more_has_come():
+    world_ = world()
+    world_.drop("t/raw/v1.0", DAY, rows(1))
+    world_.drop("t/other/v1.0", DAY, rows(5))
+    world_.run_until_idle()
+    before = world_.newest("t/report/v1.0", DAY)
+    world_.drop("t/other/v1.0", DAY, rows(5, 6))
+    world_.drop("t/raw/v1.0", DAY, rows(1, 2))
+    built(world_.run_until_idle())
+    assert world_.newest("t/report/v1.0", DAY) > before
+    assert not left()
