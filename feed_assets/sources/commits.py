@@ -92,9 +92,10 @@ def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _W
 
 def _told(name: str, writers: _Writers, seconds: float) -> str:
     who = ", ".join(_who(writer.pid, writer.seconds) for writer in writers[:3])
+    who += f" and {len(writers) - 3} more" if len(writers) > 3 else ""
     message = (
-        f"{name}: waited {seconds:.1f} s for {len(writers)} transactions that write to it: {who}. They may commit "
-        "events that come before those that are there, so none is read until they end: see pg_stat_activity."
+        f"{name}: waited {seconds:.1f} s for transactions that write to it: {who}. They may commit events that "
+        "come before those that are there, so none of these is read until they have ended: see pg_stat_activity."
     )
     _log.warning(message)
     return message

@@ -41,9 +41,10 @@ class DeletesTable:
             query = sa.select(*columns).select_from(sa.table(self.table, schema=self.schema))
             kind = None if _keeps_texts(connection, found[self.deleted_at]) else found[self.deleted_at]
             query = query.where(columns[0].is_not(None), *_range(columns[0], kind, start, end))
-            for moment, *key in connection.execution_options(yield_per=_ROWS).execute(query):
-                if (start or "") < self._marker(moment, end) <= end:
-                    yield tuple(key)
+            with connection.execution_options(yield_per=_ROWS).execute(query) as rows:
+                for moment, *key in rows:
+                    if (start or "") < self._marker(moment, end) <= end:
+                        yield tuple(key)
 
     def _marker(self, value: object, end: str) -> str:
         try:

@@ -102,7 +102,8 @@ class SqlEvents:
         return connection.execute(self._select(self.order_by).order_by(self._order.desc()).limit(1)).scalar()
 
     def _select(self, *names: str) -> "sa.Select[*tuple[Any, ...]]":
-        columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in names or self._names]
+        there = self._names
+        columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in names or there]
         query = sa.select(*columns).select_from(self._from).where(self._order.is_not(None))
         return query.where(*(sa.column(name).in_(values) for name, values in self.where.items()))
 

@@ -43,7 +43,7 @@ KINDS = ["sqlite", "sqlite by marker", "postgresql", "postgresql by marker"]
 FORMATS = ["csv", "jsonl", "parquet"]
 
 
-@pytest.fixture(params=[*KINDS, *(f"{format} on {store}" for format in FORMATS for store in ("local", "s3"))])
+@pytest.fixture(params=[*KINDS, *(f"{each} on {store}" for each in FORMATS for store in ("local", "s3"))])
 def theirs(request, markers):
     """An event table of theirs, empty."""
     kind, _, where = request.param.partition(" ")

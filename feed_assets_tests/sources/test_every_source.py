@@ -127,7 +127,7 @@ def test_a_position_of_another_declaration_is_the_beginning(theirs):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_readers_that_die_at_any_moment_lose_nothing(theirs, seed):
-    dice, position, kept, number = random.Random(seed), None, set(), 0
+    dice, position, kept, number = random.Random(seed), None, set(), 0  # noqa: S311
     for _ in range(25):
         action = dice.choice(["add", "read", "read", "die", "forget"])
         if action == "add":

@@ -7,6 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.errors import SourceUnavailable
+from feed_assets.sources.databases import _reader, reading
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents
 from feed_assets_tests.sources.theirs import START, Sql, event, read_all, row
@@ -44,7 +45,7 @@ def test_a_row_of_the_last_moment_that_comes_later_is_read(by_marker, limit):
     markers = by_marker.markers
     same = event(5, markers).event_marker
     by_marker.add([row(n, markers, event_marker=same) for n in (1, 2)])
-    found, _, position = read_all(by_marker.source(), limit=limit)
+    _, _, position = read_all(by_marker.source(), limit=limit)
     for number in (3, 4, 5):
         by_marker.add([row(number, markers, event_marker=same)])
         new, _, position = read_all(by_marker.source(), position, limit)
@@ -60,24 +61,19 @@ def test_rows_that_are_wholly_alike_do_not_hold_up_those_beside_them(by_marker):
     assert ids(found) == ["c-1"] * 7 + ["c-2"]
 
 
-def test_a_read_costs_what_is_new_and_no_more(by_id):
-    by_id.add([row(number, "integer") for number in range(1, 3001)])
-    _, _, position = read_all(by_id.source(), limit=1000)
-    by_id.add([row(3001, "integer")])
-    fetched = []
-    source = by_id.source()
-    source.read(position, 1)  # Looks the columns up.
-    from feed_assets.sources.databases import _reader
-
-    count = lambda *told: fetched.append(told[2])  # noqa: E731
-    sa.event.listen(_reader(by_id.url), "before_cursor_execute", count)
-    assert len(source.read(position, 1000).events) == 1
-    sa.event.remove(_reader(by_id.url), "before_cursor_execute", count)
-    if by_id.engine.dialect.name == "sqlite":
-        assert len(fetched) == 1
-        with by_id.engine.connect() as connection:
-            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {fetched[0].split('LIMIT')[0]}", (3000,)).all()
-        assert "SEARCH events USING INTEGER PRIMARY KEY" in str(plan)
+def test_a_read_is_one_query_that_begins_at_the_position(sqlite_url):
+    theirs = Sql(sqlite_url, "integer")
+    theirs.add([row(number, "integer") for number in range(1, 4)])
+    source, asked = theirs.source(), []
+    _, _, position = read_all(source)
+    theirs.add([row(4, "integer")])
+    sa.event.listen(_reader(sqlite_url), "before_cursor_execute", lambda *told: asked.append(told[2:4]))
+    assert ids(source.read(position, 10).events) == ["c-4"]
+    ((statement, parameters),) = asked
+    with theirs.engine.connect() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+    assert "SEARCH events USING INTEGER PRIMARY KEY (rowid>?)" in str(plan)
+    theirs.close()
 
 
 def test_the_parts_of_a_source_are_together_all_of_it(by_id):
@@ -107,12 +103,10 @@ def test_a_view_with_names_of_its_own_is_a_source(by_id):
     assert ids(read_all(source, limit=1)[0]) == ["c-1", "c-2"]
 
 
-def test_a_reader_cannot_write(by_id):
-    from feed_assets.sources.databases import reading
-
-    if by_id.engine.dialect.name == "sqlite":
-        with pytest.raises(SourceUnavailable, match="readonly"), reading(by_id.url) as connection:
-            connection.exec_driver_sql("DELETE FROM events")
+def test_a_reader_of_sqlite_cannot_write(sqlite_url):
+    Sql(sqlite_url, "integer").close()
+    with pytest.raises(SourceUnavailable, match="readonly"), reading(sqlite_url) as connection:
+        connection.exec_driver_sql("DELETE FROM events")
 
 
 def test_on_postgresql_select_is_all_that_it_needs(postgresql_url):
@@ -180,7 +174,7 @@ def test_a_table_whose_numbers_began_anew_is_not_passed_over(by_id):
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("postgresql+psycopg://me:se@cret@127.0.0.1:1/none", r"me:\*\*\*@127.0.0.1:1/none: "),
+        ("postgresql+psycopg://me:se%40cret@127.0.0.1:1/none", r"me:\*\*\*@127.0.0.1:1/none: "),
         ("postgresql+psycopg://127.0.0.1:1/none?user=me&password=secret", r"password=\*\*\*: "),
         ("postgresql+pg8000://localhost/none", "No module named 'pg8000'"),
         ("nonsense", "Could not parse SQLAlchemy URL"),
