@@ -3,6 +3,8 @@
 Each message says what was found, what was expected, and what to do.
 """
 
+import re
+
 
 class FeedAssetsError(Exception):
     """The parent of all of them."""
@@ -26,6 +28,10 @@ class EventOutOfOrder(InvalidEvent):
 
 class SourceUnavailable(FeedAssetsError):
     """An event source cannot be read: its database or files do not answer, or lack what its declaration names."""
+
+
+class OutletUnavailable(FeedAssetsError):
+    """Our events cannot be published where a setting says: its database refuses them, or does not answer."""
 
 
 class BlackboardMissing(FeedAssetsError):
@@ -90,3 +96,8 @@ class NotIdle(FeedAssetsError):
 
 class DemoFailed(FeedAssetsError):
     """The demo's outcome is not what it should be."""
+
+
+def shown(url: str) -> str:
+    """A URL as messages show it: without its password."""
+    return re.sub(r"([?&]password=)[^&#]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url))

@@ -109,6 +109,13 @@ class Blackboard:
             listed = [_file(meta) for page in pages for meta in page if meta["path"] != prefix]
         return tuple(sorted((*listed, *self.half_written(prefix))))
 
+    def files_from(self, prefix: str, first: str) -> tuple[File, ...]:
+        """The whole objects below `prefix` from the key `first` on, sorted: a request for each 1,000 of them on S3."""
+        with self._translated(f"list {prefix}/"):
+            pages = self._client.list(prefix or None, first[:-1] or None)  # Stores list what comes after a key.
+            listed = [_file(meta) for page in pages for meta in page if meta["path"] != prefix]
+        return tuple(sorted(file for file in listed if file.key >= first))
+
     def last_write(self, prefix: str) -> datetime | None:
         """When an object below `prefix` was last written, by the store's clock; None if there is none."""
         with self._translated(f"list {prefix}/"):
@@ -143,6 +150,12 @@ class Blackboard:
                 return bytes(found.bytes())
             # A range request would be refused for an empty object, so the body is streamed and dropped.
             return bytes(next(iter(found.stream(limit))))[:limit]
+
+    def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
+        """What is served, and its bytes from `start` (below its size) on, in chunks; None if it is not there."""
+        with self._translated(f"read {key}"):
+            found = self._found(key, start)
+        return (_file(found.meta), self._chunks(key, found)) if found else None
 
     def put(self, key: str, data: bytes | Path) -> None:
         """Write or overwrite an object: nobody ever sees half of it."""
@@ -197,9 +210,9 @@ class Blackboard:
         with self._translated(f"read {key}"):
             yield from found.stream()
 
-    def _found(self, key: str) -> "GetResult | None":
+    def _found(self, key: str, start: int = 0) -> "GetResult | None":
         try:
-            return self._client.get(key)
+            return self._client.get(key, start) if start else self._client.get(key)
         except FileNotFoundError as error:
             if _MISSING.search(str(error)):
                 raise

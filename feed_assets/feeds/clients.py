@@ -31,16 +31,16 @@ Pages = Callable[[str, str], Page]
 class Client(Protocol):
     """The calls of obstore that a blackboard makes: each one is one request (or its pages)."""
 
-    def list(self, prefix: str | None, /) -> Iterable[Sequence["ObjectMeta"]]:
-        """Every object below a prefix."""
+    def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
+        """Every object below a prefix whose key comes after `after`."""
         ...
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
         """The names of the common prefixes one level under a prefix."""
         ...
 
-    def get(self, key: str, /) -> "GetResult":
-        """One object."""
+    def get(self, key: str, /, start: int = 0) -> "GetResult":
+        """One object, from byte `start` on."""
         ...
 
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
@@ -58,19 +58,19 @@ class ObstoreClient:
     def __init__(self, store: "ObjectStore") -> None:
         self._store = store
 
-    def list(self, prefix: str | None, /) -> Iterable[Sequence["ObjectMeta"]]:
-        """Every object below a prefix, in pages."""
-        # obstore's stubs name pyarrow, which we do not use.
-        return obstore.list(self._store, prefix, chunk_size=PAGE)  # pyright: ignore[reportUnknownMemberType]
+    def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
+        """Every object below a prefix whose key comes after `after`, in pages."""
+        # obstore's stubs name pyarrow, which has no types.
+        return obstore.list(self._store, prefix, offset=after, chunk_size=PAGE)  # pyright: ignore[reportUnknownMemberType]
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
         """The names of the common prefixes one level under a prefix."""
         found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
         return [path.rsplit("/", 1)[-1] for path in found]
 
-    def get(self, key: str, /) -> "GetResult":
-        """One object; its body is read later."""
-        return obstore.get(self._store, key)
+    def get(self, key: str, /, start: int = 0) -> "GetResult":
+        """One object from byte `start` on, which it must have; its body is read later."""
+        return obstore.get(self._store, key, options={"range": {"offset": start}} if start else None)
 
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
         """Write one object; a conditional one is never multipart."""

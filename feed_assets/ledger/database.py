@@ -1,6 +1,5 @@
 """Opening the ledger: its engine, its transactions, its migrations."""
 
-import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
@@ -11,7 +10,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from feed_assets.core.errors import LedgerUnavailable
+from feed_assets.core.errors import LedgerUnavailable, shown
 from feed_assets.ledger.tables import cursor
 
 _WRITERS = 6_370_417_200_958_541_395
@@ -61,15 +60,10 @@ def _told(url: str, *errors: type[Exception]) -> Generator[None]:
         yield
     except errors as error:
         raise LedgerUnavailable(
-            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={_shown(url)}: {str(error).splitlines()[0]}. Expected "
+            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={shown(url)}: {str(error).splitlines()[0]}. Expected "
             "sqlite:///… or postgresql+psycopg://user:password@host:5432/database, which must be there and empty; "
             "the latter needs `pip install 'feed-assets[postgres]'`."
         ) from error
-
-
-def _shown(url: str) -> str:
-    """Without the password."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
 
 
 def _prepare_postgresql(engine: sa.Engine) -> None:

@@ -32,17 +32,17 @@ class Counting:
         self.requests.append((name, argument))
         self.before.get(name, lambda: None)()
 
-    def list(self, prefix, /):
+    def list(self, prefix, /, after=None):
         self._passed("list", prefix)
-        return self.client.list(prefix)
+        return self.client.list(prefix, after)
 
     def children(self, prefix, /):
         self._passed("children", prefix)
         return self.client.children(prefix)
 
-    def get(self, key, /):
+    def get(self, key, /, start=0):
         self._passed("get", key)
-        return self.client.get(key)
+        return self.client.get(key, start)
 
     def put(self, key, data, /, *, create):
         self._passed("create" if create else "put", key)

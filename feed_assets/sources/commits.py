@@ -1,0 +1,107 @@
+"""PostgreSQL commits in another order than it numbers: whom a reader has to wait for.
+
+INSERT locks its table before it draws a number, and holds the lock until its transaction ends; what was committed is
+visible before the lock is let go. So once a number h is visible, everybody who drew a lower one holds such a lock or
+has ended, and a snapshot taken after those have ended holds all up to h. docs/event-sources.md has what is not covered.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import SourceUnavailable
+
+_log = logging.getLogger(__name__)
+_POLL = 0.005
+
+
+_BELOW = """
+    WITH RECURSIVE below(oid) AS (
+        SELECT to_regclass(:table)::oid
+        UNION
+        SELECT next.oid FROM below CROSS JOIN LATERAL (
+            SELECT inhrelid AS oid FROM pg_inherits WHERE inhparent = below.oid
+            UNION ALL
+            SELECT refobjid FROM pg_rewrite
+            JOIN pg_depend ON classid = 'pg_rewrite'::regclass AND objid = pg_rewrite.oid
+            WHERE ev_class = below.oid AND refclassid = 'pg_class'::regclass
+        ) AS next
+    )"""
+"""The table, its partitions and children, and the tables that a view reads."""
+
+
+def _of_all_below(select: str) -> sa.TextClause:
+    return sa.text(" ".join((_BELOW, select)))
+
+
+# RowExclusiveLock is what INSERT, UPDATE, DELETE, MERGE and COPY take, also under a stronger LOCK TABLE. Of the
+# stronger modes none writes rows: to wait for them would be to wait for every vacuum.
+_WRITERS = _of_all_below("""
+    SELECT l.virtualtransaction AS id, l.pid, extract(epoch FROM clock_timestamp() - min(a.xact_start)) AS seconds
+    FROM pg_locks AS l JOIN below ON below.oid = l.relation LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'relation' AND l.granted AND l.mode = 'RowExclusiveLock'
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    GROUP BY l.virtualtransaction, l.pid""")
+_UNSEEN = _of_all_below("""
+    SELECT CASE WHEN pg_is_in_recovery() THEN 'a replica, on which its writers are not seen' ELSE (
+        SELECT CASE relkind WHEN 'f' THEN 'a foreign table: ' ELSE 'a materialized view: ' END || relname
+        FROM pg_class JOIN below USING (oid) WHERE relkind IN ('f', 'm') LIMIT 1
+    ) END""")
+_Writers = list[sa.Row[tuple[str, int | None, float | None]]]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How long a read waits for the transactions that may yet commit something earlier."""
+
+    limit: timedelta = timedelta(seconds=5)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Waiting) -> str | None:
+    """Wait until those who write to the table now have ended; if one has not in time, who it is, in words.
+
+    Of whoever begins meanwhile all numbers are higher. The connection must see what others commit (autocommit).
+    Raises SourceUnavailable for a table whose writers cannot be seen.
+    """
+    name = connection.dialect.identifier_preparer.format_table(table)
+    if unseen := connection.execute(_UNSEEN, {"table": name}).scalar():
+        raise SourceUnavailable(
+            f"{name} is {unseen}: expected a table where its writers work, since one of them may commit an event after "
+            "a later one. Read the primary's table."
+        )
+    began, waited_for = waiting.clock(), None
+    while writers := _writers(connection, name, waited_for):
+        if waiting.clock() - began >= waiting.limit.total_seconds():
+            return _told(name, writers, waiting.clock() - began)
+        waited_for = {writer.id for writer in writers}
+        waiting.sleep(_POLL)
+    return None
+
+
+def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _Writers:
+    """A prepared transaction has no pid, and a new id since it was prepared: each of them counts."""
+    found = connection.execute(_WRITERS, {"table": name}).all()
+    return [writer for writer in found if among is None or writer.id in among or writer.pid is None]
+
+
+def _told(name: str, writers: _Writers, seconds: float) -> str:
+    who = ", ".join(_who(writer.pid, writer.seconds) for writer in writers[:3])
+    who += f" and {len(writers) - 3} more" if len(writers) > 3 else ""
+    message = (
+        f"{name}: waited {seconds:.1f} s for transactions that write to it: {who}. They may commit events that "
+        "come before those that are there, so none of these is read until they have ended: see pg_stat_activity."
+    )
+    _log.warning(message)
+    return message
+
+
+def _who(pid: int | None, seconds: float | None) -> str:
+    if pid is None:
+        return "a prepared one (pg_prepared_xacts: COMMIT PREPARED or ROLLBACK PREPARED)"
+    return f"pid {pid}" + (f", open for {seconds:.0f} s" if seconds is not None else "")

@@ -1,0 +1,67 @@
+"""What all event sources share: batches of what is new, and positions to go on from."""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Protocol
+
+from feed_assets.core.events import WriteEvent
+from feed_assets.sources.rows import Rejected
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a source had after a position, in its order, rows that are no events beside it.
+
+    `position` is where the next read goes on; it is kept with what was read, in one transaction. `is_complete`: there
+    was no more. `waits` says, for a person, what holds back more: a writer that has not ended, half a line.
+    """
+
+    events: tuple[WriteEvent, ...]
+    rejected: tuple[Rejected, ...]
+    position: str | None
+    is_complete: bool
+    waits: str | None = None
+
+
+class EventSource(Protocol):
+    """An event table that others own: read, never written."""
+
+    def read(self, after: str | None, limit: int) -> Batch:
+        """Up to `limit` rows after a position of this source; None is the beginning. Raises SourceUnavailable.
+
+        Nothing is skipped. A row may come twice (the position was lost, a file rewritten): events have an identity.
+        """
+        ...
+
+
+class Positions:
+    """Positions of one declaration, as text. One of another declaration is the beginning: other rows, other columns."""
+
+    def __init__(self, *declared: object) -> None:
+        self._of = sha256(repr(declared).encode()).hexdigest()[:16]
+
+    def dump(self, place: Mapping[str, Any]) -> str:
+        """A place as text."""
+        return json.dumps({"of": self._of, **place})
+
+    def load(self, position: str | None) -> dict[str, Any] | None:
+        """The place that a text was made of; None for the beginning."""
+        if position is None:
+            return None
+        place: dict[str, Any] = json.loads(position)
+        if place.pop("of") == self._of:
+            return place
+        _log.warning("The event source is declared otherwise than when it was last read: it is read from the beginning")
+        return None
+
+
+def batch_of(rows: list[WriteEvent | Rejected], position: str | None, is_complete: bool, waits: str | None) -> Batch:
+    """A batch of rows as they came."""
+    events = tuple(row for row in rows if isinstance(row, WriteEvent))
+    rejected = tuple(row for row in rows if isinstance(row, Rejected))
+    return Batch(events, rejected, position, is_complete, waits)

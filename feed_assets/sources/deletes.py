@@ -1,0 +1,82 @@
+"""A table of deletes: which rows of a table are gone, and since when. The alternative to events of operation DELETE."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import InvalidEvent, SourceUnavailable
+from feed_assets.core.events import Marker, decode, encode
+from feed_assets.sources.databases import columns_of, reading
+from feed_assets.sources.rows import as_marker
+
+_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class DeletesTable:
+    """A table or view at any SQLAlchemy URL, read only: the primary key of each deleted row, and its `deleted_at`.
+
+    `deleted_at` is a moment (UTC if it has no zone), a whole number, or a text of one; a row in which it is null is
+    not deleted. An index on it makes a read as long as what it finds; texts, such as SQLite's moments, are read whole.
+    """
+
+    url: str = field(repr=False)
+    table: str
+    key: str | tuple[str, ...] = "id"
+    deleted_at: str = "deleted_at"
+    schema: str | None = field(default=None, kw_only=True)
+
+    def read(self, start: str | None, end: str) -> Iterator[tuple[Any, ...]]:
+        """The keys deleted in `(start, end]`, both markers as `core.events.encode` makes them; None is the beginning.
+
+        Each key is a tuple, one value for each column. Raises SourceUnavailable.
+        """
+        names = (self.key,) if isinstance(self.key, str) else self.key
+        with reading(self.url) as connection:
+            found = columns_of(connection, self.table, self.schema, (*names, self.deleted_at))
+            columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in (self.deleted_at, *names)]
+            query = sa.select(*columns).select_from(sa.table(self.table, schema=self.schema))
+            kind = None if _keeps_texts(connection, found[self.deleted_at]) else found[self.deleted_at]
+            query = query.where(columns[0].is_not(None), *_range(columns[0], kind, start, end))
+            with connection.execution_options(yield_per=_ROWS).execute(query) as rows:
+                for moment, *key in rows:
+                    if (start or "") < self._marker(moment, end) <= end:
+                        yield tuple(key)
+
+    def _marker(self, value: object, end: str) -> str:
+        try:
+            marker = as_marker(value)
+        except InvalidEvent as error:
+            raise SourceUnavailable(f"{self.table}: column {self.deleted_at}: {error} Correct the row.") from None
+        if isinstance(marker, int) != isinstance(decode(end), int):
+            raise SourceUnavailable(
+                f"{self.table}: column {self.deleted_at} has {value!r}: expected markers of the same kind as those "
+                f"of the table that it belongs to, such as {decode(end)}."
+            )
+        return encode(marker)
+
+
+def _keeps_texts(connection: sa.Connection, kind: sa.types.TypeEngine[Any]) -> bool:
+    return connection.dialect.name == "sqlite" and isinstance(kind, sa.types.DateTime)
+
+
+def _range(
+    column: sa.ColumnElement[Any], kind: sa.types.TypeEngine[Any] | None, start: str | None, end: str
+) -> list[sa.ColumnElement[bool]]:
+    """What the database can leave out by itself; the exact range is then ours, the same for all of them."""
+    bounds = [_bound(decode(each), kind) for each in (start, end) if each is not None]
+    if None in bounds:
+        return []
+    return [*([column >= bounds[0]] if start else []), column <= bounds[-1]]
+
+
+def _bound(marker: Marker, kind: sa.types.TypeEngine[Any] | None) -> Marker | None:
+    """A marker as this type of column compares it; None if it does not, or as text."""
+    if isinstance(kind, sa.types.Integer) and isinstance(marker, int):
+        return marker
+    if isinstance(kind, sa.types.DateTime) and isinstance(marker, datetime):
+        return marker if kind.timezone else marker.astimezone(UTC).replace(tzinfo=None)
+    return None

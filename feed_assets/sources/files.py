@@ -1,0 +1,92 @@
+"""Event files in a folder on the blackboard: CSV, JSON lines or Parquet."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from feed_assets.core.errors import (
+    BlackboardMissing,
+    BlackboardRefused,
+    BlackboardUnavailable,
+    InvalidName,
+    SourceUnavailable,
+)
+from feed_assets.core.events import WriteEvent
+from feed_assets.core.feeds import File
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.sources.contract import Batch, Positions, batch_of
+from feed_assets.sources.parquet_rows import parquet_records
+from feed_assets.sources.records import Place, Record, Unfinished
+from feed_assets.sources.rows import Columns, Rejected
+from feed_assets.sources.text_rows import csv_records, json_records
+
+_Reader = Callable[[Blackboard, File, Place, tuple[str, ...], bool], Iterator[Record | Unfinished]]
+_READERS: Mapping[str, _Reader] = {"csv": csv_records, "jsonl": json_records, "parquet": parquet_records}
+
+
+@dataclass(frozen=True)
+class FileEvents:
+    """The events in the files below a prefix of the blackboard, in the order of their names.
+
+    A new file must sort after those that are there, and once it is there they no longer grow; until then the last one
+    may, at its end. Files whose names begin with '_' or '.' are none. A file that came under an earlier name is read
+    when the source is read from the beginning.
+    """
+
+    board: Blackboard = field(repr=False)
+    prefix: str
+    format: Literal["csv", "jsonl", "parquet"]
+    columns: Columns = field(default_factory=Columns)
+
+    def read(self, after: str | None, limit: int) -> Batch:
+        """Up to `limit` rows after a position. Raises SourceUnavailable."""
+        place = Place(**found) if (found := self._positions.load(after)) else Place()
+        taken: list[Record] = []
+        waits, is_complete = None, True
+        with closing(self._records(place)) as records:
+            try:
+                for record in records:
+                    if isinstance(record, Unfinished):
+                        waits = record.reason
+                    elif len(taken) == limit:
+                        is_complete = False
+                        break
+                    else:
+                        taken.append(record)
+            except SourceUnavailable as error:
+                if not taken:  # What came before it is not held up by it.
+                    raise
+                waits, is_complete = str(error), False
+        position = self._positions.dump(asdict(taken[-1].place)) if taken else after
+        return batch_of([self._row(record) for record in taken], position, is_complete, waits)
+
+    def _records(self, place: Place) -> Generator[Record | Unfinished]:
+        with _told():
+            files = [file for file in self.board.files_from(self.prefix, place.file) if _is_event_file(file)]
+            for number, file in enumerate(files, 1):
+                at = place if file.key == place.file else Place(file.key)
+                if not (at.ended and file.etag and file.etag == at.etag):
+                    yield from _READERS[self.format](self.board, file, at, self.columns.named, number == len(files))
+
+    def _row(self, record: Record) -> WriteEvent | Rejected:
+        row = self.columns.read(record.row) if record.row is not None else Rejected(record.raw, record.reason)
+        if isinstance(row, Rejected):
+            return Rejected(row.raw, f"{record.place.file} line {record.line}: {row.reason}")
+        return row
+
+    @property
+    def _positions(self) -> Positions:
+        return Positions(self.prefix, self.format, self.columns)
+
+
+def _is_event_file(file: File) -> bool:
+    return not file.key.rpartition("/")[2].startswith(("_", "."))
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    try:
+        yield
+    except (BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName) as error:
+        raise SourceUnavailable(str(error)) from error

@@ -1,0 +1,65 @@
+"""What is read of an event file: its rows, and where each one ends."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from feed_assets.core.errors import SourceUnavailable
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a file was read: the `offset` (bytes; rows of Parquet) and the line that were read last.
+
+    `etag` is the file's, `crc` the checksum of what was read of it, `ended` whether that was all.
+    """
+
+    file: str = ""
+    etag: str = ""
+    offset: int = 0
+    line: int = 0
+    crc: int = 0
+    ended: bool = False
+    header: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """A row of a file, else what stands there as JSON text and the reason why it is no row; and the place after it."""
+
+    place: Place
+    line: int
+    row: Mapping[str, Any] | None
+    raw: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """The end of a file that is not yet whole."""
+
+    reason: str
+
+
+def check_header(file: str, header: Iterable[str], needed: Iterable[str]) -> None:
+    """Raise SourceUnavailable unless every needed column is there, and none twice."""
+    found = tuple(header)
+    missing = [column for column in needed if column not in found]
+    if missing or len({*found}) < len(found):
+        raise SourceUnavailable(
+            f"{file} has the columns {', '.join(found)!a}: expected each once, and {', '.join(missing) or 'no more'}. "
+            "Declare what their columns are called, None for what they do not have; or have the file put right."
+        )
+
+
+def shrunk(file: str, found: int, read: int, what: str) -> SourceUnavailable:
+    """The error of a file that is shorter than what was read of it."""
+    return SourceUnavailable(
+        f"{file} has {found} {what}, and {read} were read: expected that it only grows. Have it put back whole; if "
+        "what it is now is right, read the source from the beginning."
+    )
+
+
+def gone(file: str) -> SourceUnavailable:
+    """The error of a file that is listed, and not there."""
+    return SourceUnavailable(f"{file} was removed while it was read: nothing is lost, the next read looks again.")

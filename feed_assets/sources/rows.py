@@ -1,0 +1,147 @@
+"""Rows of event tables that others own, as write events."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, cast
+
+from feed_assets.core.errors import InvalidEvent, InvalidName
+from feed_assets.core.events import Marker, Operation, WriteEvent, encode, parse_marker
+
+
+@dataclass(frozen=True)
+class Constant:
+    """What holds of every row of a source, instead of a column."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A row that is no event: kept as JSON text, with the reason."""
+
+    raw: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column of theirs holds what; None if none does, and a Constant where all rows say the same.
+
+    Without (or with an empty) write_operation it is UPSERT, partition_key '', event_marker the marker, context {}.
+    `others_in_context` takes every column that is not named here into the context, under its own name.
+    """
+
+    table_name: str | Constant = "table_name"
+    marker: str = "marker"
+    event_marker: str | None = "event_marker"
+    correlation_id: str = "correlation_id"
+    write_operation: str | Constant | None = "write_operation"
+    partition_key: str | None = "partition_key"
+    context: str | None = "context"
+    others_in_context: bool = False
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The columns that there must be."""
+        optional = (self.event_marker, self.write_operation, self.partition_key, self.context)
+        every = (self.table_name, self.marker, self.correlation_id, *optional)
+        return tuple(dict.fromkeys(each for each in every if isinstance(each, str)))
+
+    def read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
+        """The event that a row is, or the row with the reason why it is none."""
+        try:
+            event = self._event(row)
+            _ = event.place, encode(event.marker), encode(event.event_marker)  # Raise what they have against it.
+        except (InvalidEvent, InvalidName, ValueError, OverflowError) as error:
+            return Rejected(raw(row), str(error))
+        return event
+
+    def _event(self, row: Mapping[str, Any]) -> WriteEvent:
+        marker = _marker(row, self.marker)
+        return WriteEvent(
+            table_name=_text(row, self.table_name),
+            marker=marker,
+            event_marker=marker if _value(row, self.event_marker) is None else _marker(row, self.event_marker),
+            correlation_id=_correlation(row, self.correlation_id),
+            write_operation=_operation(row, self.write_operation),
+            partition_key=_text(row, self.partition_key),
+            context={**self._others(row), **_context(row, self.context)},
+        )
+
+    def _others(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.others_in_context:
+            return {}
+        others = {name: value for name, value in row.items() if name not in self.named and value is not None}
+        return json.loads(raw(others))
+
+
+def raw(row: Mapping[str, Any]) -> str:
+    """A row as JSON text; what JSON has no form for, as its text."""
+    return json.dumps(row, default=str)
+
+
+def _value(row: Mapping[str, Any], column: str | Constant | None) -> Any:
+    """What a column holds; None also for '', which is how CSV writes nothing."""
+    if column is None or isinstance(column, Constant):
+        return column.value if column else None
+    return None if row.get(column) == "" else row.get(column)
+
+
+def _text(row: Mapping[str, Any], column: str | Constant | None) -> str:
+    value = _value(row, column)
+    return "" if value is None else str(value)
+
+
+def _correlation(row: Mapping[str, Any], column: str) -> str:
+    text = _text(row, column)
+    if not text or not text.isprintable():
+        raise InvalidEvent(f"column {column}: found {text!r}, expected a correlation id of printable characters.")
+    return text
+
+
+def _operation(row: Mapping[str, Any], column: str | Constant | None) -> Operation:
+    text = _text(row, column) or Operation.UPSERT
+    try:
+        return Operation(text.strip().upper())
+    except ValueError:
+        expected = ", ".join(Operation)
+        raise InvalidEvent(f"column {column}: found {text!r}, expected one of {expected}, in any case.") from None
+
+
+def _context(row: Mapping[str, Any], column: str | None) -> dict[str, Any]:
+    value = _value(row, column)
+    if isinstance(value, Mapping):
+        value = raw(cast(Mapping[str, Any], value))
+    found: Any = {}
+    try:
+        found = json.loads(value) if value is not None else found
+    except (ValueError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidEvent(f"column {column}: found {str(value)[:80]!r}, expected a JSON object.")
+    return cast(dict[str, Any], found)
+
+
+def _marker(row: Mapping[str, Any], column: str | None) -> Marker:
+    try:
+        found = as_marker(_value(row, column))
+    except InvalidEvent as error:
+        raise InvalidEvent(f"column {column}: {error}") from None
+    return found
+
+
+def as_marker(value: Any) -> Marker:
+    """The marker that a database or a file gives: naive moments and dates are UTC. Raises InvalidEvent."""
+    if isinstance(value, str):
+        return parse_marker(value)
+    if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, date) and not getattr(value, "nanosecond", 0):  # A datetime is a date.
+        moment = datetime.fromisoformat(value.isoformat())
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    raise InvalidEvent(f"found {value!r}, expected a whole number, or a moment of whole microseconds.")

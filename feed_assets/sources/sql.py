@@ -1,0 +1,169 @@
+"""Event tables in a SQL database."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import SourceUnavailable
+from feed_assets.sources.commits import Waiting, await_writers
+from feed_assets.sources.contract import Batch, Positions, batch_of
+from feed_assets.sources.databases import columns_of, reading
+from feed_assets.sources.rows import Columns, raw
+
+_KINDS: Mapping[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "Decimal": Decimal,
+    "UUID": UUID,
+    "date": date.fromisoformat,
+    "datetime": datetime.fromisoformat,
+}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The last value of `order_by` that was read, and how often which row was read at it: others may yet come there."""
+
+    last: Any = None
+    read: Counter[str] = field(default_factory=Counter[str])
+
+
+@dataclass(frozen=True)
+class SqlEvents:
+    """The events in a table or view at any SQLAlchemy URL; SELECT is all that it needs.
+
+    `order_by` is a column that grows with each event and is never null: a number that the database draws as it inserts,
+    else a moment. `where` makes a part of a source: for a column the values that are read. Rows with equal values of
+    `order_by` are not lost, whenever they come. On PostgreSQL, nor is what commits late (`waiting`).
+    """
+
+    url: str = field(repr=False)
+    table: str
+    columns: Columns = field(default_factory=Columns)
+    order_by: str = field(kw_only=True)
+    where: Mapping[str, Sequence[str | int]] = field(default_factory=dict[str, Sequence[str | int]], kw_only=True)
+    schema: str | None = field(default=None, kw_only=True)
+    waiting: Waiting = field(default_factory=Waiting, kw_only=True, repr=False)
+
+    def read(self, after: str | None, limit: int) -> Batch:
+        """Up to `limit` rows after a position. Raises SourceUnavailable."""
+        place = self._load(after)
+        with reading(self.url) as connection:
+            settled, waits = self._settled(connection, place)
+            if waits:
+                return Batch((), (), after, is_complete=False, waits=waits)
+            rows = self._rows(connection, place, settled, limit + place.read.total() + 1)
+            if not rows:
+                self._check_reset(connection, place)
+        new = _unread(rows, place, self.order_by)
+        taken = [self.columns.read(row) for row in new[:limit]]
+        position = self._dump(_moved(new[:limit], place, self.order_by), after)
+        return batch_of(taken, position, is_complete=len(new) <= limit, waits=None)
+
+    def _settled(self, connection: sa.Connection, place: _Place) -> tuple[sa.ColumnElement[bool], str | None]:
+        """The rows among which nothing can come any more, and who holds up that there are some."""
+        if connection.dialect.name != "postgresql":
+            return sa.true(), None
+        connection.execution_options(isolation_level="AUTOCOMMIT")  # Each statement sees what is committed by then.
+        top = self._top(connection)
+        if top is None:
+            return sa.false(), None
+        waits = None if top == place.last else await_writers(connection, self._from, self.waiting)
+        return self._order <= top, waits
+
+    def _rows(
+        self, connection: sa.Connection, place: _Place, settled: sa.ColumnElement[bool], limit: int
+    ) -> list[dict[str, Any]]:
+        query = self._select().where(settled).order_by(self._order).limit(limit)
+        if place.last is not None:
+            query = query.where(self._order >= place.last)
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+    def _check_reset(self, connection: sa.Connection, place: _Place) -> None:
+        """The last row is gone: that is retention if all are, and else it may be that numbers begin anew."""
+        if place.last is None or (top := self._top(connection)) is None:
+            return
+        raise SourceUnavailable(
+            f"{self._name}: it was read up to {self.order_by} {place.last}, and its highest is {top}. If only its last "
+            "rows were removed, nothing is to be done: later ones are read. If its numbers began anew, or it is an "
+            "older copy, read it again from the beginning."
+        )
+
+    def _top(self, connection: sa.Connection) -> Any:
+        return connection.execute(self._select(self.order_by).order_by(self._order.desc()).limit(1)).scalar()
+
+    def _select(self, *names: str) -> "sa.Select[*tuple[Any, ...]]":
+        there = self._names
+        columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in names or there]
+        query = sa.select(*columns).select_from(self._from).where(self._order.is_not(None))
+        return query.where(*(sa.column(name).in_(values) for name, values in self.where.items()))
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        """Looked up once, and before any query: SQLite reads the name of a column that is not there as a text."""
+        needed = tuple(dict.fromkeys((*self.columns.named, self.order_by)))
+        with reading(self.url) as connection:
+            found = columns_of(connection, self.table, self.schema, (*needed, *self.where))
+        return tuple(found) if self.columns.others_in_context else needed
+
+    @property
+    def _from(self) -> sa.TableClause:
+        return sa.table(self.table, schema=self.schema)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.schema}.{self.table}" if self.schema else self.table
+
+    @property
+    def _order(self) -> sa.ColumnClause[Any]:
+        return sa.column(self.order_by)
+
+    @property
+    def _positions(self) -> Positions:
+        parts = sorted((name, sorted(map(repr, values))) for name, values in self.where.items())
+        return Positions(self._name, self.columns, self.order_by, parts)
+
+    def _load(self, position: str | None) -> _Place:
+        place = self._positions.load(position)
+        return _Place(_KINDS[place["kind"]](place["last"]), Counter(place["read"])) if place else _Place()
+
+    def _dump(self, place: _Place, before: str | None) -> str | None:
+        if place.last is None:
+            return before
+        kind = type(place.last).__name__
+        if kind not in _KINDS:
+            raise SourceUnavailable(f"{self._name}: {self.order_by} is a {kind}: expected one of {', '.join(_KINDS)}.")
+        return self._positions.dump({"kind": kind, "last": str(place.last), "read": place.read})
+
+
+def _digest(row: Mapping[str, Any]) -> str:
+    return sha256(raw(row).encode()).hexdigest()[:16]
+
+
+def _unread(rows: Sequence[dict[str, Any]], place: _Place, order_by: str) -> list[dict[str, Any]]:
+    """Without those that were read at the last value, each as often as it was."""
+    left = place.read.copy()
+    unread: list[dict[str, Any]] = []
+    for row in rows:
+        if row[order_by] == place.last and left[_digest(row)] > 0:
+            left[_digest(row)] -= 1
+        else:
+            unread.append(row)
+    return unread
+
+
+def _moved(rows: Sequence[dict[str, Any]], place: _Place, order_by: str) -> _Place:
+    if not rows:
+        return place
+    last = rows[-1][order_by]
+    at_last = Counter(_digest(row) for row in rows if row[order_by] == last)
+    return _Place(last, at_last + place.read if last == place.last else at_last)

@@ -1,0 +1,170 @@
+"""Rows of CSV and JSON lines, whose last line may be half-written."""
+
+import csv
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+from zlib import crc32
+
+from feed_assets.core.feeds import File
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.sources.records import Place, Record, Unfinished, check_header, gone, shrunk
+
+_log = logging.getLogger(__name__)
+_BOM = "\ufeff"
+
+
+class _Lines:
+    """The whole lines after a place in a file; `place` is where the last one that was taken ends.
+
+    The last line of a file that may still grow is whole once it ends with a newline.
+    """
+
+    def __init__(self, board: Blackboard, file: File, place: Place, may_grow: bool) -> None:
+        self._size, self.place, chunks = _opened(board, file, place)
+        self._lines, self._may_grow = self._split(chunks), may_grow
+        self._taken: list[str] = []
+        self.is_over = False
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if (line := next(self._lines, None)) is None:
+            self.is_over = True
+            raise StopIteration
+        at, offset = self.place, self.place.offset + len(line)
+        crc, ended = crc32(line, at.crc), offset == self._size
+        self.place = replace(at, offset=offset, line=at.line + 1, crc=crc, ended=ended)
+        text = line.decode(errors="surrogateescape")
+        self._taken.append(text if offset > len(line) else text.removeprefix(_BOM))
+        return self._taken[-1]
+
+    def begin(self) -> int:
+        """The number of the line that comes next: a record may be several."""
+        self._taken.clear()
+        return self.place.line + 1
+
+    @property
+    def text(self) -> str:
+        """The lines of this record."""
+        return "".join(self._taken)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether they are UTF-8."""
+        try:
+            self.text.encode()
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    @property
+    def unfinished(self) -> list[Unfinished]:
+        """What is to be said of the file's end, if something is."""
+        if not self._may_grow or (self.place.offset == self._size and not self._taken):
+            return []
+        return [Unfinished(f"the end of {self.place.file} is not yet a whole line with its newline")]
+
+    def rejected(self, line: int, reason: str) -> Record:
+        """This record as what it is not."""
+        return Record(self.place, line, None, json.dumps(self.text), reason)
+
+    def _split(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        rest = b""
+        for chunk in chunks:
+            *whole, rest = (rest + chunk).split(b"\n")
+            yield from (line + b"\n" for line in whole)
+        if rest and not self._may_grow:
+            yield rest
+
+
+def json_records(
+    board: Blackboard, file: File, place: Place, _needed: tuple[str, ...], may_grow: bool
+) -> Iterator[Record | Unfinished]:
+    """Each line that is not blank; what is no JSON object is told so."""
+    lines = _Lines(board, file, place, may_grow)
+    while (number := lines.begin()) and (line := next(lines, None)) is not None:
+        if not line.strip():
+            continue
+        row = _object(line) if lines.is_text else None
+        yield Record(lines.place, number, row) if row is not None else lines.rejected(number, "no JSON object in UTF-8")
+    yield from lines.unfinished
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def csv_records(
+    board: Blackboard, file: File, place: Place, needed: tuple[str, ...], may_grow: bool
+) -> Iterator[Record | Unfinished]:
+    """Each line after the header, by RFC 4180; an empty field is nothing. What does not fit the header is told so."""
+    lines = _Lines(board, file, place, may_grow)
+    reader = csv.reader(lines, strict=True)
+    while number := lines.begin():
+        try:
+            values = next(reader, None)
+        except csv.Error as error:
+            if lines.is_over and may_grow:
+                break
+            check_header(file.key, lines.place.header or (lines.text,), needed)
+            yield lines.rejected(number, str(error))
+            continue
+        if values is None:
+            break
+        if lines.place.header is None and values:
+            check_header(file.key, values, needed)
+            lines.place = replace(lines.place, header=tuple(values))
+        elif values:
+            yield _record(lines, number, values)
+    yield from lines.unfinished
+
+
+def _record(lines: _Lines, number: int, values: list[str]) -> Record:
+    header = lines.place.header or ()
+    if not lines.is_text:
+        return lines.rejected(number, "not UTF-8")
+    if len(values) != len(header):
+        return lines.rejected(number, f"{len(values)} fields, expected {len(header)}")
+    return Record(lines.place, number, dict(zip(header, values, strict=True)))
+
+
+def _opened(board: Blackboard, file: File, place: Place) -> tuple[int, Place, Iterator[bytes]]:
+    """The size of a file, and its bytes after a place: after none if what was read of it has changed.
+
+    To read them again is harmless, and to leave one out is not.
+    """
+    if place.etag and place.etag == file.etag:  # Since it is not ended, there are bytes after the place.
+        served, chunks = _served(board, file.key, place.offset)
+        if served.etag == place.etag:
+            return served.size, place, chunks
+    served, chunks = _served(board, file.key, 0)
+    if served.size < place.offset:
+        raise shrunk(file.key, served.size, place.offset, "bytes")
+    if (rest := _after(chunks, place)) is not None:
+        return served.size, replace(place, etag=served.etag), rest
+    _log.warning(f"{file.key} did not only grow at its end: it is read again from its beginning")
+    served, chunks = _served(board, file.key, 0)
+    return served.size, Place(file.key, served.etag), chunks
+
+
+def _served(board: Blackboard, key: str, start: int) -> tuple[File, Iterator[bytes]]:
+    if (found := board.stream(key, start)) is None:
+        raise gone(key)
+    return found
+
+
+def _after(chunks: Iterator[bytes], place: Place) -> Iterator[bytes] | None:
+    """The bytes after a place, None if those before it are not those that were read."""
+    left, crc, rest = place.offset, 0, b""
+    while left and (chunk := next(chunks, None)) is not None:
+        crc, rest, left = crc32(chunk[:left], crc), chunk[left:], left - min(left, len(chunk))
+    return chain([rest], chunks) if crc == place.crc else None

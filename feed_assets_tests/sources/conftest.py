@@ -1,0 +1,55 @@
+"""Their event tables: each kind of database and file, with markers of both kinds."""
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets_tests.sources.theirs import Files, Sql
+
+
+@pytest.fixture(scope="session")
+def one_database(postgresql):
+    """One database for all: each takes long to make."""
+    return postgresql.database()
+
+
+@pytest.fixture
+def postgresql_url(one_database):
+    """The database with nothing in it."""
+    engine = sa.create_engine(one_database)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+        connection.exec_driver_sql("CREATE SCHEMA public")
+    engine.dispose()
+    return one_database
+
+
+@pytest.fixture
+def sqlite_url(tmp_path):
+    return f"sqlite:///{tmp_path / 'their events.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request):
+    """A database of theirs."""
+    return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture(params=["timestamp", "integer"])
+def markers(request):
+    return request.param
+
+
+KINDS = ["sqlite", "sqlite by marker", "postgresql", "postgresql by marker"]
+FORMATS = ["csv", "jsonl", "parquet"]
+
+
+@pytest.fixture(params=[*KINDS, *(f"{each} on {store}" for each in FORMATS for store in ("local", "s3"))])
+def theirs(request, markers):
+    """An event table of theirs, empty."""
+    kind, _, where = request.param.partition(" ")
+    if kind in FORMATS:
+        made = Files(request.getfixturevalue(f"{where.split()[-1]}_board"), kind, markers)
+    else:
+        made = Sql(request.getfixturevalue(f"{kind}_url"), markers, "marker" if where else "id")
+    yield made
+    made.close()

@@ -1,0 +1,123 @@
+"""Event tables as other teams keep them, each with the source that reads it."""
+
+import csv
+import io
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import sqlalchemy as sa
+
+from feed_assets.core.events import WriteEvent
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.sources.files import FileEvents
+from feed_assets.sources.rows import Columns
+from feed_assets.sources.sql import SqlEvents
+
+START = datetime(2010, 12, 1, 6, tzinfo=UTC)
+NAMES = ("table_name", "marker", "event_marker", "correlation_id", "write_operation", "partition_key", "context")
+
+
+def row(number: int, markers: str, **other: Any) -> dict[str, Any]:
+    """A row of theirs, its context as JSON text; of marker number `number`, as a moment or as a whole number."""
+    marker = number if markers == "integer" else START + timedelta(seconds=number, microseconds=number)
+    made = {"table_name": "retail/purchases/v1.0", "marker": marker, "event_marker": marker}
+    made |= {"correlation_id": f"c-{number}", "write_operation": "UPSERT", "partition_key": f"p-{number % 3}"}
+    return {**made, "context": json.dumps({"records": number}), **other}
+
+
+def event(number: int, markers: str) -> WriteEvent:
+    """The event that such a row is."""
+    found = Columns().read(row(number, markers))
+    assert isinstance(found, WriteEvent)
+    return found
+
+
+@dataclass
+class Sql:
+    """A table in a database, written as its owner does."""
+
+    url: str
+    markers: str
+    order_by: str = "id"
+    names: tuple[str, ...] = NAMES
+    engine: sa.Engine = field(init=False)
+
+    def __post_init__(self):
+        self.engine = sa.create_engine(self.url)
+        moment = sa.DateTime(timezone=True) if self.engine.dialect.name == "postgresql" else sa.Text()
+        kinds = {name: sa.Text() for name in self.names}
+        kinds["marker"] = kinds["event_marker"] = sa.BigInteger() if self.markers == "integer" else moment
+        number = sa.Column("id", sa.Integer, primary_key=True, autoincrement=True)
+        self.table = sa.Table("events", sa.MetaData(), number, *(sa.Column(*each) for each in kinds.items()))
+        self.table.create(self.engine)
+
+    def add(self, rows):
+        """In one transaction; moments in SQLite are texts."""
+        texts = self.engine.dialect.name == "sqlite"
+        rows = [{key: str(v) if texts and isinstance(v, datetime) else v for key, v in each.items()} for each in rows]
+        with self.engine.begin() as connection:
+            connection.execute(sa.insert(self.table), rows)
+
+    def source(self, columns: Columns | None = None, **options):
+        return SqlEvents(self.url, "events", columns or Columns(), order_by=self.order_by, **options)
+
+    def close(self):
+        self.engine.dispose()
+
+
+@dataclass
+class Files:
+    """A folder of event files: every third time a new one begins, unless the format cannot grow."""
+
+    board: Blackboard
+    format: str
+    markers: str
+    files: list[list[dict[str, Any]]] = field(default_factory=list)
+    times: int = 0
+
+    def add(self, rows):
+        if self.times % 3 == 0 or self.format == "parquet":
+            self.files.append([])
+        self.times += 1
+        self.files[-1].extend(rows)
+        self.put(len(self.files), encoded(self.format, self.files[-1]))
+
+    def put(self, number: int, data: bytes):
+        self.board.put(f"their/events/{number:04d}.{self.format}", data)
+
+    def source(self, columns: Columns | None = None):
+        return FileEvents(self.board, "their/events", self.format, columns or Columns())
+
+    def close(self):
+        pass
+
+
+def encoded(kind: str, rows: list[dict[str, Any]]) -> bytes:
+    """A file of rows."""
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), written := io.BytesIO(), row_group_size=2)
+        return written.getvalue()
+    if kind == "jsonl":
+        return "".join(json.dumps(each, default=str) + "\n" for each in rows).encode()
+    writer = csv.DictWriter(text := io.StringIO(), list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def read_all(source, after=None, limit=10):
+    """Every batch after a position: events and rejected rows as they came, and the last position."""
+    events, rejected = [], []
+    while True:
+        batch = source.read(after, limit)
+        assert len(batch.events) + len(batch.rejected) <= limit
+        events += batch.events
+        rejected += batch.rejected
+        after = batch.position
+        if batch.is_complete:
+            return events, rejected, after
+        assert batch.waits is None
