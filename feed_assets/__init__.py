@@ -12,20 +12,31 @@ if TYPE_CHECKING:
     from feed_assets.core.retention import Retention
     from feed_assets.orchestration.assets import feed_asset
     from feed_assets.orchestration.by_events import ByEvents, LineageTable
-    from feed_assets.orchestration.components import ForeignFeedsComponent
+    from feed_assets.orchestration.components import EventTableComponent, ForeignFeedsComponent
+    from feed_assets.orchestration.event_tables import event_table
     from feed_assets.orchestration.inputs import Input, foreign_feed
     from feed_assets.orchestration.location import with_automation
     from feed_assets.runs import checks
+    from feed_assets.sources.declared import EventFiles, EventSource, SqlTable
+    from feed_assets.sources.deletes import DeletesTable
+    from feed_assets.sources.rows import Columns
 
 _HOME = {
     "ByEvents": "orchestration.by_events",
     "LineageTable": "orchestration.by_events",
     "Plan": "core.plans",
     "Rule": "core.plans",
+    "Columns": "sources.rows",
+    "DeletesTable": "sources.deletes",
+    "EventFiles": "sources.declared",
+    "EventSource": "sources.declared",
+    "EventTableComponent": "orchestration.components",
     "ForeignFeedsComponent": "orchestration.components",
     "Input": "orchestration.inputs",
     "Late": "core.lateness",
     "Retention": "core.retention",
+    "SqlTable": "sources.declared",
+    "event_table": "orchestration.event_tables",
     "feed_asset": "orchestration.assets",
     "foreign_feed": "orchestration.inputs",
     "with_automation": "orchestration.location",
@@ -33,6 +44,11 @@ _HOME = {
 
 __all__ = [
     "ByEvents",
+    "Columns",
+    "DeletesTable",
+    "EventFiles",
+    "EventSource",
+    "EventTableComponent",
     "ForeignFeedsComponent",
     "Input",
     "Late",
@@ -40,7 +56,9 @@ __all__ = [
     "Plan",
     "Retention",
     "Rule",
+    "SqlTable",
     "checks",
+    "event_table",
     "feed_asset",
     "foreign_feed",
     "with_automation",

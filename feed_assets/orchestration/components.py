@@ -1,11 +1,13 @@
-"""YAML components: datasets that are declared without a line of Python."""
+"""YAML components: feeds and tables of others that are declared without a line of Python."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
 
+from feed_assets.orchestration.event_tables import event_table
 from feed_assets.orchestration.inputs import foreign_feed
+from feed_assets.sources.declared import EventSource, of_json
 
 
 class ForeignFeed(dg.Model):
@@ -33,3 +35,29 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
         return foreign_feed(
             each.feed, schema=each.columns, partitions_def=days, format=self.format, appendable=each.appendable
         )
+
+
+class Table(dg.Model):
+    """One event table: `{table: shop/orders, table_name: ORDERS, start_date: "2024-01-01"}`."""
+
+    table: str
+    table_name: str | None = None
+    start_date: str | None = None
+    """Its first day, if it is partitioned by day."""
+
+
+class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Tables of which others tell by events, as external assets; `source` as `EventSource` has it."""
+
+    source: dict[str, Any]
+    tables: list[Table]
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002
+        """One external asset for each table."""
+        source = of_json(self.source)
+        return dg.Definitions(assets=[_event_table(each, source) for each in self.tables])
+
+
+def _event_table(each: Table, source: EventSource) -> dg.AssetSpec:
+    days = dg.DailyPartitionsDefinition(each.start_date) if each.start_date else None
+    return event_table(each.table, source=source, table_name=each.table_name, partitions_def=days)

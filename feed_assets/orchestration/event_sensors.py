@@ -1,15 +1,21 @@
 """The sensors of what is built by events: one for datasets that read feeds alone, one for each event source.
 
 They decide from the ledger, as the sensor `feeds` does: what is due stays due until a run has consumed it, whatever
-happens to a tick or a run. Their Dagster cursor only counts ticks that left something to do.
+happens to a tick or a run. Their Dagster cursor says which events Dagster was told of, and counts unfinished ticks.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import dagster as dg
 
+from feed_assets.ledger import events
+from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decisions import decide_due, fan_out
-from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.event_tables import declared_sources, learn, materialization, newest_events, sources_of
+from feed_assets.orchestration.graph import Graph, Node
+from feed_assets.orchestration.requests import EVENTS as MOST_EVENTS
 from feed_assets.orchestration.requests import Budget, in_progress, requests_for
 from feed_assets.orchestration.sensors import DECISIONS, log_lost
 from feed_assets.runs.workbench import Workbench
@@ -18,39 +24,94 @@ from feed_assets.settings import settings
 EVENTS = "events"
 """The sensor of datasets by events that read feeds alone; that of an event source is called `events_<source>`."""
 
-FAN_OUT, DECIDE = 0.4, 0.7
+LEARN, FAN_OUT, DECIDE = 0.3, 0.5, 0.7
 """The share of a tick's time by which each step ends."""
 
 
-def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    """One tick: deliver what was published since the last one, request the runs that are due."""
-    with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
-        return _tick(context, None, loading.effective_dt)
+@dataclass(frozen=True)
+class _Tick:
+    """One tick of one of these sensors."""
+
+    context: dg.SensorEvaluationContext
+    graph: Graph
+    bench: Workbench
+    budget: Budget
+    now: datetime
+
+    def request(self, mine: Sequence[Node]) -> tuple[list[dg.RunRequest], bool]:
+        """The runs that are due of some datasets, and whether nothing is left to look at."""
+        busy = in_progress(self.context.instance)
+        is_told = fan_out(self.graph, mine, self.bench.ledger, self.now, self.budget.is_over(FAN_OUT))
+        over = self.budget.is_over(DECIDE)
+        decided = decide_due(self.graph, mine, self.bench.ledger, self.now, DECISIONS, over)
+        log_lost(self.context, decided.found)
+        return requests_for(self.graph, self.bench, decided.found, busy), is_told and decided.is_complete
 
 
-def _tick(context: dg.SensorEvaluationContext, source: str | None, now: datetime) -> dg.SensorResult:
+def _begin(context: dg.SensorEvaluationContext, now: datetime) -> _Tick:
     if context.repository_def is None:
-        raise dg.DagsterInvariantViolationError(
-            f"The sensor {EVENTS!r} needs definitions: build its context with them."
-        )
+        raise dg.DagsterInvariantViolationError("The sensors of events need definitions: build their context so.")
     bench, graph = Workbench.of(settings()), Graph(context.repository_def.asset_graph)
-    budget = Budget(settings().tick_seconds)
-    mine = graph.by_events(source)
-    busy = in_progress(context.instance)
-    is_told = fan_out(graph, mine, bench.ledger, now, budget.is_over(FAN_OUT))
-    decided = decide_due(graph, mine, bench.ledger, now, DECISIONS, budget.is_over(DECIDE))
-    log_lost(context, decided.found)
-    requests = requests_for(graph, bench, decided.found, busy)
-    is_idle = is_told and decided.is_complete
-    cursor = context.cursor if is_idle else str(int(context.cursor or 0) + 1)
-    return dg.SensorResult(run_requests=requests, cursor=cursor)
+    return _Tick(context, graph, bench, Budget(settings().tick_seconds), now)
 
 
-events_sensor = dg.SensorDefinition(
-    name=EVENTS,
-    evaluation_fn=_look,
-    minimum_interval_seconds=5,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    asset_selection=dg.AssetSelection.all(),
-    description="Requests the runs of datasets by events, once an update has reached all that they read.",
-)
+def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    """Deliver what was published since the last tick, and request the runs that are due."""
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
+        tick = _begin(context, loading.effective_dt)
+        requests, is_idle = tick.request(tick.graph.by_events(None))
+        told, unfinished = _cursor(context.cursor, 0)
+        return dg.SensorResult(run_requests=requests, cursor=f"{told}/{unfinished + (not is_idle)}")
+
+
+def _look_at(name: str, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    """Learn what is new in an event source, tell Dagster of it, and request the runs that are due."""
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
+        tick = _begin(context, loading.effective_dt)
+        source = sources_of(tick.graph)[name]
+        learned = learn(tick.graph, tick.bench, source, tick.now, tick.budget.is_over(LEARN))
+        for problem in learned.problems:
+            context.log.warning(problem)
+        if learned.rejected:
+            context.log.warning(f"{learned.rejected} rows are no events: feed-assets events ls --rejected lists them")
+        requests, is_idle = tick.request(tick.graph.by_events(name))
+        told, unfinished = _cursor(context.cursor, _recent(tick.bench.ledger))
+        new = newest_events(tick.graph, tick.bench, name, told, tick.budget.events)
+        found = [each for event in new if (each := materialization(tick.graph, event, tick.now))]
+        upto = new[-1].sequence if new else told
+        cursor = f"{upto}/{unfinished + (not (is_idle and learned.is_complete))}"
+        return dg.SensorResult(run_requests=requests, asset_events=found, cursor=cursor)
+
+
+def _cursor(text: str | None, otherwise: int) -> tuple[int, int]:
+    """Up to which event Dagster was told, and how many ticks left something to do."""
+    told, _, unfinished = (text or f"{otherwise}/0").partition("/")
+    return int(told), int(unfinished)
+
+
+def _recent(ledger: Ledger) -> int:
+    """Where a new Dagster instance begins to be told: not with all of the history."""
+    with ledger.read() as connection:
+        return max(0, events.last_sequence(connection) - MOST_EVENTS)
+
+
+def event_sensors(definitions: dg.Definitions) -> list[dg.SensorDefinition]:
+    """The sensor of datasets that read feeds alone, and one for each event source that is declared."""
+    specs = [asset for asset in definitions.assets or () if isinstance(asset, dg.AssetSpec)]
+    declared = declared_sources(spec.metadata for spec in specs)
+    return [_sensor(None), *(_sensor(name) for name in sorted(declared))]
+
+
+def _sensor(source: str | None) -> dg.SensorDefinition:
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return _look_at(source, context) if source else _look(context)
+
+    read = f"Reads the event source {source}, and requests" if source else "Requests"
+    return dg.SensorDefinition(
+        name=f"{EVENTS}_{source}" if source else EVENTS,
+        evaluation_fn=look,
+        minimum_interval_seconds=5,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        asset_selection=dg.AssetSelection.all(),
+        description=f"{read} the runs of datasets by events, once an update has reached all that they read.",
+    )

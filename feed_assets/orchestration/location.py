@@ -2,9 +2,21 @@
 
 import dagster as dg
 
-from feed_assets.orchestration.event_sensors import events_sensor
+from feed_assets.orchestration.event_sensors import event_sensors
 from feed_assets.orchestration.litter import litter_sensor
-from feed_assets.orchestration.metadata import APPENDABLE, FEED, FOREIGN, FORMAT, KEEP, OLDER_THAN, ROLE, SCHEMA
+from feed_assets.orchestration.metadata import (
+    APPENDABLE,
+    FEED,
+    FOREIGN,
+    FORMAT,
+    KEEP,
+    OLDER_THAN,
+    ROLE,
+    SCHEMA,
+    SOURCE,
+    TABLE,
+    TABLE_NAME,
+)
 from feed_assets.orchestration.requests import PRIORITY
 from feed_assets.orchestration.retention import prune_jobs
 from feed_assets.orchestration.sensors import feeds_sensor
@@ -29,7 +41,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     )
     executor = None if definitions.executor else dg.in_process_executor
     assets = _without_repeats(definitions)
-    sensors = [feeds_sensor, events_sensor, late_data, litter_sensor]
+    sensors = [feeds_sensor, *event_sensors(assets), late_data, litter_sensor]
     own = dg.Definitions(sensors=sensors, jobs=prune_jobs(assets), executor=executor)
     return dg.Definitions.merge(assets, own)
 
@@ -58,8 +70,8 @@ def _without_repeats(definitions: dg.Definitions) -> dg.Definitions:
 
 
 def _identity(asset: object) -> object:
-    """What makes two declarations of a foreign feed equal; None for anything else."""
-    if not isinstance(asset, dg.AssetSpec) or asset.metadata.get(ROLE) != FOREIGN:
+    """What makes two declarations of a foreign feed or an event table equal; None for anything else."""
+    if not isinstance(asset, dg.AssetSpec) or asset.metadata.get(ROLE) not in (FOREIGN, TABLE):
         return None
-    told = (FEED, FORMAT, SCHEMA, APPENDABLE, KEEP, OLDER_THAN)
+    told = (FEED, FORMAT, SCHEMA, APPENDABLE, KEEP, OLDER_THAN, SOURCE, TABLE_NAME)
     return asset.key, asset.partitions_def, [asset.metadata.get(name) for name in told]

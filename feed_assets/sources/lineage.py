@@ -1,9 +1,8 @@
 """Which tables each pipeline writes, from a table that others own."""
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
 
-from feed_assets.core.errors import SourceUnavailable
+from feed_assets.sources.databases import columns_of, reading
 
 
 def read_lineage(url: str, table: str, pipeline: str, table_name: str) -> dict[str, frozenset[str]]:
@@ -12,17 +11,9 @@ def read_lineage(url: str, table: str, pipeline: str, table_name: str) -> dict[s
     Source: "Data Orchestration via Events" (2024), "More complex systems".
     """
     query = sa.select(sa.column(pipeline, sa.String), sa.column(table_name, sa.String)).select_from(sa.table(table))
-    engine = sa.create_engine(url)
-    try:
-        with engine.connect() as connection:
-            rows = connection.execute(query).tuples().all()
-    except SQLAlchemyError as error:
-        raise SourceUnavailable(
-            f"the lineage table {table} cannot be read: {str(error).splitlines()[0]}. Expected a table with "
-            f"the columns {pipeline} and {table_name}."
-        ) from error
-    finally:
-        engine.dispose()
+    with reading(url) as connection:
+        columns_of(connection, table, None, (pipeline, table_name))
+        rows = connection.execute(query).tuples().all()
     found: dict[str, set[str]] = {}
     for name, each in rows:
         found.setdefault(name, set()).add(each)

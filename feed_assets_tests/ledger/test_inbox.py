@@ -1,0 +1,243 @@
+"""What a consumer has not consumed: delivered once, claimed by a run, gone with its publication."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.errors import EventOutOfOrder
+from feed_assets.core.events import Operation, WriteEvent, encode
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.propagation import Consumer
+from feed_assets.ledger import events, inbox
+from feed_assets.ledger.due import Due, look
+from feed_assets.ledger.tables import event
+from feed_assets_tests.figures import statements
+
+NOW = datetime(2024, 1, 1, tzinfo=UTC)
+REPORT, A, B = Feed.parse("report"), Feed.parse("a"), Feed.parse("b")
+WHOLE = Partition(REPORT)
+CONSUMER = Consumer(REPORT, frozenset({A, B}), {"p": frozenset({A, B})})
+
+
+def told(table, correlation, marker, **options):
+    return WriteEvent(table, marker, NOW, correlation, Operation.UPSERT, **options)
+
+
+def record(ledger, *new, source="team", refuse=False):
+    with ledger.write() as connection:
+        return events.record(connection, source, new, NOW, refuse_out_of_order=refuse)
+
+
+def whole(_place, number):
+    return [Due(REPORT, WHOLE, number)]
+
+
+def deliver(ledger, tables=(A, B)):
+    with ledger.read() as connection:
+        upto = events.last_sequence(connection)
+    return [inbox.deliver(ledger, REPORT, table, whole, upto, NOW) for table in tables]
+
+
+def due(ledger):
+    with ledger.read() as connection:
+        return inbox.due_of(connection, CONSUMER).get("")
+
+
+def markers(ledger):
+    with ledger.read() as connection:
+        return {row["input_feed"]: int(row["marker"]) for row in inbox.markers(connection, REPORT)}
+
+
+def take(ledger, slices, run="r"):
+    with ledger.write() as connection:
+        inbox.claim(connection, WHOLE, run, slices)
+        inbox.consume(connection, WHOLE, run, NOW)
+
+
+def test_an_event_is_recorded_once_and_numbered_in_order(ledger):
+    new = [told("a", "X", 1), told("a", "Y", 2)]
+    assert record(ledger, *new) == record(ledger, *new) == ()
+    with ledger.read() as connection:
+        found = events.after(connection, [A], 0, 100, 100)
+    assert [(each.correlation, each.previous) for each in found] == [("X", None), ("Y", encode(1))]
+    assert found[0].sequence < found[1].sequence
+
+
+def test_publishing_again_is_harmless_and_another_marker_out_of_order_is_refused(ledger):
+    with ledger.write() as connection:
+        assert events.publish(connection, told("a", "X", 5), NOW)
+        assert not events.publish(connection, told("a", "X", 5), NOW)
+        with pytest.raises(EventOutOfOrder):
+            events.publish(connection, told("a", "Y", 5), NOW)
+        assert events.publish(connection, told("a", "Y", 5, context={"no_new_data": True}), NOW)
+
+
+def test_an_event_out_of_order_is_flagged_and_covers_what_is_before_it(ledger):
+    record(ledger, told("a", "X", 10), told("a", "Y", 20), told("a", "late", 15), told("a", "first", 1))
+    with ledger.read() as connection:
+        found = {each.correlation: each for each in events.after(connection, [A], 0, 100, 100)}
+    assert (found["late"].flag, found["late"].previous) == ("out of order", encode(10))
+    assert (found["first"].flag, found["first"].previous) == ("out of order", None)
+    assert found["Y"].flag is None
+
+
+def test_what_is_refused_is_kept_once_with_its_reason(ledger):
+    for _ in range(2):
+        rejected = record(ledger, told("a", "X", 10), told("a", "late", 5), told("", "X", 1), refuse=True)
+    assert len(rejected) == 2
+    with ledger.read() as connection:
+        kept = events.rejects(connection, 10)
+    assert {each.reason.split(":")[-1].strip() for _, each, _ in kept}
+    assert len(kept) == 2
+
+
+def test_a_batch_with_repeats_and_events_without_new_data(ledger):
+    record(ledger, told("a", "X", 1), told("a", "X", 1), told("a", "Y", 1, context={"no_new_data": True}))
+    with ledger.read() as connection:
+        found = events.after(connection, [A], 0, 100, 100)
+    assert [(each.correlation, each.previous, each.flag) for each in found] == [
+        ("X", None, None),
+        ("Y", encode(1), None),
+    ]
+
+
+def test_an_event_is_delivered_once(ledger):
+    record(ledger, told("a", "X", 1))
+    deliver(ledger)
+    deliver(ledger)
+    with ledger.read() as connection:
+        assert len(inbox.waiting(connection, REPORT)[""]) == 1
+        assert [item.partition for item in look(connection, [REPORT], NOW, 10)] == [WHOLE]
+
+
+def test_who_was_overtaken_delivers_nothing(ledger):
+    record(ledger, told("a", "X", 1))
+
+    def overtaken(place, number):
+        if not ran:
+            ran.append(True)
+        return whole(place, number)
+
+    ran = []
+    with ledger.read() as connection:
+        upto = events.last_sequence(connection)
+    original = events.after
+
+    def after(*arguments):
+        found = original(*arguments)
+        events.after = original
+        assert inbox.deliver(ledger, REPORT, A, overtaken, upto, NOW)
+        return found
+
+    events.after = after
+    try:
+        assert not inbox.deliver(ledger, REPORT, A, whole, upto, NOW)
+    finally:
+        events.after = original
+    with ledger.read() as connection:
+        assert len(inbox.waiting(connection, REPORT)[""]) == 1
+
+
+def test_what_a_publication_consumes_leaves_the_inbox_and_moves_all_markers_together(ledger):
+    record(ledger, told("a", "X", 1), told("b", "X", 7), told("a", "Y", 2))
+    deliver(ledger)
+    take(ledger, due(ledger).slices)
+    assert markers(ledger) == {"a": 1, "b": 7}
+    assert [each.correlation for each in due(ledger).incomplete] == ["Y"]
+
+
+def test_markers_never_move_backwards(ledger):
+    record(ledger, told("a", "X", 1), told("a", "Y", 2), told("b", "Y", 7))
+    deliver(ledger)
+    take(ledger, due(ledger).slices)
+    assert markers(ledger) == {"a": 2, "b": 7}
+    record(ledger, told("b", "X", 8))
+    deliver(ledger)
+    take(ledger, due(ledger).slices, "s")
+    assert markers(ledger) == {"a": 2, "b": 8}
+    assert due(ledger) is None
+
+
+def test_a_claim_without_a_publication_consumes_nothing(ledger):
+    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    deliver(ledger)
+    with ledger.write() as connection:
+        inbox.claim(connection, WHOLE, "died", due(ledger).slices)
+    assert due(ledger).taken
+    take(ledger, due(ledger).slices, "lives")
+    with ledger.write() as connection:
+        assert not inbox.holds(connection, WHOLE, [])
+    assert markers(ledger) == {"a": 1, "b": 7}
+
+
+def test_a_slice_claims_the_events_within_it_alone(ledger):
+    record(ledger, told("a", "X", 1), told("a", "Y", 2), told("b", "Y", 7))
+    deliver(ledger)
+    (piece,) = [each for each in due(ledger).slices if each.place.feed == A]
+    assert (int(piece.start), int(piece.end)) == (1, 2)
+    with ledger.write() as connection:
+        inbox.claim(connection, WHOLE, "r", [piece])
+        assert inbox.correlations(connection, "r") == {"Y"}
+
+
+def test_a_new_consumer_is_delivered_what_was_there_before_it(ledger):
+    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    deliver(ledger, [A])
+    take(ledger, ())
+    deliver(ledger, [A, B])
+    assert [each.correlation for each in due(ledger).taken] == ["X"]
+
+
+def test_what_is_due_is_found_by_seeks_whatever_the_history(sqlite_ledger):
+    record(sqlite_ledger, *(told("a", f"h{n}", n) for n in range(300)), *(told("b", f"h{n}", n) for n in range(300)))
+    deliver(sqlite_ledger)
+    take(sqlite_ledger, due(sqlite_ledger).slices)
+    record(sqlite_ledger, told("a", "X", 1000), told("b", "X", 1000))
+    with statements(sqlite_ledger) as executed:
+        deliver(sqlite_ledger)
+        take(sqlite_ledger, due(sqlite_ledger).slices)
+    with sqlite_ledger.read() as connection:
+        steps = [
+            row.detail
+            for sql, values in [*executed]
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)
+        ]
+    assert [step for step in steps if step.startswith("SCAN") and "CONSTANT" not in step and "asked" not in step] == []
+    assert len(executed) < 40
+
+
+def test_a_reader_by_number_misses_no_event_that_commits_late(ledger):
+    """Writers queue: while one is in its transaction no other has a higher number."""
+    import threading
+
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow():
+        with ledger.write() as connection:
+            events.record(connection, "team", [told("a", "slow", 1)], NOW, refuse_out_of_order=False)
+            started.set()
+            go_on.wait(20)
+
+    def fast():
+        record(ledger, told("b", "fast", 1))
+
+    threads = [threading.Thread(target=slow), threading.Thread(target=fast)]
+    threads[0].start()
+    assert started.wait(20)
+    threads[1].start()
+    with ledger.read() as connection:
+        assert events.after(connection, [A, B], 0, 100, 100) == ()
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    with ledger.read() as connection:
+        assert [each.correlation for each in events.after(connection, [A, B], 0, 100, 100)] == ["slow", "fast"]
+
+
+def test_moments_and_versions_order_alike(ledger):
+    moments = [NOW + timedelta(microseconds=n) for n in (1, 2, 10, 1_000_000)]
+    record(ledger, *(told("a", str(n), moment) for n, moment in enumerate(moments)))
+    with ledger.read() as connection:
+        rows = connection.execute(sa.select(event.c.marker, event.c.previous).order_by(event.c.sequence)).all()
+    assert [row.previous for row in rows] == [None, *(encode(moment) for moment in moments[:-1])]

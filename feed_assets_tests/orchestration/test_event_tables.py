@@ -1,0 +1,241 @@
+"""Teams that share nothing but a table of events: from their rows to runs over slices, tick by tick."""
+
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+import sqlalchemy as sa
+
+from feed_assets import ByEvents, EventSource, Plan, Rule, SqlTable, event_table, feed_asset
+from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import events, inbox, updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets.sources.outlets import SqlOutlet
+from feed_assets_tests.orchestration.worlds import harness
+
+REPORT = Feed.parse("gamma/report/v1.0")
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+
+
+class Team:
+    """A team with a table of events in a database of its own."""
+
+    def __init__(self, folder):
+        self.outlet = SqlOutlet(f"sqlite:///{folder / 'team.db'}", "events")
+        self.source = EventSource("team", (SqlTable(self.outlet.url, "events", "id"),))
+        self.outlet.publish([])
+
+    def publish(self, *told, operation=Operation.UPSERT, key="", **context):
+        """Each as (table, correlation id, marker)."""
+        rows = [
+            WriteEvent(table, marker, NOON, correlation, operation, key, context) for table, correlation, marker in told
+        ]
+        self.outlet.publish([(0, row) for row in rows])
+
+
+@pytest.fixture
+def team(tmp_path):
+    return Team(tmp_path)
+
+
+@pytest.fixture
+def seen():
+    """The work of each run of the report, in order."""
+    return []
+
+
+def world(team, seen, spark, *, during=lambda: None, **options):
+    """a and b of a team -> report, by events."""
+    pipelines = {"p": ["team/a", "team/b"]}
+    a = event_table("team/a", source=team.source, table_name="a")
+    b = event_table("team/b", source=team.source, table_name="b")
+
+    @feed_asset("gamma/report/v1.0", inputs={"a": a, "b": b}, by_events=ByEvents(**{"pipelines": pipelines, **options}))
+    def report(a, b, work):
+        seen.append(work)
+        during()
+        return spark.createDataFrame([(str(len(seen)),)], "k string")
+
+    return harness(a, b, report)
+
+
+def ranges(work):
+    return {str(p.feed): (int(s.start) if s.start else None, int(s.end)) for p, s in work.slices.items()}
+
+
+def markers():
+    with open_ledger(settings().ledger).read() as connection:
+        return {row["input_feed"]: int(row["marker"]) for row in inbox.markers(connection, REPORT)}
+
+
+def published():
+    with open_ledger(settings().ledger).read() as connection:
+        return len(list(updates.history(connection, Partition(REPORT)))) if hasattr(updates, "history") else None
+
+
+def test_an_update_of_another_team_is_consumed_once_it_is_complete(team, seen, spark):
+    world_ = world(team, seen, spark)
+    team.publish(("a", "X", 1))
+    assert world_.run_until_idle() == []
+    team.publish(("b", "X", 7))
+    (run,) = world_.run_until_idle()
+    assert run.succeeded, run.error
+    assert [ranges(work) for work in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
+    assert markers() == {"team/a": 1, "team/b": 7}
+    assert world_.run_until_idle() == []
+
+
+def test_the_next_run_reads_on_from_the_markers(team, seen, spark):
+    world_ = world(team, seen, spark)
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    world_.run_until_idle()
+    team.publish(("a", "Y", 5), ("b", "Y", 8), ("a", "Z", 6))
+    world_.run_until_idle()
+    assert [ranges(work) for work in seen[1:]] == [{"team/a": (1, 5), "team/b": (7, 8)}]
+    assert seen[1].consumes
+
+
+def test_dagster_hears_of_each_event(team, seen, spark):
+    world_ = world(team, seen, spark)
+    team.publish(("a", "X", 1), ("a", "Y", 2), rows=3)
+    world_.run_until_idle()
+    told = world_.told("team/a")
+    assert [each.version for each in told] == ["00000000000000000002", "00000000000000000001"]
+    assert told[0].metadata["correlation id"] == "Y"
+    assert told[0].metadata["rows"] == 3
+
+
+def test_an_event_that_comes_during_the_run_is_for_the_next_one(team, seen, spark):
+    more = iter([lambda: team.publish(("a", "Y", 2), ("b", "Y", 9))])
+    world_ = world(team, seen, spark, during=lambda: next(more, lambda: None)())
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    world_.run_until_idle()
+    assert [ranges(work) for work in seen] == [
+        {"team/a": (None, 1), "team/b": (None, 7)},
+        {"team/a": (1, 2), "team/b": (7, 9)},
+    ]
+
+
+def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen, spark):
+    failures = iter([True])
+
+    def during():
+        if next(failures, False):
+            raise RuntimeError("no")
+
+    world_ = world(team, seen, spark, during=during)
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    first, second = world_.run_until_idle()
+    assert (first.succeeded, second.succeeded) == (False, True)
+    assert ranges(seen[0]) == ranges(seen[1])
+    assert markers() == {"team/a": 1, "team/b": 7}
+
+
+def test_a_run_by_hand_leaves_markers_alone_and_publishes_its_own_event(team, seen, spark):
+    world_ = world(team, seen, spark)
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    world_.run_until_idle()
+    team.publish(("a", "Y", 5))
+    world_.run_until_idle()
+    by_hand(world_, [{"table": "team/a", "upto": "1"}, {"table": "team/b", "upto": "7"}])
+    assert ranges(seen[1]) == {"team/a": (None, 1), "team/b": (None, 7)}
+    assert not seen[1].consumes
+    assert markers() == {"team/a": 1, "team/b": 7}
+    with open_ledger(settings().ledger).read() as connection:
+        assert len(events.newest(connection, 10, REPORT)) == 2
+    team.publish(("b", "Y", 8))
+    world_.run_until_idle()
+    assert ranges(seen[2]) == {"team/a": (1, 5), "team/b": (7, 8)}
+    assert len(seen) == 3
+
+
+def by_hand(world_, slices):
+    job = world_.definitions.resolve_implicit_global_asset_job_def()
+    config = {"ops": {"gamma__report": {"config": {"slices": slices}}}}
+    key = [dg.AssetKey(["gamma", "report"])]
+    assert job.execute_in_process(instance=world_.instance, asset_selection=key, run_config=config).success
+
+
+def test_a_paused_consumer_loses_nothing(team, seen, spark):
+    world_ = world(team, seen, spark)
+    ledger = open_ledger(settings().ledger)
+    inbox.pause(ledger, REPORT, "paused for the test")
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    assert world_.run_until_idle() == []
+    team.publish(("a", "Y", 2), ("b", "Y", 8))
+    assert world_.run_until_idle() == []
+    assert inbox.resume(ledger, REPORT, NOON)
+    world_.run_until_idle()
+    assert [ranges(work) for work in seen] == [{"team/a": (None, 2), "team/b": (None, 8)}]
+
+
+def test_the_plan_is_chosen_before_the_run_starts(team, seen, spark):
+    large = Plan("reload", {"deep": True}, {"feed_assets/spark_profile": "large"})
+    world_ = world(team, seen, spark, plans=[Rule(large, operations=frozenset({Operation.OVERWRITE}))])
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    (first,) = world_.run_until_idle()
+    assert first.tags["feed_assets/plan"] == "incremental"
+    team.publish(("a", "Y", 2), operation=Operation.OVERWRITE)
+    team.publish(("b", "Y", 8))
+    (second,) = world_.run_until_idle()
+    assert second.tags["feed_assets/plan"] == "reload"
+    assert second.tags["feed_assets/spark_profile"] == "large"
+    assert second.tags["feed_assets/correlation"] == "Y"
+    assert seen[1].plan.kind == "reload"
+    assert seen[1].plan.config == {"deep": True}
+    assert ranges(seen[1])["team/a"] == (None, 2)
+
+
+def test_what_is_no_event_of_a_declared_table_is_kept_with_its_reason(team, seen, spark):
+    world_ = world(team, seen, spark)
+    team.publish(("a", "X", 1), key="2024-01-01")
+    team.publish(("gamma/report/v1.0", "X", 1))
+    world_.run_until_idle()
+    with open_ledger(settings().ledger).read() as connection:
+        reasons = sorted(each.reason for _, each, _ in events.rejects(connection, 10))
+    assert "'2024-01-01' is no partition of team/a" in reasons[0]
+    assert "is declared here, and not as a table of the event source team" in reasons[1]
+
+
+@pytest.mark.parametrize(("out_of_order", "runs"), [("flag", 2), ("refuse", 1)])
+def test_events_out_of_order_within_one_table_are_refused_or_flagged_and_never_lost(
+    team, seen, spark, out_of_order, runs
+):
+    team.source = EventSource("team", team.source.parts, out_of_order)
+    world_ = world(team, seen, spark)
+    team.publish(("a", "X", 10), ("b", "X", 7))
+    world_.run_until_idle()
+    team.publish(("a", "late", 4), ("b", "late", 8))
+    world_.run_until_idle()
+    with open_ledger(settings().ledger).read() as connection:
+        flags = [event.flag for event in events.newest(connection, 10, Feed.parse("team/a"))]
+        rejects = events.rejects(connection, 10)
+    assert len(seen) == runs
+    if out_of_order == "flag":
+        assert flags == ["out of order", None]
+        assert ranges(seen[1])["team/a"] == (None, 4)
+    else:
+        assert flags == [None]
+        assert "marker 4 does not come after 10" in rejects[0][1].reason
+
+
+def test_a_lost_ledger_cursor_is_read_again_and_nothing_is_consumed_twice(team, seen, spark):
+    world_ = world(team, seen, spark)
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    world_.run_until_idle()
+    ledger = open_ledger(settings().ledger)
+    with ledger.write() as connection:
+        connection.execute(sa.text("DELETE FROM cursor WHERE name LIKE 'read %'"))
+    assert world_.run_until_idle() == []
+    assert len(seen) == 1
+
+
+def test_a_source_that_does_not_answer_is_told_and_holds_up_nobody(team, seen, spark, caplog):
+    broken = EventSource("team", (SqlTable("sqlite:////nowhere/at/all.db", "events", "id"), *team.source.parts))
+    team.source = broken
+    world_ = world(team, seen, spark)
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    world_.run_until_idle()
+    assert len(seen) == 1
