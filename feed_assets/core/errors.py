@@ -16,6 +16,10 @@ class InvalidDefinition(FeedAssetsError):
     """A dataset that cannot be declared like this: found when the definition is made."""
 
 
+class InvalidSetting(FeedAssetsError):
+    """Settings that are wrong or not complete; the message names the variables, never what is in them."""
+
+
 class BlackboardMissing(FeedAssetsError):
     """No blackboard at this URL: the folder or bucket does not exist."""
 
@@ -74,6 +78,14 @@ class DaemonRunning(FeedAssetsError):
 
 class NotIdle(FeedAssetsError):
     """Ticks go on requesting runs where they should have come to rest."""
+
+
+class AlertNotDelivered(FeedAssetsError):
+    """A channel did not take an alert, which is tried again; the message has no passwords and no addresses' secrets."""
+
+
+class AlertChannelDown(AlertNotDelivered):
+    """It would not take any other one now: it does not answer, or refuses who asks."""
 
 
 class DemoFailed(FeedAssetsError):
