@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 
+import trustme
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 
@@ -65,3 +66,9 @@ def mail_server(starttls: ssl.SSLContext | None = None, tls: ssl.SSLContext | No
         yield server
     finally:
         controller.stop()
+
+
+def certified(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context
