@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from feed_assets.core.errors import InvalidDefinition
@@ -14,6 +14,14 @@ from feed_assets.core.errors import InvalidDefinition
 def home() -> Path:
     """The folder for everything that is kept on this machine: `DAGSTER_HOME`, else `./.feed_assets`."""
     return Path(os.environ.get("DAGSTER_HOME") or ".feed_assets").resolve()
+
+
+def _split(value: object) -> object:
+    """Read `a, b`, as it stands in the environment."""
+    return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
 
 class Settings(BaseSettings):
@@ -51,7 +59,22 @@ class Settings(BaseSettings):
     max_attempts: int = Field(default=3, ge=1)
     """Runs that are started at most for one partition on the same inputs before a person must look."""
 
-    ads_campaigns: Annotated[tuple[str, ...], NoDecode] = ("men", "women")
+    alert_webhook: SecretStr | None = None
+    """URL that alerts are posted to, with `alert_secret`; secret because some services have their key in it."""
+
+    alert_secret: SecretStr | None = None
+    """Key that signs what is posted to the webhook."""
+
+    alert_smtp: SecretStr | None = None
+    """Mail server for alerts, `smtp://user:password@host:587` or `smtps://…`, with `alert_mail_from` and `_to`."""
+
+    alert_mail_from: str | None = None
+    """Sender of alerts by mail."""
+
+    alert_mail_to: Words = ()
+    """Receivers of alerts by mail, comma-separated in the environment."""
+
+    ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
 
 

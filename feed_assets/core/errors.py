@@ -34,6 +34,10 @@ class OutletUnavailable(FeedAssetsError):
     """Our events cannot be published where a setting says: its database refuses them, or does not answer."""
 
 
+class InvalidSetting(FeedAssetsError):
+    """Settings that are wrong or not complete; the message names the variables, never what is in them."""
+
+
 class BlackboardMissing(FeedAssetsError):
     """No blackboard at this URL: the folder or bucket does not exist."""
 
@@ -92,6 +96,14 @@ class DaemonRunning(FeedAssetsError):
 
 class NotIdle(FeedAssetsError):
     """Ticks go on requesting runs where they should have come to rest."""
+
+
+class AlertNotDelivered(FeedAssetsError):
+    """A channel did not take an alert, which is tried again; the message has no passwords and no addresses' secrets."""
+
+
+class AlertChannelDown(AlertNotDelivered):
+    """It would not take any other one now: it does not answer, or refuses who asks."""
 
 
 class DemoFailed(FeedAssetsError):

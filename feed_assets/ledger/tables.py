@@ -186,6 +186,18 @@ marker = sa.Table(
     sa.Column("at", UtcDateTime, nullable=False),
 )
 
+alert = sa.Table(
+    "alert",
+    metadata,
+    sa.Column("name", TEXT, primary_key=True),
+    sa.Column("opened", UtcDateTime, nullable=False),
+    sa.Column("resolved", UtcDateTime),
+    sa.Column("reason", TEXT, nullable=False),
+    sa.Column("log", TEXT, comment="what was delivered last to the log: opened or resolved; NULL if nothing was"),
+    sa.Column("webhook", TEXT, comment="the same of the webhook"),
+    sa.Column("mail", TEXT, comment="the same of mail"),
+)
+
 cursor = sa.Table(
     "cursor",
     metadata,

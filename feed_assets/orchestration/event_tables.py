@@ -70,9 +70,7 @@ def declared_sources(metadata: Iterable[Mapping[str, Any]]) -> dict[str, EventSo
     found: dict[str, EventSource] = {}
     for source in [of_json(value_of(each[SOURCE])) for each in metadata if SOURCE in each]:
         if found.setdefault(source.name, source) != source:
-            raise InvalidDefinition(
-                f"event source {source.name} is declared twice and differs: expected one."
-            )
+            raise InvalidDefinition(f"event source {source.name} is declared twice and differs: expected one.")
     return found
 
 

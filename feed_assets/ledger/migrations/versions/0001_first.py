@@ -1,4 +1,4 @@
-"""Updates, consumed positions, events and who has not consumed them, runs, what is due, cursors."""
+"""Updates, consumed positions, events and who has not consumed them, runs, what is due, alerts, cursors."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,6 +11,22 @@ down_revision = None
 
 def upgrade() -> None:
     """Create the first tables."""
+    op.create_table(
+        "alert",
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("opened", UtcDateTime(), nullable=False),
+        sa.Column("resolved", UtcDateTime(), nullable=True),
+        sa.Column("reason", TEXT, nullable=False),
+        sa.Column(
+            "log",
+            TEXT,
+            nullable=True,
+            comment="what was delivered last to the log: opened or resolved; NULL if nothing was",
+        ),
+        sa.Column("webhook", TEXT, nullable=True, comment="the same of the webhook"),
+        sa.Column("mail", TEXT, nullable=True, comment="the same of mail"),
+        sa.PrimaryKeyConstraint("name"),
+    )
     op.create_table(
         "batch",
         sa.Column("feed", TEXT, nullable=False),

@@ -1,0 +1,243 @@
+"""Delivering alerts: to the log always, to a webhook and by mail if the settings say so.
+
+Each channel's delivery is noted for itself, after it: a kill in between repeats the delivery, with the same id.
+"""
+
+import hashlib
+import hmac
+import json
+import logging
+import re
+import smtplib
+import ssl
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from email.message import EmailMessage
+from email.utils import format_datetime
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import requests
+from pydantic import SecretStr
+
+from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
+from feed_assets.ledger import alerts
+from feed_assets.ledger.alerts import OPENED, Notice
+from feed_assets.ledger.database import Ledger
+from feed_assets.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+SECONDS = 5
+"""How long a webhook or a mail server may take to answer."""
+
+_ADDRESS = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
+_NO_SERVER = (
+    "FEED_ASSETS_ALERT_SMTP is no mail server: expected smtp://host, smtp://user:password@host:587 or "
+    "smtps://user:password@host. Special characters in user and password, ASCII ones, are written as %XX."
+)
+
+Channel = Callable[[Notice, datetime], None]
+"""Says a notice, at a moment (UTC); AlertNotDelivered if it cannot."""
+
+
+def channels(settings: Settings) -> dict[str, Channel]:
+    """The channels that are configured, by name; InvalidSetting if one is so by half."""
+    webhook, mail = _webhook(settings), _mail(settings)
+    found: dict[str, Channel | None] = {"log": _tell_log, "webhook": webhook, "mail": mail}
+    return {name: channel for name, channel in found.items() if channel}
+
+
+def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, is_over: Callable[[], bool]) -> None:
+    """Say what has not been said yet, each channel one notice at least and further ones until the time is over.
+
+    What a channel does not take is logged, and tried again the next time; the other channels go on.
+    """
+    with ledger.read() as connection:
+        notices = alerts.undelivered(connection, channels)
+    for name in channels:
+        _deliver(ledger, channels, [notice for notice in notices if notice.channel == name], now, is_over)
+
+
+def _deliver(
+    ledger: Ledger,
+    channels: Mapping[str, Channel],
+    notices: Iterable[Notice],
+    now: datetime,
+    is_over: Callable[[], bool],
+) -> None:
+    """Of one channel."""
+    failed: set[str] = set()
+    for at, notice in enumerate(notices):
+        if at and is_over():
+            return
+        if notice.name in failed:  # Nobody is to hear that it is resolved, and then that it opened.
+            continue
+        try:
+            channels[notice.channel](notice, now)
+        except AlertNotDelivered as error:
+            _log.warning("Alert %s, %s, is not delivered and tried again: %s", notice.name, notice.state, error)
+            failed.add(notice.name)
+            if isinstance(error, AlertChannelDown):
+                return
+        else:
+            alerts.delivered(ledger, notice, channels)
+
+
+def _words(notice: Notice) -> str:
+    since = f"{notice.opened:%Y-%m-%d %H:%M} UTC"
+    if notice.state == OPENED:
+        return f"opened at {since}: {notice.reason}"
+    return f"resolved at {notice.at:%Y-%m-%d %H:%M} UTC. It had opened at {since}: {notice.reason}"
+
+
+def _tell_log(notice: Notice, _now: datetime) -> None:
+    _log.log(logging.WARNING if notice.state == OPENED else logging.INFO, "Alert %s %s", notice.name, _words(notice))
+
+
+def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:
+    """None if it is no such URL. What is wrong with it cannot be told: a password may stand at any place."""
+    text = url.get_secret_value()
+    with suppress(ValueError):  # Of urlsplit, or of a port that is no number.
+        parts = urlsplit(text)
+        if parts.scheme in schemes and parts.hostname and parts.port != 0 and text.isprintable():
+            return parts
+    return None
+
+
+@dataclass(frozen=True)
+class _Webhook:
+    """Posts what is signed; the receiver checks it as docs/operations.md says."""
+
+    url: SecretStr
+    secret: SecretStr
+    host: str
+
+    def __call__(self, notice: Notice, now: datetime) -> None:
+        body = _body(notice, now)
+        signature = hmac.new(self.secret.get_secret_value().encode(), body, hashlib.sha256).hexdigest()
+        headers = {"Content-Type": "application/json", "X-Feed-Assets-Signature": f"sha256={signature}"}
+        status = self._post(body, headers)
+        if not 200 <= status < 300:
+            raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")
+
+    def _post(self, body: bytes, headers: Mapping[str, str]) -> int:
+        """Its answer's status. No redirect is followed: a POST would become a GET, and lose the alert."""
+        try:
+            with requests.post(
+                self.url.get_secret_value(),
+                data=body,
+                headers=headers,
+                timeout=SECONDS,
+                allow_redirects=False,
+                stream=True,  # Nothing of the answer's body is wanted.
+            ) as answer:
+                return answer.status_code
+        except requests.RequestException as error:  # Its words have the URL in them, with all that is in that.
+            raise AlertChannelDown(f"the webhook at {self.host} gave no answer ({type(error).__name__}).") from None
+
+
+def _webhook(settings: Settings) -> _Webhook | None:
+    url, secret = settings.alert_webhook, settings.alert_secret
+    if not url:
+        return None
+    if not secret:
+        raise InvalidSetting(
+            "FEED_ASSETS_ALERT_WEBHOOK is set and FEED_ASSETS_ALERT_SECRET is not: expected the key that signs what is "
+            "posted. Set it to a long random text, and give it to the receiver."
+        )
+    parts = _parts(url, "https", "http")
+    if not parts:
+        raise InvalidSetting("FEED_ASSETS_ALERT_WEBHOOK is no URL to post to: expected https://host/path.")
+    return _Webhook(url, secret, str(parts.hostname))
+
+
+def _body(notice: Notice, now: datetime) -> bytes:
+    body = {"id": notice.id, "name": notice.name, "state": notice.state, "reason": notice.reason}
+    return json.dumps({**body, "at": notice.at.isoformat(), "sent": now.isoformat()}).encode()
+
+
+@dataclass(frozen=True)
+class _Mail:
+    """Sends a mail for each notice."""
+
+    host: str
+    port: int
+    tls: bool
+    user: str
+    password: SecretStr
+    sender: str
+    to: tuple[str, ...]
+
+    def __call__(self, notice: Notice, now: datetime) -> None:
+        try:
+            with self._session() as smtp:
+                refused = smtp.send_message(self._message(notice, now))
+        except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
+            raise AlertNotDelivered(f"{self.host} refused the mail: {error}") from error
+        except smtplib.SMTPAuthenticationError as error:  # Some servers say again what they were sent.
+            raise AlertChannelDown(f"{self.host} refused user or password ({error.smtp_code}).") from None
+        except UnicodeError as error:
+            raise AlertNotDelivered(f"the mail cannot be written: {error}") from error
+        except OSError as error:
+            raise AlertChannelDown(f"no mail through {self.host}: {type(error).__name__}: {error}") from error
+        if refused:
+            _log.warning("Alert %s, %s: %s refused these receivers: %s", notice.name, notice.state, self.host, refused)
+
+    @contextmanager
+    def _session(self) -> Generator[smtplib.SMTP]:
+        trusted = ssl.create_default_context()
+        opened = (
+            smtplib.SMTP_SSL(self.host, self.port, timeout=SECONDS, context=trusted)
+            if self.tls
+            else smtplib.SMTP(self.host, self.port, timeout=SECONDS)
+        )
+        with closing(opened) as smtp:
+            self._secure(smtp, trusted)
+            yield smtp
+            with suppress(OSError):  # The mail is delivered, whatever the server says to QUIT.
+                smtp.quit()
+
+    def _secure(self, smtp: smtplib.SMTP, trusted: ssl.SSLContext) -> None:
+        """Encrypt, if the server can, and log in; a password is never sent in the clear."""
+        smtp.ehlo_or_helo_if_needed()
+        encrypted = self.tls or smtp.has_extn("starttls")
+        if encrypted and not self.tls:
+            smtp.starttls(context=trusted)
+        if self.user and not encrypted:
+            raise AlertChannelDown(f"{self.host} offers no STARTTLS, and the password is not sent in the clear.")
+        if self.user:
+            smtp.login(self.user, self.password.get_secret_value())
+
+    def _message(self, notice: Notice, now: datetime) -> EmailMessage:
+        message = EmailMessage()
+        message["Subject"] = f"[feed_assets] {notice.state}: {' '.join(notice.name.split())}"
+        message["From"], message["To"] = self.sender, ", ".join(self.to)
+        message["Date"], message["Message-ID"] = format_datetime(now), f"<{notice.id}@feed-assets>"
+        message["Auto-Submitted"] = "auto-generated"
+        message.set_content(f"{notice.name}\n{_words(notice)}\n")
+        return message
+
+
+def _mail(settings: Settings) -> _Mail | None:
+    url, sender, to = settings.alert_smtp, settings.alert_mail_from, settings.alert_mail_to
+    if not url and not sender and not to:
+        return None
+    if not url or not sender or not to:
+        raise InvalidSetting(
+            "Of FEED_ASSETS_ALERT_SMTP, FEED_ASSETS_ALERT_MAIL_FROM and FEED_ASSETS_ALERT_MAIL_TO only some are set: "
+            "expected all three, or none."
+        )
+    if wrong := [address for address in (sender, *to) if not _ADDRESS.fullmatch(address)]:
+        raise InvalidSetting(f"{wrong[0]!r} is no mail address: see FEED_ASSETS_ALERT_MAIL_FROM and _TO.")
+    parts = _parts(url, "smtp", "smtps")
+    # A `/` or `#` in a password has ended the host too early: what follows must not be told, nor be dialled.
+    if not parts or parts.path.strip("/") or parts.query or parts.fragment:
+        raise InvalidSetting(_NO_SERVER)
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    if bool(user) != bool(password) or not f"{user}{password}".isascii():
+        raise InvalidSetting(_NO_SERVER)
+    tls = parts.scheme == "smtps"
+    port = parts.port or (smtplib.SMTP_SSL_PORT if tls else smtplib.SMTP_PORT)
+    return _Mail(str(parts.hostname), port, tls, user, SecretStr(password), sender, to)

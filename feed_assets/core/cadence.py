@@ -1,0 +1,59 @@
+"""When an event of a table is late: it was expected at a tick of a cron, and has not come within the tolerance."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from feed_assets.core.errors import InvalidDefinition
+
+_ANY = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """How often a table has events: one for each tick of a cron of five fields, in a time zone.
+
+    The event may come up to `tolerance` before its tick and up to `tolerance` after it. Where clocks change, ticks are
+    those of Debian's cron: what falls into the hour that is left out comes at its end, in the repeated hour once.
+    """
+
+    cron: str
+    tolerance: timedelta = timedelta(hours=1)
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if self.tolerance < timedelta():
+            raise InvalidDefinition(f"{self}: expected a tolerance of 0 or more.")
+        if len(self.cron.split()) != 5:
+            raise InvalidDefinition(f"{self}: expected a cron of five fields, such as '0 6 * * *'.")
+        try:
+            ZoneInfo(self.timezone)
+            never = _tick_after(self, _ANY) is None
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # All three mean that there is no such zone.
+            raise InvalidDefinition(f"{self}: expected a time zone such as 'Europe/Berlin' or 'UTC'.") from error
+        except CronSimError as error:
+            raise InvalidDefinition(f"{self}: {error} in the cron. Expected one such as '0 6 * * *'.") from error
+        if never:
+            raise InvalidDefinition(
+                f"{self}: this cron has no tick in fifty years, so no event would ever be expected."
+            )
+
+
+def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datetime) -> datetime | None:
+    """The tick (UTC) whose event is late now, the first one since the last event; None if none is late.
+
+    An event at `last` counts for each tick c with c - tolerance <= last; the next is late once now >= c + tolerance.
+    Ticks before `since`, when the table was declared, are not waited for. All times are timezone-aware.
+    """
+    known = since - timedelta(microseconds=1)  # The tick at `since` itself is waited for.
+    known = max(known, last + cadence.tolerance) if last else known
+    tick = _tick_after(cadence, known)
+    return tick if tick and tick + cadence.tolerance <= now else None
+
+
+def _tick_after(cadence: Cadence, moment: datetime) -> datetime | None:
+    """In UTC. CronSim names the first of two equal times of day, even when asked between the two."""
+    ticks = CronSim(cadence.cron, moment.astimezone(ZoneInfo(cadence.timezone)))
+    return next((tick for tick in (each.astimezone(UTC) for each in ticks) if tick > moment), None)

@@ -1,0 +1,124 @@
+"""Alerts: what is wrong now, and who was told.
+
+A row goes once it is resolved and every channel has said so: what was wrong long ago is in the channels, not here.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID, uuid5
+
+import sqlalchemy as sa
+
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.tables import alert
+
+OPENED, RESOLVED = "opened", "resolved"
+
+_NOTICES = UUID("6f0cf1d4-0f0b-5a53-9d6c-1c2f6a3f7e55")
+"""The namespace of the ids of notices."""
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One that is open, and since when (UTC)."""
+
+    name: str
+    opened: datetime
+    reason: str
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a channel has yet to say of an alert: that it `opened`, or is `resolved`, and when (UTC)."""
+
+    channel: str
+    name: str
+    opened: datetime
+    state: str
+    at: datetime
+    reason: str
+
+    @property
+    def id(self) -> str:
+        """The same at each attempt and on each channel, so that a receiver can drop repeats."""
+        return str(uuid5(_NOTICES, f"{self.name}|{self.opened.isoformat()}|{self.state}"))
+
+
+def raise_alert(ledger: Ledger, name: str, reason: str, now: datetime) -> None:
+    """Open an alert. Of one that is open already only the reason is new; one that was resolved opens again."""
+    with ledger.write() as connection:
+        _open(connection, name, reason, now)
+
+
+def resolve(ledger: Ledger, name: str, now: datetime) -> None:
+    """Resolve an alert, if it is open."""
+    with ledger.write() as connection:
+        _resolve(connection, name, now)
+
+
+def keep(ledger: Ledger, kind: str, wanted: Mapping[str, str], now: datetime) -> None:
+    """Let exactly these be the open alerts of a kind: by what follows `kind:` in their names, the reasons.
+
+    For one place in the code that knows all of a kind; nothing is written where nothing has changed.
+    """
+    names = {f"{kind}:{key}": reason for key, reason in wanted.items()}
+    with ledger.read() as connection:
+        if _of_kind(connection, kind) == names:
+            return
+    with ledger.write() as connection:
+        for name in sorted(_of_kind(connection, kind).keys() - names.keys()):
+            _resolve(connection, name, now)
+        for name, reason in names.items():
+            _open(connection, name, reason, now)
+
+
+def _of_kind(connection: sa.Connection, kind: str) -> dict[str, str]:
+    """Name and reason of what is open."""
+    return {each.name: each.reason for each in open_alerts(connection) if each.name.startswith(f"{kind}:")}
+
+
+def _is_open(name: str) -> sa.ColumnElement[bool]:
+    return (alert.c.name == name) & alert.c.resolved.is_(None)
+
+
+def _open(connection: sa.Connection, name: str, reason: str, now: datetime) -> None:
+    if connection.execute(sa.update(alert).where(_is_open(name)).values(reason=reason)).rowcount == 0:
+        # Whoever was not told yet that it had been resolved hears that it opened again, which is what counts.
+        connection.execute(sa.delete(alert).where(alert.c.name == name))
+        connection.execute(sa.insert(alert).values(name=name, opened=now, reason=reason))
+
+
+def _resolve(connection: sa.Connection, name: str, now: datetime) -> None:
+    connection.execute(sa.update(alert).where(_is_open(name)).values(resolved=now))
+
+
+def open_alerts(connection: sa.Connection) -> tuple[Alert, ...]:
+    """The alerts that are open, oldest first."""
+    query = sa.select(alert).where(alert.c.resolved.is_(None)).order_by(alert.c.opened, alert.c.name)
+    return tuple(Alert(row.name, row.opened, row.reason) for row in connection.execute(query))
+
+
+def undelivered(connection: sa.Connection, channels: Collection[str]) -> tuple[Notice, ...]:
+    """What these channels have yet to say, oldest alerts first; of each alert its opening before its resolution."""
+    rows = connection.execute(sa.select(alert).order_by(alert.c.opened, alert.c.name)).mappings().all()
+    return tuple(notice for row in rows for channel in channels for notice in _notices(row, channel))
+
+
+def _notices(row: sa.RowMapping, channel: str) -> list[Notice]:
+    said: str | None = row[channel]
+    states = {OPENED: row["opened"]} | ({RESOLVED: row["resolved"]} if row["resolved"] else {})
+    left = [state for state in states if said is None or (said, state) == (OPENED, RESOLVED)]
+    return [Notice(channel, row["name"], row["opened"], state, states[state], row["reason"]) for state in left]
+
+
+def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None:
+    """Note that a channel has said this; an alert goes when all of `channels` have said that it is resolved.
+
+    Of an alert that opened again in between nothing is noted.
+    """
+    same = (alert.c.name == notice.name) & (alert.c.opened == notice.opened)
+    over = [alert.c[channel] == RESOLVED for channel in channels]
+    with ledger.write() as connection:
+        connection.execute(sa.update(alert).where(same).values({notice.channel: notice.state}))
+        connection.execute(sa.delete(alert).where(same, *over))

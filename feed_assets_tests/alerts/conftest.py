@@ -1,0 +1,37 @@
+"""The servers that alerts are delivered to."""
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from feed_assets_tests.alerts.channels import Receiver, web_server
+from feed_assets_tests.alerts.mail_server import MailServer, certified, mail_server
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with web_server() as running:
+        yield running
+
+
+@pytest.fixture
+def mails() -> Iterator[MailServer]:
+    """In the clear."""
+    with mail_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def trusted(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """A server's TLS, whose authority is trusted here as an operator would have it trusted."""
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    return certified(authority)

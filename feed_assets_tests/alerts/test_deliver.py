@@ -1,0 +1,220 @@
+"""Alerts delivered to the log and to a real web server, which may be broken in turn."""
+
+import logging
+import re
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from socket import create_server
+from time import monotonic
+from traceback import format_exception
+
+import pytest
+
+from feed_assets.alerts import SECONDS, channels, deliver
+from feed_assets.core.errors import AlertChannelDown
+from feed_assets.ledger.alerts import OPENED, Notice, raise_alert, resolve
+from feed_assets.settings import Settings
+from feed_assets_tests.alerts.channels import (
+    LATER,
+    NAME,
+    NOW,
+    OTHER,
+    SECRET,
+    Receiver,
+    by_mail,
+    by_webhook,
+    left,
+    lines,
+    tell,
+)
+from feed_assets_tests.servers import free_ports
+
+
+def documented_check():
+    """What the docs tell a receiver to do."""
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    (code,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def verified" in each]
+    scope = {}
+    exec(code, scope)  # noqa: S102
+    return scope["verified"]
+
+
+def test_the_log_alone_is_always_there_and_tells_opening_and_resolution(ledger, caplog):
+    caplog.set_level(logging.INFO)
+    alone = channels(Settings())
+    assert [*alone] == ["log"]
+    raise_alert(ledger, NAME, "expected at 6:00", NOW)
+    tell(ledger, alone)
+    tell(ledger, alone)
+    assert lines(caplog) == [(logging.WARNING, f"Alert {NAME} opened at 2019-11-25 07:00 UTC: expected at 6:00")]
+    caplog.clear()
+    resolve(ledger, NAME, LATER)
+    tell(ledger, alone)
+    tell(ledger, alone)
+    said = f"Alert {NAME} resolved at 2019-11-25 09:00 UTC. It had opened at 2019-11-25 07:00 UTC: expected at 6:00"
+    assert lines(caplog) == [(logging.INFO, said)]
+
+
+def test_the_webhook_is_posted_what_the_docs_say_and_can_check_it_as_they_say(ledger, receiver):
+    sent = datetime.now(UTC)
+    raise_alert(ledger, NAME, "expected at 6:00 — «ordérs»", NOW)
+    tell(ledger, by_webhook(receiver), sent)
+    ((signature, body),) = receiver.posted
+    assert documented_check()(body, signature, SECRET) == {
+        "id": receiver.ids[0],
+        "name": NAME,
+        "state": "opened",
+        "reason": "expected at 6:00 — «ordérs»",
+        "at": "2019-11-25T07:00:00+00:00",
+        "sent": sent.isoformat(),
+    }
+
+
+@pytest.mark.parametrize("secret", ["another", ""])
+def test_a_receiver_with_another_secret_refuses_it(ledger, receiver, secret):
+    raise_alert(ledger, NAME, "late", NOW)
+    tell(ledger, by_webhook(receiver), datetime.now(UTC))
+    ((signature, body),) = receiver.posted
+    with pytest.raises(ValueError, match="not signed"):
+        documented_check()(body, signature, secret)
+
+
+def test_a_receiver_refuses_a_body_that_was_altered(ledger, receiver):
+    raise_alert(ledger, NAME, "late", NOW)
+    tell(ledger, by_webhook(receiver), datetime.now(UTC))
+    ((signature, body),) = receiver.posted
+    with pytest.raises(ValueError, match="not signed"):
+        documented_check()(body.replace(b"opened", b"closed"), signature, SECRET)
+
+
+@pytest.mark.parametrize("age", [timedelta(minutes=6), timedelta(minutes=-6)])
+def test_a_receiver_refuses_what_is_played_again_later(ledger, receiver, age):
+    raise_alert(ledger, NAME, "late", NOW)
+    tell(ledger, by_webhook(receiver), datetime.now(UTC) - age)
+    ((signature, body),) = receiver.posted
+    with pytest.raises(ValueError, match="five minutes"):
+        documented_check()(body, signature, SECRET)
+
+
+@pytest.mark.parametrize("status", [500, 404, 429, 301, 303, 307])
+def test_an_answer_that_is_no_success_is_logged_and_tried_again_with_the_same_id(ledger, receiver, status, caplog):
+    told = by_webhook(receiver)
+    receiver.answers = [status]
+    raise_alert(ledger, NAME, "late", NOW)
+    tell(ledger, told)
+    said = f"Alert {NAME}, opened, is not delivered and tried again: "
+    assert lines(caplog)[1][1] == f"{said}the webhook at 127.0.0.1 answered with {status}, expected 2xx."
+    tell(ledger, told)
+    tell(ledger, told)
+    assert receiver.states == [(NAME, "opened")] * 2
+    assert len(set(receiver.ids)) == 1
+
+
+def test_a_receiver_that_was_away_hears_later_that_it_opened_and_then_that_it_is_resolved(ledger, receiver):
+    told = by_webhook(receiver)
+    receiver.answers = [503, 503]
+    raise_alert(ledger, NAME, "late", NOW)
+    tell(ledger, told)
+    resolve(ledger, NAME, LATER)
+    tell(ledger, told)
+    assert receiver.states == [(NAME, "opened")] * 2
+    tell(ledger, told)
+    assert receiver.states[2:] == [(NAME, "opened"), (NAME, "resolved")]
+    assert left(ledger, *told) == []
+
+
+def test_an_alert_that_the_receiver_does_not_take_does_not_stop_the_others(ledger, receiver):
+    receiver.answers = [400]
+    raise_alert(ledger, NAME, "late", NOW)
+    raise_alert(ledger, OTHER, "late", NOW)
+    tell(ledger, by_webhook(receiver))
+    assert left(ledger, "webhook") == [("webhook", NAME, "opened")]
+
+
+def test_a_channel_that_is_down_is_asked_once_and_does_not_stop_the_others(ledger, mails, caplog):
+    nowhere = Receiver(f"http://127.0.0.1:{free_ports(1)[0]}/hook")
+    told = by_webhook(nowhere) | by_mail(f"smtp://127.0.0.1:{mails.port}")
+    raise_alert(ledger, NAME, "late", NOW)
+    raise_alert(ledger, OTHER, "late", NOW)
+    tell(ledger, told)
+    assert left(ledger, *told) == [("webhook", NAME, "opened"), ("webhook", OTHER, "opened")]
+    assert len(mails.mails) == 2
+    problems = [line for _, line in lines(caplog) if "not delivered" in line]
+    assert len(problems) == 1
+    assert problems[0].endswith("the webhook at 127.0.0.1 gave no answer (ConnectionError).")
+    tell(ledger, told)
+    assert len(mails.mails) == 2
+
+
+def test_a_mail_server_that_is_down_does_not_stop_the_webhook(ledger, receiver, caplog):
+    told = by_webhook(receiver) | by_mail(f"smtp://127.0.0.1:{free_ports(1)[0]}")
+    raise_alert(ledger, NAME, "late", NOW)
+    tell(ledger, told)
+    tell(ledger, told)
+    assert left(ledger, *told) == [("mail", NAME, "opened")]
+    assert receiver.states == [(NAME, "opened")]
+    assert "ConnectionRefusedError" in lines(caplog)[-1][1]
+
+
+def test_servers_that_never_answer_are_waited_for_a_short_time():
+    notice = Notice("any", NAME, NOW, OPENED, NOW, "late")
+    with create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as threads:
+        port = silent.getsockname()[1]
+        both = by_webhook(Receiver(f"http://127.0.0.1:{port}")) | by_mail(f"smtp://127.0.0.1:{port}")
+        began = monotonic()
+        calls = [threads.submit(both[name], notice, NOW) for name in ("webhook", "mail")]
+        for call in calls:
+            with pytest.raises(AlertChannelDown, match=r"(?i)timeout|timed out"):
+                call.result(timeout=3 * SECONDS)
+    assert monotonic() - began >= SECONDS - 1
+
+
+def test_a_kill_between_delivery_and_noting_repeats_the_delivery_with_the_same_id(ledger, receiver):
+    class Killed(BaseException):
+        pass
+
+    told = by_webhook(receiver)
+
+    def deliver_and_die(notice: Notice, now: datetime) -> None:
+        told["webhook"](notice, now)
+        raise Killed
+
+    raise_alert(ledger, NAME, "late", NOW)
+    with pytest.raises(Killed):
+        tell(ledger, told | {"webhook": deliver_and_die})
+    assert left(ledger, *told) == [("webhook", NAME, "opened")]
+    tell(ledger, told)
+    assert receiver.states == [(NAME, "opened")] * 2
+    assert len(set(receiver.ids)) == 1
+    assert left(ledger, *told) == []
+
+
+def test_when_the_time_is_over_each_channel_says_one_thing_and_the_rest_the_next_times(ledger, receiver, caplog):
+    told = by_webhook(receiver)
+    raise_alert(ledger, NAME, "late", NOW)
+    raise_alert(ledger, OTHER, "late", NOW)
+    deliver(ledger, told, NOW, lambda: True)
+    assert (len(receiver.posted), len(lines(caplog))) == (1, 1)
+    deliver(ledger, told, NOW, lambda: True)
+    assert left(ledger, *told) == []
+    assert receiver.states == [(NAME, "opened"), (OTHER, "opened")]
+
+
+def test_what_is_in_the_webhooks_url_is_in_no_log(ledger, caplog):
+    caplog.set_level(logging.INFO)
+    url = f"http://me:hunter2@127.0.0.1:{free_ports(1)[0]}/key-in-the-path?token=hunter2"
+    raise_alert(ledger, NAME, "late", NOW)
+    tell(ledger, by_webhook(Receiver(url)))
+    assert "gave no answer" in caplog.text
+    assert "hunter2" not in caplog.text
+    assert "key-in-the-path" not in caplog.text
+
+
+def test_what_is_in_the_webhooks_url_is_in_no_traceback():
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/key-in-the-path"
+    with pytest.raises(AlertChannelDown) as raised:
+        by_webhook(Receiver(url))["webhook"](Notice("webhook", NAME, NOW, OPENED, NOW, "late"), NOW)
+    told = "".join(format_exception(raised.value))
+    assert "gave no answer" in told
+    assert "key-in-the-path" not in told

@@ -1,0 +1,189 @@
+"""Alerts in the ledger: opened once, resolved once, and gone when every channel has said so."""
+
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.ledger import alerts
+from feed_assets.ledger.alerts import Alert, keep, raise_alert, resolve
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.tables import alert
+from feed_assets_tests.ledger.records import MINUTE, NOW
+
+LATER, LAST = NOW + MINUTE, NOW + 2 * MINUTE
+NAME = "missing:sales/orders"
+CHANNELS = ("log", "webhook", "mail")
+
+
+def opened(ledger: Ledger) -> list[Alert]:
+    with ledger.read() as connection:
+        return [*alerts.open_alerts(connection)]
+
+
+def left(ledger: Ledger, *channels: str) -> list[tuple[str, str, str]]:
+    """What is left to say: channel, name, state."""
+    with ledger.read() as connection:
+        notices = alerts.undelivered(connection, channels or CHANNELS)
+    return [(notice.channel, notice.name, notice.state) for notice in notices]
+
+
+def say(ledger: Ledger, *said: tuple[str, str], channels: tuple[str, ...] = CHANNELS) -> None:
+    """Note that channels have said a state of the one alert."""
+    with ledger.read() as connection:
+        notices = {(each.channel, each.state): each for each in alerts.undelivered(connection, channels)}
+    for each in said:
+        alerts.delivered(ledger, notices[each], channels)
+
+
+def rows(ledger: Ledger) -> int:
+    with ledger.read() as connection:
+        return connection.execute(sa.select(sa.func.count()).select_from(alert)).scalar_one()
+
+
+def test_an_alert_is_open_until_it_is_resolved(ledger):
+    raise_alert(ledger, NAME, "expected at 6:00", NOW)
+    assert opened(ledger) == [Alert(NAME, NOW, "expected at 6:00")]
+    resolve(ledger, NAME, LATER)
+    assert opened(ledger) == []
+
+
+def test_opening_an_open_alert_again_changes_its_reason_only(ledger):
+    raise_alert(ledger, NAME, "one is missing", NOW)
+    say(ledger, ("log", "opened"))
+    raise_alert(ledger, NAME, "two are missing", LATER)
+    assert opened(ledger) == [Alert(NAME, NOW, "two are missing")]
+    assert left(ledger) == [("webhook", NAME, "opened"), ("mail", NAME, "opened")]
+
+
+def test_resolving_what_is_not_open_changes_nothing(ledger):
+    resolve(ledger, NAME, NOW)
+    assert rows(ledger) == 0
+    raise_alert(ledger, NAME, "late", NOW)
+    resolve(ledger, NAME, LATER)
+    resolve(ledger, NAME, LAST)
+    with ledger.read() as connection:
+        assert alerts.undelivered(connection, ["log"])[1].at == LATER
+
+
+def test_each_channel_has_its_own_opening_and_resolution_to_say_in_this_order(ledger):
+    raise_alert(ledger, NAME, "late", NOW)
+    assert left(ledger) == [(channel, NAME, "opened") for channel in CHANNELS]
+    say(ledger, ("log", "opened"), ("mail", "opened"))
+    resolve(ledger, NAME, LATER)
+    assert left(ledger) == [
+        ("log", NAME, "resolved"),
+        ("webhook", NAME, "opened"),
+        ("webhook", NAME, "resolved"),
+        ("mail", NAME, "resolved"),
+    ]
+
+
+def test_an_alert_goes_when_all_channels_have_said_that_it_is_resolved(ledger):
+    raise_alert(ledger, NAME, "late", NOW)
+    resolve(ledger, NAME, LATER)
+    say(ledger, *((channel, "opened") for channel in CHANNELS), ("log", "resolved"), ("mail", "resolved"))
+    assert left(ledger) == [("webhook", NAME, "resolved")]
+    say(ledger, ("webhook", "resolved"))
+    assert left(ledger) == []
+    assert rows(ledger) == 0
+
+
+def test_an_open_alert_stays_though_all_channels_have_said_it(ledger):
+    raise_alert(ledger, NAME, "late", NOW)
+    say(ledger, *((channel, "opened") for channel in CHANNELS))
+    assert left(ledger) == []
+    assert rows(ledger) == 1
+
+
+def test_a_channel_that_is_configured_later_hears_of_what_is_open_and_not_of_what_is_over(ledger):
+    raise_alert(ledger, NAME, "late", NOW)
+    raise_alert(ledger, "missing:other", "late", NOW)
+    log = ("log",)
+    with ledger.read() as connection:
+        notices = alerts.undelivered(connection, log)
+    for notice in notices:
+        alerts.delivered(ledger, notice, log)
+    resolve(ledger, NAME, LATER)
+    say(ledger, ("log", "resolved"), channels=log)
+    assert left(ledger) == [("webhook", "missing:other", "opened"), ("mail", "missing:other", "opened")]
+
+
+@pytest.mark.parametrize("said", [(), (("log", "opened"),), (("log", "opened"), ("log", "resolved"))])
+def test_a_resolved_alert_that_opens_again_is_said_anew_with_another_id(ledger, said):
+    raise_alert(ledger, NAME, "late", NOW)
+    with ledger.read() as connection:
+        first = alerts.undelivered(connection, ["log"])[0]
+    resolve(ledger, NAME, LATER)
+    say(ledger, *said)
+    raise_alert(ledger, NAME, "late again", LAST)
+    assert opened(ledger) == [Alert(NAME, LAST, "late again")]
+    assert left(ledger, "log") == [("log", NAME, "opened")]
+    with ledger.read() as connection:
+        assert alerts.undelivered(connection, ["log"])[0].id != first.id
+
+
+def test_what_is_said_of_an_alert_that_opened_again_in_between_is_not_noted(ledger):
+    raise_alert(ledger, NAME, "late", NOW)
+    resolve(ledger, NAME, LATER)
+    with ledger.read() as connection:
+        before = alerts.undelivered(connection, ["log"])
+    raise_alert(ledger, NAME, "late again", LAST)
+    for notice in before:
+        alerts.delivered(ledger, notice, ["log"])
+    assert left(ledger, "log") == [("log", NAME, "opened")]
+
+
+def test_the_id_of_a_notice_is_that_of_alert_and_state_on_every_channel_whatever_the_reason(ledger):
+    def ids() -> dict[str, set[str]]:
+        with ledger.read() as connection:
+            notices = alerts.undelivered(connection, CHANNELS)
+        return {state: {each.id for each in notices if each.state == state} for state in ("opened", "resolved")}
+
+    raise_alert(ledger, NAME, "late", NOW)
+    before = ids()
+    raise_alert(ledger, NAME, "very late", LATER)
+    resolve(ledger, NAME, LATER)
+    assert ids()["opened"] == before["opened"]
+    assert [len(each) for each in ids().values()] == [1, 1]
+    assert ids()["opened"] != ids()["resolved"]
+
+
+def test_keep_opens_what_is_wanted_and_resolves_the_others_of_its_kind(ledger):
+    raise_alert(ledger, "stuck:a", "stuck", NOW)
+    raise_alert(ledger, "missing_b:x", "of another kind, though it begins alike", NOW)
+    keep(ledger, "missing", {"a": "late", "b": "late"}, NOW)
+    keep(ledger, "missing", {"b": "later still", "c": "late"}, LATER)
+    assert opened(ledger) == [
+        Alert("missing:b", NOW, "later still"),
+        Alert("missing_b:x", NOW, "of another kind, though it begins alike"),
+        Alert("stuck:a", NOW, "stuck"),
+        Alert("missing:c", LATER, "late"),
+    ]
+    keep(ledger, "missing", {}, LAST)
+    assert [each.name for each in opened(ledger)] == ["missing_b:x", "stuck:a"]
+
+
+def test_keep_opens_again_what_was_resolved(ledger):
+    keep(ledger, "missing", {"a": "late"}, NOW)
+    keep(ledger, "missing", {}, LATER)
+    keep(ledger, "missing", {"a": "late"}, LAST)
+    assert opened(ledger) == [Alert("missing:a", LAST, "late")]
+
+
+def test_keep_writes_nothing_where_nothing_has_changed(ledger):
+    keep(ledger, "missing", {"a": "late"}, NOW)
+    writes = []
+
+    def note(connection: sa.Connection) -> None:
+        writes.extend([1] if connection.get_execution_options().get("write") else [])
+
+    sa.event.listen(ledger.engine, "begin", note)
+    try:
+        keep(ledger, "missing", {"a": "late"}, NOW + timedelta(days=1))
+        keep(ledger, "stuck", {}, NOW)
+        assert writes == []
+        keep(ledger, "missing", {"a": "very late"}, LATER)
+        assert writes == [1]
+    finally:
+        sa.event.remove(ledger.engine, "begin", note)
