@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from feed_assets.core.cadence import Cadence
     from feed_assets.core.lateness import Late
     from feed_assets.core.plans import Plan, Rule
     from feed_assets.core.retention import Retention
@@ -26,6 +27,7 @@ _HOME = {
     "LineageTable": "orchestration.by_events",
     "Plan": "core.plans",
     "Rule": "core.plans",
+    "Cadence": "core.cadence",
     "Columns": "sources.rows",
     "DeletesTable": "sources.deletes",
     "EventFiles": "sources.declared",
@@ -44,6 +46,7 @@ _HOME = {
 
 __all__ = [
     "ByEvents",
+    "Cadence",
     "Columns",
     "DeletesTable",
     "EventFiles",

@@ -83,6 +83,12 @@ class Recorded:
     at: datetime
 
     @property
+    def time(self) -> datetime:
+        """The event's own time (UTC); where that is a version, when the ledger heard of it."""
+        marker = decode(self.event_marker)
+        return marker if isinstance(marker, datetime) else self.at
+
+    @property
     def start(self) -> str | None:
         """After which marker its data begin: an OVERWRITE replaced all there was."""
         return None if self.operation is Operation.OVERWRITE else self.previous

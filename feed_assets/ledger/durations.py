@@ -6,7 +6,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.durations import Duration
-from feed_assets.core.events import PARENTS, Recorded, decode
+from feed_assets.core.events import PARENTS
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import events
 from feed_assets.ledger.tables import event
@@ -22,9 +22,9 @@ def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) ->
     began = _began(connection, first, {each for some in origins.values() for each in some})
     found: list[Duration] = []
     for each in reversed(reached):
-        starts = [start for origin in origins[each.sequence] for start in began.get(origin, ()) if start <= _time(each)]
+        starts = [start for origin in origins[each.sequence] for start in began.get(origin, ()) if start <= each.time]
         if starts:
-            seconds = (_time(each) - max(starts)).total_seconds()
+            seconds = (each.time - max(starts)).total_seconds()
             found.append(Duration(each.correlation, each.place.key, seconds, each.context.get("code_version")))
     return tuple(found)
 
@@ -37,11 +37,5 @@ def _began(connection: sa.Connection, first: Feed, correlations: Collection[str]
         mine = event.c.correlation.in_(wanted[at : at + events.CHUNK]) & (event.c.feed == str(first))
         for row in connection.execute(sa.select(event).where(mine)).mappings():
             recorded = events.recorded_of(row)
-            found.setdefault(recorded.correlation, []).append(_time(recorded))
+            found.setdefault(recorded.correlation, []).append(recorded.time)
     return found
-
-
-def _time(recorded: Recorded) -> datetime:
-    """The event's own time; where that is a version, when the ledger heard of it."""
-    marker = decode(recorded.event_marker)
-    return marker if isinstance(marker, datetime) else recorded.at

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition, InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late
@@ -25,6 +26,7 @@ from feed_assets.orchestration.metadata import (
     OUTPUTS,
     REJECTS,
     ROLE,
+    cadence_metadata,
     late_metadata,
     retention_metadata,
 )
@@ -55,6 +57,7 @@ def feed_asset(
     late: Late | None = None,
     retention: Retention | None = None,
     by_events: ByEvents | None = None,
+    cadence: Cadence | None = None,
     event_time: str | None = None,
     chart: "Callable[[DataFrame], str] | None" = None,
     owners: Sequence[str] | None = None,
@@ -75,6 +78,7 @@ def feed_asset(
         recipe = _recipe(Feed.parse(feed), function, read, checks, event_time, chart, code_version)
         _refuse_tables_without_events(recipe, by_events)
         shared = _shared_metadata(recipe, read, late or Late(), retention) | by_events_metadata(by_events)
+        shared |= cadence_metadata(cadence)
         specs = [_spec(recipe, output, read, shared, owners, function.__doc__) for output in recipe.outputs]
         # Dagster's stub leaves a type argument open.
         partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]

@@ -1,7 +1,7 @@
 """The sensors of what is built by events: one for datasets that read feeds alone, one for each event source.
 
 They decide from the ledger, as the sensor `feeds` does: what is due stays due until a run has consumed it, whatever
-happens to a tick or a run. Their Dagster cursor says which events Dagster was told of, and counts unfinished ticks.
+happens to a tick or a run. Their Dagster cursor says what Dagster was told, and counts unfinished ticks.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,14 @@ from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.requests import EVENTS as MOST_EVENTS
 from feed_assets.orchestration.requests import Budget, in_progress, requests_for
 from feed_assets.orchestration.sensors import DECISIONS, log_lost
+from feed_assets.orchestration.watch import digest, evaluations, watch
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import settings
 
 EVENTS = "events"
 """The sensor of datasets by events that read feeds alone; that of an event source is called `events_<source>`."""
 
-LEARN, FAN_OUT, DECIDE = 0.3, 0.5, 0.7
+LEARN, FAN_OUT, DECIDE, WATCH = 0.3, 0.5, 0.7, 0.8
 """The share of a tick's time by which each step ends."""
 
 
@@ -56,12 +57,16 @@ def _begin(context: dg.SensorEvaluationContext, now: datetime) -> _Tick:
 
 
 def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    """Deliver what was published since the last tick, and request the runs that are due."""
+    """Deliver what was published since the last tick, request the runs that are due, and tell what is wrong."""
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
         tick = _begin(context, loading.effective_dt)
         requests, is_idle = tick.request(tick.graph.by_events(None))
-        told, unfinished = _cursor(context.cursor, 0)
-        return dg.SensorResult(run_requests=requests, cursor=f"{told}/{unfinished + (not is_idle)}")
+        watch(tick.graph, tick.bench.ledger, tick.now, tick.budget.is_over(WATCH))
+        checks = evaluations(tick.graph, tick.bench.ledger)
+        known, _, unfinished = (context.cursor or "/0").rpartition("/")
+        cursor = f"{digest(checks)}/{int(unfinished) + (not is_idle)}"
+        told = checks if digest(checks) != known else []
+        return dg.SensorResult(run_requests=requests, asset_events=told, cursor=cursor)
 
 
 def _look_at(name: str, context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -97,9 +102,17 @@ def _recent(ledger: Ledger) -> int:
 
 def event_sensors(definitions: dg.Definitions) -> list[dg.SensorDefinition]:
     """The sensor of datasets that read feeds alone, and one for each event source that is declared."""
-    specs = [asset for asset in definitions.assets or () if isinstance(asset, dg.AssetSpec)]
-    declared = declared_sources(spec.metadata for spec in specs)
+    declared = declared_sources(spec.metadata for spec in specs_of(definitions))
     return [_sensor(None), *(_sensor(name) for name in sorted(declared))]
+
+
+def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
+    """The specs of all assets, without the cost of a graph."""
+    found: list[dg.AssetSpec] = []
+    for asset in definitions.assets or ():
+        found += [asset] if isinstance(asset, dg.AssetSpec) else []
+        found += asset.specs if isinstance(asset, dg.AssetsDefinition) else []
+    return found
 
 
 def _sensor(source: str | None) -> dg.SensorDefinition:

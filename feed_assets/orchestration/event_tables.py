@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
 from feed_assets.core.events import Recorded, WriteEvent, in_words
 from feed_assets.core.feeds import Feed
@@ -15,7 +16,7 @@ from feed_assets.ledger.database import get_cursor, put_cursor
 from feed_assets.ledger.events import Rejected
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.inputs import asset_key
-from feed_assets.orchestration.metadata import FEED, ROLE, SOURCE, TABLE, TABLE_NAME, value_of
+from feed_assets.orchestration.metadata import FEED, ROLE, SOURCE, TABLE, TABLE_NAME, cadence_metadata, value_of
 from feed_assets.orchestration.partitions import Partitions, Standing, standing
 from feed_assets.orchestration.sensors import DATA_VERSION_TAG
 from feed_assets.runs.workbench import Workbench
@@ -32,12 +33,14 @@ def event_table(
     source: EventSource,
     table_name: str | None = None,
     partitions_def: Partitions = None,
+    cadence: Cadence | None = None,
     description: str | None = None,
     owners: Sequence[str] | None = None,
 ) -> dg.AssetSpec:
     """Declare a table of which an event source tells, as an external asset. Its data version is its last marker.
 
-    `table_name` is what the source calls it, by default its name here, such as `shop/orders`. Raises InvalidName.
+    `table_name` is what the source calls it, by default its name here, such as `shop/orders`. An event that the
+    `cadence` expects and that does not come raises an alert. Raises InvalidName.
     """
     found = Feed.parse(name)
     return dg.AssetSpec(
@@ -47,7 +50,8 @@ def event_table(
         group_name=asset_key(found).path[0],
         kinds={"table"},
         owners=owners,
-        metadata={FEED: str(found), ROLE: TABLE, SOURCE: to_json(source), TABLE_NAME: table_name or name},
+        metadata={FEED: str(found), ROLE: TABLE, SOURCE: to_json(source), TABLE_NAME: table_name or name}
+        | cadence_metadata(cadence),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
@@ -19,6 +20,7 @@ from feed_assets.orchestration.metadata import (
     ROLE,
     SCHEMA,
     TABLE,
+    cadence_metadata,
     retention_metadata,
 )
 from feed_assets.orchestration.partitions import Partitions
@@ -46,13 +48,15 @@ def foreign_feed(
     description: str | None = None,
     owners: list[str] | None = None,
     retention: Retention | None = None,
+    cadence: Cadence | None = None,
 ) -> dg.AssetSpec:
     """Declare a feed that somebody else writes, as an external asset.
 
     `schema` is the records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`; `format`
     is `csv` (with a header), `json` (lines) or `parquet`. A partition of an `appendable` feed holds batches, and its
     data are the newest valid update of every batch. With a `retention` the job `prune` removes old updates of it,
-    although they are somebody else's. Raises InvalidName for a feed that is none.
+    although they are somebody else's. An update that the `cadence` expects and that does not come raises an alert.
+    Raises InvalidName for a feed that is none.
     """
     found, batches = Feed.parse(feed), {APPENDABLE: True} if appendable else {}
     return dg.AssetSpec(
@@ -63,7 +67,8 @@ def foreign_feed(
         kinds={format},
         owners=owners,
         metadata={FEED: str(found), ROLE: FOREIGN, FORMAT: format, SCHEMA: schema, **batches}
-        | retention_metadata(retention),
+        | retention_metadata(retention)
+        | cadence_metadata(cadence),
     )
 
 

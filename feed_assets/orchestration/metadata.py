@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from feed_assets.core.cadence import Cadence
 from feed_assets.core.lateness import Late
 from feed_assets.core.retention import Retention
 
@@ -15,6 +16,7 @@ LATE_MAX_AGE = "feed_assets/late_max_age_seconds"
 IGNORES_QUALITY_OF = "feed_assets/ignores_quality_of"
 KEEP = "feed_assets/keep"
 OLDER_THAN = "feed_assets/older_than_seconds"
+CADENCE = "feed_assets/cadence"
 BY_EVENTS = "feed_assets/by_events"
 SOURCE = "feed_assets/event_source"
 TABLE_NAME = "feed_assets/table_name"
@@ -53,6 +55,22 @@ def retention_of(metadata: Mapping[str, Any]) -> Retention | None:
     if keep is None and seconds is None:
         return None
     return Retention(keep, timedelta(seconds=seconds) if seconds is not None else None)
+
+
+def cadence_metadata(cadence: Cadence | None) -> dict[str, Any]:
+    """A cadence as metadata; none, and nobody is told when no event comes."""
+    if cadence is None:
+        return {}
+    seconds = cadence.tolerance.total_seconds()
+    return {CADENCE: {"cron": cadence.cron, "tolerance_seconds": seconds, "timezone": cadence.timezone}}
+
+
+def cadence_of(metadata: Mapping[str, Any]) -> Cadence | None:
+    """The cadence that metadata hold."""
+    found = value_of(metadata.get(CADENCE))
+    if found is None:
+        return None
+    return Cadence(found["cron"], timedelta(seconds=found["tolerance_seconds"]), found["timezone"])
 
 
 def value_of(entry: Any) -> Any:

@@ -1,6 +1,10 @@
 """Short ways to put things into a ledger, as runs and readers do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
@@ -68,3 +72,17 @@ def newest(ledger: Ledger, partition: Partition) -> str | None:
     with ledger.read() as connection:
         found = updates.newest(connection, partition)
     return found.id if found else None
+
+
+@contextmanager
+def statements(ledger: Ledger) -> Iterator[list[tuple[str, object]]]:
+    """The statements that the block executes, with their parameters."""
+    executed: list[tuple[str, object]] = []
+
+    def remember(_connection, _cursor, statement, parameters, _context, _many):
+        if not statement.startswith(("BEGIN", "SET TRANSACTION")):
+            executed.append((statement, parameters))
+
+    sa.event.listen(ledger.engine, "before_cursor_execute", remember)
+    yield executed
+    sa.event.remove(ledger.engine, "before_cursor_execute", remember)

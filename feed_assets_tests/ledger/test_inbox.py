@@ -12,7 +12,7 @@ from feed_assets.core.propagation import Consumer
 from feed_assets.ledger import events, inbox
 from feed_assets.ledger.due import Due, look
 from feed_assets.ledger.tables import event
-from feed_assets_tests.figures import statements
+from feed_assets_tests.ledger.records import statements
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 REPORT, A, B = Feed.parse("report"), Feed.parse("a"), Feed.parse("b")

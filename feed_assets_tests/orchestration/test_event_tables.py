@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from feed_assets import ByEvents, EventSource, Plan, Rule, SqlTable, event_table, feed_asset
 from feed_assets.core.events import Operation, WriteEvent
-from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import events, inbox, updates
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import events, inbox
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.sources.outlets import SqlOutlet
@@ -27,10 +27,11 @@ class Team:
         self.source = EventSource("team", (SqlTable(self.outlet.url, "events", "id"),))
         self.outlet.publish([])
 
-    def publish(self, *told, operation=Operation.UPSERT, key="", **context):
+    def publish(self, *told, operation=Operation.UPSERT, key="", marker_time=NOON, **context):
         """Each as (table, correlation id, marker)."""
         rows = [
-            WriteEvent(table, marker, NOON, correlation, operation, key, context) for table, correlation, marker in told
+            WriteEvent(table, marker, marker_time, correlation, operation, key, context)
+            for table, correlation, marker in told
         ]
         self.outlet.publish([(0, row) for row in rows])
 
@@ -68,11 +69,6 @@ def ranges(work):
 def markers():
     with open_ledger(settings().ledger).read() as connection:
         return {row["input_feed"]: int(row["marker"]) for row in inbox.markers(connection, REPORT)}
-
-
-def published():
-    with open_ledger(settings().ledger).read() as connection:
-        return len(list(updates.history(connection, Partition(REPORT)))) if hasattr(updates, "history") else None
 
 
 def test_an_update_of_another_team_is_consumed_once_it_is_complete(team, seen, spark):

@@ -1,0 +1,44 @@
+"""Which tables a pipeline seems to write no longer: what waits for them waits for ever.
+
+Source: "Data Orchestration via Events" (2024), "What if the source system now updates fewer tables?".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from feed_assets.core.feeds import Feed
+from feed_assets.core.propagation import Propagation
+
+LEAST = 3
+"""So many updates in a row that went past a table: fewer may be one failure of the pipeline."""
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """A table that its pipeline writes no longer; `last` is when it did (UTC), None if never."""
+
+    pipeline: str
+    table: Feed
+    last: datetime | None
+
+    def __str__(self) -> str:
+        last = f"last on {self.last:%Y-%m-%d %H:%M} UTC" if self.last else "never before"
+        return (
+            f"pipeline {self.pipeline} has gone past {self.table} {LEAST} times or more, {last}: what waits for it "
+            "cannot be met. Ask its owner, then correct the pipeline's tables or this consumer's inputs."
+        )
+
+
+def unreachable(incomplete: Sequence[Propagation], last: Mapping[Feed, datetime]) -> tuple[Unreachable, ...]:
+    """The tables that many updates have gone past since their last event."""
+    passed: dict[tuple[str, Feed], dict[str, datetime]] = {}
+    for each in incomplete:
+        for table in each.missing:
+            passed.setdefault((each.pipeline, table), {}).setdefault(each.correlation, each.since)
+    found = [
+        Unreachable(pipeline, table, last.get(table))
+        for (pipeline, table), since in passed.items()
+        if len([at for at in since.values() if table not in last or at > last[table]]) >= LEAST
+    ]
+    return tuple(sorted(found, key=lambda each: (each.pipeline, each.table)))

@@ -1,0 +1,131 @@
+"""What is wrong although nothing failed: tick by tick, on a clock of the test's."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from feed_assets import ByEvents, Cadence, event_table, feed_asset
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import alerts
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets_tests.orchestration.test_event_tables import Team
+from feed_assets_tests.orchestration.worlds import harness
+
+
+class Clock:
+    """The time, as a test sets it."""
+
+    def __init__(self, moment):
+        self.moment = moment
+
+    def __call__(self):
+        return self.moment
+
+
+@pytest.fixture
+def clock():
+    return Clock(datetime.now(UTC).replace(hour=0, minute=30, second=0, microsecond=0) + timedelta(days=1))
+
+
+@pytest.fixture
+def team(tmp_path):
+    return Team(tmp_path)
+
+
+def world(team, clock, spark, **options):
+    """a, due each day at six, and b -> report."""
+    six = Cadence("0 6 * * *", timedelta(hours=1))
+    a = event_table("team/a", source=team.source, table_name="a", cadence=six)
+    b = event_table("team/b", source=team.source, table_name="b")
+    by_events = ByEvents(pipelines={"p": ["team/a", "team/b"]}, **options)
+
+    @feed_asset("gamma/report/v1.0", inputs={"a": a, "b": b}, by_events=by_events)
+    def report(a, b):
+        return spark.createDataFrame([("x",)], "k string")
+
+    return harness(a, b, report, now=clock)
+
+
+def open_alerts():
+    with open_ledger(settings().ledger).read() as connection:
+        return {each.name: each.reason for each in alerts.open_alerts(connection)}
+
+
+def checks(world_, asset, name):
+    """The results of an unpartitioned check, newest first."""
+    keys = world_.definitions.resolve_asset_graph().asset_check_keys
+    (key,) = [each for each in keys if each.asset_key.to_user_string() == asset and each.name == name]
+    history = world_.instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
+    return [each.status.value for each in history]
+
+
+def at(clock, hours):
+    clock.moment = clock.moment.replace(hour=0, minute=0) + timedelta(hours=hours)
+
+
+def test_a_late_event_raises_an_alert_once_and_resolves_when_it_comes(team, clock, spark, caplog):
+    world_ = world(team, clock, spark)
+    world_.tick()
+    at(clock, 6.9)
+    world_.tick()
+    assert open_alerts() == {}
+    at(clock, 7)
+    world_.tick()
+    world_.tick()
+    (reason,) = open_alerts().values()
+    assert f"no event of team/a for {clock.moment:%Y-%m-%d} 06:00 UTC" in reason
+    assert [record.levelname for record in caplog.records if reason in record.getMessage()] == ["WARNING"]
+    assert checks(world_, "team/a", "on_time") == ["FAILED", "SUCCEEDED"]
+    team.publish(("a", "X", 1), marker_time=clock.moment)
+    world_.tick()
+    world_.tick()
+    assert open_alerts() == {}
+    assert checks(world_, "team/a", "on_time") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+
+
+def test_a_propagation_that_is_stuck_raises_an_alert_and_resolves(team, clock, spark):
+    world_ = world(team, clock, spark, stuck_after=timedelta(hours=2))
+    team.publish(("a", "X", 1), marker_time=clock.moment)
+    world_.tick()
+    clock.moment += timedelta(hours=2)
+    world_.tick()
+    assert open_alerts() == {}
+    clock.moment += timedelta(seconds=1)
+    world_.tick()
+    (name,) = open_alerts()
+    assert name.startswith("stuck:gamma/report/v1.0|p|X")
+    assert "has not reached team/b" in open_alerts()[name]
+    assert checks(world_, "gamma/report", "propagation")[0] == "FAILED"
+    team.publish(("b", "X", 1))
+    world_.run_until_idle()
+    assert open_alerts() == {}
+    assert checks(world_, "gamma/report", "propagation")[0] == "SUCCEEDED"
+
+
+def test_a_table_that_its_pipeline_writes_no_longer_is_told_with_the_date_it_last_did(team, clock, spark):
+    world_ = world(team, clock, spark)
+    team.publish(("a", "W", 1), ("b", "W", 1), marker_time=clock.moment)
+    world_.run_until_idle()
+    last = clock.moment
+    clock.moment += timedelta(minutes=10)
+    team.publish(("a", "X", 2), ("a", "Y", 3), marker_time=clock.moment)
+    world_.tick()
+    world_.tick()
+    assert not [name for name in open_alerts() if name.startswith("unreachable")]
+    team.publish(("a", "Z", 4), marker_time=clock.moment)
+    world_.tick()
+    world_.tick()
+    (name,) = [name for name in open_alerts() if name.startswith("unreachable")]
+    assert name == "unreachable:gamma/report/v1.0|p|team/b"
+    assert f"last on {last:%Y-%m-%d %H:%M} UTC" in open_alerts()[name]
+
+
+def test_a_check_may_be_run_by_hand(team, clock, spark):
+    world_ = world(team, clock, spark)
+    alerts.raise_alert(open_ledger(settings().ledger), "late:team/a", "it is late", clock.moment)
+    (check,) = [each for each in world_.definitions.asset_checks if each.check_key.name == "on_time"]
+    result = check()
+    assert not result.passed
+    assert result.description == "it is late"
+    assert Feed.parse("team/a")
