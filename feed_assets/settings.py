@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 
 
 def home() -> Path:
@@ -74,8 +74,23 @@ class Settings(BaseSettings):
     alert_mail_to: Words = ()
     """Receivers of alerts by mail, comma-separated in the environment."""
 
+    events_to: Words = ()
+    """Where our write events are published besides: `blackboard:<prefix>`, or SQLAlchemy URLs with `#table`."""
+
+    spark_profiles: dict[str, dict[str, str]] = {}
+    """By name further Spark configuration for the runs with the tag `feed_assets/spark_profile`, as a JSON object."""
+
     ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
+
+    def with_profile(self, name: str | None) -> "Settings":
+        """These settings with a profile's Spark configuration. Raises InvalidSetting for one that is not there."""
+        if name is None:
+            return self
+        if name not in self.spark_profiles:
+            known = ", ".join(sorted(self.spark_profiles)) or "none"
+            raise InvalidSetting(f"a run asks for the Spark profile {name!r}: FEED_ASSETS_SPARK_PROFILES has {known}.")
+        return self.model_copy(update={"spark_conf": {**self.spark_conf, **self.spark_profiles[name]}})
 
 
 def expand(url: str) -> str:

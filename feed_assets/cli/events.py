@@ -144,7 +144,7 @@ def due(
             found = inbox.due_of(connection, known) if known else {}
             markers = [{**row, "at": row["at"].isoformat()} for row in inbox.markers(connection, node.feed)]
             paused = inbox.paused(connection, [node.feed]).get(node.feed)
-        partitions = {key: _due_values(each) for key, each in sorted(found.items())}
+        partitions = {key: due_values(each) for key, each in sorted(found.items())}
         rows.append({"consumer": str(node.feed), "paused": paused, "due": partitions, "markers": markers})
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
@@ -168,7 +168,8 @@ def _deliver(graph: "Graph", node: "Node", ledger: "Ledger") -> None:
     fan_out(graph, [node], ledger, utc_now(), lambda: False)
 
 
-def _due_values(due: "Due") -> dict[str, Any]:
+def due_values(due: "Due") -> dict[str, Any]:
+    """What is due, as JSON values."""
     from feed_assets.core.events import in_words
 
     slices = [

@@ -9,6 +9,7 @@ from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import DEFAULT_MODULE, Module, load, open_instance
 
 if TYPE_CHECKING:
+    from feed_assets.core.feeds import Partition
     from feed_assets.runs.litter import Done
 
 Unknown = Annotated[
@@ -17,17 +18,25 @@ Unknown = Annotated[
 
 
 def reconcile(module: Module = DEFAULT_MODULE, unknown: Unknown = False, as_json: AsJson = False) -> None:
-    """Finish what killed runs left with a manifest, and sweep litter older than 24 hours: as the sensors do, all of it.
+    """Finish what killed runs left with a manifest, sweep litter older than 24 hours, publish events that were lost.
 
-    Only the feeds of this code location's datasets are touched. It may run beside the daemon.
+    Event sources are read once more from the beginning, for what came under an earlier name. Only the feeds of this
+    code location are touched. It may run beside the daemon.
     """
     done, claims = _reconcile(module, unknown)
+    announced, problems = _heal(module)
     if as_json:
-        typer.echo(json.dumps({"done": [_values(each) for each in done], "claims": claims}, indent=2))
+        events = [{"table": str(place.feed), "partition": place.key, "update_id": each} for place, each in announced]
+        values = {"done": [_values(each) for each in done], "claims": claims, "events": events, "problems": problems}
+        typer.echo(json.dumps(values, indent=2))
         return
     for each in done:
         typer.echo(str(each))
-    typer.echo(f"{claims} old claims removed" if claims or done else "nothing to finish, nothing to sweep")
+    for place, update_id in announced:
+        typer.echo(f"published the event of {place} {update_id}, which was lost")
+    for problem in problems:
+        typer.echo(problem)
+    typer.echo(f"{claims} old claims removed" if claims or done or announced else "nothing to finish, nothing to sweep")
 
 
 def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
@@ -45,6 +54,28 @@ def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
     done += sweep_unclaimed(bench, feeds, unknown=unknown)
     swept = sweep(bench, feeds)
     return [*done, *swept.done], swept.claims
+
+
+def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
+    """Compare manifests with events and publish what is missing; read event sources once more from the beginning."""
+    from feed_assets.ledger import announce
+    from feed_assets.orchestration.event_tables import learn, sources_of
+    from feed_assets.orchestration.graph import Graph
+    from feed_assets.orchestration.outlets import publish_events
+    from feed_assets.runs.arrive import arrive_all
+    from feed_assets.runs.workbench import Workbench
+    from feed_assets.settings import settings
+
+    graph, bench = Graph(load(module).resolve_asset_graph()), Workbench.of(settings())
+    feeds = [node.feed for node in graph.by_feed.values() if node.role != "table"]
+    batched = {node.feed for node in graph.by_feed.values() if node.is_appendable}
+    failed = arrive_all(bench, feeds, batched).failed if feeds else {}
+    with bench.ledger.write() as connection:
+        announced = [*announce.heal(connection, feeds, bench.now())]
+    problems = [f"{feed} could not be read: {error}" for feed, error in failed.items()]
+    for source in sources_of(graph).values():
+        problems += learn(graph, bench, source, bench.now(), lambda: False, again=True).problems
+    return announced, [*problems, *publish_events(bench, lambda: False)]
 
 
 def _values(done: "Done") -> dict[str, str]:

@@ -146,3 +146,8 @@ def put_cursor(connection: sa.Connection, name: str, value: str) -> None:
     """Set a named cursor."""
     if connection.execute(sa.update(cursor).where(cursor.c.name == name).values(value=value)).rowcount == 0:
         connection.execute(sa.insert(cursor).values(name=name, value=value))
+
+
+def drop_cursor(connection: sa.Connection, name: str) -> bool:
+    """Forget a named cursor; whether there was one."""
+    return bool(connection.execute(sa.delete(cursor).where(cursor.c.name == name)).rowcount)

@@ -90,6 +90,23 @@ def _of(row: Any) -> Due:
     return Due(consumer, Partition(Feed.parse(feed) if row.awaited else consumer, key), row.changed, row.requested)
 
 
+@dataclass(frozen=True)
+class Listed:
+    """An output on the list, as it was last decided; `since` is when it came there (UTC)."""
+
+    partition: str
+    state: str | None
+    reason: str | None
+    since: datetime
+
+
+def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
+    """What is on the list of a consumer."""
+    query = sa.select(due.c.partition, due.c.state, due.c.reason, due.c.since)
+    rows = connection.execute(query.where(due.c.feed == str(consumer)).order_by(due.c.partition))
+    return tuple(Listed(*row) for row in rows.tuples())
+
+
 def settle(ledger: Ledger, decided: Sequence[tuple[Due, Verdict]], now: datetime) -> None:
     """Keep the verdicts: 'current' leaves the list, what waits is not looked at until something changes.
 

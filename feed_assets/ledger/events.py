@@ -224,6 +224,13 @@ def after(
     return tuple(recorded_of(row) for row in rows)
 
 
+def ours(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
+    """Our own events after a number, in order."""
+    mine = (event.c.source == OURS) & (event.c.sequence > sequence)
+    rows = connection.execute(sa.select(event).where(mine).order_by(event.c.sequence).limit(limit)).mappings()
+    return tuple(recorded_of(row) for row in rows)
+
+
 def newest(connection: sa.Connection, limit: int, table: Feed | None = None) -> tuple[Recorded, ...]:
     """The newest events, of one table or of all, the newest first."""
     query = sa.select(event).order_by(event.c.sequence.desc()).limit(limit)

@@ -16,10 +16,10 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Due, Slice
 from feed_assets.core.propagation import due as judge
 from feed_assets.ledger import events
-from feed_assets.ledger.database import Ledger, get_cursor, next_change, put_cursor
+from feed_assets.ledger.database import Ledger, drop_cursor, get_cursor, next_change, put_cursor
 from feed_assets.ledger.due import Due as Item
 from feed_assets.ledger.due import wake
-from feed_assets.ledger.tables import cursor, due, event, inbox, marker
+from feed_assets.ledger.tables import due, event, inbox, marker
 
 SOME = 1000
 """Events that are delivered in one transaction."""
@@ -165,9 +165,9 @@ def pause(ledger: Ledger, consumer: Feed, why: str) -> None:
 def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
     """Decide about everything that has come for a paused consumer; False if it was not paused."""
     with ledger.write() as connection:
-        removed = connection.execute(sa.delete(cursor).where(cursor.c.name == f"paused {consumer}")).rowcount
+        was_paused = drop_cursor(connection, f"paused {consumer}")
         connection.execute(sa.update(due).where(due.c.feed == str(consumer)).values(look_at=now))
-    return bool(removed)
+    return was_paused
 
 
 def paused(connection: sa.Connection, consumers: Collection[Feed]) -> dict[Feed, str]:

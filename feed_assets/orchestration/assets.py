@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 BY_THE_RUN = 0
 """In place of a sensor tick's number: the run itself told Dagster."""
 
+SPARK_PROFILE = "feed_assets/spark_profile"
+"""The tag of a run that wants more (or less) of Spark; a plan may set it."""
+
 Readable = dg.AssetSpec | dg.AssetsDefinition | Input
 
 
@@ -189,7 +192,8 @@ def _run_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
             output, inputs = _place(recipe, known, context)
-        bench = Workbench.of(settings(), on_step=partial(_log_step, context, output))
+        profile = context.run.tags.get(SPARK_PROFILE)
+        bench = Workbench.of(settings().with_profile(profile), on_step=partial(_log_step, context, output))
         named, work = named_in(config, inputs), work_in(config)
         yield from _events(build(recipe, output, inputs, bench, named, context.run.run_id, work), bench, context)
 

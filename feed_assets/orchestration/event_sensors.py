@@ -15,6 +15,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decisions import decide_due, fan_out
 from feed_assets.orchestration.event_tables import declared_sources, learn, materialization, newest_events, sources_of
 from feed_assets.orchestration.graph import Graph, Node
+from feed_assets.orchestration.outlets import publish_events
 from feed_assets.orchestration.requests import EVENTS as MOST_EVENTS
 from feed_assets.orchestration.requests import Budget, in_progress, requests_for
 from feed_assets.orchestration.sensors import DECISIONS, log_lost
@@ -25,7 +26,7 @@ from feed_assets.settings import settings
 EVENTS = "events"
 """The sensor of datasets by events that read feeds alone; that of an event source is called `events_<source>`."""
 
-LEARN, FAN_OUT, DECIDE, WATCH = 0.3, 0.5, 0.7, 0.8
+LEARN, FAN_OUT, DECIDE, PUBLISH, WATCH = 0.3, 0.5, 0.7, 0.8, 0.9
 """The share of a tick's time by which each step ends."""
 
 
@@ -57,10 +58,11 @@ def _begin(context: dg.SensorEvaluationContext, now: datetime) -> _Tick:
 
 
 def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    """Deliver what was published since the last tick, request the runs that are due, and tell what is wrong."""
+    """Deliver what was published since the last tick, request what is due, publish it besides, tell what is wrong."""
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
         tick = _begin(context, loading.effective_dt)
         requests, is_idle = tick.request(tick.graph.by_events(None))
+        publish_events(tick.bench, tick.budget.is_over(PUBLISH))
         watch(tick.graph, tick.bench.ledger, tick.now, tick.budget.is_over(WATCH))
         checks = evaluations(tick.graph, tick.bench.ledger)
         known, _, unfinished = (context.cursor or "/0").rpartition("/")

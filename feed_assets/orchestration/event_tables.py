@@ -12,7 +12,7 @@ from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
 from feed_assets.core.events import Recorded, WriteEvent, in_words
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import events
-from feed_assets.ledger.database import get_cursor, put_cursor
+from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursor
 from feed_assets.ledger.events import Rejected
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.inputs import asset_key
@@ -78,13 +78,26 @@ def declared_sources(metadata: Iterable[Mapping[str, Any]]) -> dict[str, EventSo
     return found
 
 
-def learn(graph: Graph, bench: Workbench, source: EventSource, now: datetime, is_over: Callable[[], bool]) -> Learned:
-    """Record what is new in an event source until the time is over. A part that cannot be read holds up no other."""
+def learn(
+    graph: Graph,
+    bench: Workbench,
+    source: EventSource,
+    now: datetime,
+    is_over: Callable[[], bool],
+    *,
+    again: bool = False,
+) -> Learned:
+    """Record what is new in an event source until the time is over. A part that cannot be read holds up no other.
+
+    `again`: from the beginning, as what is known stays as it is.
+    """
     names = {str(value_of(node.metadata[TABLE_NAME])): node for node in graph.tables() if node.source == source.name}
     complete, rejected, problems = True, 0, list[str]()
     for number, part in enumerate(source.parts):
         cursor = f"read {source.name}/{number}"
         try:
+            if again:
+                _forget(bench, cursor)
             look = _Look(graph, bench, source, names, cursor, part.reader(bench.board), now)
             found = look.run(is_over)
         except FeedAssetsError as error:
@@ -93,6 +106,11 @@ def learn(graph: Graph, bench: Workbench, source: EventSource, now: datetime, is
         complete, rejected = complete and found.is_complete, rejected + found.rejected
         problems += found.problems
     return Learned(complete, rejected, tuple(problems))
+
+
+def _forget(bench: Workbench, cursor: str) -> None:
+    with bench.ledger.write() as connection:
+        drop_cursor(connection, cursor)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""Our own events, published besides where the team chooses: another SQL table, JSON lines on the blackboard."""
+
+import logging
+from collections.abc import Callable
+
+from feed_assets.core.errors import FeedAssetsError, shown
+from feed_assets.core.events import Recorded, WriteEvent, decode
+from feed_assets.ledger import events
+from feed_assets.ledger.database import get_cursor, put_cursor
+from feed_assets.runs.workbench import Workbench
+from feed_assets.settings import expand, settings
+from feed_assets.sources.outlets import open_outlet
+
+SOME = 1000
+"""Events that are published at a time."""
+
+_log = logging.getLogger(__name__)
+
+
+def publish_events(bench: Workbench, is_over: Callable[[], bool]) -> tuple[str, ...]:
+    """Publish to every outlet what it has not, until the time is over; what is wrong with those that cannot."""
+    problems: list[str] = []
+    for url in settings().events_to:
+        try:
+            while _publish_some(bench, url) == SOME and not is_over():
+                pass
+        except FeedAssetsError as error:
+            _log.warning("events are not published to %s: %s", shown(url), error)
+            problems.append(str(error))
+    return tuple(problems)
+
+
+def _publish_some(bench: Workbench, url: str) -> int:
+    """The cursor moves after the outlet has them: a kill in between repeats it, and an outlet drops repeats."""
+    name = f"published to {shown(url)}"
+    with bench.ledger.read() as connection:
+        start = int(get_cursor(connection, name) or 0)
+        found = events.ours(connection, start, SOME)
+    if found:
+        outlet = open_outlet(expand(url), bench.board)
+        outlet.publish([(each.sequence, _told(each)) for each in found])
+        with bench.ledger.write() as connection:
+            last = max(found[-1].sequence, int(get_cursor(connection, name) or 0))
+            put_cursor(connection, name, str(last))
+    return len(found)
+
+
+def _told(event: Recorded) -> WriteEvent:
+    return WriteEvent(
+        str(event.place.feed),
+        decode(event.marker),
+        decode(event.event_marker),
+        event.correlation,
+        event.operation,
+        event.place.key,
+        event.context,
+    )
