@@ -110,7 +110,10 @@ class Blackboard:
         return tuple(sorted((*listed, *self.half_written(prefix))))
 
     def files_from(self, prefix: str, first: str) -> tuple[File, ...]:
-        """The whole objects below `prefix` from the key `first` on, sorted: a request for each 1,000 of them on S3."""
+        """The whole objects below `prefix` from the key `first` on, sorted: a request for each 1,000 of them on S3.
+
+        SeaweedFS takes a folder to come before a file whose name begins like it: do not mix `10/…` and `10.csv`.
+        """
         with self._translated(f"list {prefix}/"):
             pages = self._client.list(prefix or None, first[:-1] or None)  # Stores list what comes after a key.
             listed = [_file(meta) for page in pages for meta in page if meta["path"] != prefix]

@@ -47,7 +47,8 @@ _WRITERS = _of_all_below("""
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
     GROUP BY l.virtualtransaction, l.pid""")
 _UNSEEN = _of_all_below("""
-    SELECT CASE WHEN pg_is_in_recovery() THEN 'a replica, on which its writers are not seen' ELSE (
+    SELECT CASE WHEN pg_is_in_recovery() THEN 'a replica, on which its writers are not seen'
+    WHEN to_regclass(:table) IS NULL THEN 'no table that PostgreSQL knows by this name' ELSE (
         SELECT CASE relkind WHEN 'f' THEN 'a foreign table: ' ELSE 'a materialized view: ' END || relname
         FROM pg_class JOIN below USING (oid) WHERE relkind IN ('f', 'm') LIMIT 1
     ) END""")

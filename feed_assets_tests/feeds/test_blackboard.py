@@ -322,3 +322,20 @@ def test_every_error_is_one_line_without_keys(s3_url, s3_env):
 def keys(access_key, secret_key):
     """A credential provider with fixed keys."""
     return lambda: {"access_key_id": access_key, "secret_access_key": secret_key, "token": None, "expires_at": None}
+
+
+def test_a_listing_can_begin_at_a_key_and_an_object_be_read_from_a_byte_on(board):
+    for number in (1, 2, 10, 11):
+        board.put(f"events/{number:02d}.jsonl", b"0123456789" * number)
+    days = [f"deeper/2010/{day}" for day in ("11/30.csv", "12/01.csv", "12/31.csv")] + ["deeper/2011/01/01.csv"]
+    for key in days:
+        board.put(key, b"")
+    named = [file.key for file in board.files_from("events", "events/10.jsonl")]
+    assert named == ["events/10.jsonl", "events/11.jsonl"]
+    for number, key in enumerate(days):
+        assert [file.key for file in board.files_from("deeper", key)] == days[number:]
+    assert len(board.files_from("events", "")) == 4
+    assert board.files_from("none", "") == ()
+    served, chunks = board.stream("events/02.jsonl", 17)
+    assert (served, b"".join(chunks)) == (board.files_from("events", "")[1], b"789")
+    assert board.stream("events/03.jsonl") is None

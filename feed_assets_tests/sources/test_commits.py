@@ -5,9 +5,11 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.sources.commits import Waiting
+from feed_assets.sources.databases import _reader
 from feed_assets.sources.sql import SqlEvents
 from feed_assets_tests.feeds.workers import processes, start
 from feed_assets_tests.sources.theirs import Sql, read_all
@@ -238,3 +240,16 @@ def test_none_is_skipped_of_what_eight_writers_commit_out_of_order(uri, count):
     with psycopg.connect(uri) as connection:
         in_order = connection.execute("SELECT correlation_id FROM events ORDER BY id").fetchall()
     assert events == [name for (name,) in in_order]
+
+
+def test_a_table_that_was_empty_a_moment_ago_is_not_read_past_its_first_writer(uri):
+    with transaction(uri) as slow, transaction(uri) as fast:
+        insert(slow, "slow")
+        insert(fast, "fast")
+        reader, engine = source(uri), _reader(uri.replace("postgresql:", "postgresql+psycopg:"))
+        reader.read(None, 10)  # Looks the columns up.
+        sa.event.listen(engine, "after_cursor_execute", lambda *_: fast.commit(), once=True)
+        batch = reader.read(None, 10)
+        slow.commit()
+    assert batch.events == ()
+    assert names(reader.read(batch.position, 10)) == ["slow", "fast"]

@@ -94,3 +94,15 @@ def test_a_table_or_column_that_is_not_there_is_told(url):
         [*DeletesTable(url, "deletes", "key").read(None, encode(1))]
     with pytest.raises(SourceUnavailable, match="has no table none"):
         [*DeletesTable(url, "none").read(None, encode(1))]
+
+
+def test_moments_that_sqlite_keeps_in_any_form_are_compared_as_moments(sqlite_url):
+    engine = sa.create_engine(sqlite_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE deletes (id integer, deleted_at datetime)")
+        forms = ["2010-12-01T05:59:59Z", "2010-12-01 06:00:00", "2010-12-01T15:00:01+09:00", "2010-12-01T06:00:02.5"]
+        connection.exec_driver_sql("INSERT INTO deletes VALUES (?, ?)", [*enumerate(forms)])
+    engine.dispose()
+    deletes = DeletesTable(sqlite_url, "deletes")
+    assert [*deletes.read(encode(START), encode(START + timedelta(seconds=2)))] == [(2,)]
+    assert [*deletes.read(None, encode(START))] == [(0,), (1,)]
