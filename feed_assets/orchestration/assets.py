@@ -16,6 +16,7 @@ from feed_assets.core.retention import Retention
 from feed_assets.ledger.updates import mark_told
 from feed_assets.orchestration.automation import late_rerun
 from feed_assets.orchestration.by_events import ByEvents, by_events_metadata
+from feed_assets.orchestration.durations import durations_metadata
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.inputs import PARTITION, WORK, Input, asset_key, match_parameters, resolve
 from feed_assets.orchestration.metadata import (
@@ -91,7 +92,7 @@ def feed_asset(
             check_specs=[_check_spec(recipe, check, partitions_def) for check in checks],
             partitions_def=partitions_def,
             can_subset=True,
-        )(_run_of(recipe, read, partitioned))
+        )(_run_of(recipe, read, partitioned, is_by_events=by_events is not None))
 
     return decorate
 
@@ -186,7 +187,9 @@ def _check_spec(recipe: Recipe, check: Check, partitions_def: Partitions) -> dg.
     )
 
 
-def _run_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
+def _run_of(
+    recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec], *, is_by_events: bool
+) -> Callable[..., Iterator[Any]]:
     known = [*specs, *(given.feed for given in read.values())]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
@@ -195,7 +198,9 @@ def _run_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
         profile = context.run.tags.get(SPARK_PROFILE)
         bench = Workbench.of(settings().with_profile(profile), on_step=partial(_log_step, context, output))
         named, work = named_in(config, inputs), work_in(config)
-        yield from _events(build(recipe, output, inputs, bench, named, context.run.run_id, work), bench, context)
+        outcome = build(recipe, output, inputs, bench, named, context.run.run_id, work)
+        tables = [source.feed for source in recipe.sources] if is_by_events else []
+        yield from _events(outcome, bench, context, durations_metadata(bench.ledger, tables, recipe.feed))
 
     return run
 
@@ -219,7 +224,9 @@ def _log_step(context: dg.AssetExecutionContext, output: Partition, step: str) -
     context.log.info(f"{output}: {step}")
 
 
-def _events(outcome: Outcome, bench: Workbench, context: dg.AssetExecutionContext) -> Iterator[Any]:
+def _events(
+    outcome: Outcome, bench: Workbench, context: dg.AssetExecutionContext, more: Mapping[str, Any]
+) -> Iterator[Any]:
     match outcome:
         case Unchanged():
             context.log.info(f"Update {outcome.update_id} was built from these very inputs: there is nothing to do.")
@@ -231,7 +238,7 @@ def _events(outcome: Outcome, bench: Workbench, context: dg.AssetExecutionContex
                 allow_retries=False,
             )
         case Published():
-            yield from materialized(outcome, context.selected_asset_keys, context.selected_asset_check_keys)
+            yield from materialized(outcome, context.selected_asset_keys, context.selected_asset_check_keys, more)
             told = [(each.partition, each.id) for each in outcome.outputs if _key(each) in context.selected_asset_keys]
             mark_told(bench.ledger, told, BY_THE_RUN)
 

@@ -5,7 +5,7 @@ everything downstream for ever. So a published update carries its checks inside 
 """
 
 import json
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import dagster as dg
@@ -17,15 +17,15 @@ from feed_assets.runs.checks import CheckResult
 
 
 def materialized(
-    published: Published, selected: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey]
+    published: Published, selected: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey], more: Mapping[str, Any]
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """One result for each selected output, the dataset's with its checks and pins."""
+    """One result for each selected output, the dataset's with its checks, its pins, and `more` metadata."""
     main = published.outputs[-1]
     for output in published.outputs:
         key = asset_key(output.partition.feed)
         if key not in selected:
             continue
-        extra = _dataset_metadata(published) if output is main else {}
+        extra = {**_dataset_metadata(published), **more} if output is main else {}
         yield dg.MaterializeResult(
             asset_key=key,
             metadata={**_update_metadata(output), **extra},
