@@ -24,6 +24,8 @@ class Need:
     ignore_quality_of: frozenset[Feed] = frozenset()
     appendable: frozenset[Feed] = frozenset()
     """Inputs whose partitions hold batches: of each partition the newest valid update of every batch is read."""
+    optional: frozenset[Partition] = frozenset()
+    """Those of `inputs` that are read if they have a valid update, and not waited for."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def _state(
     need: Need, pins: tuple[Pin, ...], attempts: tuple[Attempt, ...], facts: Facts
 ) -> tuple[State, str, datetime | None]:
     published = facts.published.get(need.output)
-    missing = [str(partition) for partition in need.inputs if not _pins(partition, facts)] + [*need.unknown]
+    required = [partition for partition in need.inputs if partition not in need.optional]
+    missing = [str(partition) for partition in required if not _pins(partition, facts)] + [*need.unknown]
     if missing or not pins:
         reason = f"no valid update of {_some(missing) or 'any input'}"
         served = f"; {published}, which was built before, goes on being served" if published else ""

@@ -12,6 +12,7 @@ from pydantic import Field
 from feed_assets.core.errors import InvalidDefinition, InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late
+from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
 from feed_assets.ledger.updates import mark_told
 from feed_assets.orchestration.automation import late_rerun
@@ -23,6 +24,7 @@ from feed_assets.orchestration.metadata import (
     IGNORES_QUALITY_OF,
     OUTPUTS,
     REJECTS,
+    REQUIRES_OWN_OF,
     ROLE,
     late_metadata,
     retention_metadata,
@@ -131,10 +133,11 @@ def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
 def _shared_metadata(
     recipe: Recipe, read: Mapping[str, Input], late: Late, retention: Retention | None
 ) -> dict[str, Any]:
-    ungated = [given.source(name).feed for name, given in read.items() if given.ignore_quality_issue]
+    feeds = {given.source(name).feed: given for name, given in read.items()}
     return {
         OUTPUTS: [asset_key(output).to_user_string() for output in recipe.outputs],
-        IGNORES_QUALITY_OF: sorted(map(str, ungated)),
+        IGNORES_QUALITY_OF: sorted(str(feed) for feed, given in feeds.items() if given.ignore_quality_issue),
+        REQUIRES_OWN_OF: sorted(str(feed) for feed, given in feeds.items() if given.required == "own"),
         **late_metadata(late),
         **retention_metadata(retention),
     }
@@ -178,26 +181,30 @@ def _run_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
 
     def run(context: dg.AssetExecutionContext, config: PinnedInputs) -> Iterator[Any]:
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-            output, inputs = _place(recipe, known, context)
-        bench = Workbench.of(settings(), on_step=partial(_log_step, context, output))
-        yield from _events(build(recipe, output, inputs, bench, _named(config), context.run.run_id), bench, context)
+            need = _place(recipe, known, context)
+        bench = Workbench.of(settings(), on_step=partial(_log_step, context, need.output))
+        inputs = {source.name: [each for each in need.inputs if each.feed == source.feed] for source in recipe.sources}
+        run_id = context.run.run_id
+        outcome = build(recipe, need.output, inputs, bench, _named(config), run_id, optional=need.optional)
+        yield from _events(outcome, bench, context)
 
     return run
 
 
 def _place(
     recipe: Recipe, known: Sequence[dg.AssetSpec | dg.AssetsDefinition], context: dg.AssetExecutionContext
-) -> tuple[Partition, dict[str, list[Partition]]]:
-    """The partition that a run builds, and those of its inputs that it needs: whatever assets the run selects."""
+) -> Need:
+    """The partition that a run builds, and what it needs of its inputs: whatever assets the run selects."""
     graph = Graph(dg.Definitions(assets=known).resolve_asset_graph())
     node = graph.node(recipe.feed)
     if node.partitions_def is not None and not context.has_partition_key:
         raise InvalidName(f"{recipe.feed} is built partition by partition, and this run names none. Choose one.")
-    output = node.partition(context.partition_key if context.has_partition_key else None)
-    inputs = graph.inputs(output)
-    if absent := [name for _, names in inputs.values() for name in names]:
-        raise NoValidUpdate(f"{output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
-    return output, {source.name: inputs[source.feed][0] for source in recipe.sources}
+    need = graph.need(node.partition(context.partition_key if context.has_partition_key else None))
+    if need.unknown:
+        raise NoValidUpdate(
+            f"{need.output} needs {', '.join(need.unknown)}: there is no such partition yet. Wait for it."
+        )
+    return need
 
 
 def _named(config: PinnedInputs) -> dict[Partition, str]:

@@ -4,7 +4,7 @@ Each step may be the last one (a kill): the ledger has claim and pins before the
 statistics before the manifest, so `reconcile` can finish what has a manifest and sweep what has none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -98,9 +98,12 @@ def build(
     bench: Workbench,
     named: Mapping[Partition, str] = NEWEST,
     dagster_run: str | None = None,
+    *,
+    optional: Set[Partition] = frozenset(),
 ) -> Outcome:
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
 
+    `optional` partitions are left out if they have no valid update, unless one is named.
     Raises AlreadyRunning, NoValidUpdate, UpdateChanged, UnreadableUpdate, UpdateAbandoned, and what the function
     raises; the run is then `failed` in the ledger and leaves no valid update.
     """
@@ -109,7 +112,7 @@ def build(
     runs.start(bench.ledger, run)
     bench.on_step("started")
     try:
-        return _Build(recipe, output, bench, run.id).run(inputs, named)
+        return _Build(recipe, output, bench, run.id, optional).run(inputs, named)
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are settled.
         reconcile.settle(bench, run, runs.FAILED, f"{type(error).__name__}: {error}"[:1000])
         raise
@@ -121,6 +124,7 @@ class _Build:
     output: Partition
     bench: Workbench
     run_id: str
+    optional: Set[Partition]
 
     def run(self, inputs: Inputs, named: Mapping[Partition, str]) -> Outcome:
         found = self._pin(inputs, named)
@@ -148,6 +152,14 @@ class _Build:
             raise
 
     def _pinned(self, name: str, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
+        try:
+            return self._required(name, partition, named)
+        except NoValidUpdate:
+            if partition not in self.optional or any(partition in (each, each.holder) for each in named):
+                raise
+            return []
+
+    def _required(self, name: str, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
         if any(source.is_appendable for source in self.recipe.sources if source.name == name):
             return pin_batches(self.bench, partition, named)
         return [pin(self.bench, partition, named.get(partition))]
