@@ -1,8 +1,10 @@
 """The retail domain on its sample and on days made up for what it lacks, with late rates and a late line."""
 
+from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal
 
+import dagster as dg
 import pytest
 import sqlalchemy as sa
 
@@ -26,7 +28,7 @@ PURCHASES, PER_DAY, PER_BUYER = (
     f"retail/{name}/v1.0" for name in ("purchases", "num_purchases_per_day", "purchases_per_buyer")
 )
 RATE, SUMMARY = "fx/exchange_rate/v1.0", "retail/daily_summary/v1.0"
-FRIDAY, SATURDAY, SUNDAY = "2010-12-03", "2010-12-04", "2010-12-05"
+FRIDAY, SATURDAY, SUNDAY, MONDAY = "2010-12-03", "2010-12-04", "2010-12-05", "2010-12-06"
 LATE_DAY = "2010-12-02"
 
 HEADER = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country"
@@ -139,24 +141,48 @@ def retail(spark, tmp_path_factory):
 
 
 def told(retail: Retail) -> Retail:
-    """The story: all but Sunday's rates; these; another rate of Friday; one more line of Thursday."""
+    """The story: rates until Monday but for Sunday's; these; another one of Friday; the rest; one more line."""
     for day in sample.invoice_days():
         retail.drop_invoices(day, sample.invoices_csv(day))
-    for day in sample.days():
-        if day != SUNDAY:
-            retail.drop_rates(day, sample.rates_csv(day))
+    drop_rates(retail, [day for day in sample.days() if day <= MONDAY and day != SUNDAY])
     drop_made_up_days(retail)
     retail.first = retail.harness.run_until_idle()
     retail.waited = retail.state(SUMMARY, SUNDAY)
-    retail.drop_rates(SUNDAY, sample.rates_csv(SUNDAY))
+    drop_rates(retail, [SUNDAY])
     retail.sunday = retail.harness.run_until_idle()
-    retail.before, retail.summaries_before = retail.versions(RATE), retail.versions(SUMMARY)
+    retail.before = retail.versions(RATE)
     retail.drop_rates(FRIDAY, rates_of(f"{FRIDAY},0.858,1.3246"))
     retail.friday = [retail.harness.tick(), retail.harness.tick(), retail.harness.run_until_idle()]
-    retail.after, retail.summaries_after = retail.versions(RATE), retail.versions(SUMMARY)
+    retail.after = retail.versions(RATE)
+    drop_rates(retail, [day for day in sample.days() if day > MONDAY])
+    retail.rest = retail.harness.run_until_idle()
+    retail.summaries = retail.versions(SUMMARY)
     retail.drop_invoices(LATE_DAY, sample.invoices_csv(LATE_DAY) + csv_of(MORE).removeprefix(csv_of()))
     retail.line = retail.harness.run_until_idle()
+    retail.checks = {(name, day): retail.harness.checks(name, day) for name in CHECKED for day in DAYS}
+    retail.mixed = summed_up_from(retail, {f"{PER_DAY}/{LATE_DAY}": oldest(PER_DAY, LATE_DAY)})
     return retail
+
+
+def oldest(feed: str, day: str) -> str:
+    return open_board(settings()).children(f"{feed}/{day}")[0]
+
+
+def summed_up_from(retail: Retail, named: dict[str, str]) -> dg.ExecuteInProcessResult:
+    """A run of the late day's summary by hand, from updates that are named."""
+    return dg.materialize(
+        [*retail.harness.definitions.assets],
+        partition_key=LATE_DAY,
+        selection=["retail/daily_summary"],
+        run_config={"ops": {"retail__daily_summary": {"config": {"updates": named}}}},
+        instance=retail.harness.instance,
+        raise_on_error=False,
+    )
+
+
+def drop_rates(retail: Retail, days: Iterable[str]) -> None:
+    for day in days:
+        retail.drop_rates(day, sample.rates_csv(day))
 
 
 MORE = line(LATE_DAY, "599999", "1000", "9.99", "17850.0")
@@ -174,6 +200,7 @@ def drop_made_up_days(retail: Retail) -> None:
 
 MADE_UP = (NO_RATE, TIE, CANCELLED)
 DAYS = (*sample.invoice_days(), *MADE_UP)
+CHECKED = ("retail/purchases", "retail/num_purchases_per_day", "retail/purchases_per_buyer", "retail/daily_summary")
 
 
 @pytest.mark.parametrize("day", DAYS)
@@ -252,23 +279,24 @@ def test_a_bad_rate_is_rejected_with_its_reason_and_the_last_known_one_is_in_eff
 
 
 def test_a_day_with_purchases_waits_for_the_rates_event_and_not_for_a_rate(retail):
+    assert sample.rates_csv(SUNDAY) == rates_of()
     assert retail.waited == ("waits for input", f"no valid update of {RATE} {SUNDAY}")
     assert SUNDAY not in ran(retail.first)["retail/daily_summary"]
-    assert sample.rates_csv(SUNDAY) == rates_of()
     assert ran(retail.sunday)["retail/daily_summary"] == {SUNDAY}
 
 
 def test_what_no_event_came_for_is_not_built(retail):
-    assert ran(retail.first)["retail/daily_summary"] == {*DAYS} - {SUNDAY}
+    assert ran(retail.first)["retail/daily_summary"] == {"2010-12-01", LATE_DAY, FRIDAY, MONDAY, *MADE_UP}
+    assert ran(retail.rest)["retail/daily_summary"] == {"2010-12-07", "2010-12-08", "2010-12-09"}
     assert retail.harness.newest(SUMMARY, SATURDAY) is None
 
 
 def test_another_rate_of_friday_is_in_effect_until_monday_alone(retail):
-    assert {day for day in sample.days() if retail.before[day] != retail.after[day]} == {FRIDAY, SATURDAY, SUNDAY}
-    rates, summaries, rest = map(ran, retail.friday)
-    assert set(rates) == {"fx/exchange_rate"}
-    assert rates["fx/exchange_rate"] == {day for day in sample.days() if day >= FRIDAY}
-    assert (summaries, rest) == ({"retail/daily_summary": {FRIDAY, SUNDAY}}, {})
+    weekend = {FRIDAY, SATURDAY, SUNDAY}
+    assert {day for day in retail.before if retail.before[day] != retail.after[day]} == weekend
+    rates, summaries, more = map(ran, retail.friday)
+    assert rates == {"fx/exchange_rate": weekend | {MONDAY}}  # whose window has Friday in it
+    assert (summaries, more) == ({"retail/daily_summary": {FRIDAY, SUNDAY}}, {})
 
 
 def test_one_more_line_has_its_day_summed_up_again_and_no_other(retail):
@@ -280,12 +308,20 @@ def test_one_more_line_has_its_day_summed_up_again_and_no_other(retail):
         (feed, LATE_DAY): newest(feed, LATE_DAY) for feed in (PURCHASES, PER_DAY, PER_BUYER, RATE)
     }
     assert retail.consumed(PURCHASES, LATE_DAY) == {(INVOICES, LATE_DAY): newest(INVOICES, LATE_DAY)}
-    others = {day for day in retail.summaries_after if day != LATE_DAY}
     now = retail.versions(SUMMARY)
-    assert {day: now[day] for day in others} == {day: retail.summaries_after[day] for day in others}
+    assert {day for day in now if now[day] != retail.summaries[day]} == {LATE_DAY}
 
 
 def test_every_check_of_what_is_published_passed(retail):
-    for asset in ("purchases", "num_purchases_per_day", "purchases_per_buyer", "daily_summary"):
-        found = {day: retail.harness.checks(f"retail/{asset}", day) for day in DAYS}
-        assert [day for day in DAYS if not found[day] or not all(found[day].values())] == []
+    assert [place for place, found in retail.checks.items() if not found or not all(found.values())] == []
+
+
+def test_a_summary_of_inputs_that_do_not_belong_together_is_refused(retail):
+    failed = retail.mixed.failure_data_for_node("retail__daily_summary")
+    assert "adds_up: purchases and total_gbp must be those of the lines" in str(failed.error)
+    assert retail.rows(SUMMARY, LATE_DAY)[0]["most_expensive_invoice"] == "599999"
+
+
+def test_every_run_succeeded(retail):
+    runs = [*retail.first, *retail.sunday, *(run for tick in retail.friday for run in tick), *retail.rest]
+    assert [run.error for run in runs if not run.succeeded] == []

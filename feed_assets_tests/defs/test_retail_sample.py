@@ -16,7 +16,7 @@ def test_the_sample_is_nine_dates_and_all_but_one_have_invoices():
 @pytest.mark.parametrize("day", sample.invoice_days())
 def test_invoices_are_the_files_as_they_are(day):
     content = sample.invoices_csv(day)
-    assert content == gzip.open(FOLDER / f"{day}.csv.gz").read()
+    assert content == gzip.decompress((FOLDER / f"{day}.csv.gz").read_bytes())
     assert content.startswith(b"InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n")
 
 
