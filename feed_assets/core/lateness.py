@@ -84,7 +84,7 @@ def _describe(change: Change) -> str:
         grown = f" (with it {change.whole[0]} to {change.whole[1]} bytes)" if change.whole else ""
         return f"was not there before{grown}"
     if new is None:
-        return "is no longer valid" if change.whole else "is no longer an input"
+        return "is no longer valid" if change.whole else "is no longer valid, or no longer an input"
     if new.update_id < old.update_id:
         return f"update {old.update_id} was consumed and is no longer valid, the newest is {new.update_id} again"
     grown = f"{old.size} to {new.size} bytes"

@@ -29,6 +29,8 @@ class Need:
     """Inputs that are event tables: slices of them are read, and no updates."""
     appendable: frozenset[Feed] = frozenset()
     """Inputs whose partitions hold batches: of each partition the newest valid update of every batch is read."""
+    optional: frozenset[Partition] = frozenset()
+    """Those of `inputs` that are read if they have a valid update, and not waited for."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +155,12 @@ def _state(
 
 def _missing(need: Need, pins: tuple[Pin, ...], facts: Facts) -> tuple[State, str] | None:
     """Whether there is something to read of every input; what is on its way through a pipeline has not come yet."""
-    missing = [str(partition) for partition in need.inputs if not _pins(need, partition, facts)] + [*need.unknown]
+    required = [partition for partition in need.inputs if partition not in need.optional]
+    missing = [str(partition) for partition in required if not _pins(need, partition, facts)] + [*need.unknown]
     if not missing and pins:
         return None
     waits = _waits(need, facts)
-    if waits and all(_is_on_its_way(need, partition, facts) for partition in need.inputs):
+    if waits and all(_is_on_its_way(need, partition, facts) for partition in required):
         return State.WAITS_FOR_PROPAGATION, waits
     published = facts.published.get(need.output)
     served = f"; {published}, which was built before, goes on being served" if published else ""

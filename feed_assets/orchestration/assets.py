@@ -12,6 +12,7 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition, InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late
+from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
 from feed_assets.ledger.updates import mark_told
 from feed_assets.orchestration.automation import late_rerun
@@ -26,6 +27,7 @@ from feed_assets.orchestration.metadata import (
     IGNORES_QUALITY_OF,
     OUTPUTS,
     REJECTS,
+    REQUIRES_OWN_OF,
     ROLE,
     cadence_metadata,
     late_metadata,
@@ -145,10 +147,11 @@ def _refuse_tables_without_events(recipe: Recipe, by_events: ByEvents | None) ->
 def _shared_metadata(
     recipe: Recipe, read: Mapping[str, Input], late: Late, retention: Retention | None
 ) -> dict[str, Any]:
-    ungated = [given.source(name).feed for name, given in read.items() if given.ignore_quality_issue]
+    feeds = {given.source(name).feed: given for name, given in read.items()}
     return {
         OUTPUTS: [asset_key(output).to_user_string() for output in recipe.outputs],
-        IGNORES_QUALITY_OF: sorted(map(str, ungated)),
+        IGNORES_QUALITY_OF: sorted(str(feed) for feed, given in feeds.items() if given.ignore_quality_issue),
+        REQUIRES_OWN_OF: sorted(str(feed) for feed, given in feeds.items() if given.required == "own"),
         **late_metadata(late),
         **retention_metadata(retention),
     }
@@ -194,11 +197,12 @@ def _run_of(
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-            output, inputs = _place(recipe, known, context)
-        profile = context.run.tags.get(SPARK_PROFILE)
+            need = _place(recipe, known, context)
+        output, profile = need.output, context.run.tags.get(SPARK_PROFILE)
         bench = Workbench.of(settings().with_profile(profile), on_step=partial(_log_step, context, output))
-        named, work = named_in(config, inputs), work_in(config)
-        outcome = build(recipe, output, inputs, bench, named, context.run.run_id, work)
+        inputs = {source.name: [each for each in need.inputs if each.feed == source.feed] for source in recipe.sources}
+        named, work, run_id = named_in(config, inputs), work_in(config), context.run.run_id
+        outcome = build(recipe, output, inputs, bench, named, run_id, work, optional=need.optional)
         tables = [source.feed for source in recipe.sources] if is_by_events else []
         yield from _events(outcome, bench, context, durations_metadata(bench.ledger, tables, recipe.feed))
 
@@ -207,17 +211,18 @@ def _run_of(
 
 def _place(
     recipe: Recipe, known: Sequence[dg.AssetSpec | dg.AssetsDefinition], context: dg.AssetExecutionContext
-) -> tuple[Partition, dict[str, list[Partition]]]:
-    """The partition that a run builds, and those of its inputs that it needs: whatever assets the run selects."""
+) -> Need:
+    """The partition that a run builds, and what it needs of its inputs: whatever assets the run selects."""
     graph = Graph(dg.Definitions(assets=known).resolve_asset_graph())
     node = graph.node(recipe.feed)
     if node.partitions_def is not None and not context.has_partition_key:
         raise InvalidName(f"{recipe.feed} is built partition by partition, and this run names none. Choose one.")
-    output = node.partition(context.partition_key if context.has_partition_key else None)
-    inputs = graph.inputs(output)
-    if absent := [name for _, names in inputs.values() for name in names]:
-        raise NoValidUpdate(f"{output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
-    return output, {source.name: inputs[source.feed][0] for source in recipe.sources}
+    need = graph.need(node.partition(context.partition_key if context.has_partition_key else None))
+    if need.unknown:
+        raise NoValidUpdate(
+            f"{need.output} needs {', '.join(need.unknown)}: there is no such partition yet. Wait for it."
+        )
+    return need
 
 
 def _log_step(context: dg.AssetExecutionContext, output: Partition, step: str) -> None:

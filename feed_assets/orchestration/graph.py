@@ -22,6 +22,7 @@ from feed_assets.orchestration.metadata import (
     IGNORES_QUALITY_OF,
     OUTPUTS,
     REJECTS,
+    REQUIRES_OWN_OF,
     ROLE,
     SOURCE,
     TABLE,
@@ -66,6 +67,11 @@ class Node:
         """Of an event table the name of the source that its events come from."""
         found = value_of(self.metadata.get(SOURCE))
         return found["name"] if found else None
+
+    @property
+    def requires_own_of(self) -> frozenset[Feed]:
+        """The inputs of which only the partition with the output's own key has to be there."""
+        return frozenset(map(Feed.parse, self.metadata[REQUIRES_OWN_OF]))
 
     @property
     def is_appendable(self) -> bool:
@@ -168,10 +174,13 @@ class Graph:
         below = mapping.get_downstream_partitions_for_partitions(changed, parent.partitions_def, child.partitions_def)
         return sorted(below.get_partition_keys())
 
-    def inputs(self, output: Partition) -> dict[Feed, tuple[list[Partition], list[str]]]:
-        """For each input of an output the partitions that it needs, and names of those that do not exist (yet)."""
-        node = self.node(output.feed)
-        return {parent.feed: self._upstream(parent, node, node.key_of(output)) for parent in self.parents(node)}
+    def _inputs(self, parent: Node, child: Node, output: Partition) -> tuple[list[Partition], list[str]]:
+        """The partitions of one input that an output needs, and names of those that do not exist (yet)."""
+        needed, absent = self._upstream(parent, child, child.key_of(output))
+        if parent.feed not in child.requires_own_of:
+            return needed, absent
+        own = Partition(parent.feed, output.key)
+        return needed, [] if own in needed else [str(own)]
 
     def _upstream(self, parent: Node, child: Node, key: str | None) -> tuple[list[Partition], list[str]]:
         if parent.partitions_def is None:
@@ -190,16 +199,19 @@ class Graph:
     def need(self, output: Partition) -> Need:
         """Everything that an output needs, for `decide`."""
         node = self.node(output.feed)
-        inputs, parents = self.inputs(output), self.parents(node)
+        parents = self.parents(node)
+        found = [self._inputs(parent, node, output) for parent in parents]
+        inputs = tuple(partition for needed, _ in found for partition in needed)
         return Need(
             output,
-            tuple(partition for needed, _ in inputs.values() for partition in needed),
-            tuple(name for _, absent in inputs.values() for name in absent),
+            inputs,
+            tuple(name for _, absent in found for name in absent),
             late_of(node.metadata),
             frozenset(map(Feed.parse, node.metadata[IGNORES_QUALITY_OF])),
             self.consumer(node),
             frozenset(parent.feed for parent in parents if parent.role == TABLE),
             frozenset(parent.feed for parent in parents if parent.is_appendable),
+            frozenset(each for each in inputs if each.feed in node.requires_own_of and each.key != output.key),
         )
 
     def consumer(self, node: Node) -> Consumer | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 
@@ -78,12 +78,21 @@ class Input:
 
     With a `mapping`, one output may read several partitions: their rows come with a column `_partition`. `tagged`
     hands the function every record of a foreign feed with `_raw`, `_file` and `_reasons`, so that it can add reasons.
+    `required="own"`: only the partition with the output's own key has to be there, the others are read if they are.
     """
 
     feed: dg.AssetSpec | dg.AssetsDefinition
     mapping: dg.PartitionMapping | None = None
     ignore_quality_issue: bool = False
     tagged: bool = False
+    required: Literal["all", "own"] = "all"
+
+    def __post_init__(self) -> None:
+        if self.required == "own" and self.mapping is None:
+            raise InvalidDefinition(
+                f"Input of {self.spec.key.to_user_string()} has required='own' and no mapping: expected one that leads "
+                "to several partitions. Without it an output reads its own partition anyway."
+            )
 
     @property
     def spec(self) -> dg.AssetSpec:

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from feed_assets.core.feeds import Partition
+from feed_assets.core.readiness import Need
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.metadata import DATASET
 from feed_assets.orchestration.partitions import Standing, standing
@@ -12,11 +13,11 @@ from feed_assets.runs.workbench import Workbench
 
 def rebuild_ledger(graph: Graph, bench: Workbench, now: datetime, *, rows: bool, trust: bool) -> Rebuilt:
     """Rebuild what the ledger knew of this location's own feeds; `runs.rebuild` says what that is."""
-    return rebuild(bench, graph.own(), lambda output: _inputs(graph, output, now), rows=rows, trust=trust)
+    return rebuild(bench, graph.own(), lambda output: _need(graph, output, now), rows=rows, trust=trust)
 
 
-def _inputs(graph: Graph, output: Partition, now: datetime) -> tuple[Partition, ...]:
+def _need(graph: Graph, output: Partition, now: datetime) -> Need | None:
     node = graph.node(output.feed)
     if node.role != DATASET or standing(node.partitions_def, output.key, now) is not Standing.IS:
-        return ()
-    return graph.need(output).inputs
+        return None
+    return graph.need(output)

@@ -4,7 +4,7 @@ Each step may be the last one (a kill): the ledger has claim and pins before the
 statistics before the manifest, so `reconcile` can finish what has a manifest and sweep what has none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -104,10 +104,13 @@ def build(
     named: Mapping[Partition, str] = NEWEST,
     dagster_run: str | None = None,
     work: Work = BY_HAND,
+    *,
+    optional: Set[Partition] = frozenset(),
 ) -> Outcome:
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
 
-    Of event tables the slices of `work` are read; if it consumes, markers move with the publication.
+    `optional` partitions are left out if they have no valid update, unless one is named. Of event tables the slices of
+    `work` are read; if it consumes, markers move with the publication.
 
     Raises AlreadyRunning, NoValidUpdate, UpdateChanged, UnreadableUpdate, UpdateAbandoned, and what the function
     raises; the run is then `failed` in the ledger and leaves no valid update.
@@ -117,7 +120,7 @@ def build(
     runs.start(bench.ledger, run)
     bench.on_step("started")
     try:
-        return _Build(recipe, output, bench, run.id, work).run(inputs, named)
+        return _Build(recipe, output, bench, run.id, work, optional).run(inputs, named)
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are settled.
         reconcile.settle(bench, run, runs.FAILED, f"{type(error).__name__}: {error}"[:1000])
         raise
@@ -139,6 +142,7 @@ class _Build:
     bench: Workbench
     run_id: str
     work: Work
+    optional: Set[Partition]
 
     @property
     def slices(self) -> list[Slice]:
@@ -174,6 +178,14 @@ class _Build:
             raise
 
     def _pinned(self, name: str, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
+        try:
+            return self._required(name, partition, named)
+        except NoValidUpdate:
+            if partition not in self.optional or any(partition in (each, each.holder) for each in named):
+                raise
+            return []
+
+    def _required(self, name: str, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
         if any(source.is_appendable for source in self.recipe.sources if source.name == name):
             return pin_batches(self.bench, partition, named)
         return [pin(self.bench, partition, named.get(partition))]

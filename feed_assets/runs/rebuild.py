@@ -10,14 +10,15 @@ from datetime import timedelta
 from feed_assets.core.errors import NoValidUpdate, UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition, Update, is_update_id, parse_update_id
 from feed_assets.core.positions import Pin
+from feed_assets.core.readiness import Need
 from feed_assets.feeds import read
 from feed_assets.ledger import rebuild as ledger_rebuild
 from feed_assets.ledger import updates
 from feed_assets.ledger.rebuild import Seen
 from feed_assets.runs.workbench import Workbench
 
-InputsOf = Callable[[Partition], Sequence[Partition]]
-"""The partitions that an output needs, none if it is no partition of a dataset (now)."""
+NeedOf = Callable[[Partition], Need | None]
+"""What an output needs; None if it is no partition of a dataset (now)."""
 
 NOT_KNOWN = (
     "runs, and audits that failed: nothing is held back because of them",
@@ -50,23 +51,23 @@ class Rebuilt:
 
 
 def rebuild(
-    bench: Workbench, feeds: Sequence[Feed], inputs_of: InputsOf, *, rows: bool = False, trust: bool = False
+    bench: Workbench, feeds: Sequence[Feed], need_of: NeedOf, *, rows: bool = False, trust: bool = False
 ) -> Rebuilt:
     """Record every valid update of our own feeds (inputs before what is made from them) that the ledger lacks.
 
     `rows` reads the newest update of each partition with Spark, for its records and data version; the others' is the
     digest of their files. `trust` takes the newest inputs whose ids are older than an update's as what it was built
-    from; without it that stays unknown, and the loop builds the partition again. `inputs_of` says nothing of rejects.
+    from; without it that stays unknown, and the loop builds the partition again. `need_of` says nothing of rejects.
     """
     found = Rebuilt()
     for feed in feeds:
         for partition in read.partitions(bench.board, feed):
-            _add(bench, partition, found, inputs_of if trust else None, rows)
-        _look_at_lineage(bench, feed, inputs_of, found, trust)
+            _add(bench, partition, found, need_of if trust else None, rows)
+        _look_at_lineage(bench, feed, need_of, found, trust)
     return found
 
 
-def _add(bench: Workbench, partition: Partition, found: Rebuilt, inputs_of: InputsOf | None, rows: bool) -> None:
+def _add(bench: Workbench, partition: Partition, found: Rebuilt, need_of: NeedOf | None, rows: bool) -> None:
     valid = [*_missing(bench, partition, found)]
     if not valid:
         return
@@ -76,7 +77,8 @@ def _add(bench: Workbench, partition: Partition, found: Rebuilt, inputs_of: Inpu
     seen = [Seen(update) for update in valid]
     if rows and is_newest:
         seen[-1] = _with_rows(bench, valid[-1], found)
-    pins = _older_inputs(bench, partition, valid[-1].id, inputs_of) if inputs_of and is_newest else ()
+    need = need_of(partition) if need_of and is_newest else None
+    pins = _older_inputs(bench, need, valid[-1].id) if need else ()
     ledger_rebuild.record(bench.ledger, seen, pins, bench.now())
     found.added += seen
     if pins:
@@ -109,14 +111,14 @@ def _with_rows(bench: Workbench, update: Update, found: Rebuilt) -> Seen:
     return Seen(update, records, version)
 
 
-def _look_at_lineage(bench: Workbench, feed: Feed, inputs_of: InputsOf, found: Rebuilt, trust: bool) -> None:
+def _look_at_lineage(bench: Workbench, feed: Feed, need_of: NeedOf, found: Rebuilt, trust: bool) -> None:
     """What was known before this call, but not what it was built from, and what nothing can be assumed for."""
     with bench.ledger.read() as connection:
         rows = ledger_rebuild.without_lineage(connection, str(feed))
     for row in rows:
-        if not inputs_of(row.partition):
+        if (need := need_of(row.partition)) is None:
             continue  # Rejects, or no partition of its dataset: nobody decides about it.
-        pins = _older_inputs(bench, row.partition, row.id, inputs_of) if trust else ()
+        pins = _older_inputs(bench, need, row.id) if trust else ()
         if pins:
             ledger_rebuild.assume(bench.ledger, row.partition, row.id, pins)
             found.assumed.append(Assumed(row.partition, row.id, pins))
@@ -125,16 +127,18 @@ def _look_at_lineage(bench: Workbench, feed: Feed, inputs_of: InputsOf, found: R
             found.unknown.append((row.partition, row.id, why))
 
 
-def _older_inputs(bench: Workbench, output: Partition, update_id: str, inputs_of: InputsOf) -> tuple[Pin, ...]:
-    """The newest valid update of each input that is older than this one; none if an input has none.
+def _older_inputs(bench: Workbench, need: Need, update_id: str) -> tuple[Pin, ...]:
+    """The newest valid update of each input that is older than this one; none if an input has to be there and has none.
 
     Of the same second is not older: it may have come after the run had pinned, and must not be lost.
     """
     moment = parse_update_id(update_id)
     pins: list[Pin] = []
-    for partition in inputs_of(output):
+    for partition in need.inputs:
         before = moment - timedelta(seconds=1) if moment else None
         older = read.latest(bench.board, partition, before).update
+        if older is None and partition in need.optional:
+            continue
         if older is None:
             return ()
         with bench.ledger.read() as connection:

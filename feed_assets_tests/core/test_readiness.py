@@ -30,6 +30,7 @@ UNBORN = Need(EFFECT, (SHOWN, CLICKED), unknown=("ads/clicked/v1.0 2019-11-24/wo
 LATE = Need(EFFECT, (SHOWN, CLICKED), late=PATIENT)
 CARELESS = Need(EFFECT, (SHOWN, CLICKED), ignore_quality_of=frozenset({SHOWN.feed}))
 NO_INPUTS = Need(EFFECT, ())
+CLICKS_IF_THERE = Need(EFFECT, (SHOWN, CLICKED), optional=frozenset({CLICKED}))
 
 
 def failed(pins, reason="OutOfMemory"):
@@ -279,7 +280,7 @@ def refused(pins, reason="not_empty: found 0"):
             Need(EFFECT, (CLICKED,)),
             {"newest": {CLICKED: C1}, **BUILT},
             State.REBUILD,
-            "ads/shown/v1.0 2019-11-24/men: is no longer an input",
+            "ads/shown/v1.0 2019-11-24/men: is no longer valid, or no longer an input",
             id="an input is no longer one",
         ),
         pytest.param(
@@ -288,6 +289,55 @@ def refused(pins, reason="not_empty: found 0"):
             State.REBUILD,
             "ads/shown/v1.0 2019-11-24/men: was not there before",
             id="it has one input more",
+        ),
+        pytest.param(
+            CLICKS_IF_THERE,
+            {"newest": {SHOWN: S1}},
+            State.BUILD,
+            "it has no valid update, and every input is there",
+            id="an optional partition is not waited for",
+        ),
+        pytest.param(
+            CLICKS_IF_THERE,
+            {"newest": {CLICKED: C1}},
+            State.WAITS_FOR_INPUT,
+            "no valid update of ads/shown/v1.0 2019-11-24/men",
+            id="what is optional does not stand in for what is required",
+        ),
+        pytest.param(
+            Need(EFFECT, (CLICKED,), optional=frozenset({CLICKED})),
+            {},
+            State.WAITS_FOR_INPUT,
+            "no valid update of any input",
+            id="nothing is built from nothing, although all of it is optional",
+        ),
+        pytest.param(
+            CLICKS_IF_THERE,
+            {"newest": {SHOWN: S1}, "published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (S1,)}},
+            State.CURRENT,
+            "update 20191125.030000 was built from the newest inputs",
+            id="built without an optional partition that is still not there",
+        ),
+        pytest.param(
+            CLICKS_IF_THERE,
+            {"newest": BOTH, "published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (S1,)}},
+            State.REBUILD,
+            "ads/clicked/v1.0 2019-11-24/men: was not there before",
+            id="an optional partition came after the build",
+        ),
+        pytest.param(
+            CLICKS_IF_THERE,
+            {"newest": {SHOWN: S1}, **BUILT},
+            State.REBUILD,
+            "ads/clicked/v1.0 2019-11-24/men: is no longer valid, or no longer an input",
+            id="an optional partition lost its last valid update",
+        ),
+        pytest.param(
+            CLICKS_IF_THERE,
+            {"newest": BOTH, "held": {CLICKED: "unique: found 3"}},
+            State.WAITS_FOR_QUALITY,
+            "the last audit failed of ads/clicked/v1.0 2019-11-24/men (unique: found 3)",
+            id="the gate holds for optional partitions too",
         ),
     ],
 )
@@ -301,6 +351,11 @@ def test_a_verdict_names_what_is_read_what_is_published_and_how_often_it_was_tri
     (verdict,) = decide([NEED], Facts(NOW, newest=NEWER, attempts={EFFECT: attempts}, **BUILT))
     assert (verdict.output, verdict.pins) == (EFFECT, (S2, C1))
     assert (verdict.published, verdict.attempt) == ("20191125.030000", 2)
+
+
+def test_an_optional_partition_is_pinned_if_it_is_there():
+    without, both = (decide([CLICKS_IF_THERE], Facts(NOW, newest=each))[0].pins for each in ({SHOWN: S1}, BOTH))
+    assert (without, both) == ((S1,), (S1, C1))
 
 
 def test_waiting_for_late_data_ends_by_itself_and_nothing_else_does():

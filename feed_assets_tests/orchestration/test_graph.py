@@ -102,6 +102,45 @@ def test_a_needed_hour_that_is_no_partition_yet_is_named():
     assert need.unknown == ("t/raw/v1.0 2020-12-30-22:00", "t/raw/v1.0 2020-12-30-23:00")
 
 
+WINDOW = dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=0)
+BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+FROM_THE_3RD = dg.DailyPartitionsDefinition("2020-01-03", end_date="2020-01-06")
+
+
+def own_of_a_window(raw_parts=DAYS, mapping=WINDOW):
+    raw = raw_feed(partitions_def=raw_parts)
+    sums = sums_of(Input(raw, mapping=mapping, required="own"))
+    return Graph(dg.Definitions(assets=[raw, sums]).resolve_asset_graph())
+
+
+@pytest.mark.parametrize(
+    ("raw_parts", "mapping", "output", "inputs", "optional", "unknown"),
+    [
+        (DAYS, WINDOW, "2020-01-04", ["2020-01-02", "2020-01-03", "2020-01-04"], ["2020-01-02", "2020-01-03"], ()),
+        (DAYS, WINDOW, "2020-01-02", ["2020-01-01", "2020-01-02"], ["2020-01-01"], ()),
+        (DAYS, WINDOW, "2020-01-01", ["2020-01-01"], [], ()),
+        (FROM_THE_3RD, WINDOW, "2020-01-04", ["2020-01-03", "2020-01-04"], ["2020-01-03"], ()),
+        (FROM_THE_3RD, WINDOW, "2020-01-02", [], [], ("t/raw/v1.0 2020-01-02",)),
+        (DAYS, BEFORE, "2020-01-03", ["2020-01-02"], ["2020-01-02"], ("t/raw/v1.0 2020-01-03",)),
+    ],
+)
+def test_of_an_input_whose_own_partition_is_required_the_others_are_optional(
+    raw_parts, mapping, output, inputs, optional, unknown
+):
+    need = own_of_a_window(raw_parts, mapping).need(Partition(Feed.parse(SUMS), output))
+    assert [each.key for each in need.inputs] == inputs
+    assert sorted(each.key for each in need.optional) == optional
+    assert need.unknown == unknown
+
+
+def test_without_it_every_partition_is_required():
+    assert graph_of(DAYS, DAYS, WINDOW).need(Partition(Feed.parse(SUMS), "2020-01-04")).optional == frozenset()
+
+
+def test_a_change_of_an_optional_partition_affects_every_output_that_reads_it():
+    assert affected(own_of_a_window(), "2020-01-02") == ["2020-01-02", "2020-01-03", "2020-01-04"]
+
+
 def test_a_need_carries_the_late_policy_and_whose_quality_does_not_matter():
     raw = raw_feed()
     sums = sums_of(Input(raw, ignore_quality_issue=True), late=Late(growth=0.05))

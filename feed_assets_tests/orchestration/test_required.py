@@ -1,0 +1,120 @@
+"""An input whose own partition alone has to be there: the others are read if they are, whenever they come."""
+
+from datetime import timedelta
+
+import dagster as dg
+import pytest
+import sqlalchemy as sa
+
+from feed_assets import Input
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import write
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.tables import consumed
+from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.rebuild import rebuild_ledger
+from feed_assets.runs.workbench import Workbench, utc_now
+from feed_assets.settings import settings
+from feed_assets.testing import Harness
+from feed_assets_tests.orchestration.kept import lose
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    NEXT_DAY,
+    RAW,
+    SUMS,
+    THIRD_DAY,
+    harness,
+    outcomes,
+    raw_feed,
+    rows,
+    sums_of,
+)
+
+FOURTH_DAY = "2020-01-04"
+TWO_DAYS_BACK = dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=0)
+
+
+def window() -> Harness:
+    """raw -> sums of a day and the two before it, of which only the day itself has to be there."""
+    raw = raw_feed()
+    return harness(raw, sums_of(Input(raw, mapping=TWO_DAYS_BACK, required="own")))
+
+
+def read(day: str) -> list[str]:
+    """The days of the input that the newest update of `sums` was built from."""
+    mine = (consumed.c.feed == SUMS) & (consumed.c.partition == day) & consumed.c.is_input
+    newest = sa.select(sa.func.max(consumed.c.id)).where(mine).scalar_subquery()
+    query = sa.select(consumed.c.input_partition).where(mine, consumed.c.id == newest)
+    with open_ledger(settings().ledger).read() as connection:
+        return sorted(connection.execute(query).scalars())
+
+
+def test_it_is_built_from_what_is_there_and_not_without_its_own_day():
+    world = window()
+    world.drop(RAW, THIRD_DAY, rows(1))
+    assert outcomes(world.run_until_idle()) == [("sums", THIRD_DAY, True)]
+    assert read(THIRD_DAY) == [THIRD_DAY]
+    assert world.newest(SUMS, FOURTH_DAY) is None
+
+
+def test_a_day_that_comes_later_is_a_change_of_what_was_built_without_it_and_of_nothing_else():
+    world = window()
+    world.drop(RAW, THIRD_DAY, rows(1))
+    world.run_until_idle()
+    world.drop(RAW, DAY, rows(2))
+    assert sorted(outcomes(world.tick())) == [("sums", DAY, True), ("sums", THIRD_DAY, True)]
+    assert [read(day) for day in (DAY, THIRD_DAY)] == [[DAY], [DAY, THIRD_DAY]]
+    assert world.run_until_idle() == []
+    world.drop(RAW, NEXT_DAY, rows(3))
+    assert sorted(outcomes(world.tick())) == [("sums", NEXT_DAY, True), ("sums", THIRD_DAY, True)]
+    assert read(THIRD_DAY) == [DAY, NEXT_DAY, THIRD_DAY]
+    assert world.run_until_idle() == []
+
+
+def test_a_day_that_is_no_longer_valid_is_read_no_more():
+    world = window()
+    world.drop(RAW, THIRD_DAY, rows(1))
+    gone = world.drop(RAW, NEXT_DAY, rows(2))
+    world.run_until_idle()
+    assert read(THIRD_DAY) == [NEXT_DAY, THIRD_DAY]
+    world.invalidate(RAW, NEXT_DAY, gone)
+    assert outcomes(world.tick()) == [("sums", THIRD_DAY, True)]
+    assert read(THIRD_DAY) == [THIRD_DAY]
+
+
+@pytest.mark.parametrize("day", [DAY, THIRD_DAY])
+def test_an_update_that_a_person_names_has_to_be_there(day):
+    world = window()
+    world.drop(RAW, THIRD_DAY, rows(1))
+    world.run_until_idle()
+    updates = {f"{RAW}/{day}": "20180516.120000"}
+    done = dg.materialize(
+        [*world.definitions.assets],
+        partition_key=THIRD_DAY,
+        selection=["t/sums", "t/sums_rejects"],
+        run_config={"ops": {"t__sums": {"config": {"updates": updates}}}},
+        instance=world.instance,
+        raise_on_error=False,
+    )
+    assert not done.success
+    assert "no valid update 20180516.120000" in str(done.failure_data_for_node("t__sums").error)
+
+
+def test_a_lost_ledger_is_rebuilt_from_the_days_that_there_are(home):
+    world = window()
+    place, content = Partition(Feed.parse(RAW), THIRD_DAY), {"part-1": rows(1).encode()}
+    write.publish(world.board, place, content, utc_now() - timedelta(hours=1))
+    world.run_until_idle()
+    lose(home)
+    with dg.partition_loading_context(utc_now(), world.instance):
+        graph = Graph(world.definitions.resolve_asset_graph())
+        found = rebuild_ledger(graph, Workbench.of(settings()), utc_now(), rows=False, trust=True)
+    (assumed,) = found.assumed
+    assert [pin.partition.key for pin in assumed.pins] == [THIRD_DAY]
+    assert world.run_until_idle() == []
+
+
+def test_without_a_mapping_there_are_no_others():
+    with pytest.raises(InvalidDefinition, match=r"Input of t/raw has required='own' and no mapping: expected one"):
+        Input(raw_feed(), required="own")
