@@ -20,7 +20,9 @@ from feed_assets.orchestration.metadata import (
     FEED,
     FOREIGN,
     IGNORES_QUALITY_OF,
+    ON_TIME,
     OUTPUTS,
+    PROPAGATION,
     REJECTS,
     REQUIRES_OWN_OF,
     ROLE,
@@ -124,6 +126,11 @@ class Graph:
         """The feeds that a dataset reads, by name."""
         keys = self._assets.get(node.key).parent_keys
         return sorted((self.by_key[key] for key in keys if key in self.by_key), key=lambda parent: parent.feed)
+
+    def checks(self, node: Node) -> list[dg.AssetCheckKey]:
+        """The checks that a run of a dataset makes: not those that a sensor tells the results of."""
+        keys = self._assets.get_check_keys_for_assets({node.key})
+        return sorted(key for key in keys if key.name not in (ON_TIME, PROPAGATION))
 
     def tables(self) -> list[Node]:
         """The event tables, by name."""

@@ -25,6 +25,9 @@ FORMAT = "feed_assets/format"
 SCHEMA = "feed_assets/schema"
 APPENDABLE = "feed_assets/appendable"
 
+ON_TIME, PROPAGATION = "on_time", "propagation"
+"""The names of the unpartitioned checks: of a table with a cadence, and of a dataset by events."""
+
 FOREIGN, DATASET, REJECTS, TABLE = "foreign", "dataset", "rejects", "table"
 
 

@@ -101,6 +101,7 @@ def _request(graph: Graph, item: Due, verdict: Verdict) -> dg.RunRequest:
         run_key=run_key(verdict, item.changed, item.requested),
         partition_key=node.key_of(verdict.output),
         asset_selection=node.outputs,
+        asset_check_keys=graph.checks(node),
         run_config=config,
         tags=tags,
     )

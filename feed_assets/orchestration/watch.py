@@ -15,13 +15,10 @@ from feed_assets.ledger import alerts, events, inbox
 from feed_assets.ledger.database import Ledger, get_cursor, open_ledger, put_cursor
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.inputs import asset_key
-from feed_assets.orchestration.metadata import BY_EVENTS, CADENCE, FEED, ROLE, cadence_of
+from feed_assets.orchestration.metadata import BY_EVENTS, CADENCE, FEED, ON_TIME, PROPAGATION, ROLE, cadence_of
 from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE = "late", "stuck", "unreachable"
-ON_TIME, PROPAGATION = "on_time", "propagation"
-"""The asset checks: of a table with a cadence, and of a dataset by events."""
-
 Reasons = Mapping[str, str]
 
 

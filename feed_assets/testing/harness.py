@@ -152,7 +152,9 @@ class Harness:
 
     def _check(self, key: dg.AssetCheckKey, partition: str | None) -> bool | None:
         history = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1000)
-        ended = [each.status.value == "SUCCEEDED" for each in history if each.partition == partition]
+        results = {"SUCCEEDED": True, "FAILED": False}  # a run that only plans a check leaves a row, too
+        mine = [each.status.value for each in history if each.partition == partition]
+        ended = [results[status] for status in mine if status in results]
         return ended[0] if ended else None
 
 

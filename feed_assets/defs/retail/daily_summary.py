@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from feed_assets import checks, feed_asset
+from feed_assets import ByEvents, checks, feed_asset
 from feed_assets.defs.fx.exchange_rate import exchange_rate
 from feed_assets.defs.retail.purchases import MONEY, bought, days, num_purchases_per_day, purchases, purchases_per_buyer
 from feed_assets.runs.checks import Audited, Check
@@ -39,6 +39,7 @@ adds_up = Check(
         "exchange_rate": exchange_rate,
     },
     checks=[checks.not_empty(), checks.unique("date"), adds_up],
+    by_events=ByEvents(),
     owners=["team:retail"],
 )
 def daily_summary(

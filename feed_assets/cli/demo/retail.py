@@ -1,0 +1,66 @@
+"""Some days of a web shop, by events: what came, what waited for what, what ran."""
+
+from typing import TYPE_CHECKING, Any
+
+from feed_assets.core.errors import DemoFailed
+from feed_assets.core.feeds import Feed, Partition
+
+if TYPE_CHECKING:
+    from feed_assets.cli.demo.stage import Stage
+
+INVOICES, RATES = Feed.parse("retail/invoices_raw/v1.0"), Feed.parse("fx/ecb_raw/v1.0")
+SUMMARY = Feed.parse("retail/daily_summary/v1.0")
+FRIDAY, SATURDAY, SUNDAY = "2010-12-03", "2010-12-04", "2010-12-05"
+
+
+def play(stage: "Stage") -> None:
+    """The story: a day that waits for the bank's event, not for a rate; a changed rate and the days that used it."""
+    from feed_assets.defs.retail.sample import invoices_csv, rates_csv
+
+    stage.step(f"a shop drops invoices of {FRIDAY} and of Sunday, a bank Friday's rates and Saturday's empty file")
+    for day in (FRIDAY, SUNDAY):
+        stage.publish(INVOICES, day, invoices_csv(day))
+    for day in (FRIDAY, SATURDAY):
+        stage.publish(RATES, day, rates_csv(day))
+    stage.run(9)
+    _tell_state(stage, FRIDAY)
+    _tell_state(stage, SUNDAY)
+    stage.step("the bank's file of Sunday comes: no rate, but an event; Friday's rate is the last known one")
+    stage.publish(RATES, SUNDAY, rates_csv(SUNDAY))
+    stage.run(2)
+    stage.step("the bank corrects Friday's rate: the days that used it are built again, the weekend included")
+    stage.publish(RATES, FRIDAY, rates_csv(FRIDAY).replace(b"0.848,", b"0.85,"))
+    stage.run(5)
+    _finish(stage)
+
+
+def _tell_state(stage: "Stage", day: str) -> None:
+    """As `feed-assets explain` does."""
+    from feed_assets.orchestration.decisions import verdicts
+    from feed_assets.orchestration.graph import Graph
+
+    graph, output = Graph(stage.definitions.resolve_asset_graph()), Partition(SUMMARY, day)
+    with stage.bench.ledger.read() as connection:
+        verdict = verdicts(graph, connection, [output], stage.bench.now())[0]
+    stage.tell(f"  {output}: {verdict.state.value}: {verdict.reason}")
+
+
+def _finish(stage: "Stage") -> None:
+    from feed_assets.defs.retail.sample import invoices_csv
+
+    stage.tell(f"\n{SUMMARY}")
+    for day in (FRIDAY, SUNDAY):
+        row = _row(stage, day)
+        stage.tell("  " + "  ".join(f"{name} {value}" for name, value in row.items()))
+        numbers = {line.split(b",", 1)[0] for line in invoices_csv(day).splitlines()[1:]}
+        wanted = len([number for number in numbers if not number.startswith(b"C")])
+        if (row["purchases"], str(row["gbp_per_eur"])) != (wanted, "0.850000"):
+            raise DemoFailed(f"{row} differs from the sample's {wanted} purchases, or from the corrected rate 0.85.")
+
+
+def _row(stage: "Stage", day: str) -> dict[str, Any]:
+    from feed_assets.feeds.read import latest, require
+    from feed_assets.spark.read import read_own
+
+    update = require(latest(stage.board, Partition(SUMMARY, day)))
+    return read_own(stage.bench.spark(), stage.board, update).collect()[0].asDict()
