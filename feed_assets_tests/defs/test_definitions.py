@@ -10,9 +10,14 @@ DATASETS = {
     "ads/clicked": {"not_null_impression_id_clicked_at", "unique_impression_id", "accounted"},
     "ads/effectiveness": {"not_empty", "unique_policy_item_id_position", "within_ctr", "clicked_in_shown"},
     "ads/effectiveness_daily": {"not_empty", "unique_campaign_policy", "within_ctr"},
+    "fx/exchange_rate": {"unique_date", "not_null_gbp_per_eur_usd_per_eur_rate_date"},
+    "retail/purchases": {"not_null_InvoiceNo_InvoiceDate_gbp", "accounted"},
+    "retail/num_purchases_per_day": {"not_empty", "unique_date"},
+    "retail/purchases_per_buyer": {"unique_CustomerID", "not_null_CustomerID"},
+    "retail/daily_summary": {"not_empty", "unique_date", "adds_up"},
 }
-REJECTS = {"ads/shown_rejects", "ads/clicked_rejects"}
-FOREIGN = {"ads/shown_raw", "ads/clicked_raw"}
+REJECTS = {"ads/shown_rejects", "ads/clicked_rejects", "fx/exchange_rate_rejects", "retail/purchases_rejects"}
+FOREIGN = {"ads/shown_raw", "ads/clicked_raw", "fx/ecb_raw", "retail/invoices_raw"}
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +38,12 @@ def test_these_are_all_assets(specs):
 
 def test_each_asset_is_described_and_in_its_group(specs):
     assert [key for key, spec in specs.items() if not spec.description] == []
-    assert {spec.group_name for spec in specs.values()} == {"ads"}
+    assert {key for key, spec in specs.items() if spec.group_name != key.split("/")[0]} == set()
 
 
 def test_each_dataset_has_an_owner_and_is_run_again_for_late_data(specs):
     made = {key: spec for key, spec in specs.items() if key not in FOREIGN}
-    assert {tuple(spec.owners) for spec in made.values()} == {("team:ads",)}
+    assert {key: spec.owners for key, spec in made.items()} == {key: [f"team:{key.split('/')[0]}"] for key in made}
     assert [key for key, spec in made.items() if spec.automation_condition is None] == []
     assert {frozenset(spec.kinds) for spec in made.values()} == {frozenset({"pyspark", "parquet"})}
 
@@ -64,7 +69,8 @@ def test_checks_are_partitioned_and_blocking(definitions):
 def test_partitions_are_days_by_campaigns_and_days(definitions):
     graph = definitions.resolve_asset_graph()
     names = {key.to_user_string(): type(graph.get(key).partitions_def).__name__ for key in graph.get_all_asset_keys()}
-    assert {key for key, name in names.items() if name == "DailyPartitionsDefinition"} == {"ads/effectiveness_daily"}
+    daily = {key for key in names if not key.startswith("ads/")} | {"ads/effectiveness_daily"}
+    assert {key for key, name in names.items() if name == "DailyPartitionsDefinition"} == daily
     assert set(names.values()) == {"MultiPartitionsDefinition", "DailyPartitionsDefinition"}
 
 
@@ -80,6 +86,18 @@ def test_who_reads_whom(definitions):
         "ads/clicked_rejects": {"ads/clicked_raw"},
         "ads/effectiveness": {"ads/shown", "ads/clicked"},
         "ads/effectiveness_daily": {"ads/effectiveness"},
+        "fx/exchange_rate": {"fx/ecb_raw"},
+        "fx/exchange_rate_rejects": {"fx/ecb_raw"},
+        "retail/purchases": {"retail/invoices_raw"},
+        "retail/purchases_rejects": {"retail/invoices_raw"},
+        "retail/num_purchases_per_day": {"retail/purchases"},
+        "retail/purchases_per_buyer": {"retail/purchases"},
+        "retail/daily_summary": {
+            "fx/exchange_rate",
+            "retail/num_purchases_per_day",
+            "retail/purchases",
+            "retail/purchases_per_buyer",
+        },
     }
 
 
@@ -92,10 +110,13 @@ def test_runs_are_of_one_process(definitions):
     assert definitions.executor is dg.in_process_executor
 
 
-def test_loading_the_definitions_loads_neither_spark_nor_aws():
+def test_loading_the_definitions_loads_neither_spark_nor_aws_nor_the_samples():
     program = (
-        "import sys; from feed_assets.definitions import defs; defs().get_repository_def()\n"
-        "heavy = {'pyspark', 'boto3', 'pandas', 'alembic'} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
+        "import sys; opened = []\n"
+        "sys.addaudithook(lambda name, args: opened.append(str(args[0])) if name == 'open' else None)\n"
+        "from feed_assets.definitions import defs; defs().get_repository_def()\n"
+        "heavy = {'pyspark', 'boto3', 'pandas', 'alembic'} & set(sys.modules)\n"
+        "heavy |= {path for path in opened if '/sample/' in path}; sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,62 @@
+"""Which exchange rate was in effect on a date: from the European Central Bank's reference rates."""
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from feed_assets import Input, checks, feed_asset, foreign_feed
+from feed_assets.core.feeds import Partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+days = dg.DailyPartitionsDefinition("1999-01-04")  # the first date that has reference rates
+
+ecb_raw = foreign_feed(
+    "fx/ecb_raw/v1.0",
+    partitions_def=days,
+    schema="date date, GBP decimal(9,6), USD decimal(9,6)",
+    description="Pounds and US dollars for one euro, as the European Central Bank publishes them; weekends have none.",
+    owners=["team:fx"],
+)
+
+
+@feed_asset(
+    "fx/exchange_rate/v1.0",
+    partitions_def=days,
+    inputs={
+        "ecb_raw": Input(
+            ecb_raw,
+            mapping=dg.TimeWindowPartitionMapping(start_offset=-6, end_offset=0),
+            tagged=True,
+            required="own",
+        )
+    },
+    checks=[checks.unique("date"), checks.not_null("gbp_per_eur", "usd_per_eur", "rate_date")],
+    owners=["team:fx"],
+)
+def exchange_rate(ecb_raw: "DataFrame", partition: Partition) -> "DataFrame":
+    """The rate in effect on a date: its own, else the last one of the six days before. Without any there is no row.
+
+    A date needs its own file only, even if that is a header. A record that is turned away is so on its own date alone.
+    """
+    from pyspark.sql import functions as sf
+
+    from feed_assets.spark.parse import META, is_clean
+    from feed_assets.spark.rejects import reject, reject_duplicates
+
+    tagged = reject(ecb_raw, sf.col("date").isNull(), "date: missing")
+    tagged = reject(tagged, sf.col("date") != sf.to_date("_partition"), "date: not that of its partition")
+    for currency in ("GBP", "USD"):
+        positive = sf.coalesce(sf.col(currency) > 0, sf.lit(False))
+        tagged = reject(tagged, ~positive, f"{currency}: missing or not positive")
+    tagged = reject_duplicates(tagged, ["date"], [])
+    newest = tagged.where(is_clean()).orderBy(sf.desc("date")).limit(1)
+    rejected = tagged.where(~is_clean() & (sf.col("_partition") == partition.key))
+    return newest.unionByName(rejected).select(
+        sf.lit(partition.key).cast("date").alias("date"),
+        sf.col("GBP").alias("gbp_per_eur"),
+        sf.col("USD").alias("usd_per_eur"),
+        sf.col("date").alias("rate_date"),
+        *META,
+    )

@@ -1,0 +1,79 @@
+"""A day of the web shop in one row, in pounds and in euros: what the shop's data and the bank's rates come to."""
+
+from typing import TYPE_CHECKING
+
+from feed_assets import checks, feed_asset
+from feed_assets.defs.fx.exchange_rate import exchange_rate
+from feed_assets.defs.retail.purchases import MONEY, bought, days, num_purchases_per_day, purchases, purchases_per_buyer
+from feed_assets.runs.checks import Audited, Check
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def _disagreeing(audited: Audited) -> float:
+    """How many of the two figures that others made of the lines are not those of the lines themselves."""
+    from pyspark.sql import functions as sf
+
+    lines = bought(audited.inputs["purchases"])
+    wanted = lines.agg(sf.count_distinct("InvoiceNo"), sf.coalesce(sf.sum("gbp"), sf.lit(0))).collect()[0]
+    found = audited.written.agg(sf.sum("purchases"), sf.sum("total_gbp")).collect()[0]
+    return (found[0] != wanted[0]) + (found[1] != wanted[1])
+
+
+adds_up = Check(
+    "adds_up",
+    "purchases and total_gbp must be those of the lines: all inputs of one propagation",
+    passes=lambda found: found == 0,
+    measure=_disagreeing,
+)
+
+
+@feed_asset(
+    "retail/daily_summary/v1.0",
+    partitions_def=days,
+    inputs={
+        "purchases": purchases,
+        "num_purchases_per_day": num_purchases_per_day,
+        "purchases_per_buyer": purchases_per_buyer,
+        "exchange_rate": exchange_rate,
+    },
+    checks=[checks.not_empty(), checks.unique("date"), adds_up],
+    owners=["team:retail"],
+)
+def daily_summary(
+    purchases: "DataFrame",
+    num_purchases_per_day: "DataFrame",
+    purchases_per_buyer: "DataFrame",
+    exchange_rate: "DataFrame",
+) -> "DataFrame":
+    """A day in one row: its purchases, the most expensive invoice (of equal ones the smaller number), and its totals.
+
+    `num_purchases_per_day` has the number and the date. `purchases` has what each invoice came to, and the lines that
+    are nobody's; with the buyers' sums of `purchases_per_buyer` these are `total_gbp`. `exchange_rate` makes euros of
+    it, rounded half even to cents, and NULL if no rate was known. The check `adds_up` refuses a row whose inputs do not
+    belong together, as when the lines are newer than the buyers' sums.
+    """
+    from pyspark.sql import functions as sf
+
+    lines = bought(purchases)
+    invoices = lines.groupBy("InvoiceNo").agg(sf.sum("gbp").alias("gbp"))
+    most = invoices.agg(
+        sf.min_by("InvoiceNo", _rank()).alias("most_expensive_invoice"),
+        sf.max("gbp").cast(MONEY).alias("most_expensive_gbp"),
+    )
+    gbp = lines.where("CustomerID IS NULL").select("gbp").unionAll(purchases_per_buyer.select("gbp"))
+    total = gbp.agg(sf.coalesce(sf.sum("gbp"), sf.lit(0)).cast(MONEY).alias("total_gbp"))
+    rate = exchange_rate.select("date", "gbp_per_eur")
+    # A quotient of 14 digits after the point is exact enough: none but a tie is that near to one.
+    eur = sf.bround(sf.col("total_gbp") / sf.col("gbp_per_eur"), 2).cast("decimal(20,2)").alias("total_eur")
+    row = num_purchases_per_day.crossJoin(most).crossJoin(total).join(rate, "date", "left")
+    return row.select("*", eur)
+
+
+def _rank() -> "Column":
+    """The order of invoices: the greatest sum first, then the smallest number, then what is no number."""
+    from pyspark.sql import functions as sf
+
+    number = sf.col("InvoiceNo").try_cast("bigint")
+    return sf.struct(-sf.col("gbp"), number.isNull(), number, sf.col("InvoiceNo"))

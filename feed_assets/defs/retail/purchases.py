@@ -1,0 +1,115 @@
+"""What was bought in a web shop: from raw invoices to clean lines, and what two teams count in them.
+
+Amounts are pounds sterling, in exact decimals.
+"""
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from feed_assets import Input, checks, feed_asset, foreign_feed
+from feed_assets.core.feeds import Partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MONEY = "decimal(20,4)"
+"""Holds the greatest Quantity times the greatest UnitPrice that can be read."""
+
+days = dg.DailyPartitionsDefinition("1999-01-04")  # the first date that has euro reference rates
+
+invoices_raw = foreign_feed(
+    "retail/invoices_raw/v1.0",
+    partitions_def=days,
+    schema=(
+        "InvoiceNo string, StockCode string, Description string, Quantity int, InvoiceDate timestamp, "
+        "UnitPrice decimal(10,4), CustomerID string, Country string"
+    ),
+    description="Invoice lines of a web shop, cancellations among them, as its till writes them.",
+    owners=["team:retail"],
+)
+
+
+@feed_asset(
+    "retail/purchases/v1.0",
+    partitions_def=days,
+    inputs={"invoices_raw": Input(invoices_raw, tagged=True)},
+    checks=[checks.not_null("InvoiceNo", "InvoiceDate", "gbp"), checks.accounted()],
+    event_time="InvoiceDate",
+    owners=["team:retail"],
+)
+def purchases(invoices_raw: "DataFrame", partition: Partition) -> "DataFrame":
+    """Invoice lines, cleaned: `gbp` is what a line comes to, `is_cancellation` tells the lines of cancelled invoices.
+
+    Two equal lines are two: an article may be scanned twice. `CustomerID` is a number as text (the raw files have
+    17850.0), or NULL. `InvoiceDate` is the shop's clock, and taken for UTC. A day without lines is a valid one.
+    """
+    from pyspark.sql import functions as sf
+
+    customer = sf.regexp_extract("CustomerID", r"\A([0-9]+)(\.0)?\z", 1)
+    return _on_the_day(invoices_raw, partition).withColumns(
+        {
+            "CustomerID": sf.when(customer != "", customer),
+            "is_cancellation": sf.col("InvoiceNo").startswith("C"),
+            "gbp": (sf.col("Quantity") * sf.col("UnitPrice")).cast(MONEY),
+        }
+    )
+
+
+@feed_asset(
+    "retail/num_purchases_per_day/v1.0",
+    partitions_def=days,
+    inputs={"purchases": purchases},
+    checks=[checks.not_empty(), checks.unique("date")],
+    owners=["team:retail"],
+)
+def num_purchases_per_day(purchases: "DataFrame", partition: Partition) -> "DataFrame":
+    """How many purchases a day had: its invoices without the cancelled ones. One row, if with 0."""
+    from pyspark.sql import functions as sf
+
+    counted = bought(purchases).agg(sf.count_distinct("InvoiceNo").alias("purchases"))
+    return counted.select(sf.lit(partition.key).cast("date").alias("date"), "purchases")
+
+
+@feed_asset(
+    "retail/purchases_per_buyer/v1.0",
+    partitions_def=days,
+    inputs={"purchases": purchases},
+    checks=[checks.unique("CustomerID"), checks.not_null("CustomerID")],
+    owners=["team:retail"],
+)
+def purchases_per_buyer(purchases: "DataFrame") -> "DataFrame":
+    """Purchases of each buyer on a day, and what they came to. Lines without a `CustomerID` are nobody's."""
+    from pyspark.sql import functions as sf
+
+    known = bought(purchases).where("CustomerID IS NOT NULL").groupBy("CustomerID")
+    return known.agg(sf.count_distinct("InvoiceNo").alias("purchases"), sf.sum("gbp").cast(MONEY).alias("gbp"))
+
+
+def bought(purchases: "DataFrame") -> "DataFrame":
+    """The lines that are no cancellations."""
+    return purchases.where("NOT is_cancellation")
+
+
+def _on_the_day(tagged: "DataFrame", partition: Partition) -> "DataFrame":
+    """Turn away lines of other days than the partition's, and those that cannot be counted."""
+    from pyspark.sql import functions as sf
+
+    from feed_assets.spark.rejects import reject
+
+    at, customer = sf.col("InvoiceDate"), sf.col("CustomerID")
+    tagged = reject(tagged, sf.col("InvoiceNo").isNull(), "InvoiceNo: missing")
+    tagged = reject(tagged, at.isNull(), "InvoiceDate: missing")
+    tagged = reject(
+        tagged, sf.to_date(at) != sf.lit(partition.key).cast("date"), f"InvoiceDate: not on {partition.key}"
+    )
+    tagged = reject(tagged, sf.col("Quantity").isNull(), "Quantity: missing")
+    tagged = reject(tagged, _not(sf.col("UnitPrice") >= 0), "UnitPrice: missing or negative")
+    return reject(tagged, ~customer.rlike(r"\A[0-9]+(\.0)?\z"), "CustomerID: not a number")
+
+
+def _not(condition: "Column") -> "Column":
+    """True where a condition is false or cannot be told."""
+    from pyspark.sql import functions as sf
+
+    return ~sf.coalesce(condition, sf.lit(False))
