@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from feed_assets.core.errors import InvalidDefinition
@@ -118,20 +118,15 @@ def _read(
 
 
 def _tagged(spark: SparkSession, board: Blackboard, source: Source, updates: Sequence[Update]) -> DataFrame:
-    frames = [
-        _placed(read.read(spark, board, same, source.format, source.schema or ""), source, partition)
-        for partition, same in _by_partition(source, updates).items()
-    ]
-    return reduce(DataFrame.unionByName, frames)
+    """One frame of the files of all batches and partitions: a frame for each would have Spark plan each anew."""
+    tagged = read.read(spark, board, updates, source.format, source.schema or "")
+    return tagged.withColumn("_partition", _partition_of_file(source, updates)) if source.fans_in else tagged
 
 
-def _by_partition(source: Source, updates: Sequence[Update]) -> dict[Partition, list[Update]]:
-    """The updates that are one partition's data: one update, or one of each of its batches, read as one frame."""
-    found: dict[Partition, list[Update]] = {}
-    for update in updates:
-        holder = update.partition.holder if source.is_appendable else None
-        found.setdefault(holder or update.partition, []).append(update)
-    return found
+def _partition_of_file(source: Source, updates: Sequence[Update]) -> Column:
+    holders = {(update.partition.holder if source.is_appendable else None) or update.partition for update in updates}
+    file = sf.col("_file")
+    return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(each.key)) for each in sorted(holders)))
 
 
 def _input(
@@ -139,10 +134,8 @@ def _input(
 ) -> DataFrame:
     if tagged is not None:
         return tagged if source.tagged else read.clean(tagged)
-    frames = [_placed(read.read_own(spark, board, update), source, update.partition) for update in updates]
+    frames = [read.read_own(spark, board, update) for update in updates]
+    if source.fans_in:
+        keys = [update.partition.key for update in updates]
+        frames = [frame.withColumn("_partition", sf.lit(key)) for frame, key in zip(frames, keys, strict=True)]
     return reduce(DataFrame.unionByName, frames)
-
-
-def _placed(frame: DataFrame, source: Source, partition: Partition) -> DataFrame:
-    """Where an input fans in, its rows tell which partition they are from."""
-    return frame.withColumn("_partition", sf.lit(partition.key)) if source.fans_in else frame

@@ -64,11 +64,12 @@ BAD = [
     (f"1,S1,THING,1,{NO_RATE} 10:00:00,1", "malformed"),
 ]
 BAD_RATES = [
-    ("2011-04-03,0.6,1.2", "date: not that of its partition"),
+    ("2011-04-02,0.6,1.2", "date: not that of its partition"),
     (",0.6,1.2", "date: missing"),
-    ("2011-04-02,N/A,1.2", "GBP: not a decimal(9,6)"),
-    ("2011-04-02,0,1.2", "GBP: missing or not positive"),
-    ("2011-04-02,0.6,-1", "USD: missing or not positive"),
+    ("2011-04-01,N/A,1.2", "GBP: not a decimal(9,6)"),
+    ("2011-04-01,0,1.2", "GBP: missing or not positive"),
+    ("2011-04-01,0.4,-1", "USD: missing or not positive"),
+    ("2011-04-01,0.6,1.2", "duplicate of date"),
 ]
 
 
@@ -192,10 +193,10 @@ def drop_made_up_days(retail: Retail) -> None:
     retail.drop_invoices(NO_RATE, csv_of(*GOOD), csv_of(*(each for each, _ in BAD)).removeprefix(csv_of()))
     retail.drop_rates(NO_RATE, rates_of())
     retail.drop_invoices(TIE, csv_of(line(TIE, "1", "1", "1.0025")))  # 2.005 euros: to the even cent
-    retail.drop_rates(TIE, rates_of(f"{TIE},0.5,1.25"))
-    retail.drop_invoices(CANCELLED, csv_of(line(CANCELLED, "C1", "-1", "5.0", "17850.0")))
     bad = rates_of(*(each for each, _ in BAD_RATES)).removeprefix(rates_of())
-    retail.drop_rates(CANCELLED, rates_of(), bad)
+    retail.drop_rates(TIE, rates_of(f"{TIE},0.5,1.25"), bad)
+    retail.drop_invoices(CANCELLED, csv_of(line(CANCELLED, "C1", "-1", "5.0", "17850.0")))
+    retail.drop_rates(CANCELLED, rates_of())
 
 
 MADE_UP = (NO_RATE, TIE, CANCELLED)
@@ -271,11 +272,14 @@ def test_no_other_line_is_rejected(retail):
 
 
 @pytest.mark.parametrize(("raw", "reason"), BAD_RATES)
-def test_a_bad_rate_is_rejected_with_its_reason_and_the_last_known_one_is_in_effect(retail, raw, reason):
-    (found,) = [row for row in retail.rows("fx/exchange_rate_rejects/v1.0", CANCELLED) if row["raw"] == raw]
+def test_a_bad_rate_is_rejected_with_its_reason(retail, raw, reason):
+    (found,) = [row for row in retail.rows("fx/exchange_rate_rejects/v1.0", TIE) if row["raw"] == raw]
     assert reason in found["reason"]
-    (row,) = retail.rows(RATE, CANCELLED)
-    assert row["rate_date"] == date.fromisoformat(TIE)
+
+
+def test_a_bad_rate_is_rejected_on_its_own_date_and_not_on_those_that_look_back_to_it(retail):
+    found = {day: len(retail.rows("fx/exchange_rate_rejects/v1.0", day)) for day in (*sample.days(), *MADE_UP)}
+    assert {day: count for day, count in found.items() if count} == {TIE: len(BAD_RATES)}
 
 
 def test_a_day_with_purchases_waits_for_the_rates_event_and_not_for_a_rate(retail):

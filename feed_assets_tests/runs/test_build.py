@@ -194,6 +194,23 @@ def test_rows_of_an_input_that_fans_in_tell_their_partition(lake):
     assert rows(lake, TOP) == [(1, "2019-11-24"), (2, "2019-11-25")]
 
 
+@pytest.mark.parametrize("batch", ["", "/batch"])
+def test_records_of_a_foreign_input_that_fans_in_do_so_too_and_are_read_as_one_frame(lake, batch):
+    keys, plans = ("2019-11-24", "2019-11-24+1"), []
+    for key, line in zip(keys, (ONE, TWO), strict=True):
+        lake.drop(line, key=f"{key}{batch}")
+
+    def watching(raw):
+        plans.append(raw._jdf.queryExecution().analyzed().toString())
+        return raw
+
+    source = Source("raw", RAW, "csv", SCHEMA, fans_in=True, is_appendable=bool(batch))
+    inputs = {"raw": [Partition(RAW, key) for key in keys]}
+    build(replace(CLEANING, sources=(source,), transform=watching), CLEAN_DAY, inputs, lake.bench)
+    assert [(row[0], row[2]) for row in rows(lake)] == [(1, keys[0]), (2, keys[1])]
+    assert plans[0].count("Union") == 0
+
+
 def test_a_tagged_input_reaches_the_function_with_what_does_not_parse(lake):
     sources = (Source("raw", RAW, "csv", SCHEMA, tagged=True),)
 
