@@ -100,7 +100,7 @@ def test_a_command_is_in_the_readme(command):
 
 
 def test_every_command_in_the_docs_is_one():
-    named = re.findall(r"`feed-assets ((?:feed |ledger )?[a-z]+)", ALL)
+    named = re.findall(r"`feed-assets ((?:events |feed |ledger )?[a-z]+)", ALL)
     assert {name for name in named if name != "feed"} <= set(COMMANDS)
 
 
@@ -111,7 +111,7 @@ def test_a_state_is_in_the_docs(state):
 
 def test_every_sensor_is_in_the_docs():
     sensors = with_automation(dg.Definitions()).get_repository_def().sensor_defs
-    assert {"feeds", "late_data", "litter"} == {sensor.name for sensor in sensors}
+    assert {"feeds", "events", "late_data", "litter"} == {sensor.name for sensor in sensors}
     assert all(f"- `{sensor.name}` " in AUTOMATION for sensor in sensors)
 
 
