@@ -10,6 +10,7 @@ SYNCED := .venv/.synced
 PORT ?= 3000
 
 export PYRIGHT_PYTHON_CACHE_DIR ?= $(CURDIR)/.cache/pyright
+unexport PYTHONDONTWRITEBYTECODE  # images set it, and then each process compiles Dagster and PySpark anew: 2 to 4 s
 ifndef HOME  # some build machines have none, and uv must cache somewhere
 export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv-cache
 endif
