@@ -13,11 +13,12 @@ from dagster_pyspark import LazyPySparkResource
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
-from feed_assets_tests.servers import JARS, PostgreSQL, S3Server, postgresql_server, seaweedfs_server
+from feed_assets_tests.servers import JARS, JVM, PostgreSQL, S3Server, postgresql_server, seaweedfs_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)  # of this process's Spark and of what its tests start
 _PREFIXES = count(1)
 _START_SPARK = LazyPySparkResource._init_session
 

@@ -24,6 +24,9 @@ from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClient
 JARS = Path(__file__).parents[1] / ".cache" / "jars" / "s3a"
 """What Spark needs to read and write on S3."""
 
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Spark of the tests, which works for seconds: optimizing its code costs more than it saves, so do GC threads."""
+
 
 @dataclass(frozen=True)
 class S3Server:
