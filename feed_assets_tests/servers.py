@@ -177,13 +177,13 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait(timeout=20)
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Poll until the condition holds."""
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60, pause: float = 0.05) -> None:
+    """Poll until the condition holds; with a longer pause where a server works for each answer."""
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
             raise TimeoutError(f"waited {seconds:g} s for {what}")
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def _takes_objects(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
