@@ -22,7 +22,7 @@ demo: java $(SYNCED) ## the whole way through on real data, in about two minutes
 	@.venv/bin/feed-assets demo
 
 test: java $(SYNCED) servers ## run the tests
-	@.venv/bin/pytest -m "not soak" -n 2 --dist loadfile
+	@.venv/bin/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(SYNCED) ## ruff, pyright and the import contracts
 	@.venv/bin/ruff check .

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from feed_assets_tests.conftest import LONGEST, TESTS
+
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "scripts"
 FETCH = SCRIPTS / "fetch_servers.py"
@@ -183,6 +185,10 @@ def test_what_make_starts_keeps_its_bytecode_where_an_image_forbids_it():
     )
     assert "PATH=" in done.stdout
     assert "PYTHONDONTWRITEBYTECODE" not in done.stdout
+
+
+def test_the_files_that_are_to_run_first_are_there():
+    assert [name for name in LONGEST if not (TESTS / name).is_file()] == []
 
 
 def chromium(tmp_path, **environment):
