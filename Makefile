@@ -10,6 +10,7 @@ SYNCED := .venv/.synced
 PORT ?= 3000
 
 export PYRIGHT_PYTHON_CACHE_DIR ?= $(CURDIR)/.cache/pyright
+unexport PYTHONDONTWRITEBYTECODE  # images set it, and then each process compiles Dagster and PySpark anew: 2 to 4 s
 ifndef HOME  # some build machines have none, and uv must cache somewhere
 export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv-cache
 endif
@@ -21,7 +22,7 @@ demo: java $(SYNCED) ## the whole way through on real data, in about two and a h
 	@.venv/bin/feed-assets demo
 
 test: java $(SYNCED) servers ## run the tests
-	@.venv/bin/pytest -m "not soak" -n 2 --dist loadfile
+	@.venv/bin/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(SYNCED) ## ruff, pyright and the import contracts
 	@.venv/bin/ruff check .

@@ -13,17 +13,35 @@ from dagster_pyspark import LazyPySparkResource
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
-from feed_assets_tests.servers import JARS, PostgreSQL, S3Server, postgresql_server, seaweedfs_server
+from feed_assets_tests.servers import JARS, JVM, PostgreSQL, S3Server, postgresql_server, seaweedfs_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)  # of this process's Spark and of what its tests start
+TESTS = Path(__file__).parent
+LONGEST = (
+    "integration/test_demo.py",
+    "integration/test_web_ui.py",
+    "integration/test_backfill.py",
+    "spark/test_connect.py",
+    "faults/test_spark_cluster.py",
+    "soak/test_soak.py",
+    "cli/test_ui.py",
+)
+"""The files that start servers and daemons of their own, most of a minute and more each."""
 _PREFIXES = count(1)
 _START_SPARK = LazyPySparkResource._init_session
 
 
 def _refuse_to_start_spark(_: LazyPySparkResource) -> None:
     pytest.fail("this test starts Spark: let it ask for the fixture `spark`")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: one at the end would leave the other worker of `make test` without work."""
+    place = {TESTS / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 @pytest.hookimpl(tryfirst=True)

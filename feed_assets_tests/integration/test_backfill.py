@@ -102,7 +102,7 @@ def test_a_backfill_from_the_ui_is_one_run_for_each_partition_and_publishes_all(
     def status() -> str:
         return graphql(STATUS, {"id": backfill})["partitionBackfillOrError"]["status"]
 
-    wait_until(lambda: status().startswith("COMPLETED"), "the end of the backfill", 180)
+    wait_until(lambda: status().startswith("COMPLETED"), "the end of the backfill", 180, pause=1)
     with dg.DagsterInstance.get() as instance:
         runs = instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill}))
     assert sorted((run.tags["dagster/partition"], run.status.value) for run in runs) == [
