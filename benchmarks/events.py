@@ -284,7 +284,7 @@ def _row(new: WriteEvent) -> dict[str, Any]:
     at = encode(new.marker)
     key = {"source": "team", "feed": new.table_name, "partition": new.partition_key, "correlation": new.correlation_id}
     told = {"operation": new.write_operation.value, "context": json.dumps(dict(new.context)), "flag": None, "at": NOW}
-    return {**key, **told, "marker": at, "previous": at, "event_marker": at}
+    return {**key, **told, "marker": at, "previous": at, "event_marker": encode(new.event_marker)}
 
 
 def _on(suffix: str, where: str, opened: Callable[[], AbstractContextManager[Databases]]) -> list[Benchmark]:
