@@ -16,6 +16,7 @@ from feed_assets.ledger.tables import event
 TABLES = [f"team/t{number:03d}" for number in range(200)]
 STEPS = 5
 """Tables of a pipeline: as many events have one correlation id."""
+PIPELINES = {f"p{at // STEPS}": TABLES[at : at + STEPS] for at in range(0, len(TABLES), STEPS)}
 NEW = 1000
 START = datetime(2024, 1, 1, tzinfo=UTC)
 _CONTEXT = f"'{{\"run\": \"run ' || (n / {STEPS}) || '\"}}'"
