@@ -44,7 +44,10 @@ class Goal:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is measured; `prepare` makes the pair and cleans up after it. `rounds` is the number for `--full`."""
+    """What is measured; `prepare` makes the pair and cleans up after it. `rounds` is the number for `--full`.
+
+    A `large` one takes minutes to prepare: it is run with `--full`, or when it is named.
+    """
 
     name: str
     what: str
@@ -53,6 +56,7 @@ class Benchmark:
     rounds: int
     few: int
     prepare: Callable[[], AbstractContextManager[Pair]]
+    large: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def _round(pair: Pair) -> tuple[float, float]:
 
 
 HEADER = (
-    f"{'case':<16}{'ms':>10}{'floor ms':>10}{'ratio':>8}   {'middle half':<15}{'goal':<8}{'':<8}what, and its floor"
+    f"{'case':<20}{'ms':>10}{'floor ms':>10}{'ratio':>8}   {'middle half':<15}{'goal':<8}{'':<8}what, and its floor"
 )
 
 
@@ -98,21 +102,23 @@ def row(benchmark: Benchmark, result: Result) -> str:
     verdict = "met" if benchmark.goal.is_met(result) else "missed"
     half = f"{low:.2f} to {high:.2f}"
     goal = f"{benchmark.goal!s:<8}{verdict:<8}"
-    return f"{benchmark.name:<16}{times}{middle:8.2f}   {half:<15}{goal}{benchmark.what}; {benchmark.floor}"
+    return f"{benchmark.name:<20}{times}{middle:8.2f}   {half:<15}{goal}{benchmark.what}; {benchmark.floor}"
 
 
 @contextmanager
-def at_home(folder: Path) -> Iterator[None]:
-    """Settings as they are by default in a home of its own; the user's are left alone."""
+def at_home(folder: Path, **named: str) -> Iterator[None]:
+    """Settings as they are by default in a home of its own, but for those named; the user's are left alone."""
     kept = {name: environ.pop(name) for name in [*environ] if name.startswith("FEED_ASSETS_")}
     before = environ.get("DAGSTER_HOME")
-    environ["DAGSTER_HOME"] = str(folder)
+    ours = {f"FEED_ASSETS_{name.upper()}": value for name, value in named.items()}
+    environ.update({"DAGSTER_HOME": str(folder), **ours})
     settings.cache_clear()
     try:
         yield
     finally:
+        for name in ("DAGSTER_HOME", *ours):
+            environ.pop(name)
         environ.update(kept)
-        environ.pop("DAGSTER_HOME")
         if before is not None:
             environ["DAGSTER_HOME"] = before
         settings.cache_clear()

@@ -3,12 +3,13 @@
 import warnings
 from argparse import ArgumentParser
 
-from benchmarks import HEADER, Benchmark, feeds, row, run, service, startup, ticks, transforms
+from benchmarks import HEADER, Benchmark, events, feeds, row, run, service, startup, ticks, transforms
 
 BENCHMARKS = [
     *feeds.BENCHMARKS,
     *startup.BENCHMARKS,
     *ticks.BENCHMARKS,
+    *events.BENCHMARKS,
     *transforms.BENCHMARKS,
     *service.BENCHMARKS,
 ]
@@ -18,14 +19,19 @@ def main() -> None:
     """Print a line as soon as it is measured."""
     parser = ArgumentParser(prog="python -m benchmarks", description="Each case against its floor, medians of rounds.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(each.name for each in BENCHMARKS))
-    parser.add_argument("--full", action="store_true", help="As many rounds as a figure to be written down takes.")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="As many rounds as a figure to be written down takes, and the cases that take long to prepare.",
+    )
     parser.add_argument("--rounds", type=int, help="So many rounds of each case, 2 at least.")
     options = parser.parse_args()
     if unknown := {*options.cases} - {each.name for each in BENCHMARKS}:
         parser.error(f"there is no case {', '.join(sorted(unknown))}: see --help.")
     warnings.simplefilter("ignore")
     print(HEADER)
-    for benchmark in (each for each in BENCHMARKS if not options.cases or each.name in options.cases):
+    asked = options.cases or [each.name for each in BENCHMARKS if options.full or not each.large]
+    for benchmark in (each for each in BENCHMARKS if each.name in asked):
         _measure(benchmark, options.rounds or (benchmark.rounds if options.full else benchmark.few))
 
 

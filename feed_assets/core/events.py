@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -99,11 +100,16 @@ def encode(marker: Marker) -> str:
     if isinstance(marker, datetime):
         if marker.tzinfo is None:
             raise InvalidEvent(f"marker {marker} has no time zone: expected one, such as {marker}+00:00.")
-        utc = marker.astimezone(UTC)
-        return utc.strftime("%Y%m%d.%H%M%S" + (".%f" if utc.microsecond else ""))
+        return _in_utc(marker)
     if not 0 <= marker < 10**_DIGITS:
         raise InvalidEvent(f"marker {marker} is out of range: expected 0 to {10**_DIGITS - 1}.")
     return f"{marker:0{_DIGITS}d}"
+
+
+@lru_cache(maxsize=16_384)  # Of one event each is asked for several times, and a source is read 5,000 at a time.
+def _in_utc(moment: datetime) -> str:
+    utc = moment.astimezone(UTC)
+    return utc.strftime("%Y%m%d.%H%M%S" + (".%f" if utc.microsecond else ""))
 
 
 def decode(text: str) -> Marker:

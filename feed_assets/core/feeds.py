@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from hashlib import sha256
 
 from feed_assets.core.errors import InvalidName, UpdateAbandoned
@@ -63,14 +63,7 @@ class Feed:
     @classmethod
     def parse(cls, text: str) -> "Feed":
         """Read `ads/shown/v1.0`, or `ads/shown` for a foreign feed without a version."""
-        segments = text.split("/")
-        version = Version.parse(segments[-1])
-        name = segments[:-1] if version else segments
-        if not name or name[0] == "_feed_assets":
-            raise InvalidName(f"{text!r} is no feed: expected a name and a version, such as 'ads/shown/v1.0'.")
-        for segment in name:
-            check_segment(segment, "feed name")
-        return cls("/".join(name), version)
+        return _parse_feed(text)
 
     def __str__(self) -> str:
         return f"{self.name}/{self.version}" if self.version else self.name
@@ -82,6 +75,18 @@ class Feed:
     @property
     def _order(self) -> tuple[str, int, int]:
         return (self.name, self.version.major, self.version.minor) if self.version else (self.name, -1, -1)
+
+
+@lru_cache(maxsize=4096)  # Thousands of rows name a few feeds.
+def _parse_feed(text: str) -> Feed:
+    segments = text.split("/")
+    version = Version.parse(segments[-1])
+    name = segments[:-1] if version else segments
+    if not name or name[0] == "_feed_assets":
+        raise InvalidName(f"{text!r} is no feed: expected a name and a version, such as 'ads/shown/v1.0'.")
+    for segment in name:
+        check_segment(segment, "feed name")
+    return Feed("/".join(name), version)
 
 
 @dataclass(frozen=True, order=True)

@@ -37,7 +37,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Asked:
-    """A tick of the feeds sensor whose runs were not started: what it requests, and what it tells Dagster of."""
+    """A tick of one sensor whose runs were not started: what it requests, and what it tells Dagster of."""
 
     requests: tuple[dg.RunRequest, ...]
     events: tuple[dg.AssetMaterialization, ...]
@@ -116,9 +116,9 @@ class Harness:
         found = read.latest(self.board, _partition(feed, partition)).update
         return found.id if found else None
 
-    def ask(self, cursor: str | None = None) -> Asked:
-        """Evaluate the feeds sensor, and start nothing."""
-        sensor = self.definitions.resolve_sensor_def("feeds")
+    def ask(self, cursor: str | None = None, name: str = "feeds") -> Asked:
+        """Evaluate a sensor, and start nothing."""
+        sensor = self.definitions.resolve_sensor_def(name)
         context = dg.build_sensor_context(self.instance, cursor, definitions=self.definitions, sensor_name=sensor.name)
         with context, dg.partition_loading_context(self.now()):
             found: Any = sensor(context)

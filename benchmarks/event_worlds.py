@@ -1,0 +1,166 @@
+"""Worlds of events: a ledger with a history of them and 1,000 new ones, and another team's table beside it."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import sqlalchemy as sa
+
+from benchmarks import at_home
+from benchmarks.article import is_time_to_trigger
+from benchmarks.histories import PIPELINES, TABLES, fill_events, fill_team, moment, written
+from feed_assets import ByEvents, EventSource, SqlTable, event_table, feed_asset, with_automation
+from feed_assets.core.events import encode
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.propagation import Consumer, Due
+from feed_assets.ledger import events, inbox
+from feed_assets.ledger.database import Ledger, open_ledger, put_cursor
+from feed_assets.ledger.due import Due as Item
+from feed_assets.ledger.tables import due, event, marker
+from feed_assets.ledger.tables import inbox as inbox_table
+from feed_assets.runs.workbench import open_board
+from feed_assets.settings import settings
+from feed_assets.sources.outlets import SqlOutlet
+from feed_assets.testing import Harness
+
+NOW = datetime.now(UTC)
+REPORT = Feed.parse("b/report/v1.0")
+MINE = PIPELINES["p0"] + PIPELINES["p1"]
+CONSUMER = Consumer(
+    REPORT,
+    frozenset(map(Feed.parse, MINE)),
+    {name: frozenset(map(Feed.parse, tables)) for name, tables in PIPELINES.items()},
+)
+COMPLETE = 199
+"""Updates among the new events that have reached all of their pipeline's tables."""
+
+
+@dataclass
+class World:
+    """A ledger with so many events, all consumed, and 1,000 new ones for one consumer, of 10 tables of 200."""
+
+    url: str
+    known: int
+
+    def __post_init__(self) -> None:
+        fill_events(self.ledger.engine, self.known)
+        with self.ledger.write() as connection:
+            last = [(feed, encode(moment(self.known - len(TABLES) + at))) for at, feed in enumerate(MINE)]
+            connection.execute(sa.insert(marker), [_consumed(feed, upto) for feed, upto in last])
+
+    @property
+    def ledger(self) -> Ledger:
+        """Open since it was made."""
+        return open_ledger(self.url)
+
+    def publish(self) -> None:
+        """Record the new events."""
+        with self.ledger.write() as connection:
+            events.record(connection, "team", written(self.known, MINE), NOW, refuse_out_of_order=False)
+
+    def forget(self) -> None:
+        """Take back that they were delivered in the round before."""
+        with self.ledger.write() as connection:
+            connection.execute(sa.delete(inbox_table))
+            connection.execute(sa.delete(due))
+            for feed in MINE:
+                put_cursor(connection, f"events of {feed} to {REPORT}", str(self.known))
+
+    def due(self) -> Due:
+        """Deliver what is new, and judge it."""
+        with self.ledger.read() as connection:
+            upto = events.last_sequence(connection)
+        for feed in MINE:
+            while not inbox.deliver(self.ledger, REPORT, Feed.parse(feed), _report, upto, NOW):
+                pass
+        with self.ledger.read() as connection:
+            found = inbox.due_of(connection, CONSUMER)[""]
+        _check(self.known, len(found.correlations))
+        return found
+
+    def frame(self) -> pl.DataFrame:
+        """The whole table of events, as who polls it reads it: the columns that the article's function needs."""
+        query = sa.select(event.c.feed.label("table_name"), event.c.marker, event.c.correlation.label("correlation_id"))
+        with self.ledger.read() as connection:
+            return pl.read_database(query, connection)
+
+    def trigger(self, frame: pl.DataFrame) -> None:
+        """The article's answer over a frame."""
+        found = is_time_to_trigger(frame, encode(moment(self.known - 1)), MINE)
+        _check(self.known, found["correlation_id"].n_unique())
+
+
+def _consumed(feed: str, upto: str) -> dict[str, Any]:
+    key = {"feed": str(REPORT), "partition": "", "input_feed": feed, "input_partition": ""}
+    return {**key, "marker": upto, "event_marker": upto, "at": NOW}
+
+
+def _report(place: Partition, number: int) -> list[Item]:  # noqa: ARG001
+    return [Item(REPORT, Partition(REPORT), number)]
+
+
+def _check(known: int, complete: int) -> None:
+    if complete != COMPLETE:
+        raise RuntimeError(f"{known} known: {complete} updates are complete, expected {COMPLETE}.")
+
+
+@dataclass
+class Tick:
+    """A world whose new events stand in another team's table, with that table's whole history, and a sensor for it."""
+
+    folder: Path
+    world: World
+    team: str
+    harness: Harness
+    cursor: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        engine = sa.create_engine(self.team)
+        SqlOutlet(self.team, "events").publish([])
+        fill_team(engine, self.world.known - 1, self.world.known)
+        self.cursor = self._position()
+        fill_team(engine, 0, self.world.known - 1)
+        SqlOutlet(self.team, "events").publish([(0, each) for each in written(self.world.known, MINE)])
+        engine.dispose()
+
+    def _position(self) -> str:
+        """Where reading goes on after the last known event: told by the reader while there is no other."""
+        with at_home(self.folder):
+            (part,) = source(self.team).parts
+            return part.reader(open_board(settings())).read(None, 1).position or ""
+
+    def forget(self) -> None:
+        """Take back what the ledger has learnt in the round before."""
+        self.world.forget()
+        with self.world.ledger.write() as connection:
+            connection.execute(sa.delete(event).where(event.c.sequence > self.world.known))
+            put_cursor(connection, "read team/0", self.cursor)
+
+    def tick(self) -> None:
+        """One evaluation of the sensor, which must ask for one run that takes all that is complete."""
+        with at_home(self.folder, ledger=self.world.url):
+            asked = self.harness.ask(f"{self.world.known}/0", "events_team")
+        took = [each.tags["feed_assets/correlation"] for each in asked.requests]
+        if len(took) != 1 or f"and {COMPLETE - 3} more" not in took[0]:
+            raise RuntimeError(f"{self.world.known} known: runs are requested for {took}, expected one for {COMPLETE}.")
+
+
+def source(url: str) -> EventSource:
+    """The team's table as an event source."""
+    return EventSource("team", (SqlTable(url, "events", "id"),))
+
+
+def definitions(url: str) -> dg.Definitions:
+    """The team's tables and one dataset made from a few of them, never run here."""
+    tables = {name: event_table(name, source=source(url)) for name in TABLES}
+    inputs = dict(zip("abcdefghij", [tables[name] for name in MINE], strict=True))
+
+    @feed_asset(str(REPORT), inputs=inputs, by_events=ByEvents(pipelines=PIPELINES))
+    def report(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any, j: Any) -> Any:
+        """Never run here."""
+        return a, b, c, d, e, f, g, h, i, j
+
+    return with_automation(dg.Definitions(assets=[*tables.values(), report]))

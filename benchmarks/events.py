@@ -1,0 +1,146 @@
+"""What is new in a table of events: its cost must not depend on the history, and is compared with the article's way."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import dagster as dg
+import sqlalchemy as sa
+
+from benchmarks import Benchmark, Goal, Pair
+from benchmarks.event_worlds import NOW, Tick, World, definitions
+from benchmarks.histories import NEW, TABLES, written
+from feed_assets.core.events import WriteEvent, encode
+from feed_assets.ledger import events
+from feed_assets.ledger.tables import event
+from feed_assets.testing import Harness
+from feed_assets_tests.servers import postgresql_server
+
+SMALL, MILLION, TEN_MILLION = 10_000, 1_000_000, 10_000_000
+BATCHES = 10
+
+Databases = Callable[[], str]
+"""Makes an empty database; its SQLAlchemy URL."""
+
+
+@contextmanager
+def sqlite() -> Iterator[Databases]:
+    """Databases in files of their own."""
+    with TemporaryDirectory() as folder:
+        numbers = count()
+        yield lambda: f"sqlite:///{Path(folder) / f'{next(numbers)}.db'}"
+
+
+@contextmanager
+def postgresql() -> Iterator[Databases]:
+    """Databases of one server."""
+    with postgresql_server() as server:
+        yield server.database
+
+
+@contextmanager
+def due_with(databases: Databases, known: int) -> Iterator[Pair]:
+    """What is due with so many events known, against 10,000."""
+    large, small = worlds = [_published(databases(), size) for size in (known, SMALL)]
+    yield Pair(large.due, small.due, lambda: [world.forget() for world in worlds])
+
+
+def _published(url: str, known: int) -> World:
+    world = World(url, known)
+    world.publish()
+    return world
+
+
+@contextmanager
+def polars_with(databases: Databases, in_memory: bool) -> Iterator[Pair]:
+    """What is due with a million events known, against the article's function, with or without its read."""
+    world = _published(databases(), MILLION)
+    frame = world.frame()
+    yield Pair(world.due, lambda: world.trigger(frame if in_memory else world.frame()), world.forget)
+
+
+@contextmanager
+def tick_with(databases: Databases, known: int) -> Iterator[Pair]:
+    """A tick of the source's sensor with so many events known, against 10,000."""
+    with ExitStack() as stack:
+        ticks: list[Tick] = []
+        for size in (known, SMALL):
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+            instance = stack.enter_context(dg.DagsterInstance.local_temp(str(folder)))
+            team = databases()
+            harness = Harness(definitions(team), instance)
+            ticks.append(Tick(folder, World(databases(), size), team, harness))
+        yield Pair(ticks[0].tick, ticks[1].tick, lambda: [each.forget() for each in ticks])
+
+
+@contextmanager
+def record_with(databases: Databases) -> Iterator[Pair]:
+    """Batches of 1,000 events recorded, against the same rows inserted as they are: ten transactions of each."""
+    ours, bare = World(databases(), SMALL), World(databases(), SMALL)
+    numbers = count(SMALL, NEW)
+    batches: list[list[WriteEvent]] = []
+    rows: list[list[dict[str, Any]]] = []
+
+    def write() -> None:
+        batches[:] = [written(next(numbers), TABLES) for _ in range(BATCHES)]
+        rows[:] = [[_row(each) for each in batch] for batch in batches]
+
+    def record() -> None:
+        for batch in batches:
+            with ours.ledger.write() as connection:
+                events.record(connection, "team", batch, NOW, refuse_out_of_order=False)
+
+    def insert() -> None:
+        for each in rows:
+            with bare.ledger.write() as connection:
+                connection.execute(sa.insert(event), each)
+
+    yield Pair(record, insert, write)
+
+
+def _row(new: WriteEvent) -> dict[str, Any]:
+    at = encode(new.marker)
+    key = {"source": "team", "feed": new.table_name, "partition": new.partition_key, "correlation": new.correlation_id}
+    told = {"operation": new.write_operation.value, "context": json.dumps(dict(new.context)), "flag": None, "at": NOW}
+    return {**key, **told, "marker": at, "previous": at, "event_marker": encode(new.event_marker)}
+
+
+def _on(suffix: str, where: str, opened: Callable[[], AbstractContextManager[Databases]]) -> list[Benchmark]:
+    """The cases on one kind of database."""
+
+    def case(name: str, what: str, floor: str, goal: float, rounds: tuple[int, int], *made: Any) -> Benchmark:
+        return Benchmark(
+            f"{name}{suffix}", f"{what}{where}", floor, Goal(goal), *rounds, lambda: _opened(opened, *made)
+        )
+
+    judged, ticked = "1,000 new events delivered and judged", "a tick that reads 1,000 new events"
+    few, article = "10,000 known", "the article's function in Polars"
+    return [
+        case("due", f"{judged}, 1 million known", few, 1.5, (15, 5), due_with, MILLION),
+        case("event-tick", f"{ticked}, 1 million known", few, 1.5, (15, 5), tick_with, MILLION),
+        replace(case("due-10m", f"{judged}, 10 million known", few, 1.5, (15, 5), due_with, 10 * MILLION), large=True),
+        replace(
+            case("event-tick-10m", f"{ticked}, 10 million", few, 1.5, (15, 5), tick_with, 10 * MILLION), large=True
+        ),
+        case("due-polars", f"{judged} among 1 million", f"{article}, with its read", 0.05, (7, 3), polars_with, False),
+        case("due-frame", f"{judged} among 1 million", f"{article}, in memory", 0.05, (7, 3), polars_with, True),
+        case("record", "10 times 1,000 events recorded", "a bare batched insert", 2, (20, 7), record_with),
+    ]
+
+
+@contextmanager
+def _opened(
+    opened: Callable[[], AbstractContextManager[Databases]],
+    make: Callable[..., AbstractContextManager[Pair]],
+    *options: Any,
+) -> Iterator[Pair]:
+    with opened() as databases, make(databases, *options) as pair:
+        yield pair
+
+
+BENCHMARKS = [*_on("", "", sqlite), *_on("-pg", ", on PostgreSQL", postgresql)]
