@@ -67,11 +67,11 @@ def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
     from feed_assets.settings import settings
 
     graph, bench = Graph(load(module).resolve_asset_graph()), Workbench.of(settings())
-    feeds = [node.feed for node in graph.by_feed.values() if node.role != "table"]
-    batched = {node.feed for node in graph.by_feed.values() if node.is_appendable}
-    failed = arrive_all(bench, feeds, batched).failed if feeds else {}
+    foreign = graph.foreign()
+    batched = {node.feed for node in foreign if node.is_appendable}
+    failed = arrive_all(bench, [node.feed for node in foreign], batched).failed if foreign else {}
     with bench.ledger.write() as connection:
-        announced = [*announce.heal(connection, feeds, bench.now())]
+        announced = [*announce.heal(connection, graph.by_feed.keys(), bench.now())]
     problems = [f"{feed} could not be read: {error}" for feed, error in failed.items()]
     for source in sources_of(graph).values():
         problems += learn(graph, bench, source, bench.now(), lambda: False, again=True).problems

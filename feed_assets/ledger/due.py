@@ -104,7 +104,7 @@ def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
     """What is on the list of a consumer."""
     query = sa.select(due.c.partition, due.c.state, due.c.reason, due.c.since)
     rows = connection.execute(query.where(due.c.feed == str(consumer)).order_by(due.c.partition))
-    return tuple(Listed(*row) for row in rows.tuples())
+    return tuple(Listed(*row) for row in rows)
 
 
 def settle(ledger: Ledger, decided: Sequence[tuple[Due, Verdict]], now: datetime) -> None:

@@ -13,7 +13,7 @@ def read_lineage(url: str, table: str, pipeline: str, table_name: str) -> dict[s
     query = sa.select(sa.column(pipeline, sa.String), sa.column(table_name, sa.String)).select_from(sa.table(table))
     with reading(url) as connection:
         columns_of(connection, table, None, (pipeline, table_name))
-        rows = connection.execute(query).tuples().all()
+        rows = connection.execute(query).all()
     found: dict[str, set[str]] = {}
     for name, each in rows:
         found.setdefault(name, set()).add(each)

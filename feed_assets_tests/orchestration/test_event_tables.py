@@ -6,11 +6,23 @@ import dagster as dg
 import pytest
 import sqlalchemy as sa
 
-from feed_assets import ByEvents, EventSource, Plan, Rule, SqlTable, event_table, feed_asset
+from feed_assets import (
+    ByEvents,
+    EventSource,
+    EventTableComponent,
+    LineageTable,
+    Plan,
+    Rule,
+    SqlTable,
+    event_table,
+    feed_asset,
+    with_automation,
+)
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import events, inbox
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.components import Table
 from feed_assets.settings import settings
 from feed_assets.sources.outlets import SqlOutlet
 from feed_assets_tests.orchestration.worlds import harness
@@ -235,3 +247,54 @@ def test_a_source_that_does_not_answer_is_told_and_holds_up_nobody(team, seen, s
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     assert len(seen) == 1
+
+
+def test_pipelines_come_from_a_lineage_table_of_others(team, seen, spark, tmp_path):
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'lineage.db'}")
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE lineage (pipeline TEXT, table_name TEXT)"))
+        connection.execute(sa.text("INSERT INTO lineage VALUES ('p', 'a'), ('p', 'b'), ('p', 'unknown here')"))
+    world_ = world(team, seen, spark, pipelines=LineageTable(str(engine.url), "lineage"))
+    team.publish(("a", "X", 1))
+    assert world_.run_until_idle() == []
+    with engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM lineage WHERE table_name = 'b'"))
+    team.publish(("b", "Y", 1))
+    world_.run_until_idle()
+    assert [ranges(work) for work in seen] == [{"team/a": (None, 1), "team/b": (None, 1)}]
+    engine.dispose()
+
+
+def test_a_run_may_ask_for_a_larger_spark(team, seen, spark, monkeypatch):
+    large = Plan(tags={"feed_assets/spark_profile": "large"})
+    world_ = world(team, seen, spark, plans=[Rule(large)])
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    (run, *_) = world_.tick()
+    assert "a run asks for the Spark profile 'large': FEED_ASSETS_SPARK_PROFILES has none" in run.error
+    monkeypatch.setenv("FEED_ASSETS_SPARK_PROFILES", '{"large": {"spark.driver.memory": "8g"}}')
+    settings.cache_clear()
+    assert settings().with_profile("large").spark_conf["spark.driver.memory"] == "8g"
+    assert settings().with_profile(None) == settings()
+    assert world_.run_until_idle()[-1].succeeded
+
+
+def test_the_durations_of_the_last_updates_are_a_chart_in_the_metadata(team, seen, spark):
+    world_ = world(team, seen, spark)
+    for marker in (1, 2):
+        team.publish(("a", f"X{marker}", marker), ("b", f"X{marker}", marker))
+        world_.run_until_idle()
+    newest = world_.told("gamma/report")[0].metadata["duration from team/a"]
+    assert newest.startswith("![durations](data:image/svg+xml;base64,")
+    assert "| 2 |" in newest
+
+
+def test_event_tables_in_yaml_are_those_of_python(tmp_path):
+    source = {"name": "shop", "parts": [{"url": "env:SHOP", "table": "events", "order_by": "id"}]}
+    tables = [Table(table="shop/orders", table_name="ORDERS", start_date="2024-01-01")]
+    made = EventTableComponent(source=source, tables=tables).build_defs(None)
+    (spec,) = made.assets
+    shop = EventSource("shop", (SqlTable("env:SHOP", "events", "id"),))
+    days = dg.DailyPartitionsDefinition("2024-01-01")
+    assert spec == event_table("shop/orders", source=shop, table_name="ORDERS", partitions_def=days)
+    names = {each.name for each in with_automation(made).sensors}
+    assert "events_shop" in names

@@ -1,0 +1,154 @@
+"""`events`, and `explain` and `reconcile` of what is built by events, on the retail domain; no Spark."""
+
+import json
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
+from feed_assets.core.events import PARENTS, WriteEvent, foreign_correlation
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import write
+from feed_assets.ledger import events
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.tables import event
+from feed_assets.runs.workbench import open_board, utc_now
+from feed_assets.settings import settings
+
+SUMMARY, DAY = "retail/daily_summary/v1.0", "2010-12-03"
+TABLES = [f"retail/{name}/v1.0" for name in ("purchases", "num_purchases_per_day", "purchases_per_buyer")]
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def said(*args: str) -> str:
+    return CliRunner().invoke(app, args, catch_exceptions=False).stdout
+
+
+def publish(table: str, marker: str = "2024-01-01T06:00:00Z", *more: str) -> str:
+    return said("events", "publish", table, "--partition", DAY, "--marker", marker, "--correlation", "X", *more)
+
+
+def test_an_event_is_published_once_and_listed() -> None:
+    assert publish("shop/orders", "7") == f"shop/orders {DAY}: published (X)\n"
+    assert publish("shop/orders", "7") == f"shop/orders {DAY}: it is known already (X)\n"
+    (row,) = json.loads(said("events", "ls", "--json"))
+    assert (row["table"], row["partition"], row["marker"], row["correlation_id"]) == ("shop/orders", DAY, "7", "X")
+    assert said("events", "ls", "shop/orders").startswith(f"1  shop/orders  {DAY}  7  OVERWRITE  X")
+    assert said("events", "ls", "shop/others") == "nothing\n"
+
+
+def test_without_a_correlation_id_it_is_that_of_table_partition_and_marker() -> None:
+    done = json.loads(said("events", "publish", "shop/orders", "--marker", "20240101.060000", "--json"))
+    assert done["correlation_id"] == foreign_correlation(Partition(Feed.parse("shop/orders")), "20240101.060000")
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "reason"),
+    [
+        (["--marker", "6"], EventOutOfOrder, "marker 6 does not come after 7"),
+        (["--marker", "9", "--updated-at", "8", "10"], InvalidEvent, "its rows' updated_at are 8 to 10"),
+        (["--marker", "9", "--operation", "APPEND"], InvalidEvent, "'APPEND' is no operation: expected one of"),
+        (["--marker", "9", "--context", "[1]"], InvalidEvent, "expected a JSON object"),
+        (["--marker", "soon"], InvalidEvent, "'soon' is no marker"),
+    ],
+)
+def test_what_is_no_event_is_refused_with_the_reason(more, error, reason) -> None:
+    said("events", "publish", "shop/orders", "--marker", "7")
+    with pytest.raises(error, match=reason):
+        said("events", "publish", "shop/orders", *more)
+
+
+def test_due_says_what_is_incomplete_since_when_and_what_is_taken() -> None:
+    for table in TABLES[:2]:
+        publish(table)
+    (found,) = json.loads(said("events", "due", SUMMARY, "--json"))
+    (incomplete,) = found["due"][DAY]["incomplete"]
+    assert (incomplete["correlation_id"], incomplete["missing"]) == ("X", TABLES[2:])
+    assert "takes 0, later 0" in said("events", "due")
+    publish(TABLES[2])
+    text = said("events", "due", SUMMARY)
+    assert "takes 1, later 0" in text
+    assert f"reads {TABLES[0]} {DAY} after the beginning up to 2024-01-01T06:00:00Z" in text
+
+
+def test_explain_names_what_waits() -> None:
+    assert said("explain", SUMMARY) == f"{SUMMARY}: none of its partitions waits\n"
+    publish(TABLES[0])
+    one = said("explain", SUMMARY, DAY)
+    assert f"{SUMMARY} {DAY}: waits for input" in one
+    assert "waits since" in one
+    assert "X of 2010-12-03 has not reached" in one
+    assert json.loads(said("explain", SUMMARY, DAY, "--json"))["due"]["incomplete"][0]["missing"] == sorted(TABLES[1:])
+    (row,) = json.loads(said("explain", SUMMARY, "--json"))["waiting"]
+    assert row["partition"] == DAY
+
+
+def test_pause_and_resume() -> None:
+    assert "paused since" in said("events", "pause", SUMMARY, "--why", "a release")
+    assert "paused, paused since" in said("events", "due", SUMMARY)
+    assert "a release" in json.loads(said("events", "due", SUMMARY, "--json"))[0]["paused"]
+    assert said("events", "resume", SUMMARY) == f"{SUMMARY} goes on\n"
+    assert said("events", "resume", SUMMARY) == f"{SUMMARY} was not paused\n"
+    with pytest.raises(InvalidName, match="is not built by events"):
+        said("events", "pause", TABLES[0])
+
+
+def test_stats_tell_how_long_updates_take_and_whether_new_code_made_it_longer() -> None:
+    now = utc_now()
+    new = []
+    for number, (seconds, code) in enumerate([(10, "1"), (20, "1"), (30, "2")]):
+        begun = now + timedelta(hours=number)
+        new.append(WriteEvent("a", begun, begun, f"X{number}"))
+        context = {"code_version": code, PARENTS: [f"X{number}", "elsewhere"]}
+        done = begun + timedelta(seconds=seconds)
+        new.append(WriteEvent("b", done, done, f"joined {number}", context=context))
+    with open_ledger(settings().ledger).write() as connection:
+        events.record(connection, events.OURS, new, now, refuse_out_of_order=False)
+    assert said("events", "stats", "a", "b").splitlines() == [
+        "code 1: 2 updates, median 15.0 s, p95 19.5 s",
+        "code 2: 1 updates, median 30.0 s, p95 30.0 s, +100% against the version before",
+    ]
+    assert [each["count"] for each in json.loads(said("events", "stats", "a", "b", "--json"))] == [2, 1]
+    assert said("events", "stats", "b", "a") == "no update has gone from b to a yet\n"
+
+
+def test_reconcile_publishes_events_that_were_lost() -> None:
+    raw = Partition(Feed.parse("retail/invoices_raw/v1.0"), DAY)
+    update_id = write.publish(open_board(settings()), raw, {"part-1.csv": b"InvoiceNo\n"}, utc_now()).id
+    said("reconcile")
+    with open_ledger(settings().ledger).write() as connection:
+        assert connection.execute(sa.delete(event)).rowcount == 1
+    assert said("reconcile").splitlines()[0] == f"published the event of {raw} {update_id}, which was lost"
+    (row,) = json.loads(said("events", "ls", "--json"))
+    assert (row["correlation_id"], row["context"]["update_id"]) == (foreign_correlation(raw, update_id), update_id)
+    assert "which was lost" not in said("reconcile")
+
+
+def test_our_events_are_published_besides_where_the_settings_say(tmp_path, monkeypatch) -> None:
+    table = f"sqlite:///{tmp_path / 'team.db'}#told"
+    monkeypatch.setenv("FEED_ASSETS_EVENTS_TO", f"blackboard:events,{table}")
+    settings.cache_clear()
+    publish("shop/orders")
+    said("reconcile")
+    publish("shop/orders", "2024-01-02T06:00:00Z")
+    for _ in range(2):
+        said("reconcile")
+    board = open_board(settings())
+    lines = [line for file in board.files("events") for line in board.get(file.key).splitlines()]
+    assert [json.loads(line)["marker"][:10] for line in lines] == ["2024-01-01", "2024-01-02"]
+    with sa.create_engine(table.split("#")[0]).connect() as connection:
+        rows = connection.execute(sa.text("SELECT table_name, correlation_id FROM told ORDER BY id")).all()
+    assert rows == [("shop/orders", "X")] * 2
+
+
+def test_an_outlet_that_does_not_answer_is_told_and_served_later(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("FEED_ASSETS_EVENTS_TO", f"sqlite:///{tmp_path / 'not there' / 'team.db'}#told")
+    settings.cache_clear()
+    publish("shop/orders")
+    assert json.loads(said("reconcile", "--json"))["problems"]
+    (tmp_path / "not there").mkdir()
+    assert json.loads(said("reconcile", "--json"))["problems"] == []
