@@ -31,7 +31,9 @@ PIPELINES = [{"p": "ab", "q": "c"}, {"p": "abc"}, {"p": "a", "q": "bc"}, {"p": "
 
 tables = st.sampled_from(TABLES)
 subsets = st.sets(tables, min_size=1).map(frozenset)
-pipelines = st.sampled_from(PIPELINES).map(lambda found: {name: frozenset(map(Feed.parse, found[name])) for name in found})
+pipelines = st.sampled_from(PIPELINES).map(
+    lambda found: {name: frozenset(map(Feed.parse, found[name])) for name in found}
+)
 operations = st.sampled_from([Operation.UPSERT, Operation.UPSERT, Operation.UPSERT, Operation.OVERWRITE])
 whose = st.sampled_from(["early", "late"])
 
@@ -84,7 +86,9 @@ class EventMachine(RuleBasedStateMachine):
         self.recorded: dict[int, Recorded] = {}
         self.refuse = False
 
-    @initialize(refuse=st.booleans(), wait=st.sampled_from(["any", "any", "all"]), skip=st.booleans(), merge=st.booleans())
+    @initialize(
+        refuse=st.booleans(), wait=st.sampled_from(["any", "any", "all"]), skip=st.booleans(), merge=st.booleans()
+    )
     def begin(self, refuse, wait, skip, merge) -> None:
         self.refuse = refuse
         options = {"wait_for": wait, "on_incomplete": "skip" if skip else "block", "merge": merge}
@@ -93,7 +97,12 @@ class EventMachine(RuleBasedStateMachine):
 
     # What others do.
 
-    @rule(table=tables, key=st.sampled_from(["", "", "k"]), correlation=st.sampled_from(CORRELATIONS), operation=operations)
+    @rule(
+        table=tables,
+        key=st.sampled_from(["", "", "k"]),
+        correlation=st.sampled_from(CORRELATIONS),
+        operation=operations,
+    )
     def publish(self, table, key, correlation, operation) -> None:
         self.top[table, key] += 10
         self._tell(table, key, correlation, self.top[table, key], operation)
@@ -144,19 +153,22 @@ class EventMachine(RuleBasedStateMachine):
 
     @rule(name=whose, some=subsets, behind=st.integers(0, 4))
     def deliver(self, name, some, behind) -> None:
-        if (reader := self.readers.get(name)) is None:
-            return
-        for table in sorted(some & reader.consumer.tables):
-            upto = max(self.recorded, default=0) - behind
-            inbox.deliver(self.ledger, reader.consumer.feed, table, self._outputs(reader), upto, NOW)
-
-    def _outputs(self, reader):
-        return lambda _place, number: [Item(reader.consumer.feed, reader.output, number)]
+        if reader := self.readers.get(name):
+            for table in sorted(some & reader.consumer.tables):
+                self._deliver(reader, table, max(self.recorded, default=0) - behind)
 
     @rule(name=whose)
     def deliver_all(self, name) -> None:
-        for _ in self.recorded:
-            self.deliver(name, frozenset(TABLES), 0)
+        reader = self.readers.get(name)
+        for table in sorted(reader.consumer.tables) if reader else ():
+            while not self._deliver(reader, table, max(self.recorded, default=0)):
+                continue
+
+    def _deliver(self, reader, table, upto) -> bool:
+        def outputs(_place, number):
+            return [Item(reader.consumer.feed, reader.output, number)]
+
+        return inbox.deliver(self.ledger, reader.consumer.feed, table, outputs, upto, NOW)
 
     @rule(name=whose)
     def decide(self, name) -> None:
@@ -183,7 +195,9 @@ class EventMachine(RuleBasedStateMachine):
         self._settle(reader)
         at = which % len(reader.requests)
         slices, decided = reader.requests[at] if repeat else reader.requests.pop(at)
-        run = Run(f"run {next(self.numbers)}", update_id(NOW.replace(year=2024 + next(self.numbers))), slices, frozenset())
+        run = Run(
+            f"run {next(self.numbers)}", update_id(NOW.replace(year=2024 + next(self.numbers))), slices, frozenset()
+        )
         with self.ledger.write() as connection:
             if not inbox.holds(connection, reader.output, slices):
                 return
@@ -366,7 +380,7 @@ class EventMachine(RuleBasedStateMachine):
 
 def _is_special(event: Recorded) -> bool:
     """Whether rows that it covers are covered by other events, too, or it covers none."""
-    return event.flag is not None or event.previous == event.marker
+    return event.flag is not None or NO_NEW_DATA in event.context
 
 
 def _is_complete(who: Consumer, event: Recorded, delivered) -> bool:
@@ -381,7 +395,7 @@ def _key(event: Recorded) -> tuple[str, str]:
 
 
 def _holds(piece: Slice, event: Recorded) -> bool:
-    after = piece.start is None or (event.previous is not None and event.previous >= piece.start)
+    after = piece.start is None or (event.start is not None and event.start >= piece.start)
     return piece.place == event.place and after and event.marker <= piece.end
 
 
