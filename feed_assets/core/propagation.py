@@ -5,7 +5,7 @@ that publishes twice, and for the very first correlation id when it is partial.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -110,7 +110,8 @@ def _literal(encoded: str) -> str:
 
 def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen) -> Due:
     """What is due of the events that a consumer has not consumed, in the order in which they were recorded."""
-    every = propagations(consumer, [event for event in events if event.place.feed in consumer.tables], seen)
+    found = propagations(consumer, [event for event in events if event.place.feed in consumer.tables], seen)
+    every = sorted((piece for each in found for piece in _pieces(each)), key=lambda each: each.events[0].sequence)
     complete = [each for each in every if not each.missing]
     incomplete = tuple(each for each in every if each.missing)
     ready = _before_the_first(incomplete, every) if consumer.on_incomplete == "block" else complete
@@ -163,6 +164,23 @@ def _of(
     return found
 
 
+def _pieces(whole: Propagation) -> list[Propagation]:
+    """A complete propagation in as many pieces as there are holes in it, each for a run of its own.
+
+    A table that publishes twice for one correlation id may have published another one in between.
+    """
+    if whole.missing:
+        return [whole]
+    pieces: list[list[Recorded]] = []
+    for event in whole.events:
+        fitting = next((piece for piece in pieces if _joined({}, [*piece, event]) is not None), None)
+        if fitting is None:
+            pieces.append([event])
+        else:
+            fitting.append(event)
+    return [replace(whole, events=tuple(piece)) for piece in pieces]
+
+
 def _take(consumer: Consumer, ready: Sequence[Propagation]) -> tuple[tuple[Propagation, ...], tuple[Slice, ...]]:
     """As many propagations as have slices without a hole between them; the others are for the next run."""
     taken: list[Propagation] = []
@@ -195,6 +213,17 @@ def slice_of(event: Recorded) -> Slice:
     told = event.context.get("bytes")
     size = told if isinstance(told, int) else 0
     return Slice(event.place, event.start, event.marker, frozenset({event.operation}), bytes=size)
+
+
+def is_whole(piece: Slice, events: Iterable[Recorded]) -> bool:
+    """Whether the events that are not consumed yet still make up a slice that was cut of them before."""
+    cut = [slice_of(event) for event in events]
+    joined: Slice | None = None
+    for each in sorted(cut, key=lambda each: (each.start or "", each.end)):
+        joined = _union(joined, each) if joined else each
+        if joined is None:
+            return False
+    return joined is not None and (joined.start, joined.end) == (piece.start, piece.end)
 
 
 def _union(one: Slice, other: Slice) -> Slice | None:

@@ -251,14 +251,18 @@ def newest(connection: sa.Connection, limit: int, table: Feed | None = None) -> 
 
 
 def tables_by_update(
-    connection: sa.Connection, correlations: Collection[str], tables: Collection[Feed]
+    connection: sa.Connection, correlations: Collection[str], upto: Mapping[Feed, int]
 ) -> dict[tuple[str, str], frozenset[Feed]]:
-    """By correlation id and partition key, which of some tables have an event: one index seek for each."""
+    """By correlation id and partition key, which of some tables have an event, up to a number of each: by seeks."""
     found: dict[tuple[str, str], set[Feed]] = {}
-    wanted, names = sorted(correlations), sorted(map(str, tables))
+    wanted, names = sorted(correlations), sorted(map(str, upto))
     for first in range(0, len(wanted), CHUNK):
         mine = event.c.correlation.in_(wanted[first : first + CHUNK]) & event.c.feed.in_(names)
-        query = sa.select(event.c.correlation, event.c.partition, event.c.feed).where(mine).distinct()
-        for correlation, partition, feed in connection.execute(query):
-            found.setdefault((correlation, partition), set()).add(Feed.parse(feed))
+        number = sa.func.min(event.c.sequence)
+        same = (event.c.correlation, event.c.partition, event.c.feed)
+        for correlation, partition, feed, sequence in connection.execute(
+            sa.select(*same, number).where(mine).group_by(*same)
+        ):
+            if sequence <= upto[Feed.parse(feed)]:
+                found.setdefault((correlation, partition), set()).add(Feed.parse(feed))
     return {key: frozenset(each) for key, each in found.items()}

@@ -11,10 +11,11 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from feed_assets.core.events import Recorded
+from feed_assets.core.events import Operation, Recorded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Due, Slice
 from feed_assets.core.propagation import due as judge
+from feed_assets.core.propagation import is_whole
 from feed_assets.ledger import events
 from feed_assets.ledger.database import Ledger, drop_cursor, get_cursor, next_change, put_cursor
 from feed_assets.ledger.due import Due as Item
@@ -79,10 +80,14 @@ def waiting(
 
 
 def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None) -> dict[str, Due]:
-    """What is due of a consumer, by its partition: from what it has not consumed only, never the history."""
+    """What is due of a consumer, by its partition: from what it has not consumed only, never the history.
+
+    An event that was recorded and not delivered yet has not come: half of its update would be taken without it.
+    """
     found = waiting(connection, consumer.feed, keys)
     correlations = {each.correlation for group in found.values() for each in group}
-    seen = events.tables_by_update(connection, correlations, consumer.tables)
+    upto = {table: int(get_cursor(connection, _cursor(consumer.feed, table)) or 0) for table in consumer.tables}
+    seen = events.tables_by_update(connection, correlations, upto)
     return {key: judge(consumer, group, seen) for key, group in found.items()}
 
 
@@ -95,6 +100,16 @@ def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterab
         connection.execute(sa.update(inbox).where(_of(output), _within(each)).values(run=run))
 
 
+def are_whole(connection: sa.Connection, output: Partition, slices: Iterable[Slice]) -> bool:
+    """Whether nothing of some slices was consumed since they were cut: else rows would be read twice."""
+    for each in slices:
+        left = sa.select(inbox.c.sequence).where(_of(output), _within(each))
+        rows = connection.execute(sa.select(event).where(event.c.sequence.in_(left))).mappings()
+        if not is_whole(each, map(events.recorded_of, rows)):
+            return False
+    return True
+
+
 def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice]) -> bool:
     """Whether an output has not consumed all of some slices yet."""
     some = [sa.select(inbox.c.sequence).where(_of(output), _within(each)).limit(1) for each in slices]
@@ -102,11 +117,11 @@ def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice])
 
 
 def _within(piece: Slice) -> sa.ColumnElement[bool]:
-    """The events whose data lie in a slice."""
+    """The events whose data lie in a slice; those of an OVERWRITE begin at the beginning."""
     mine = (event.c.feed == str(piece.place.feed)) & (event.c.partition == piece.place.key)
     mine &= event.c.marker <= piece.end
     if piece.start is not None:
-        mine &= event.c.previous >= piece.start
+        mine &= (event.c.previous >= piece.start) & (event.c.operation != Operation.OVERWRITE.value)
     return sa.select(event.c.sequence).where(mine, event.c.sequence == inbox.c.sequence).exists()
 
 

@@ -47,10 +47,12 @@ def running(connection: sa.Connection, output: Partition | None = None) -> tuple
     return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started)))
 
 
-def with_claims(connection: sa.Connection) -> tuple[Run, ...]:
-    """Ended runs whose claimed updates are not settled: the blackboard was out of reach at their end."""
+def with_claims(connection: sa.Connection, output: Partition | None = None) -> tuple[Run, ...]:
+    """Ended runs, of one output or of all, whose claims are open: the blackboard was out of reach at their end."""
     claims = sa.select(update.c.run).where(update.c.state == updates.CLAIMED)
     query = sa.select(run).where(run.c.state != RUNNING, run.c.id.in_(claims))
+    if output:
+        query = query.where(_is(output))
     return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started)))
 
 

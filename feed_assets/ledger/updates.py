@@ -199,9 +199,14 @@ def claim(
 ) -> None:
     """Record claimed updates (the last one is the dataset's, those before it its rejects) and what they read.
 
-    The events within `slices` are consumed when the run publishes.
+    The events within `slices` are consumed when the run publishes; UpdateChanged if another one has consumed some.
     """
     pins = tuple(pins)
+    if not inbox.are_whole(connection, outputs[-1][0], slices):
+        raise UpdateChanged(
+            f"{outputs[-1][0]}: some of what this run is to consume was consumed since it was requested: expected "
+            "all of it to be new. Nothing is to be done: the next tick requests what is left."
+        )
     inbox.claim(connection, outputs[-1][0], run_id, slices)
     correlation, parents = joined_correlation(
         correlations(connection, run_id, pins) or {foreign_correlation(*outputs[-1])}

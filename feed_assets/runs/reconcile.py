@@ -48,12 +48,14 @@ def reconcile(bench: Workbench, has_ended: Callable[[Run], bool] = _process_is_d
 
 
 def release_dead(bench: Workbench, output: Partition) -> None:
-    """Settle what a killed run left of this output, so that it can be built again."""
+    """Settle what ended runs left of this output, so that it can be built again, and what is published is not."""
     with bench.ledger.read() as connection:
-        believed = runs.running(connection, output)
+        believed, left = runs.running(connection, output), runs.with_claims(connection, output)
     for run in believed:
         if is_dead(run.process):
             settle(bench, run, KILLED, GONE)
+    for run in left:
+        settle(bench, run, run.state, run.reason or run.state)
 
 
 def settle(bench: Workbench, run: Run, state: str, reason: str) -> Settled:

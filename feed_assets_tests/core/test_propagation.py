@@ -3,6 +3,7 @@
 import pytest
 
 from feed_assets.core.events import Operation
+from feed_assets.core.propagation import is_whole
 from feed_assets_tests.core.arrivals import START, arrived, consumer, due_of, feed, ranges, taken
 
 BOTH = {"purchases": ["purchases", "num_purchases_per_day"]}
@@ -216,3 +217,23 @@ def test_a_slice_is_a_condition_with_both_its_bounds():
     assert due_of(consumer("orders"), by_time).slices[0].where("updated_at") == (
         "updated_at <= TIMESTAMP '2024-01-01 00:00:00.000000+00:00'"
     )
+
+
+def test_what_lies_between_two_events_of_one_update_holds_up_neither():
+    who = consumer("a", "b", pipelines={"p": ["a", "b"]})
+    events = arrived(("a", "X"), ("a", "Y"), ("a", "X"), ("b", "X"))
+    first = due_of(who, events)
+    assert ranges(first) == {"a": (None, 1), "b": (None, 4)}
+    assert taken(first) == ["X"]
+    second = due_of(who, [events[1], events[2]], events)
+    assert ranges(second) == {"a": (2, 3)}
+
+
+def test_a_slice_of_which_something_was_consumed_is_not_whole():
+    who = consumer("a")
+    events = arrived(("a", "X"), ("a", "Y"), ("a", "Z"))
+    (piece,) = due_of(who, events).slices
+    assert is_whole(piece, events[::-1])
+    assert not is_whole(piece, events[1:])
+    assert not is_whole(piece, [events[0], events[2]])
+    assert not is_whole(piece, [])

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.errors import EventOutOfOrder
+from feed_assets.core.errors import EventOutOfOrder, UpdateChanged
 from feed_assets.core.events import Operation, WriteEvent, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer
-from feed_assets.ledger import events, inbox
+from feed_assets.ledger import events, inbox, updates
 from feed_assets.ledger.due import Due, look
 from feed_assets.ledger.tables import event
 from feed_assets_tests.ledger.records import statements
@@ -179,6 +179,38 @@ def test_a_slice_claims_the_events_within_it_alone(ledger):
     with ledger.write() as connection:
         inbox.claim(connection, WHOLE, "r", [piece])
         assert inbox.correlations(connection, "r") == {"Y"}
+
+
+def test_an_event_that_is_not_delivered_has_not_come(ledger):
+    """Else the next run would read half an update, and the one after it the other half."""
+    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    deliver(ledger, [A])
+    assert due(ledger).taken == ()
+    deliver(ledger)
+    assert {each.place.feed for each in due(ledger).slices} == {A, B}
+
+
+def test_a_slice_does_not_claim_an_overwrite_that_came_late_within_it(ledger):
+    record(ledger, told("a", "X", 10), told("a", "Y", 20), told("b", "Y", 7))
+    deliver(ledger)
+    slices = due(ledger).slices
+    record(ledger, WriteEvent("a", 15, NOW, "late", Operation.OVERWRITE))
+    deliver(ledger)
+    take(ledger, slices)
+    assert [each.correlation for each in due(ledger).incomplete] == ["X", "late"]
+
+
+def test_a_run_that_was_requested_before_another_one_consumed_some_of_its_slices_reads_nothing(ledger):
+    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    deliver(ledger)
+    first = due(ledger).slices
+    record(ledger, told("a", "Y", 2), told("b", "Y", 8))
+    deliver(ledger)
+    both = due(ledger).slices
+    take(ledger, first)
+    with pytest.raises(UpdateChanged, match="was consumed since it was requested"), ledger.write() as connection:
+        updates.claim(connection, "r2", [(WHOLE, "20240101.000000")], (), "1", NOW, both)
+    assert {int(each.start) for each in due(ledger).slices} == {1, 7}
 
 
 def test_a_new_consumer_is_delivered_what_was_there_before_it(ledger):

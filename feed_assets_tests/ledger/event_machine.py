@@ -1,0 +1,403 @@
+"""Event tables and their consumers as a state machine, on a real ledger: whatever is interleaved, whoever dies.
+
+The model keeps what was consumed by which run, and judges it by sets of tables; it knows no rule of the product's.
+"""
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import count
+
+import sqlalchemy as sa
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from feed_assets.core.errors import UpdateChanged
+from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent
+from feed_assets.core.feeds import Feed, Partition, update_id
+from feed_assets.core.propagation import Consumer, Slice
+from feed_assets.ledger import events, inbox, updates
+from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
+from feed_assets.ledger.due import Due as Item
+from feed_assets.ledger.tables import cursor, metadata
+from feed_assets.ledger.tables import inbox as left
+
+NOW = datetime(2024, 1, 1, tzinfo=UTC)
+SOURCE, READ = "team", "read team/0"
+TABLES = tuple(map(Feed.parse, "abcd"))
+CORRELATIONS = "VWXYZ"
+PIPELINES = [{"p": "ab", "q": "c"}, {"p": "abc"}, {"p": "a", "q": "bc"}, {"p": "ab", "q": "bc"}, {}]
+
+tables = st.sampled_from(TABLES)
+subsets = st.sets(tables, min_size=1).map(frozenset)
+pipelines = st.sampled_from(PIPELINES).map(
+    lambda found: {name: frozenset(map(Feed.parse, found[name])) for name in found}
+)
+operations = st.sampled_from([Operation.UPSERT, Operation.UPSERT, Operation.UPSERT, Operation.OVERWRITE])
+whose = st.sampled_from(["early", "late"])
+
+
+@dataclass
+class Run:
+    """A consuming run from its claim on; `events` are those that it has claimed."""
+
+    id: str
+    update: str
+    slices: tuple[Slice, ...]
+    events: frozenset[int]
+    is_dead: bool = False
+    has_manifest: bool = False
+
+
+@dataclass
+class Reader:
+    """A consumer, what was requested for it, its one run, and what its published runs have consumed."""
+
+    consumer: Consumer
+    requests: list[tuple[tuple[Slice, ...], frozenset[int]]] = field(default_factory=list)
+    run: Run | None = None
+    is_paused: bool = False
+    consumed: Counter[int] = field(default_factory=Counter)
+    read: list[Slice] = field(default_factory=list)
+    """The slices of published runs that are increments."""
+    markers: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def output(self) -> Partition:
+        return Partition(self.consumer.feed)
+
+
+class EventMachine(RuleBasedStateMachine):
+    """Drives one ledger, which each example finds empty."""
+
+    ledger: Ledger
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.ledger.write() as connection:
+            for table in metadata.sorted_tables:
+                connection.execute(sa.delete(table))
+            put_cursor(connection, "change", "0")
+        self.published: list[WriteEvent] = []
+        self.top: Counter[tuple[Feed, str]] = Counter()
+        self.numbers = count(1)
+        self.readers: dict[str, Reader] = {}
+        self.recorded: dict[int, Recorded] = {}
+        self.refuse = False
+
+    @initialize(
+        refuse=st.booleans(), wait=st.sampled_from(["any", "any", "all"]), skip=st.booleans(), merge=st.booleans()
+    )
+    def begin(self, refuse, wait, skip, merge) -> None:
+        self.refuse = refuse
+        options = {"wait_for": wait, "on_incomplete": "skip" if skip else "block", "merge": merge}
+        named = {name: frozenset(map(Feed.parse, some)) for name, some in PIPELINES[0].items()}
+        self.readers["early"] = Reader(Consumer(Feed.parse("early/v1"), frozenset(TABLES), named, **options))
+
+    # What others do.
+
+    @rule(
+        table=tables,
+        key=st.sampled_from(["", "", "k"]),
+        correlation=st.sampled_from(CORRELATIONS),
+        operation=operations,
+    )
+    def publish(self, table, key, correlation, operation) -> None:
+        self.top[table, key] += 10
+        self._tell(table, key, correlation, self.top[table, key], operation)
+
+    @rule(table=tables, correlation=st.sampled_from(CORRELATIONS))
+    def publish_no_new_data(self, table, correlation) -> None:
+        self._tell(table, "", correlation, self.top[table, ""], Operation.UPSERT, {NO_NEW_DATA: True})
+
+    @rule(table=tables, correlation=st.sampled_from(CORRELATIONS), back=st.integers(1, 25), operation=operations)
+    def publish_out_of_order(self, table, correlation, back, operation) -> None:
+        self._tell(table, "", correlation, max(0, self.top[table, ""] - back), operation)
+
+    @rule(correlation=st.sampled_from(CORRELATIONS))
+    def publish_to_all(self, correlation) -> None:
+        for table in TABLES:
+            self.publish(table, "", correlation, Operation.UPSERT)
+
+    @rule()
+    def publish_twice(self) -> None:
+        self.published += self.published[-1:]
+
+    def _tell(self, table, key, correlation, marker, operation, context=None) -> None:
+        self.published.append(WriteEvent(str(table), marker, marker, correlation, operation, key, context or {}))
+
+    # What the sensors do.
+
+    @rule(limit=st.integers(1, 6), dies=st.sampled_from(["", "", "before", "within"]))
+    def ingest(self, limit, dies) -> None:
+        """As orchestration/event_tables.py does: events and position in one transaction."""
+        with self.ledger.read() as connection:
+            position = int(get_cursor(connection, READ) or 0)
+        some = self.published[position : position + limit]
+        if dies == "before":
+            return
+        with suppress(KeyboardInterrupt), self.ledger.write() as connection:
+            events.record(connection, SOURCE, some, NOW, refuse_out_of_order=self.refuse)
+            put_cursor(connection, READ, str(position + len(some)))
+            if dies:
+                raise KeyboardInterrupt
+        with self.ledger.read() as connection:
+            found = events.after(connection, TABLES, max(self.recorded, default=0), 10**9, 10**9)
+        self.recorded |= {each.sequence: each for each in found}
+
+    @rule()
+    def lose_the_position(self) -> None:
+        with self.ledger.write() as connection:
+            connection.execute(sa.delete(cursor).where(cursor.c.name == READ))
+
+    @rule(name=whose, some=subsets, behind=st.integers(0, 4))
+    def deliver(self, name, some, behind) -> None:
+        if reader := self.readers.get(name):
+            for table in sorted(some & reader.consumer.tables):
+                self._deliver(reader, table, max(self.recorded, default=0) - behind)
+
+    @rule(name=whose)
+    def deliver_all(self, name) -> None:
+        reader = self.readers.get(name)
+        for table in sorted(reader.consumer.tables) if reader else ():
+            while not self._deliver(reader, table, max(self.recorded, default=0)):
+                continue
+
+    def _deliver(self, reader, table, upto) -> bool:
+        def outputs(_place, number):
+            return [Item(reader.consumer.feed, reader.output, number)]
+
+        return inbox.deliver(self.ledger, reader.consumer.feed, table, outputs, upto, NOW)
+
+    @rule(name=whose)
+    def decide(self, name) -> None:
+        reader = self.readers.get(name)
+        due = self._due(reader) if reader and not reader.is_paused else None
+        if reader and due and due.taken:
+            waiting = self._waiting(reader)
+            within = {each.sequence for each in waiting if any(_holds(piece, each) for piece in due.slices)}
+            self._judge(reader, due, waiting, within)
+            reader.requests.append((due.slices, frozenset(within)))
+
+    def _due(self, reader):
+        with self.ledger.read() as connection:
+            return inbox.due_of(connection, reader.consumer).get("")
+
+    # What runs do.
+
+    @rule(name=whose, which=st.integers(0, 3), repeat=st.booleans())
+    def run_begins(self, name, which, repeat) -> None:
+        """Any request, stale ones and repeats too. As runs/build.py: settle the dead, look whether it is done, claim."""
+        reader = self.readers.get(name)
+        if reader is None or not reader.requests or (reader.run and not reader.run.is_dead):
+            return
+        self._settle(reader)
+        at = which % len(reader.requests)
+        slices, decided = reader.requests[at] if repeat else reader.requests.pop(at)
+        run = Run(
+            f"run {next(self.numbers)}", update_id(NOW.replace(year=2024 + next(self.numbers))), slices, frozenset()
+        )
+        with self.ledger.write() as connection:
+            if not inbox.holds(connection, reader.output, slices):
+                return
+        with suppress(UpdateChanged), self.ledger.write() as connection:
+            updates.claim(connection, run.id, [(reader.output, run.update)], (), "1", NOW, slices)
+            reader.run = run
+        if reader.run is run:
+            self._check_claim(reader, run, decided)
+
+    @rule(name=whose, repeat=st.booleans())
+    def run_does_all(self, name, repeat) -> None:
+        self.run_begins(name, 0, repeat)
+        self.run_publishes(name)
+
+    @rule(name=whose)
+    def run_publishes(self, name) -> None:
+        reader = self.readers.get(name)
+        if reader and reader.run and not reader.run.is_dead:
+            self._publish(reader, reader.run)
+
+    @rule(name=whose, has_manifest=st.booleans())
+    def run_dies(self, name, has_manifest) -> None:
+        reader = self.readers.get(name)
+        if reader and reader.run:
+            reader.run.is_dead = True
+            reader.run.has_manifest = reader.run.has_manifest or has_manifest
+
+    @rule(name=whose)
+    def reconcile(self, name) -> None:
+        if reader := self.readers.get(name):
+            self._settle(reader)
+
+    @rule(name=whose)
+    def run_by_hand(self, name) -> None:
+        if (reader := self.readers.get(name)) is None or reader.run:
+            return
+        before = self._waiting(reader)
+        made = f"by hand {next(self.numbers)}", update_id(NOW.replace(year=2024 + next(self.numbers)))
+        with self.ledger.write() as connection:
+            updates.claim(connection, made[0], [(reader.output, made[1])], (), "1", NOW)
+        with self.ledger.write() as connection:
+            updates.publish(connection, reader.output, made[1], NOW)
+        assert self._waiting(reader) == before, "a run by hand consumed something"
+
+    def _settle(self, reader) -> None:
+        """As runs/reconcile.py: a manifest makes it published, whoever died after it."""
+        run = reader.run
+        if run and run.is_dead and run.has_manifest:
+            self._publish(reader, run)
+        elif run and run.is_dead:
+            with self.ledger.write() as connection:
+                updates.change(connection, reader.output, run.update, state=updates.ABANDONED)
+            reader.run = None
+
+    def _publish(self, reader, run) -> None:
+        with self.ledger.write() as connection:
+            updates.publish(connection, reader.output, run.update, NOW)
+        reader.run = None
+        reader.consumed.update(run.events)
+        self._check_read_once(reader, run)
+
+    # What people do.
+
+    @rule(name=whose)
+    def pause_or_resume(self, name) -> None:
+        if reader := self.readers.get(name):
+            reader.is_paused = not reader.is_paused
+            feed = reader.consumer.feed
+            inbox.pause(self.ledger, feed, "why") if reader.is_paused else inbox.resume(self.ledger, feed, NOW)
+
+    @rule(name=whose, some=subsets, named=pipelines)
+    def change_consumer(self, name, some, named) -> None:
+        if reader := self.readers.get(name):
+            reader.consumer = replace(reader.consumer, tables=some, pipelines=named)
+
+    @rule()
+    def come_late(self) -> None:
+        early = self.readers["early"].consumer
+        self.readers.setdefault("late", Reader(replace(early, feed=Feed.parse("late/v1"), on_incomplete="skip")))
+
+    # What must be so.
+
+    @invariant()
+    def nothing_is_lost_and_nothing_is_consumed_twice(self) -> None:
+        for reader in self.readers.values():
+            waiting = {each.sequence for each in self._waiting(reader)}
+            delivered = self._delivered(reader)
+            assert waiting <= delivered.keys()
+            assert all(times == 1 for times in reader.consumed.values()), f"consumed twice: {reader.consumed}"
+            assert waiting.isdisjoint(reader.consumed), "consumed, and waits still"
+            assert waiting | reader.consumed.keys() == delivered.keys(), "delivered and lost"
+
+    @invariant()
+    def markers_never_move_backwards(self) -> None:
+        for reader in self.readers.values():
+            with self.ledger.read() as connection:
+                rows = inbox.markers(connection, reader.consumer.feed)
+            found = {(row["input_feed"], row["input_partition"]): (row["marker"], row["event_marker"]) for row in rows}
+            for place, (marker, event_marker) in reader.markers.items():
+                assert found[place][0] >= marker
+                assert found[place][1] >= event_marker
+            reader.markers = found
+
+    def _waiting(self, reader) -> tuple[Recorded, ...]:
+        with self.ledger.read() as connection:
+            return inbox.waiting(connection, reader.consumer.feed).get("", ())
+
+    def _delivered(self, reader) -> dict[int, Recorded]:
+        with self.ledger.read() as connection:
+            upto = {t: int(get_cursor(connection, f"events of {t} to {reader.consumer.feed}") or 0) for t in TABLES}
+        return {number: each for number, each in self.recorded.items() if number <= upto[each.place.feed]}
+
+    def _judge(self, reader, due, waiting, within) -> None:
+        """What is decided is complete in what was delivered: by sets of tables."""
+        delivered = self._delivered(reader)
+        replaced = {s.place for s in due.slices if Operation.OVERWRITE in s.operations}
+        for each in waiting:
+            if each.sequence in within and each.place not in replaced and not _is_special(each):
+                assert _is_complete(reader.consumer, each, delivered.values()), f"{each} is not complete"
+        for taken in due.taken:
+            assert {each.sequence for each in taken.events} <= within, "taken, and not in its slices"
+
+    def _check_claim(self, reader, run, decided) -> None:
+        with self.ledger.read() as connection:
+            mine = sa.select(left.c.sequence).where(left.c.run == run.id, left.c.feed == str(reader.consumer.feed))
+            run.events = frozenset(connection.execute(mine).scalars())
+        replaced = {s.place for s in run.slices if Operation.OVERWRITE in s.operations}
+        for number in run.events - decided:
+            each = self.recorded[number]
+            assert each.place in replaced or _is_special(each), f"{each} was claimed and not decided about"
+
+    def _check_read_once(self, reader, run) -> None:
+        """Increments of published runs do not overlap: unless somebody came out of order, no row is read twice."""
+        late = {self.recorded[number].place for number in run.events if self.recorded[number].flag}
+        for piece in run.slices:
+            if Operation.OVERWRITE not in piece.operations and piece.start != piece.end and piece.place not in late:
+                assert not [each for each in reader.read if _overlap(each, piece)], f"{piece} was read before"
+                reader.read.append(piece)
+
+    def teardown(self) -> None:
+        """Complete all but one correlation id, run until nothing is due: each complete update is consumed once."""
+        if not self.readers:
+            return
+        for correlation in {each.correlation_id for each in self.published} - {CORRELATIONS[-1]}:
+            for key in ("", "k"):
+                for table in TABLES:
+                    self.publish(table, key, correlation, Operation.UPSERT)
+        self.ingest(len(self.published) + 1, "")
+        self.ingest(len(self.published) + 1, "")
+        for name, reader in self.readers.items():
+            reader.is_paused = False
+            self._until_idle(name, reader)
+            self.nothing_is_lost_and_nothing_is_consumed_twice()
+            self._judge_the_end(reader)
+
+    def _until_idle(self, name, reader) -> None:
+        self.run_publishes(name)
+        self.deliver_all(name)
+        for _ in range(2 * len(self.recorded) + len(reader.requests) + 9):
+            if not reader.requests:
+                self.decide(name)
+            if not reader.requests:
+                return
+            self.run_does_all(name, False)
+        raise AssertionError(f"{name} is not idle: {self._due(reader)}")
+
+    def _judge_the_end(self, reader) -> None:
+        due, who = self._due(reader), reader.consumer
+        mine = [each for each in self._waiting(reader) if each.place.feed in who.tables]
+        delivered = self._delivered(reader)
+        complete = [each for each in mine if _is_complete(who, each, delivered.values())]
+        incomplete = [each for each in mine if each not in complete]
+        told = {event.sequence for each in (due.incomplete if due else ()) for event in each.events}
+        assert {each.sequence for each in incomplete} == told, "waits, and is not told as incomplete"
+        if who.wait_for == "any" and who.on_incomplete == "skip":
+            assert not complete, f"complete, and never taken: {complete}"
+        if who.wait_for == "any" and complete:
+            assert incomplete, f"blocked by nobody: {complete}"
+
+
+def _is_special(event: Recorded) -> bool:
+    """Whether rows that it covers are covered by other events, too, or it covers none."""
+    return event.flag is not None or NO_NEW_DATA in event.context
+
+
+def _is_complete(who: Consumer, event: Recorded, delivered) -> bool:
+    """Whether the update of an event has reached all tables of one of the pipelines that its table is in."""
+    same = {each.place.feed for each in delivered if _key(each) == _key(event)}
+    groups = [some & who.tables for some in who.pipelines.values() if event.place.feed in some]
+    return any(group <= same for group in groups) if groups else True
+
+
+def _key(event: Recorded) -> tuple[str, str]:
+    return event.correlation, event.place.key
+
+
+def _holds(piece: Slice, event: Recorded) -> bool:
+    after = piece.start is None or (event.start is not None and event.start >= piece.start)
+    return piece.place == event.place and after and event.marker <= piece.end
+
+
+def _overlap(one: Slice, other: Slice) -> bool:
+    return one.place == other.place and (one.start or "") < other.end and (other.start or "") < one.end

@@ -1,0 +1,171 @@
+"""A build by events killed after each of its steps, by SIGKILL in a process of its own; then reconciled or repeated.
+
+Each step has an output of its own that is to consume the same events: its key says after which step it was killed.
+"""
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.errors import BlackboardUnavailable
+from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.core.feeds import Partition
+from feed_assets.core.plans import Work
+from feed_assets.core.propagation import Consumer
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import events, inbox, updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.due import Due
+from feed_assets.ledger.tables import update
+from feed_assets.runs import build as build_module
+from feed_assets.runs import reconcile
+from feed_assets.runs.build import Published, Unchanged
+from feed_assets.runs.workbench import Workbench
+from feed_assets_tests.feeds.workers import start
+from feed_assets_tests.runs.killed_by_events import REPORT, A, B, build_and_die, play
+from feed_assets_tests.runs.lakes import NOW
+
+AT_ONCE = 3
+UNDISTURBED, RECONCILED, REPEATED, OUT_OF_REACH = "undisturbed", "reconciled", "repeated", "out of reach"
+WAYS = (RECONCILED, REPEATED, OUT_OF_REACH)
+STEPS = [
+    "started",
+    "pinned",
+    "claimed on the blackboard",
+    "claimed in the ledger",
+    f"parts of {REPORT} written",
+    "statistics in the ledger",
+    "audited",
+    f"manifest of {REPORT} written",
+    "published",
+]
+VISIBLE = STEPS[-2:]
+
+
+@dataclass(frozen=True)
+class Team:
+    """A ledger with events of two tables that every output is to consume."""
+
+    bench: Workbench
+    keys: tuple[str, ...]
+
+    def deliver(self, number: int) -> None:
+        """An update reaches both tables, and is delivered to every output."""
+        new = [WriteEvent(f"team/{name}", number, NOW, f"X{number}", Operation.UPSERT) for name in "ab"]
+        with self.bench.ledger.write() as connection:
+            events.record(connection, "team", new, NOW, refuse_out_of_order=False)
+            upto = events.last_sequence(connection)
+        for table in (A, B):
+            outputs = lambda _, n: [Due(REPORT, Partition(REPORT, key), n) for key in self.keys]  # noqa: E731
+            inbox.deliver(self.bench.ledger, REPORT, table, outputs, upto, NOW)
+
+    def work(self, key: str) -> Work | None:
+        """What the sensor would ask for."""
+        consumer = Consumer(REPORT, frozenset({A, B}), {"p": frozenset({A, B})})
+        with self.bench.ledger.read() as connection:
+            due = inbox.due_of(connection, consumer, [key]).get(key)
+        return Work({each.place: each for each in due.slices}, consumes=True) if due else None
+
+    def published(self, key: str) -> list[set[str]]:
+        """Of each published update the slices that it was built from."""
+        with self.bench.ledger.read() as connection:
+            mine = updates.is_(Partition(REPORT, key)) & (update.c.state == updates.PUBLISHED)
+            ids = connection.execute(sa.select(update.c.id).where(mine).order_by(update.c.id)).scalars().all()
+            found = [updates.consumed_by(connection, Partition(REPORT, key), each) for each in ids]
+        return [{f"{pin.partition.feed} {int(pin.update_id)}" for pin in pins} for pins in found]
+
+    def markers(self, key: str) -> dict[str, int]:
+        with self.bench.ledger.read() as connection:
+            return {row["input_feed"]: int(row["marker"]) for row in inbox.markers(connection, REPORT, key)}
+
+
+def key_of(step: str, way: str) -> str:
+    return f"{step} {way}".replace("/", "-").replace(" ", "_")
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory) -> Iterator[Team]:
+    """Every output of `key_of` was killed after its step."""
+    folder = tmp_path_factory.mktemp("killed by events")
+    board_url, ledger_url = (folder / "lake").as_uri(), f"sqlite:///{folder / 'ledger.db'}"
+    bench = Workbench(Blackboard.open(board_url, create=True), open_ledger(ledger_url), lambda: None, lambda: NOW)
+    pairs = [(step, way) for step in STEPS for way in WAYS]
+    made = Team(bench, (UNDISTURBED, *(key_of(*pair) for pair in pairs)))
+    made.deliver(1)
+    for first in range(0, len(pairs), AT_ONCE):
+        children = [
+            start(build_and_die, board_url, ledger_url, key_of(*pair), made.work(key_of(*pair)), pair[0])
+            for pair in pairs[first : first + AT_ONCE]
+        ]
+        for child in children:
+            child.join()
+        assert [child.exitcode for child in children] == [-signal.SIGKILL] * len(children)
+    yield made
+    bench.ledger.engine.dispose()
+
+
+@pytest.fixture(autouse=True)
+def played(monkeypatch):
+    """Whatever `play` puts in its place is gone after the test."""
+    monkeypatch.setattr(build_module, "_Build", build_module._Build)
+
+
+def test_these_are_all_the_steps_of_a_build(team):
+    steps: list[str] = []
+    play(replace(team.bench, on_step=steps.append), UNDISTURBED, team.work(UNDISTURBED))
+    assert steps == STEPS
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_run_that_is_reconciled_and_repeated_consumes_its_slices_once(team, step):
+    key = key_of(step, RECONCILED)
+    work = team.work(key)
+    assert (work is None) == (step == "published")
+    reconcile.release_dead(team.bench, Partition(REPORT, key))
+    after = team.work(key)
+    assert (after is None) == (step in VISIBLE)
+    assert after in (None, work)
+    judge_repeat(team, key, step)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_repeat_of_a_killed_run_consumes_its_slices_once(team, step):
+    judge_repeat(team, key_of(step, REPEATED), step)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(team, step, monkeypatch):
+    """The ledger has its end, and its manifest is found when the blackboard is in reach again: by the next build."""
+    key = key_of(step, OUT_OF_REACH)
+
+    def out_of_reach(*_):
+        raise BlackboardUnavailable("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reconcile, "_sort", out_of_reach)
+        reconcile.release_dead(team.bench, Partition(REPORT, key))
+    judge_repeat(team, key, step)
+
+
+def judge_repeat(team, key, step) -> None:
+    """The repeat finds its slices in the published lineage, or publishes them; and then there is nothing more."""
+    work = team.work(UNDISTURBED) or first_work(team)
+    again = play(team.bench, key, work)
+    assert isinstance(again, Unchanged if step in VISIBLE else Published)
+    assert team.published(key) == [{"team/a 1", "team/b 1"}]
+    assert team.markers(key) == {"team/a": 1, "team/b": 1}
+    assert team.work(key) is None
+    assert isinstance(play(team.bench, key, work), Unchanged)
+    assert len(team.published(key)) == 1
+
+
+def first_work(team) -> Work:
+    """What every output was asked to do first."""
+    from feed_assets.core.events import encode
+    from feed_assets.core.propagation import Slice
+
+    places = Partition(A), Partition(B)
+    return Work({each: Slice(each, None, encode(1), frozenset({Operation.UPSERT})) for each in places}, consumes=True)
