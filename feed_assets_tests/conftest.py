@@ -24,6 +24,7 @@ LONGEST = (
     "integration/test_demo.py",
     "integration/test_web_ui.py",
     "integration/test_backfill.py",
+    "defs/test_retail.py",
     "spark/test_connect.py",
     "faults/test_spark_cluster.py",
     "soak/test_soak.py",
