@@ -13,9 +13,8 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import Operation, Recorded
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.propagation import Consumer, Due, Slice
+from feed_assets.core.propagation import Consumer, Due, Slice, is_whole
 from feed_assets.core.propagation import due as judge
-from feed_assets.core.propagation import is_whole
 from feed_assets.ledger import events
 from feed_assets.ledger.database import Ledger, get_cursor, next_change, put_cursor
 from feed_assets.ledger.due import Due as Item
