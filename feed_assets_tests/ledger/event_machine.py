@@ -188,7 +188,7 @@ class EventMachine(RuleBasedStateMachine):
 
     @rule(name=whose, which=st.integers(0, 3), repeat=st.booleans())
     def run_begins(self, name, which, repeat) -> None:
-        """Any request, stale ones and repeats too. As runs/build.py: settle the dead, see whether it is done, claim."""
+        """Any request, also one that is stale or a repeat: as runs/build.py, settle the dead, look, and claim."""
         reader = self.readers.get(name)
         if reader is None or not reader.requests or (reader.run and not reader.run.is_dead):
             return

@@ -5,6 +5,8 @@ import signal
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import alembic.command  # noqa: F401  (imported once, in the fork server)
+
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import Work
 from feed_assets.feeds.blackboard import Blackboard
@@ -12,11 +14,17 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.runs import build as module
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.workbench import Workbench
+from feed_assets_tests.feeds import workers as feed_workers
+from feed_assets_tests.ledger import workers as ledger_workers
 from feed_assets_tests.runs.lakes import NOW
 
 REPORT, A, B = (Feed.parse(name) for name in ("team/report/v1.0", "team/a", "team/b"))
 RECIPE = Recipe(
     REPORT, (Source("a", A, is_table=True), Source("b", B, is_table=True)), lambda a, b: None, code_version="1"
+)
+
+feed_workers.processes.set_forkserver_preload(
+    [feed_workers.__name__, ledger_workers.__name__, "feed_assets_tests.runs.killed", __name__]
 )
 
 

@@ -3,9 +3,11 @@
 Each step has an output of its own that is to consume the same events: its key says after which step it was killed.
 """
 
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -29,8 +31,7 @@ from feed_assets_tests.runs.killed_by_events import REPORT, A, B, build_and_die,
 from feed_assets_tests.runs.lakes import NOW
 
 AT_ONCE = 3
-UNDISTURBED, RECONCILED, REPEATED, OUT_OF_REACH = "undisturbed", "reconciled", "repeated", "out of reach"
-WAYS = (RECONCILED, REPEATED, OUT_OF_REACH)
+UNDISTURBED = "undisturbed"
 STEPS = [
     "started",
     "pinned",
@@ -82,29 +83,41 @@ class Team:
             return {row["input_feed"]: int(row["marker"]) for row in inbox.markers(connection, REPORT, key)}
 
 
-def key_of(step: str, way: str) -> str:
-    return f"{step} {way}".replace("/", "-").replace(" ", "_")
+def key_of(step: str) -> str:
+    return step.replace("/", "-").replace(" ", "_")
+
+
+def opened(folder: Path) -> Team:
+    """The team whose ledger and lake are in a folder."""
+    board = Blackboard.open((folder / "lake").as_uri(), create=True)
+    bench = Workbench(board, open_ledger(f"sqlite:///{folder / 'ledger.db'}"), lambda: None, lambda: NOW)
+    return Team(bench, (UNDISTURBED, *map(key_of, STEPS)))
 
 
 @pytest.fixture(scope="module")
-def team(tmp_path_factory) -> Iterator[Team]:
-    """Every output of `key_of` was killed after its step."""
+def killed(tmp_path_factory) -> Path:
+    """Each output was killed after the step of its key."""
     folder = tmp_path_factory.mktemp("killed by events")
-    board_url, ledger_url = (folder / "lake").as_uri(), f"sqlite:///{folder / 'ledger.db'}"
-    bench = Workbench(Blackboard.open(board_url, create=True), open_ledger(ledger_url), lambda: None, lambda: NOW)
-    pairs = [(step, way) for step in STEPS for way in WAYS]
-    made = Team(bench, (UNDISTURBED, *(key_of(*pair) for pair in pairs)))
-    made.deliver(1)
-    for first in range(0, len(pairs), AT_ONCE):
-        children = [
-            start(build_and_die, board_url, ledger_url, key_of(*pair), made.work(key_of(*pair)), pair[0])
-            for pair in pairs[first : first + AT_ONCE]
-        ]
+    team = opened(folder)
+    team.deliver(1)
+    urls = team.bench.board.url, f"sqlite:///{folder / 'ledger.db'}"
+    for first in range(0, len(STEPS), AT_ONCE):
+        some = STEPS[first : first + AT_ONCE]
+        children = [start(build_and_die, *urls, key_of(step), team.work(key_of(step)), step) for step in some]
         for child in children:
             child.join()
         assert [child.exitcode for child in children] == [-signal.SIGKILL] * len(children)
+    team.bench.ledger.engine.dispose()
+    return folder
+
+
+@pytest.fixture
+def team(killed, tmp_path) -> Iterator[Team]:
+    """What the kills left, once more for each test."""
+    shutil.copytree(killed, tmp_path / "left")
+    made = opened(tmp_path / "left")
     yield made
-    bench.ledger.engine.dispose()
+    made.bench.ledger.engine.dispose()
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +134,7 @@ def test_these_are_all_the_steps_of_a_build(team):
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_killed_run_that_is_reconciled_and_repeated_consumes_its_slices_once(team, step):
-    key = key_of(step, RECONCILED)
+    key = key_of(step)
     work = team.work(key)
     assert (work is None) == (step == "published")
     reconcile.release_dead(team.bench, Partition(REPORT, key))
@@ -133,13 +146,13 @@ def test_a_killed_run_that_is_reconciled_and_repeated_consumes_its_slices_once(t
 
 @pytest.mark.parametrize("step", STEPS)
 def test_the_repeat_of_a_killed_run_consumes_its_slices_once(team, step):
-    judge_repeat(team, key_of(step, REPEATED), step)
+    judge_repeat(team, key_of(step), step)
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(team, step, monkeypatch):
     """The ledger has its end, and its manifest is found when the blackboard is in reach again: by the next build."""
-    key = key_of(step, OUT_OF_REACH)
+    key = key_of(step)
 
     def out_of_reach(*_):
         raise BlackboardUnavailable("no answer")
@@ -152,7 +165,7 @@ def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(tea
 
 def judge_repeat(team, key, step) -> None:
     """The repeat finds its slices in the published lineage, or publishes them; and then there is nothing more."""
-    work = team.work(UNDISTURBED) or first_work(team)
+    work = team.work(UNDISTURBED)
     again = play(team.bench, key, work)
     assert isinstance(again, Unchanged if step in VISIBLE else Published)
     assert team.published(key) == [{"team/a 1", "team/b 1"}]
@@ -160,12 +173,3 @@ def judge_repeat(team, key, step) -> None:
     assert team.work(key) is None
     assert isinstance(play(team.bench, key, work), Unchanged)
     assert len(team.published(key)) == 1
-
-
-def first_work(team) -> Work:
-    """What every output was asked to do first."""
-    from feed_assets.core.events import encode
-    from feed_assets.core.propagation import Slice
-
-    places = Partition(A), Partition(B)
-    return Work({each: Slice(each, None, encode(1), frozenset({Operation.UPSERT})) for each in places}, consumes=True)

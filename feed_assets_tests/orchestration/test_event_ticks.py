@@ -1,0 +1,205 @@
+"""Event tables tick by tick, with Dagster in this process: whatever is interleaved, each complete update is read once.
+
+And a bad day of their sensor: a source that is down, very many events, runs that fail or are deleted.
+"""
+
+import os
+from random import Random
+from time import monotonic
+
+import dagster as dg
+import pytest
+
+from feed_assets import ByEvents, EventSource, SqlTable, event_table, feed_asset
+from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import inbox
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets.sources.outlets import SqlOutlet
+from feed_assets_tests.orchestration.worlds import harness
+
+REPORT = Feed.parse("gamma/report/v1.0")
+
+
+class World:
+    """A team's tables a and b, a consumer of both that notes what it read, and what was published."""
+
+    def __init__(self, folder, spark, late=()):
+        self.outlet = SqlOutlet(f"sqlite:///{folder / 'team.db'}", "events")
+        self.outlet.publish([])
+        self.source = EventSource("team", (SqlTable(self.outlet.url, "events", "id"),))
+        self.spark, self.fails = spark, False
+        self.read, self.told = [], {"a": {}, "b": {}}
+        self.harness = harness(*self._assets(*late), instance=dg.DagsterInstance.ephemeral())
+
+    def _assets(self, *names):
+        tables = {n: event_table(f"team/{n}", source=self.source, table_name=n) for n in "ab"}
+        by_events = ByEvents(pipelines={"p": ["team/a", "team/b"]})
+
+        def made(name):
+            @feed_asset(f"gamma/{name}/v1.0", inputs=tables, by_events=by_events)
+            def function(a, b, work):
+                if self.fails:
+                    raise RuntimeError("no")
+                if work.consumes:
+                    self.read.append((name, [(p.feed.name[-1], s.start, s.end) for p, s in work.slices.items()]))
+                return self.spark.createDataFrame([(len(self.read),)], "n int")
+
+            return function
+
+        return [*tables.values(), *map(made, ("report", *names))]
+
+    def publish(self, table, correlation):
+        marker = len(self.told[table]) + 1
+        self.told[table][correlation] = marker
+        event = WriteEvent(table, marker, marker, correlation, Operation.UPSERT)
+        self.outlet.publish([(0, event)])
+
+    def ask(self, cursor=None):
+        sensor = self.harness.definitions.resolve_sensor_def("events_team")
+        context = dg.build_sensor_context(
+            self.harness.instance, cursor, definitions=self.harness.definitions, sensor_name=sensor.name
+        )
+        with context, dg.partition_loading_context(self.harness.now()):
+            return sensor(context)
+
+    def start(self, request):
+        job = self.harness.definitions.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            instance=self.harness.instance,
+            run_config=request.run_config,
+            asset_selection=list(request.asset_selection),
+            tags=request.tags,
+            raise_on_error=False,
+        )
+
+    def markers_read(self, name, table):
+        """Every marker of a table that a consumer's slices covered, as often as they did."""
+        pieces = [piece for who, some in self.read if who == name for piece in some if piece[0] == table]
+        return sorted(m for _, start, end in pieces for m in range(int(start or 0) + 1, int(end) + 1))
+
+
+class Chance:
+    """What happens by chance to a world: one of these at a time."""
+
+    def __init__(self, world, random):
+        self.world, self.random, self.old = world, random, []
+
+    def publish(self):
+        missing = [(table, name) for table in "ab" for name in NAMES if name not in self.world.told[table]]
+        if missing:
+            self.world.publish(*self.random.choice(missing))
+
+    def tick(self):
+        requests = self.world.ask().run_requests or ()
+        self.old += requests
+        for request in requests:
+            self.world.start(request)
+
+    def fail(self):
+        self.world.fails = True
+        self.tick()
+        self.world.fails = False
+
+    def again(self):
+        if self.old:
+            self.world.start(self.random.choice(self.old))
+
+    def by_hand(self):
+        if self.old:
+            config = self.random.choice(self.old).run_config["ops"]["gamma__report"]["config"]
+            told = {"ops": {"gamma__report": {"config": {**config, "consumes": False}}}}
+            self.world.start(dg.RunRequest(run_config=told, asset_selection=[dg.AssetKey(["gamma", "report"])]))
+
+    def pause(self):
+        ledger = open_ledger(settings().ledger)
+        inbox.pause(ledger, REPORT, "why")
+        assert not self.world.ask().run_requests
+        inbox.resume(ledger, REPORT, self.world.harness.now())
+
+
+NAMES = [f"X{number}" for number in range(6)]
+ACTS = ["publish", "publish", "tick", "fail", "again", "by_hand", "pause"]
+SEEDS = [int(os.environ.get("FAULT_SEED", 1)), *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 60))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_complete_update_is_read_once_whatever_is_interleaved(tmp_path, spark, seed):
+    world, random = World(tmp_path, spark), Random(seed)  # noqa: S311
+    chance = Chance(world, random)
+    for _ in range(14):
+        getattr(chance, random.choice(ACTS))()
+    for table in "ab":
+        for name in [name for name in NAMES[:-1] if name not in world.told[table]]:
+            world.publish(table, name)
+    world.harness.run_until_idle()
+    complete = [name for name in NAMES if name in world.told["a"] and name in world.told["b"]]
+    for table in "ab":
+        expected = sorted(world.told[table][name] for name in complete)
+        assert world.markers_read("report", table) == expected, f"seed {seed}: {world.read}"
+
+
+def test_a_tick_stays_bounded_with_ten_thousand_events_and_takes_all_of_them_in_the_end(tmp_path, spark, setting):
+    setting(tick_seconds=10, max_requests=2)
+    world = World(tmp_path, spark, late=("second", "third"))
+    events = [WriteEvent(table, n, n, f"X{n}", Operation.UPSERT) for n in range(1, 5001) for table in ("a", "b")]
+    world.outlet.publish([(0, event) for event in events])
+    began = monotonic()
+    asked = world.ask()
+    assert monotonic() - began < 10
+    assert len(asked.run_requests) <= 2
+    assert len(asked.asset_events) <= 500
+    world.harness.run_until_idle()
+    for name in ("report", "second", "third"):
+        assert world.markers_read(name, "a") == world.markers_read(name, "b") == [*range(1, 5001)]
+
+
+def test_a_run_that_fails_is_requested_again_under_another_key_and_then_waits_for_a_person(tmp_path, spark):
+    world = World(tmp_path, spark)
+    world.publish("a", "X")
+    world.publish("b", "X")
+    world.fails, keys = True, []
+    for _ in range(5):
+        for request in world.ask().run_requests or ():
+            keys.append(request.run_key)
+            assert not world.start(request).success
+    assert len(keys) == len({*keys}) == settings().max_attempts
+    world.fails = False
+    world.publish("a", "Y")
+    world.publish("b", "Y")
+    world.harness.run_until_idle()
+    assert world.markers_read("report", "a") == [1, 2]
+
+
+def test_a_run_that_is_deleted_from_dagster_is_not_run_again(tmp_path, spark):
+    world = World(tmp_path, spark)
+    world.publish("a", "X")
+    world.publish("b", "X")
+    (run,) = world.harness.run_until_idle()
+    world.harness.instance.delete_run(run.id)
+    assert world.harness.run_until_idle() == []
+    assert not world.ask().run_requests
+    assert len(world.read) == 1
+
+
+def test_a_source_that_is_down_holds_up_nothing_that_was_read_before(tmp_path, spark):
+    world = World(tmp_path, spark)
+    world.publish("a", "X")
+    world.publish("b", "X")
+    (lost,) = world.ask().run_requests
+    (tmp_path / "team.db").rename(tmp_path / "away.db")
+    (again,) = world.ask().run_requests
+    assert again.run_key != lost.run_key
+    assert world.start(again).success
+    (tmp_path / "away.db").replace(tmp_path / "team.db")
+    world.harness.run_until_idle()
+    assert len(world.read) == 1
+
+
+def test_one_bad_event_does_not_hold_up_the_others(tmp_path, spark):
+    world = World(tmp_path, spark)
+    world.publish("a", "X")
+    world.outlet.publish([(0, WriteEvent("a", 0, 0, "", Operation.UPSERT, "no such partition"))])
+    world.publish("b", "X")
+    assert len(world.harness.run_until_idle()) == 1
