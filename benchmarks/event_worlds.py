@@ -73,9 +73,8 @@ class World:
         """Deliver what is new, and judge it."""
         with self.ledger.read() as connection:
             upto = events.last_sequence(connection)
-        for feed in MINE:
-            while not inbox.deliver(self.ledger, REPORT, Feed.parse(feed), _report, upto, NOW):
-                pass
+        while not inbox.deliver(self.ledger, REPORT, [*map(Feed.parse, MINE)], _report, upto, NOW):
+            pass
         with self.ledger.read() as connection:
             found = inbox.due_of(connection, CONSUMER)[""]
         _check(self.known, len(found.correlations))

@@ -1,6 +1,6 @@
 """Opening the ledger: its engine, its transactions, its migrations."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -140,6 +140,12 @@ def last_change(connection: sa.Connection) -> int:
 def get_cursor(connection: sa.Connection, name: str) -> str | None:
     """The value of a named cursor, None if it was never put."""
     return connection.execute(sa.select(cursor.c.value).where(cursor.c.name == name)).scalar()
+
+
+def get_cursors(connection: sa.Connection, names: Iterable[str]) -> dict[str, str]:
+    """The values of those of some named cursors that were put."""
+    rows = connection.execute(sa.select(cursor.c.name, cursor.c.value).where(cursor.c.name.in_(sorted(names))))
+    return {name: value for name, value in rows}  # noqa: C416
 
 
 def put_cursor(connection: sa.Connection, name: str, value: str) -> None:

@@ -235,6 +235,17 @@ def after(
     return tuple(recorded_of(row) for row in rows)
 
 
+def after_each(connection: sa.Connection, starts: Mapping[Feed, int], upto: int, limit: int) -> tuple[Recorded, ...]:
+    """The events of some tables with numbers after a number of each, up to one for all, in order."""
+    by_start: dict[int, list[str]] = {}
+    for table, start in starts.items():
+        by_start.setdefault(start, []).append(str(table))
+    some = [event.c.feed.in_(sorted(names)) & (event.c.sequence > start) for start, names in sorted(by_start.items())]
+    mine = sa.or_(sa.false(), *some) & (event.c.sequence <= upto)
+    rows = connection.execute(sa.select(event).where(mine).order_by(event.c.sequence).limit(limit)).mappings()
+    return tuple(recorded_of(row) for row in rows)
+
+
 def ours(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
     """Our own events after a number, in order."""
     mine = (event.c.source == OURS) & (event.c.sequence > sequence)

@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Due, Slice, is_whole
 from feed_assets.core.propagation import due as judge
 from feed_assets.ledger import events
-from feed_assets.ledger.database import Ledger, drop_cursor, get_cursor, next_change, put_cursor
+from feed_assets.ledger.database import Ledger, drop_cursor, get_cursor, get_cursors, next_change, put_cursor
 from feed_assets.ledger.due import Due as Item
 from feed_assets.ledger.due import wake
 from feed_assets.ledger.tables import due, event, inbox, marker
@@ -32,22 +32,27 @@ def _cursor(consumer: Feed, table: Feed) -> str:
     return f"events of {table} to {consumer}"
 
 
-def deliver(ledger: Ledger, consumer: Feed, table: Feed, affected: Affected, upto: int, now: datetime) -> bool:
-    """Deliver some events of a table, up to a number, to a consumer; whether that was all.
+def deliver(
+    ledger: Ledger, consumer: Feed, tables: Collection[Feed], affected: Affected, upto: int, now: datetime
+) -> bool:
+    """Deliver some events of some tables, up to a number, to a consumer; whether that was all.
 
-    Inbox, list of what is due, and cursor move in one transaction. Who was overtaken by another process does nothing.
+    Inbox, list of what is due, and cursors move in one transaction. Who was overtaken by another process does nothing.
     """
-    name = _cursor(consumer, table)
+    names = {table: _cursor(consumer, table) for table in tables}
     with ledger.read() as connection:
-        start = get_cursor(connection, name) or "0"
-        found = events.after(connection, [table], int(start), upto, SOME)
+        known = get_cursors(connection, names.values())
+        starts = {table: int(known.get(name, 0)) for table, name in names.items()}
+        found = events.after_each(connection, starts, upto, SOME)
     if not found:
         return True
+    reached = found[-1].sequence if len(found) == SOME else upto
     with ledger.write() as connection:
-        if (get_cursor(connection, name) or "0") != start:
+        if get_cursors(connection, names.values()) != known:
             return False
         _put(connection, found, affected, next_change(connection), now)
-        put_cursor(connection, name, str(found[-1].sequence))
+        for table, name in names.items():
+            put_cursor(connection, name, str(max(reached, starts[table])))
     return len(found) < SOME
 
 
@@ -85,7 +90,9 @@ def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] 
     """
     found = waiting(connection, consumer.feed, keys)
     correlations = {each.correlation for group in found.values() for each in group}
-    upto = {table: int(get_cursor(connection, _cursor(consumer.feed, table)) or 0) for table in consumer.tables}
+    names = {table: _cursor(consumer.feed, table) for table in consumer.tables}
+    known = get_cursors(connection, names.values())
+    upto = {table: int(known.get(name, 0)) for table, name in names.items()}
     seen = events.tables_by_update(connection, correlations, upto)
     return {key: judge(consumer, group, seen) for key, group in found.items()}
 

@@ -65,10 +65,10 @@ def _deliver_to(graph: Graph, dataset: Node, ledger: Ledger, now: datetime, is_o
     def affected(place: Partition, number: int) -> list[Due]:
         return _items(graph, dataset, graph.whole(place), number, now)
 
-    for table in graph.parents(dataset):
-        while not inbox.deliver(ledger, dataset.feed, table.feed, affected, upto, now):
-            if is_over():
-                return False
+    tables = [table.feed for table in graph.parents(dataset)]
+    while not inbox.deliver(ledger, dataset.feed, tables, affected, upto, now):
+        if is_over():
+            return False
     return True
 
 

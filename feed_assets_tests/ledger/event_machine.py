@@ -168,7 +168,7 @@ class EventMachine(RuleBasedStateMachine):
         def outputs(_place, number):
             return [Item(reader.consumer.feed, reader.output, number)]
 
-        return inbox.deliver(self.ledger, reader.consumer.feed, table, outputs, upto, NOW)
+        return inbox.deliver(self.ledger, reader.consumer.feed, [table], outputs, upto, NOW)
 
     @rule(name=whose)
     def decide(self, name) -> None:

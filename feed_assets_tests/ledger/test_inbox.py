@@ -36,7 +36,7 @@ def whole(_place, number):
 def deliver(ledger, tables=(A, B)):
     with ledger.read() as connection:
         upto = events.last_sequence(connection)
-    return [inbox.deliver(ledger, REPORT, table, whole, upto, NOW) for table in tables]
+    return inbox.deliver(ledger, REPORT, tables, whole, upto, NOW)
 
 
 def due(ledger):
@@ -122,19 +122,19 @@ def test_who_was_overtaken_delivers_nothing(ledger):
     ran = []
     with ledger.read() as connection:
         upto = events.last_sequence(connection)
-    original = events.after
+    original = events.after_each
 
     def after(*arguments):
         found = original(*arguments)
-        events.after = original
-        assert inbox.deliver(ledger, REPORT, A, overtaken, upto, NOW)
+        events.after_each = original
+        assert inbox.deliver(ledger, REPORT, [A], overtaken, upto, NOW)
         return found
 
-    events.after = after
+    events.after_each = after
     try:
-        assert not inbox.deliver(ledger, REPORT, A, whole, upto, NOW)
+        assert not inbox.deliver(ledger, REPORT, [A], whole, upto, NOW)
     finally:
-        events.after = original
+        events.after_each = original
     with ledger.read() as connection:
         assert len(inbox.waiting(connection, REPORT)[""]) == 1
 

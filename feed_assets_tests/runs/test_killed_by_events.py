@@ -59,9 +59,8 @@ class Team:
         with self.bench.ledger.write() as connection:
             events.record(connection, "team", new, NOW, refuse_out_of_order=False)
             upto = events.last_sequence(connection)
-        for table in (A, B):
-            outputs = lambda _, n: [Due(REPORT, Partition(REPORT, key), n) for key in self.keys]  # noqa: E731
-            inbox.deliver(self.bench.ledger, REPORT, table, outputs, upto, NOW)
+        outputs = lambda _, n: [Due(REPORT, Partition(REPORT, key), n) for key in self.keys]  # noqa: E731
+        inbox.deliver(self.bench.ledger, REPORT, [A, B], outputs, upto, NOW)
 
     def work(self, key: str) -> Work | None:
         """What the sensor would ask for."""
