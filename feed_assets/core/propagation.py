@@ -120,7 +120,8 @@ def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen) -> Due:
             later=tuple(complete), incomplete=incomplete, waits=f"no complete update of {absent}" if every else None
         )
     taken, slices = _take(consumer, ready)
-    later = tuple(each for each in complete if each not in taken)
+    gone = {id(each) for each in taken}  # Not by comparing each with each: there may be thousands.
+    later = tuple(each for each in complete if id(each) not in gone)
     return Due(taken, slices, later, incomplete, _in_words(incomplete))
 
 
