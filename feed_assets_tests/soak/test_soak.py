@@ -3,8 +3,10 @@
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 
@@ -72,7 +74,7 @@ def drop_and_kill(operations: Operations, random: Random, plan: Plan) -> list[st
     expected = {key: drop(key, number) for number, key in enumerate(plan.keys)}
     if plan.kills:  # A first build's worker: its request must be made again under another key.
         operations.kill("worker", random)
-    if found := until_it_is_over(expected):
+    if found := until_it_is_over(partial(oracle.judge, expected)):
         return found
     for first in range(100, 100 + plan.rounds * plan.updates, plan.updates):
         if found := one_round(operations, random, plan, expected, first):
@@ -92,7 +94,7 @@ def one_round(operations: Operations, random: Random, plan: Plan, expected: dict
             operations.kill(victim, random)
         time.sleep(random.expovariate(1 / PAUSE))
         operations.start()
-    return until_it_is_over(expected)
+    return until_it_is_over(partial(oracle.judge, expected))
 
 
 def drop(key: str, number: int) -> int:
@@ -102,7 +104,7 @@ def drop(key: str, number: int) -> int:
     return number
 
 
-def until_it_is_over(expected: dict[str, int], seconds: float = 1200) -> list[str]:
+def until_it_is_over(judge: Callable[[], list[str]], seconds: float = 1200) -> list[str]:
     """What the oracle finds as soon as it finds nothing, or when nothing happens any more."""
     deadline, began = time.monotonic() + seconds, time.time()
     with dg.DagsterInstance.get() as instance:
@@ -110,11 +112,11 @@ def until_it_is_over(expected: dict[str, int], seconds: float = 1200) -> list[st
             left = [run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))]
             newest = instance.get_run_records(limit=1, order_by="update_timestamp")
             quiet = time.time() - max([began, *(each.update_timestamp.timestamp() for each in newest)])
-            if not left and (not (found := oracle.judge(expected)) or quiet > QUIET):
+            if not left and (not (found := judge()) or quiet > QUIET):
                 say(f"{len(instance.get_runs())} runs")
                 return found
             time.sleep(1)
-    return [f"after {seconds} s not finished: {left}", *oracle.judge(expected)]
+    return [f"after {seconds} s not finished: {left}", *judge()]
 
 
 def test_a_few_late_updates_and_a_killed_worker(under_fire):
