@@ -154,8 +154,11 @@ def _state(
 
 
 def _missing(need: Need, pins: tuple[Pin, ...], facts: Facts) -> tuple[State, str] | None:
-    """Whether there is something to read of every input; what is on its way through a pipeline has not come yet."""
-    required = [partition for partition in need.inputs if partition not in need.optional]
+    """Whether there is something to read of every input; what is on its way through a pipeline has not come yet.
+
+    Event tables are waited for as `wait_for` says: of one that never had an event nothing is read.
+    """
+    required = [each for each in need.inputs if each not in need.optional and each.feed not in need.tables]
     missing = [str(partition) for partition in required if not _pins(need, partition, facts)] + [*need.unknown]
     if not missing and pins:
         return None

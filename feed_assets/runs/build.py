@@ -155,6 +155,8 @@ class _Build:
         cut = {name: self._cut(inputs[name]) for name in tables}
         pinned = {pin for pairs in found.values() for _, pin in pairs} | _pins_of(cut)
         pins = tuple(sorted(pinned | self._carried(pinned)))
+        if not pins:
+            raise NoValidUpdate(f"{self.output}: none of its inputs has an event yet: expected one. Wait for it.")
         if unchanged := self._unchanged(pins):
             return unchanged
         claimed = self._claim(pins)
@@ -196,8 +198,6 @@ class _Build:
             return [self.work.slices[place] for place in places if place in self.work.slices]
         with self.bench.ledger.read() as connection:
             last = {place: events.last_marker(connection, place) for place in places}
-        if silent := [str(place) for place, marker in last.items() if marker is None]:
-            raise NoValidUpdate(f"{self.output}: {', '.join(silent)} has no event yet: expected one. Wait for it.")
         return [
             Slice(place, None, marker, frozenset({Operation.OVERWRITE})) for place, marker in last.items() if marker
         ]

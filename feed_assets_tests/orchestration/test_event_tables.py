@@ -23,6 +23,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.ledger import events, inbox
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.components import Table
+from feed_assets.orchestration.runner import why_failed
 from feed_assets.settings import settings
 from feed_assets.sources.outlets import SqlOutlet
 from feed_assets_tests.orchestration.worlds import harness
@@ -164,6 +165,34 @@ def by_hand(world_, slices):
     config = {"ops": {"gamma__report": {"config": {"slices": slices}}}}
     key = [dg.AssetKey(["gamma", "report"])]
     assert job.execute_in_process(instance=world_.instance, asset_selection=key, run_config=config).success
+
+
+def test_several_pipelines_do_not_wait_for_each_other_and_what_never_came_is_not_read(team, seen, spark):
+    world_ = world(team, seen, spark, pipelines={"p": ["team/a"], "q": ["team/b"]})
+    team.publish(("a", "X", 1))
+    (run,) = world_.run_until_idle()
+    assert run.succeeded
+    team.publish(("b", "Y", 7))
+    world_.run_until_idle()
+    assert [ranges(work) for work in seen] == [{"team/a": (None, 1)}, {"team/b": (None, 7)}]
+    assert markers() == {"team/a": 1, "team/b": 7}
+
+
+def test_all_of_them_are_waited_for_if_it_says_so(team, seen, spark):
+    world_ = world(team, seen, spark, pipelines={"p": ["team/a"], "q": ["team/b"]}, wait_for="all")
+    team.publish(("a", "X", 1))
+    assert world_.run_until_idle() == []
+    team.publish(("b", "Y", 7))
+    world_.run_until_idle()
+    assert [ranges(work) for work in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
+
+
+def test_by_hand_there_must_be_something_to_read(team, seen, spark):
+    world_ = world(team, seen, spark)
+    job = world_.definitions.resolve_implicit_global_asset_job_def()
+    key = [dg.AssetKey(["gamma", "report"])]
+    done = job.execute_in_process(instance=world_.instance, asset_selection=key, raise_on_error=False)
+    assert "none of its inputs has an event yet" in why_failed(done)
 
 
 def test_a_paused_consumer_loses_nothing(team, seen, spark):

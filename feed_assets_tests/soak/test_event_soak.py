@@ -83,6 +83,8 @@ def publish_and_kill(operations: Operations, outlet: SqlOutlet, random: Random, 
         published.setdefault((event.table_name, event.partition_key), []).append(encode(event.marker))
         if number in fatal:
             victim = random.choice(VICTIMS)
+            if victim == "worker" and not operations.workers():  # Half an update starts none.
+                victim = "daemon"
             say(f"after event {number}: kill {victim}")
             operations.kill(victim, random)
         time.sleep(random.expovariate(1 / PAUSE))
