@@ -1,7 +1,7 @@
 """The write event of each published update of a feed, in the transaction that makes it published."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import NO_NEW_DATA, PARENTS, WriteEvent, decode, foreign_correlation, joined_correlation
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
-from feed_assets.ledger import events
+from feed_assets.core.positions import Pin
+from feed_assets.ledger import events, inbox
 from feed_assets.ledger.tables import event, update
 
 if TYPE_CHECKING:
@@ -23,6 +24,17 @@ def announce(connection: sa.Connection, row: "Row", now: datetime) -> None:
     An older update than the last one that was announced (an invalidated one that is valid again) is flagged.
     """
     events.record(connection, events.OURS, [_event(connection, row, now)], now, refuse_out_of_order=False)
+
+
+def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
+    """The correlation ids of what is read: of updates their own, of slices of event tables those of their events."""
+    found = inbox.correlations(connection, run_id)
+    for pin in pins:
+        mine = (update.c.feed == str(pin.partition.feed)) & (update.c.partition == pin.partition.key)
+        row = connection.execute(sa.select(update.c.correlation).where(mine, update.c.id == pin.update_id)).first()
+        told = row.correlation if row else events.correlation(connection, pin.partition, pin.update_id)
+        found |= {told} if told else set()
+    return found
 
 
 def untold(connection: sa.Connection, output: Partition, incoming: set[str]) -> WriteEvent | None:

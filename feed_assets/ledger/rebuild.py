@@ -10,6 +10,7 @@ from feed_assets.core.events import joined_correlation
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import updates
+from feed_assets.ledger.announce import correlations
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import consumed, update
 
@@ -40,7 +41,7 @@ def record(ledger: Ledger, seen: Sequence[Seen], pins: Sequence[Pin], now: datet
         for each in seen[:-1]:
             _record(connection, each, None, now)
         if seen:
-            incoming = updates.correlations(connection, "", pins)
+            incoming = correlations(connection, "", pins)
             _record(connection, seen[-1], joined_correlation(incoming)[0] if incoming else None, now)
             _assume(connection, seen[-1].update.partition, seen[-1].update.id, pins)
 

@@ -13,8 +13,8 @@ from feed_assets.core.events import foreign_correlation, joined_correlation
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Slice
-from feed_assets.ledger import events, inbox
-from feed_assets.ledger.announce import announce
+from feed_assets.ledger import inbox
+from feed_assets.ledger.announce import announce, correlations
 from feed_assets.ledger.database import Ledger, next_change
 from feed_assets.ledger.tables import batch, consumed, update
 
@@ -220,16 +220,6 @@ def claim(
         _refuse_pruned(connection, pin)
     for partition, update_id in outputs[:-1]:
         consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
-
-
-def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """The correlation ids of what is read: of updates their own, of slices of event tables those of their events."""
-    found = inbox.correlations(connection, run_id)
-    for pin in pins:
-        row = find(connection, pin.partition, pin.update_id)
-        told = row.correlation if row else events.correlation(connection, pin.partition, pin.update_id)
-        found |= {told} if told else set()
-    return found
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:

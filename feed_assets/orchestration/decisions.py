@@ -133,7 +133,7 @@ def _pass_on(ledger: Ledger, decided: Iterable[Verdict], now: datetime) -> None:
     for verdict in decided:
         if verdict.state is State.CURRENT:
             with ledger.read() as connection:
-                told = announce.untold(connection, verdict.output, updates.correlations(connection, "", verdict.pins))
+                told = announce.untold(connection, verdict.output, announce.correlations(connection, "", verdict.pins))
             if told or (verdict.due and verdict.due.slices):
                 with ledger.write() as connection:
                     announce.pass_on(connection, told, now)

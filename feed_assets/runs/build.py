@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from feed_assets.core.errors import NoValidUpdate
-from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import BY_HAND, Work
 from feed_assets.core.positions import Pin, changed, pins_digest
 from feed_assets.core.propagation import Slice
 from feed_assets.feeds import write as feed_write
-from feed_assets.ledger import events, inbox, runs, updates
-from feed_assets.runs import reconcile
+from feed_assets.ledger import inbox, runs, updates
+from feed_assets.runs import reconcile, slices
 from feed_assets.runs.checks import Audited, CheckResult, run_checks
 from feed_assets.runs.observe import observe, pin, pin_batches
 from feed_assets.runs.recipe import Recipe
@@ -126,11 +125,6 @@ def build(
         raise
 
 
-def _pins_of(cut: "Cut") -> set[Pin]:
-    """Slices as the positions that are recorded in the lineage."""
-    return {Pin(each.place, each.end, each.version, start=each.start) for some in cut.values() for each in some}
-
-
 def _reads_tables(recipe: Recipe) -> bool:
     return any(source.is_table for source in recipe.sources)
 
@@ -145,16 +139,16 @@ class _Build:
     optional: Set[Partition]
 
     @property
-    def slices(self) -> list[Slice]:
+    def consumed(self) -> list[Slice]:
         """Whose events this run consumes."""
         return [*self.work.slices.values()] if self.work.consumes else []
 
     def run(self, inputs: Inputs, named: Mapping[Partition, str]) -> Outcome:
         tables = {source.name for source in self.recipe.sources if source.is_table}
         found = self._pin({name: each for name, each in inputs.items() if name not in tables}, named)
-        cut = {name: self._cut(inputs[name]) for name in tables}
-        pinned = {pin for pairs in found.values() for _, pin in pairs} | _pins_of(cut)
-        pins = tuple(sorted(pinned | self._carried(pinned)))
+        cut = {name: slices.cut(self.bench.ledger, self.work, inputs[name]) for name in tables}
+        pinned = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
+        pins = tuple(sorted(pinned | slices.carried(self.bench.ledger, self.recipe, self.output, pinned)))
         if not pins:
             raise NoValidUpdate(f"{self.output}: none of its inputs has an event yet: expected one. Wait for it.")
         if unchanged := self._unchanged(pins):
@@ -192,25 +186,6 @@ class _Build:
             return pin_batches(self.bench, partition, named)
         return [pin(self.bench, partition, named.get(partition))]
 
-    def _cut(self, places: Sequence[Partition]) -> list[Slice]:
-        """The slices of an event table: those of the work, or all there is, up to the last marker."""
-        if self.work.slices or self.work.consumes:
-            return [self.work.slices[place] for place in places if place in self.work.slices]
-        with self.bench.ledger.read() as connection:
-            last = {place: events.last_marker(connection, place) for place in places}
-        return [
-            Slice(place, None, marker, frozenset({Operation.OVERWRITE})) for place, marker in last.items() if marker
-        ]
-
-    def _carried(self, pinned: set[Pin]) -> set[Pin]:
-        """Of event tables with nothing new the positions that are published: lineage says how far each was read."""
-        tables = {source.feed for source in self.recipe.sources if source.is_table}
-        read = {pin.partition for pin in pinned}
-        with self.bench.ledger.read() as connection:
-            published = updates.newest(connection, self.output) if tables else None
-            known = updates.consumed_by(connection, self.output, published.id) if published else ()
-        return {pin for pin in known if pin.partition.feed in tables and pin.partition not in read}
-
     def _unchanged(self, pins: tuple[Pin, ...]) -> Unchanged | None:
         observe(self.bench.board, self.bench.ledger, self.output, self.bench.now())
         with self.bench.ledger.write() as connection:
@@ -220,7 +195,7 @@ class _Build:
                 return None
             # What is published is good again: consumers that a refused run held look once more.
             updates.change(connection, self.output, published.id)
-            inbox.consume_now(connection, self.output, self.slices, self.bench.now())
+            inbox.consume_now(connection, self.output, self.consumed, self.bench.now())
             runs.end(connection, self.output, self.run_id, runs.UNCHANGED, self.bench.now(), None)
         return Unchanged(published.id, pins)
 
@@ -229,7 +204,7 @@ class _Build:
 
         By events the inbox tells. A run by hand reads a table again, whose rows somebody may have mended.
         """
-        if self.slices and not inbox.holds(connection, self.output, self.slices):
+        if self.consumed and not inbox.holds(connection, self.output, self.consumed):
             return True
         if published.code_version != self.recipe.code_version or (
             not self.work.consumes and _reads_tables(self.recipe)
@@ -245,7 +220,7 @@ class _Build:
         claimed = tuple((place, feed_write.claim(self.bench.board, place, token, now)) for place in partitions)
         self.bench.on_step("claimed on the blackboard")
         with self.bench.ledger.write() as connection:
-            updates.claim(connection, self.run_id, claimed, pins, self.recipe.code_version, now, self.slices)
+            updates.claim(connection, self.run_id, claimed, pins, self.recipe.code_version, now, self.consumed)
         self.bench.on_step("claimed in the ledger")
         return claimed
 

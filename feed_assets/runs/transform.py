@@ -12,16 +12,15 @@ from pyspark.sql import functions as sf
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import Work
-from feed_assets.core.propagation import Slice
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.slices import Cut
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
 from feed_assets.spark.parse import is_clean
 from feed_assets.spark.rejects import is_tagged, split
 
 Found = Mapping[str, Sequence[Update]]
-Cut = Mapping[str, Sequence[Slice]]
 
 
 @dataclass(frozen=True)
