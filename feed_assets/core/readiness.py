@@ -211,7 +211,7 @@ def _blocked(
         last = tried[-1].reason
         return State.WAITS_FOR_A_PERSON, f"{len(tried)} runs failed on these inputs, the last with: {last}"
     requested = facts.requested.get(need.output, 0)
-    if requested >= facts.max_attempts and need.output not in facts.published:
+    if requested >= facts.max_attempts and (need.consumer or need.output not in facts.published):
         return State.WAITS_FOR_A_PERSON, f"{requested} runs were requested, and ended before they began: see Dagster"
     return None
 

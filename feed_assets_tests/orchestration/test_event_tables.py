@@ -20,7 +20,7 @@ from feed_assets import (
 )
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import events, inbox
+from feed_assets.ledger import due, events, inbox
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.components import Table
 from feed_assets.orchestration.runner import why_failed
@@ -208,7 +208,23 @@ def test_a_paused_consumer_loses_nothing(team, seen, spark):
     assert [ranges(work) for work in seen] == [{"team/a": (None, 2), "team/b": (None, 8)}]
 
 
-def test_the_plan_is_chosen_before_the_run_starts(team, seen, spark):
+def test_a_run_that_cannot_begin_is_asked_for_a_few_times_only(team, seen, spark):
+    unknown = Plan(tags={"feed_assets/spark_profile": "large"})
+    world_ = world(team, seen, spark, plans=[Rule(unknown, operations=frozenset({Operation.OVERWRITE}))])
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    world_.run_until_idle()
+    team.publish(("a", "Y", 2), ("b", "Y", 8), operation=Operation.OVERWRITE)
+    assert [run.succeeded for run in world_.run_until_idle()] == [False] * 3
+    with open_ledger(settings().ledger).read() as connection:
+        (listed,) = due.listed(connection, REPORT)
+    assert "3 runs were requested, and ended before they began" in listed.reason
+    team.publish(("a", "Z", 3), ("b", "Z", 9), operation=Operation.OVERWRITE)
+    assert len(world_.tick()) == 1
+
+
+def test_the_plan_is_chosen_before_the_run_starts(team, seen, spark, monkeypatch):
+    monkeypatch.setenv("FEED_ASSETS_SPARK_PROFILES", '{"large": {}}')
+    settings.cache_clear()
     large = Plan("reload", {"deep": True}, {"feed_assets/spark_profile": "large"})
     world_ = world(team, seen, spark, plans=[Rule(large, operations=frozenset({Operation.OVERWRITE}))])
     team.publish(("a", "X", 1), ("b", "X", 7))
