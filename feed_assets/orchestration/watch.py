@@ -1,5 +1,6 @@
 """What is wrong although nothing has failed: events that do not come, updates that are stuck, rules never met again."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -8,6 +9,7 @@ import dagster as dg
 
 from feed_assets import alerts as channels
 from feed_assets.core.cadence import missing
+from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.feeds import Feed
 from feed_assets.core.propagation import Propagation
 from feed_assets.core.reachability import unreachable
@@ -17,6 +19,8 @@ from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.inputs import asset_key
 from feed_assets.orchestration.metadata import BY_EVENTS, CADENCE, FEED, ON_TIME, PROPAGATION, ROLE, cadence_of
 from feed_assets.settings import settings
+
+_log = logging.getLogger(__name__)
 
 LATE, STUCK, UNREACHABLE = "late", "stuck", "unreachable"
 Reasons = Mapping[str, str]
@@ -29,7 +33,17 @@ def watch(graph: Graph, ledger: Ledger, now: datetime, is_over: Callable[[], boo
     stuck, never = _on_their_way(graph, ledger, now)
     alerts.keep(ledger, STUCK, stuck, now)
     alerts.keep(ledger, UNREACHABLE, never, now)
-    channels.deliver(ledger, channels.channels(settings()), now, is_over)
+    _deliver(ledger, now, is_over)
+
+
+def _deliver(ledger: Ledger, now: datetime, is_over: Callable[[], bool]) -> None:
+    """Wrong settings of alerts hold up no run: they are in the log at each tick, and what is wrong in the checks."""
+    try:
+        found = channels.channels(settings())
+    except InvalidSetting:
+        _log.exception("alerts are not delivered")
+        return
+    channels.deliver(ledger, found, now, is_over)
 
 
 def _with_cadence(graph: Graph) -> list[Node]:

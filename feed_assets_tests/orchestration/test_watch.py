@@ -129,3 +129,13 @@ def test_a_check_may_be_run_by_hand(team, clock, spark):
     assert not result.passed
     assert result.description == "it is late"
     assert Feed.parse("team/a")
+
+
+def test_wrong_settings_of_alerts_are_logged_and_hold_up_no_run(team, clock, spark, monkeypatch, caplog):
+    monkeypatch.setenv("FEED_ASSETS_ALERT_WEBHOOK", "https://example.invalid/hook")
+    settings.cache_clear()
+    world_ = world(team, clock, spark)
+    team.publish(("a", "X", 1), ("b", "X", 1))
+    assert [run.succeeded for run in world_.run_until_idle()] == [True]
+    assert "alerts are not delivered" in caplog.text
+    assert "FEED_ASSETS_ALERT_SECRET" in caplog.text
