@@ -65,6 +65,14 @@ class WriteEvent:
 
 
 @dataclass(frozen=True)
+class Rejected:
+    """What was to be an event and is none, as text as it was read, and why."""
+
+    raw: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Recorded:
     """An event as the ledger has it, with its number in commit order; markers are encoded.
 

@@ -110,8 +110,7 @@ def _literal(encoded: str) -> str:
 
 def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen) -> Due:
     """What is due of the events that a consumer has not consumed, in the order in which they were recorded."""
-    found = propagations(consumer, [event for event in events if event.place.feed in consumer.tables], seen)
-    every = sorted((piece for each in found for piece in _pieces(each)), key=lambda each: each.events[0].sequence)
+    every = _propagations(consumer, [event for event in events if event.place.feed in consumer.tables], seen)
     complete = [each for each in every if not each.missing]
     incomplete = tuple(each for each in every if each.missing)
     ready = _before_the_first(incomplete, every) if consumer.on_incomplete == "block" else complete
@@ -141,14 +140,14 @@ def _absent(consumer: Consumer, ready: Sequence[Propagation]) -> str:
     return ", ".join(sorted(consumer.needed.keys() - {each.pipeline for each in ready}))
 
 
-def propagations(consumer: Consumer, events: Sequence[Recorded], seen: Seen) -> tuple[Propagation, ...]:
-    """The propagations that events belong to, in the order of their first events."""
+def _propagations(consumer: Consumer, events: Sequence[Recorded], seen: Seen) -> list[Propagation]:
+    """The propagations that events belong to, or their pieces, in the order of their first events."""
     grouped: dict[tuple[str, str], list[Recorded]] = {}
     for event in events:
         grouped.setdefault((event.correlation, event.place.key), []).append(event)
     needed = consumer.needed
     found = [each for key, group in grouped.items() for each in _of(needed, key, group, seen.get(key, frozenset()))]
-    return tuple(sorted(found, key=lambda each: each.events[0].sequence))
+    return sorted((piece for each in found for piece in _pieces(each)), key=lambda each: each.events[0].sequence)
 
 
 def _of(
@@ -218,13 +217,9 @@ def slice_of(event: Recorded) -> Slice:
 
 def is_whole(piece: Slice, events: Iterable[Recorded]) -> bool:
     """Whether the events that are not consumed yet still make up a slice that was cut of them before."""
-    cut = [slice_of(event) for event in events]
-    joined: Slice | None = None
-    for each in sorted(cut, key=lambda each: (each.start or "", each.end)):
-        joined = _union(joined, each) if joined else each
-        if joined is None:
-            return False
-    return joined is not None and (joined.start, joined.end) == (piece.start, piece.end)
+    joined = _joined({}, sorted(events, key=lambda event: (event.start or "", event.marker)))
+    whole = joined.get(piece.place) if joined else None
+    return whole is not None and (whole.start, whole.end) == (piece.start, piece.end)
 
 
 def _union(one: Slice, other: Slice) -> Slice | None:

@@ -9,6 +9,10 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late, weigh
 from feed_assets.core.positions import Change, Pin, changed, pins_digest
 from feed_assets.core.propagation import Consumer, Due
+from feed_assets.core.words import some
+
+NAMED = 5
+"""Partitions that a reason names; of the others it says how many there are."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,7 @@ def _missing(need: Need, pins: tuple[Pin, ...], facts: Facts) -> tuple[State, st
         return State.WAITS_FOR_PROPAGATION, waits
     published = facts.published.get(need.output)
     served = f"; {published}, which was built before, goes on being served" if published else ""
-    return State.WAITS_FOR_INPUT, f"no valid update of {_some(missing) or 'any input'}{served}"
+    return State.WAITS_FOR_INPUT, f"no valid update of {some(missing, NAMED) or 'any input'}{served}"
 
 
 def _waits(need: Need, facts: Facts) -> str | None:
@@ -202,7 +206,7 @@ def _blocked(
         if partition in facts.held and partition.feed not in need.ignore_quality_of
     ]
     if held:
-        return State.WAITS_FOR_QUALITY, f"the last audit failed of {_some(held)}"
+        return State.WAITS_FOR_QUALITY, f"the last audit failed of {some(held, NAMED)}"
     tried = [attempt for attempt in attempts if attempt.pins in (pins_digest(pins), None)]
     refused = [attempt.reason for attempt in tried if attempt.refused]
     if refused:
@@ -214,8 +218,3 @@ def _blocked(
     if requested >= facts.max_attempts and (need.consumer or need.output not in facts.published):
         return State.WAITS_FOR_A_PERSON, f"{requested} runs were requested, and ended before they began: see Dagster"
     return None
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -5,7 +5,6 @@ Writers of the ledger queue, so a higher number was committed later: who reads o
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
@@ -14,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
-from feed_assets.core.events import Marker, Operation, Recorded, WriteEvent, check_order, encode
+from feed_assets.core.events import Marker, Operation, Recorded, Rejected, WriteEvent, check_order, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger.tables import event, event_reject
 
@@ -27,14 +26,6 @@ CHUNK = 300
 """Places in one statement: SQLite takes 999 parameters at most in its older builds."""
 
 _Key = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """What was to be an event and is none, as it was read, and why."""
-
-    raw: str
-    reason: str
 
 
 def publish(

@@ -9,11 +9,10 @@ import dagster as dg
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
-from feed_assets.core.events import Recorded, WriteEvent, in_words
+from feed_assets.core.events import Recorded, Rejected, WriteEvent, in_words
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import events
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursor
-from feed_assets.ledger.events import Rejected
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.inputs import asset_key
 from feed_assets.orchestration.metadata import FEED, ROLE, SOURCE, TABLE, TABLE_NAME, cadence_metadata, value_of
@@ -129,8 +128,7 @@ class _Look:
             with self.bench.ledger.read() as connection:
                 position = get_cursor(connection, self.cursor)
             batch = self.reader.read(position, SOME)
-            turned_away = [Rejected(each.raw, each.reason) for each in batch.rejected]
-            rejected += self._record(batch.events, turned_away, position, batch.position)
+            rejected += self._record(batch.events, [*batch.rejected], position, batch.position)
             if batch.waits or batch.is_complete or batch.position == position:
                 return Learned(batch.waits is None, rejected, (batch.waits,) if batch.waits else ())
             if is_over():

@@ -13,6 +13,7 @@ from feed_assets.core.launching import run_key
 from feed_assets.core.plans import choose
 from feed_assets.core.propagation import Due as Taken
 from feed_assets.core.readiness import State, Verdict
+from feed_assets.core.words import some
 from feed_assets.ledger import due, runs
 from feed_assets.ledger.due import Due
 from feed_assets.orchestration.graph import Graph
@@ -32,6 +33,9 @@ AT_LEAST = 10
 
 PRIORITY = {"dagster/priority": "10"}
 """What is new goes before the runs of a backfill, which have priority 0 unless their tags say otherwise."""
+
+NAMED = 3
+"""Slices and correlation ids that a run's tags name; of the others they say how many there are."""
 
 InProgress = set[tuple[dg.AssetKey, str | None]]
 Found = Sequence[tuple[Due, Verdict]]
@@ -110,9 +114,5 @@ def _request(graph: Graph, item: Due, verdict: Verdict) -> dg.RunRequest:
 def _tags_of(due: Taken) -> dict[str, str]:
     """What a run consumes, for people who look for it in the UI: a few of many."""
     slices = [f"{each.place} ({in_words(each.start)}, {in_words(each.end)}]" for each in due.slices]
-    tags = {"feed_assets/correlation": _some(due.correlations), "feed_assets/slices": _some(slices)}
+    tags = {"feed_assets/correlation": some(due.correlations, NAMED), "feed_assets/slices": some(slices, NAMED)}
     return {name: value for name, value in tags.items() if value}
-
-
-def _some(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -14,6 +14,7 @@ from datetime import timedelta
 import sqlalchemy as sa
 
 from feed_assets.core.errors import SourceUnavailable
+from feed_assets.core.words import some
 
 _log = logging.getLogger(__name__)
 _POLL = 0.005
@@ -92,8 +93,7 @@ def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _W
 
 
 def _told(name: str, writers: _Writers, seconds: float) -> str:
-    who = ", ".join(_who(writer.pid, writer.seconds) for writer in writers[:3])
-    who += f" and {len(writers) - 3} more" if len(writers) > 3 else ""
+    who = some([_who(writer.pid, writer.seconds) for writer in writers], 3)
     message = (
         f"{name}: waited {seconds:.1f} s for transactions that write to it: {who}. They may commit events that "
         "come before those that are there, so none of these is read until they have ended: see pg_stat_activity."

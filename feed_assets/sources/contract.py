@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
 
-from feed_assets.core.events import WriteEvent
-from feed_assets.sources.rows import Rejected
+from feed_assets.core.events import Rejected, WriteEvent
 
 _log = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from feed_assets.core.errors import (
     InvalidName,
     SourceUnavailable,
 )
-from feed_assets.core.events import WriteEvent
+from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.contract import Batch, Positions, batch_of
 from feed_assets.sources.parquet_rows import parquet_records
 from feed_assets.sources.records import Place, Record, Unfinished
-from feed_assets.sources.rows import Columns, Rejected
+from feed_assets.sources.rows import Columns
 from feed_assets.sources.text_rows import csv_records, json_records
 
 _Reader = Callable[[Blackboard, File, Place, tuple[str, ...], bool], Iterator[Record | Unfinished]]

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from feed_assets.core.errors import InvalidEvent, InvalidName
-from feed_assets.core.events import Marker, Operation, WriteEvent, encode, parse_marker
+from feed_assets.core.events import Marker, Operation, Rejected, WriteEvent, encode, parse_marker
 
 
 @dataclass(frozen=True)
@@ -16,14 +16,6 @@ class Constant:
     """What holds of every row of a source, instead of a column."""
 
     value: str
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A row that is no event: kept as JSON text, with the reason."""
-
-    raw: str
-    reason: str
 
 
 @dataclass(frozen=True)
