@@ -10,7 +10,7 @@ from feed_assets.cli.location import DEFAULT_MODULE, Module, load, open_instance
 
 if TYPE_CHECKING:
     from feed_assets.core.feeds import Partition
-    from feed_assets.runs.litter import Done
+    from feed_assets.runs.orphans import Done
 
 Unknown = Annotated[
     bool, typer.Option("--unknown", help="Also sweep parts without a manifest that the ledger does not know.")
@@ -18,7 +18,7 @@ Unknown = Annotated[
 
 
 def reconcile(module: Module = DEFAULT_MODULE, unknown: Unknown = False, as_json: AsJson = False) -> None:
-    """Finish what killed runs left with a manifest, sweep litter older than 24 hours, publish events that were lost.
+    """Finish what killed runs left with a manifest, sweep orphans older than 24 hours, publish events that were lost.
 
     Event sources are read once more from the beginning, for what came under an earlier name. Only the feeds of this
     code location are touched. It may run beside the daemon.
@@ -43,14 +43,14 @@ def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
     """Unclaimed parts before claims: the claim of what `--unknown` sweeps goes in the same call."""
     from feed_assets.orchestration.graph import Graph
     from feed_assets.orchestration.left_runs import settle_left
-    from feed_assets.runs.litter import settled, sweep, sweep_unclaimed
+    from feed_assets.runs.orphans import sweep, sweep_unclaimed
     from feed_assets.runs.workbench import Workbench
     from feed_assets.settings import settings
 
     feeds = Graph(load(module).resolve_asset_graph()).own()
     with open_instance() as instance:
         bench = Workbench.of(settings())
-        done = [*settled(settle_left(instance, bench))]
+        done = [done for settled in settle_left(instance, bench) for done in settled.done]
     done += sweep_unclaimed(bench, feeds, unknown=unknown)
     swept = sweep(bench, feeds)
     return [*done, *swept.done], swept.claims

@@ -7,9 +7,7 @@ from datetime import datetime, timedelta
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import parse_update_id
-
-UNFINISHED = timedelta(hours=24)
-"""How long an update that is not valid may still be somebody's unfinished work, or a mistake to take back."""
+from feed_assets.core.orphans import is_old
 
 _AGE = re.compile(r"([0-9]{1,6})([wdhm])")
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes"}
@@ -110,8 +108,8 @@ def _in_use(found: Found, now: datetime) -> str | None:
         return f"run {found.writer} writes it, or was killed and is not settled yet"
     if found.problem:
         return f"it cannot be listed: {found.problem}"
-    touched = max((moment for moment in (found.written, parse_update_id(found.id)) if moment), default=now)
-    if not found.valid and not found.given_up and now - touched < UNFINISHED:
+    if not found.valid and not found.given_up and not is_old(found.id, now, found.written):
+        touched = max((moment for moment in (found.written, parse_update_id(found.id)) if moment), default=now)
         return f"it is not valid and may be unfinished: last touched at {touched:%Y-%m-%d %H:%M} UTC, within 24 hours"
     return None
 

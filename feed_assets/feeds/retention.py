@@ -4,14 +4,11 @@ The order is: promise from where on history is whole, then of each update the ma
 be repeated.
 """
 
-from datetime import datetime
-
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.feeds import MANIFEST, Partition, Skipped, Update, is_update_id, parse_update_id
-from feed_assets.core.retention import UNFINISHED, Found
+from feed_assets.core.feeds import MANIFEST, Partition, Skipped, Update, is_update_id
+from feed_assets.core.retention import Found
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.write import CLAIMS
 
 
 def find(board: Blackboard, partition: Partition) -> tuple[Found, ...]:
@@ -52,13 +49,6 @@ def remove(board: Blackboard, partition: Partition, update_id: str) -> bool:
     return True
 
 
-def tidy(board: Blackboard, partition: Partition, now: datetime) -> None:
-    """Remove what nobody needs any more: claims a day after their id's time, and promises before the last one."""
-    claims = [file.key for file in board.files(f"{CLAIMS}/{partition.path}") if _is_old(file.key, now)]
-    outdone = [f"{read.PRUNED}/{partition.path}/{kept}" for kept in read.promises(board, partition)[:-1]]
-    board.delete([*claims, *outdone])
-
-
-def _is_old(key: str, now: datetime) -> bool:
-    moment = parse_update_id(key.rsplit("/", 1)[-1])
-    return moment is not None and now - moment > UNFINISHED
+def tidy(board: Blackboard, partition: Partition) -> None:
+    """Remove the promises that a later one has replaced."""
+    board.delete(f"{read.PRUNED}/{partition.path}/{kept}" for kept in read.promises(board, partition)[:-1])

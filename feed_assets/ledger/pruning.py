@@ -1,7 +1,6 @@
 """What the ledger knows of a partition's updates when some of them are to be removed, and that they were."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -12,18 +11,13 @@ from feed_assets.ledger.database import Ledger, next_change
 from feed_assets.ledger.tables import consumed, run, update
 
 
-@dataclass(frozen=True)
-class Known:
-    """State and writing run of an update; no run for a foreign producer's."""
+def known(connection: sa.Connection, partition: Partition, oldest: str) -> dict[str, tuple[str, str | None]]:
+    """State and run of the updates of a partition from `oldest` on, by id: what was pruned long ago is not read.
 
-    state: str
-    run: str | None
-
-
-def known(connection: sa.Connection, partition: Partition, oldest: str) -> dict[str, Known]:
-    """The updates of a partition from `oldest` on, by id: what was pruned long ago is not read."""
+    A foreign producer's have no run.
+    """
     query = sa.select(update.c.id, update.c.state, update.c.run).where(updates.is_(partition), update.c.id >= oldest)
-    return {row.id: Known(row.state, row.run) for row in connection.execute(query)}
+    return {row.id: (row.state, row.run) for row in connection.execute(query)}
 
 
 def readers(connection: sa.Connection, partition: Partition) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import dagster as dg
 
 from feed_assets.orchestration.event_sensors import event_sensors, specs_of
-from feed_assets.orchestration.litter import litter_sensor
 from feed_assets.orchestration.metadata import (
     APPENDABLE,
     FEED,
@@ -17,6 +16,7 @@ from feed_assets.orchestration.metadata import (
     TABLE,
     TABLE_NAME,
 )
+from feed_assets.orchestration.orphans import orphans_sensor
 from feed_assets.orchestration.requests import PRIORITY
 from feed_assets.orchestration.retention import prune_jobs
 from feed_assets.orchestration.sensors import feeds_sensor
@@ -42,7 +42,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     )
     executor = None if definitions.executor else dg.in_process_executor
     assets = _without_repeats(definitions)
-    sensors = [feeds_sensor, *event_sensors(assets), late_data, litter_sensor]
+    sensors = [feeds_sensor, *event_sensors(assets), late_data, orphans_sensor]
     checks = watch_checks(specs_of(assets))
     own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=prune_jobs(assets), executor=executor)
     return dg.Definitions.merge(assets, own)

@@ -12,6 +12,7 @@ from feed_assets.core.retention import Found, Judged, Retention, judge, kept_fro
 from feed_assets.feeds import read, retention
 from feed_assets.ledger import pruning, updates
 from feed_assets.runs.observe import observe
+from feed_assets.runs.orphans import forget_claims
 from feed_assets.runs.workbench import Workbench
 
 
@@ -49,7 +50,8 @@ def prune(bench: Workbench, partition: Partition, policy: Retention, *, apply: b
     if not apply:
         return Pruned(partition, judged, applied=False)
     stays = _remove(bench, partition, found, {each.id: each.reason for each in judged if each.goes})
-    retention.tidy(bench.board, partition, bench.now())
+    forget_claims(bench, partition)
+    retention.tidy(bench.board, partition)
     return Pruned(partition, tuple(_corrected(each, stays) for each in judged), applied=True)
 
 
@@ -71,9 +73,9 @@ def _found(bench: Workbench, partition: Partition) -> tuple[Found, ...]:
     return tuple(_with(each, known.get(each.id), readers.get(each.id)) for each in found)
 
 
-def _with(found: Found, known: pruning.Known | None, reader: str | None) -> Found:
-    state = known.state if known else None
-    writer = known.run if known and state == updates.CLAIMED else None
+def _with(found: Found, known: tuple[str, str | None] | None, reader: str | None) -> Found:
+    state, run = known or (None, None)
+    writer = run if state == updates.CLAIMED else None
     return replace(found, reader=reader, writer=writer, given_up=state == updates.PRUNED)
 
 

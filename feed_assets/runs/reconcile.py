@@ -8,11 +8,12 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, NoValidUpdate
+from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable
 from feed_assets.core.feeds import Partition
-from feed_assets.feeds import read
+from feed_assets.core.orphans import RULES, Fate, Status
 from feed_assets.ledger import runs, updates
 from feed_assets.ledger.runs import Run
+from feed_assets.runs.orphans import FINISHED, SWEPT, Done, contents_of
 from feed_assets.runs.workbench import Workbench, is_dead
 
 _log = logging.getLogger(__name__)
@@ -33,6 +34,13 @@ class Settled:
     def is_published(self) -> bool:
         """Whether the run's own output, and not its rejects only, is published."""
         return any(row.partition == self.run.output for row in self.published)
+
+    @property
+    def done(self) -> tuple[Done, ...]:
+        """The same update by update, with the reasons."""
+        ended = f"run {self.run.id} ended without saying so"
+        finished = [Done(FINISHED, row.partition, row.id, f"its manifest is there; {ended}") for row in self.published]
+        return (*finished, *(Done(SWEPT, row.partition, row.id, f"it has no manifest; {ended}") for row in self.swept))
 
 
 def _process_is_dead(run: Run) -> bool:
@@ -84,16 +92,14 @@ def settle(bench: Workbench, run: Run, state: str, reason: str) -> Settled:
 
 
 def _sort(bench: Workbench, run: Run, claimed: Sequence[updates.Row]) -> Settled:
-    published = tuple(row for row in claimed if _is_valid(bench, row))
+    """At once, and not a day later: its writer is gone, or says itself that it is over."""
+    published = tuple(row for row in claimed if _fate(bench, row) is Fate.FINISH)
     swept = tuple(row for row in claimed if row not in published)
     for row in swept:
         bench.board.sweep(f"{row.partition.path}/{row.id}")
     return Settled(run, published, swept)
 
 
-def _is_valid(bench: Workbench, row: updates.Row) -> bool:
-    try:
-        read.named(bench.board, row.partition, row.id)
-    except NoValidUpdate:
-        return False
-    return True
+def _fate(bench: Workbench, row: updates.Row) -> Fate:
+    contents, _ = contents_of(bench, row.partition, row.id)
+    return RULES[Status.GIVEN_UP][contents]

@@ -9,7 +9,7 @@ from feed_assets.core.feeds import Partition, parse_update_id
 from feed_assets.feeds import read, retention
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import download, latest, named
-from feed_assets.feeds.write import claim, publish
+from feed_assets.feeds.write import publish
 from feed_assets.runs.workbench import utc_now
 from feed_assets_tests.feeds.stores import FEED, MEN, NEW, OLD, Counting, write
 
@@ -145,7 +145,7 @@ def test_the_greatest_promise_holds_and_the_others_are_tidied_away(three):
     for kept in (OLD, NEW, OLDEST):
         retention.promise(three, MEN, kept)
     assert read.kept_from(three, MEN) == NEW
-    retention.tidy(three, MEN, moment(NEW))
+    retention.tidy(three, MEN)
     assert read.promises(three, MEN) == [NEW]
 
 
@@ -153,17 +153,8 @@ def test_promises_of_partitions_below_are_others(board):
     whole = Partition(FEED)
     retention.promise(board, MEN, NEW)
     assert read.kept_from(board, whole) is None
-    retention.tidy(board, whole, moment(NEW))
+    retention.tidy(board, whole)
     assert read.kept_from(board, MEN) == NEW
-
-
-def test_claims_a_day_after_their_ids_time_are_tidied_away(board):
-    for update_id in (OLD, NEW):
-        claim(board, MEN, b"me", moment(update_id))
-    retention.tidy(board, MEN, moment(NEW))
-    assert len(board.files("_feed_assets/claims")) == 2
-    retention.tidy(board, MEN, moment(NEW, 1))
-    assert [file.key for file in board.files("_feed_assets/claims")] == [f"_feed_assets/claims/{MEN.path}/{NEW}"]
 
 
 def test_a_reader_whose_listing_is_overtaken_finds_the_newer_update(three):

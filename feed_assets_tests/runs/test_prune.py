@@ -6,13 +6,14 @@ from datetime import timedelta
 import pytest
 
 from feed_assets.core.errors import NotRevalidated, UpdateChanged
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.core.retention import Retention
 from feed_assets.feeds.read import latest
-from feed_assets.feeds.write import invalidate
+from feed_assets.feeds.write import CLAIMS, invalidate
 from feed_assets.ledger import pruning, runs, updates
 from feed_assets.runs.observe import observe
+from feed_assets.runs.orphans import sweep
 from feed_assets.runs.prune import prune, prune_feed
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.workbench import Workbench, utc_now
@@ -155,6 +156,44 @@ def test_what_was_refused_goes_with_its_time_and_stays_refused_in_the_ledger(ben
     prune(bench, MEN, LAST, apply=True)
     found = row(bench.ledger, MEN, "20191125.070000")
     assert (found.state, found.reason) == ("refused", "not_empty: found 0; its files were pruned")
+
+
+def refused(bench, update_id, parts=2):
+    """A claimed update of ours that its audit refused, with parts and its claim; no newer valid one has replaced it."""
+    runs.start(bench.ledger, new_run("r1", MEN))
+    bench.board.put(f"{CLAIMS}/{MEN.path}/{update_id}", b"r1")
+    claim(bench.ledger, "r1", (MEN, update_id))
+    with bench.ledger.write() as connection:
+        updates.change(connection, MEN, update_id, state=updates.REFUSED, reason="not_empty: found 0")
+        runs.end(connection, MEN, "r1", updates.REFUSED, utc_now(), "not_empty: found 0")
+    for number in range(parts):
+        bench.board.put(f"{MEN.path}/{update_id}/part-{number}", b"rows")
+
+
+def test_what_a_prune_leaves_of_a_refused_update_is_still_found_by_its_claim(bench):
+    refused(bench, NEWEST)
+    prune(bench, MEN, LAST, apply=True)
+    assert left(bench) == [NEW, NEWEST]
+    (swept,) = sweep(bench, [MEN.feed]).done
+    assert (swept.what, swept.update_id, left(bench)) == ("swept", NEWEST, [NEW])
+    assert bench.board.files(CLAIMS) == ()
+
+
+def test_claims_stay_for_a_day_after_their_ids_time(bench):
+    bench.board.put(f"{CLAIMS}/{MEN.path}/{NEW}", b"its producer")
+    moment = parse_update_id(NEW)
+    for hours, count in ((23.9, 1), (24, 0)):
+        prune(replace(bench, now=lambda at=moment + timedelta(hours=hours): at), MEN, LAST, apply=True)
+        assert len(bench.board.files(CLAIMS)) == count
+
+
+def test_claims_that_lead_to_nothing_more_go_with_a_prune(bench):
+    """Of a published update, of a refused one whose parts it has removed, and of an id that was never used."""
+    for update_id in (OLD, NEW, "20191126.070000"):
+        bench.board.put(f"{CLAIMS}/{MEN.path}/{update_id}", b"its producer")
+    refused(bench, "20191125.070000")
+    prune(bench, MEN, LAST, apply=True)
+    assert (left(bench), bench.board.files(CLAIMS)) == ([NEW], ())
 
 
 STEPS = ["given up in the ledger", f"promised from {NEW}", f"removed {OLDEST}", f"removed {OLD}"]

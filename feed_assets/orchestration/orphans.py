@@ -8,29 +8,29 @@ import dagster as dg
 
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
 from feed_assets.orchestration.graph import Graph
-from feed_assets.runs.litter import Swept, sweep
+from feed_assets.runs.orphans import Swept, sweep
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import settings
 
-EVERY = timedelta(hours=1)
+PAUSE = timedelta(hours=1)
 """From one complete look to the next, whoever drives the sensor: `feed-assets run` evaluates it at every tick."""
 
-SHOWN = 20
-"""Lines that a tick's message has at most; all of them are in its log."""
+LINES_PER_MESSAGE = 20
+"""A tick's message has so many at most; all of them are in its log."""
 
-_LOOKED, _STOPPED = "looked for litter", "stopped looking for litter"
+_LOOKED, _STOPPED = "looked for orphans", "stopped looking for orphans"
 
 
-def sweep_litter(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """One tick: sweep until the time is over; what was done is the tick's message, which the UI shows."""
     if context.repository_def is None:
-        raise dg.DagsterInvariantViolationError("The sensor 'litter' needs definitions: build its context with them.")
+        raise dg.DagsterInvariantViolationError("The sensor 'orphans' needs definitions: build its context with them.")
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
         now = loading.effective_dt
     bench, graph = replace(Workbench.of(settings()), now=lambda: now), Graph(context.repository_def.asset_graph)
     looked, stopped = _cursors(bench.ledger)
-    if looked and now < (again := datetime.fromisoformat(looked) + EVERY):
-        return dg.SkipReason(f"The next look for litter is at {again:%Y-%m-%d %H:%M} UTC.")
+    if looked and now < (again := datetime.fromisoformat(looked) + PAUSE):
+        return dg.SkipReason(f"The next look for orphans is at {again:%Y-%m-%d %H:%M} UTC.")
     deadline = monotonic() + settings().tick_seconds
     swept = sweep(bench, graph.own(), lambda: monotonic() > deadline, stopped)
     for done in swept.done:
@@ -39,9 +39,9 @@ def sweep_litter(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(_message(swept))
 
 
-litter_sensor = dg.SensorDefinition(
-    name="litter",
-    evaluation_fn=sweep_litter,
+orphans_sensor = dg.SensorDefinition(
+    name="orphans",
+    evaluation_fn=sweep_orphans,
     minimum_interval_seconds=300,
     default_status=dg.DefaultSensorStatus.RUNNING,
     asset_selection=dg.AssetSelection.all(),
@@ -53,14 +53,14 @@ litter_sensor = dg.SensorDefinition(
 
 
 def _message(swept: Swept) -> str:
-    lines = [str(each) for each in swept.done[:SHOWN]]
-    if len(swept.done) > SHOWN:
-        lines.append(f"and {len(swept.done) - SHOWN} more, see the log")
+    lines = [str(each) for each in swept.done[:LINES_PER_MESSAGE]]
+    if len(swept.done) > LINES_PER_MESSAGE:
+        lines.append(f"and {len(swept.done) - LINES_PER_MESSAGE} more, see the log")
     if swept.claims:
         lines.append(f"{swept.claims} old claims removed")
     if swept.stopped:
         lines.append("the time was over: the next tick goes on")
-    return "\n".join(lines) or "No litter."
+    return "\n".join(lines) or "No orphans."
 
 
 def _cursors(ledger: Ledger) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from feed_assets_tests.orchestration.worlds import DAY, RAW, SUMS, THIRD_DAY, ou
 
 def look(world: Harness, **later: float) -> str:
     """Evaluate the sensor so much later; its message."""
-    sensor = world.definitions.resolve_sensor_def("litter")
+    sensor = world.definitions.resolve_sensor_def("orphans")
     context = dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name=sensor.name)
     with context, dg.partition_loading_context(utc_now() + timedelta(**later)):
         found = sensor(context)
@@ -49,7 +49,7 @@ def refused(kept: Path, home: Path) -> Harness:
 def test_a_refused_updates_parts_can_be_looked_at_for_a_day_and_then_go(refused):
     place, claims = f"{SUMS}/{THIRD_DAY}", f"{CLAIMS}/t"
     parts = objects(refused, place)
-    assert look(refused, hours=23) == "No litter."
+    assert look(refused, hours=23) == "No orphans."
     assert (objects(refused, place), objects(refused, claims)) == (parts, 6)
     message = look(refused, hours=25).splitlines()
     assert message[0].startswith(f"swept {SUMS} {THIRD_DAY} 20")
@@ -66,17 +66,17 @@ def test_foreign_claims_stay(refused):
 
 
 def test_after_a_complete_look_it_rests_for_an_hour(refused):
-    assert look(refused, hours=25) != "No litter."
-    assert look(refused, hours=25.9).startswith("The next look for litter is at ")
-    assert look(refused, hours=26.1) == "No litter."
+    assert look(refused, hours=25) != "No orphans."
+    assert look(refused, hours=25.9).startswith("The next look for orphans is at ")
+    assert look(refused, hours=26.1) == "No orphans."
 
 
 def test_a_tick_whose_time_is_over_says_so_and_the_next_one_goes_on_at_once(refused, setting):
     setting(tick_seconds=1e-9)
     messages = [look(refused, hours=25) for _ in range(5)]
     assert all(message.endswith("the time was over: the next tick goes on") for message in messages[:4])
-    assert messages[4] == "No litter."
-    assert look(refused, hours=25).startswith("The next look for litter is at ")
+    assert messages[4] == "No orphans."
+    assert look(refused, hours=25).startswith("The next look for orphans is at ")
     assert objects(refused, CLAIMS) == 2
 
 
@@ -87,7 +87,7 @@ def test_it_requests_nothing_and_does_not_keep_a_loop_from_coming_to_rest(refuse
 
 
 def test_dagster_shows_what_was_done_as_the_ticks_message(refused):
-    sensor = refused.definitions.resolve_sensor_def("litter")
-    with dg.build_sensor_context(refused.instance, definitions=refused.definitions, sensor_name="litter") as context:
+    sensor = refused.definitions.resolve_sensor_def("orphans")
+    with dg.build_sensor_context(refused.instance, definitions=refused.definitions, sensor_name="orphans") as context:
         message = sensor.evaluate_tick(context).skip_message
-    assert message.startswith("The next look for litter is at ")
+    assert message.startswith("The next look for orphans is at ")

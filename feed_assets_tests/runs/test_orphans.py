@@ -12,7 +12,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import runs, updates
-from feed_assets.runs.litter import sweep, sweep_unclaimed
+from feed_assets.runs.orphans import sweep, sweep_unclaimed
 from feed_assets.runs.workbench import Workbench
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.runs.lakes import CLEAN, DAY, NOW, RAW, REJECTS, Lake

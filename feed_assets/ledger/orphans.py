@@ -1,0 +1,31 @@
+"""What the ledger knows of ids that were claimed on the blackboard."""
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Partition
+from feed_assets.core.orphans import Attempt, Status
+from feed_assets.ledger import runs, updates
+from feed_assets.ledger.tables import run, update
+
+_STATUS = {
+    updates.CLAIMED: Status.OPEN,
+    updates.ABANDONED: Status.GIVEN_UP,
+    updates.REFUSED: Status.GIVEN_UP,
+}
+
+
+def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> Attempt:
+    """The attempt that an update belongs to, by its state and that of its run: one seek."""
+    query = sa.select(update.c.state, update.c.reason, run.c.state.label("run_state"), run.c.ended)
+    query = query.select_from(sa.outerjoin(update, run, run.c.id == update.c.run))
+    row = connection.execute(query.where(updates.is_(partition, update_id))).first()
+    if row is None:
+        return Attempt()
+    status = Status.OPEN if row.run_state == runs.RUNNING else _STATUS.get(row.state, Status.DONE)
+    return Attempt(status, row.ended, row.reason)
+
+
+def claimed_by(connection: sa.Connection, run_id: str) -> Attempt:
+    """The attempt of an id that the ledger never heard of: this run claimed it, and may have been killed before."""
+    row = connection.execute(sa.select(run.c.state, run.c.ended).where(run.c.id == run_id)).first()
+    return Attempt(Status.OPEN if row.state == runs.RUNNING else Status.UNKNOWN, row.ended) if row else Attempt()

@@ -1,0 +1,59 @@
+"""What becomes of a claimed id, as a table."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import product
+
+import pytest
+
+from feed_assets.core.orphans import ORPHANED_AFTER, RULES, Contents, Fate, Status, is_old, must_look
+
+ID, MOMENT = "20191125.060000", datetime(2019, 11, 25, 6, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+NOTHING, PARTS, MISCOUNTED, VALID = Contents
+UNKNOWN, OPEN, GIVEN_UP, DONE = Status
+
+
+@pytest.mark.parametrize(
+    ("status", "contents", "expected"),
+    [
+        *((OPEN, contents, Fate.KEEP) for contents in Contents),
+        *((DONE, contents, Fate.FORGET) for contents in Contents),
+        (GIVEN_UP, NOTHING, Fate.FORGET),
+        (GIVEN_UP, PARTS, Fate.SWEEP),
+        (GIVEN_UP, MISCOUNTED, Fate.SWEEP),
+        (GIVEN_UP, VALID, Fate.FINISH),
+        (UNKNOWN, NOTHING, Fate.FORGET),
+        (UNKNOWN, PARTS, Fate.ASK),
+        (UNKNOWN, MISCOUNTED, Fate.FORGET),
+        (UNKNOWN, VALID, Fate.FORGET),
+    ],
+)
+def test_fates(status, contents, expected):
+    assert RULES[status][contents] is expected
+
+
+def test_every_case_has_a_fate():
+    assert {(status, contents) for status in RULES for contents in RULES[status]} == {*product(Status, Contents)}
+
+
+@pytest.mark.parametrize(("status", "looks"), [(UNKNOWN, True), (GIVEN_UP, True), (OPEN, False), (DONE, False)])
+def test_the_blackboard_is_asked_only_where_the_ledger_cannot_tell(status, looks):
+    assert must_look(status) is looks
+
+
+@pytest.mark.parametrize(
+    ("update_id", "touched", "now", "old"),
+    [
+        (ID, None, MOMENT + ORPHANED_AFTER - SECOND, False),
+        (ID, None, MOMENT + ORPHANED_AFTER, True),
+        (ID, MOMENT + SECOND, MOMENT + ORPHANED_AFTER, False),
+        (ID, MOMENT + SECOND, MOMENT + ORPHANED_AFTER + SECOND, True),
+        (ID, MOMENT - SECOND, MOMENT + ORPHANED_AFTER, True),
+        ("part-1", None, MOMENT + ORPHANED_AFTER, False),
+        ("20180231.000000", None, MOMENT + ORPHANED_AFTER, False),
+    ],
+)
+def test_old_is_a_day_after_the_id_and_a_day_after_what_touched_it_last(update_id, touched, now, old):
+    assert is_old(update_id, now, touched) is old
+    assert is_old(update_id, now, None, touched, MOMENT - SECOND) is old
