@@ -54,6 +54,10 @@ class LedgerUnavailable(FeedAssetsError):
     """The ledger's database cannot be opened; the message says what its driver says."""
 
 
+class SparkUnavailable(FeedAssetsError):
+    """A Spark session cannot be started or reached: no Java, no cluster, no Connect server."""
+
+
 class NoValidUpdate(FeedAssetsError):
     """The partition has no valid update; the message lists why each candidate was skipped."""
 

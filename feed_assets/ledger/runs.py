@@ -7,13 +7,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from feed_assets.core import attempts
 from feed_assets.core.errors import AlreadyRunning
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import run, update
 
-RUNNING, UNCHANGED, FAILED = "running", "unchanged", "failed"
+RUNNING, UNCHANGED, FAILED = "running", "unchanged", attempts.FAILED
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from feed_assets.orchestration.by_events import ByEvents, by_events_metadata
 from feed_assets.orchestration.durations import durations_metadata
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.inputs import PARTITION, WORK, Input, asset_key, match_parameters, resolve
+from feed_assets.orchestration.makers import maker_of
 from feed_assets.orchestration.metadata import (
     BY_EVENTS,
     DATASET,
@@ -36,11 +38,13 @@ from feed_assets.orchestration.metadata import (
 from feed_assets.orchestration.partitions import Partitions
 from feed_assets.orchestration.reports import failed_checks, materialized
 from feed_assets.orchestration.run_config import RunConfig, named_in, work_in
-from feed_assets.runs.build import Outcome, Output, Published, Refused, Unchanged, build
+from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
+from feed_assets.runs.maker import Output
+from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.workbench import Workbench
-from feed_assets.settings import settings
+from feed_assets.settings import Settings, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -199,7 +203,7 @@ def _run_of(
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
             need = _place(recipe, known, context)
         output, profile = need.output, context.run.tags.get(SPARK_PROFILE)
-        bench = Workbench.of(settings().with_profile(profile), on_step=partial(_log_step, context, output))
+        bench = _bench(context, settings().with_profile(profile), partial(_log_step, context, output))
         inputs = {source.name: [each for each in need.inputs if each.feed == source.feed] for source in recipe.sources}
         named, work, run_id = named_in(config, inputs), work_in(config), context.run.run_id
         outcome = build(recipe, output, inputs, bench, named, run_id, work, optional=need.optional)
@@ -207,6 +211,11 @@ def _run_of(
         yield from _events(outcome, bench, context, durations_metadata(bench.ledger, tables, recipe.feed))
 
     return run
+
+
+def _bench(context: dg.AssetExecutionContext, told: Settings, on_step: Callable[[str], None]) -> Workbench:
+    """The services of a run; rows are made by the maker of its instance, or by Spark."""
+    return replace(Workbench.of(told, maker_of(context.instance)), on_step=on_step)
 
 
 def _place(

@@ -12,8 +12,9 @@ import dagster as dg
 
 from feed_assets.core.positions import Pin
 from feed_assets.orchestration.inputs import asset_key
-from feed_assets.runs.build import Output, Published, Refused
 from feed_assets.runs.checks import CheckResult
+from feed_assets.runs.maker import Output
+from feed_assets.runs.phases import Published, Refused
 
 
 def materialized(

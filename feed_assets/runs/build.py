@@ -4,95 +4,33 @@ Each step may be the last one (a kill): the ledger has claim and pins before the
 statistics before the manifest, so `reconcile` can finish what has a manifest and sweep what has none.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from feed_assets.core.attempts import end_of
 from feed_assets.core.errors import NoValidUpdate
-from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import BY_HAND, Work
-from feed_assets.core.positions import Pin, changed, pins_digest
+from feed_assets.core.positions import changed, pins_digest
 from feed_assets.core.propagation import Slice
 from feed_assets.feeds import write as feed_write
 from feed_assets.ledger import inbox, runs, updates
-from feed_assets.runs import reconcile, slices
-from feed_assets.runs.checks import Audited, CheckResult, run_checks
-from feed_assets.runs.observe import observe, pin, pin_batches
+from feed_assets.runs import reconcile
+from feed_assets.runs.maker import Made, Output, Task
+from feed_assets.runs.observe import observe
+from feed_assets.runs.phases import Audited, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
+from feed_assets.runs.pinning import Inputs, Order, pin_inputs
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.workbench import Workbench, this_process
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     import sqlalchemy as sa
-
-    from feed_assets.runs.transform import Cut, Found, Made
-    from feed_assets.spark.write import Written
 
 NEWEST: Mapping[Partition, str] = MappingProxyType({})
 """No update of an input is named: read the newest valid ones."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """One update that a run wrote, and what is in it."""
-
-    partition: Partition
-    id: str
-    written: "Written"
-
-    @property
-    def update(self) -> Update:
-        """The update with the exact files that were written."""
-        return Update(self.partition, self.id, self.written.files)
-
-
-@dataclass(frozen=True)
-class Published:
-    """The partition has a new update (the last of `outputs`; before it its rejects)."""
-
-    outputs: tuple[Output, ...]
-    pins: tuple[Pin, ...]
-    checks: tuple[CheckResult, ...]
-    preview: str
-    """The first rows as Markdown."""
-    chart: str | None
-    """What the recipe's `chart` made of the rows."""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A blocking check failed: nothing is published, and readers keep the previous valid update."""
-
-    outputs: tuple[Output, ...]
-    pins: tuple[Pin, ...]
-    checks: tuple[CheckResult, ...]
-
-    @property
-    def reason(self) -> str:
-        """Every failed check in words."""
-        return "; ".join(result.message for result in self.checks if not result.passed)
-
-
-@dataclass(frozen=True)
-class Unchanged:
-    """The published update was built from these very inputs: nothing was done."""
-
-    update_id: str
-    pins: tuple[Pin, ...]
-
-
-@dataclass(frozen=True)
-class _Audit:
-    checks: tuple[CheckResult, ...]
-    preview: str
-    chart: str | None
-
-
-Outcome = Published | Refused | Unchanged
-Inputs = Mapping[str, Sequence[Partition]]
 
 
 def build(
@@ -111,181 +49,137 @@ def build(
     `optional` partitions are left out if they have no valid update, unless one is named. Of event tables the slices of
     `work` are read; if it consumes, markers move with the publication.
 
-    Raises AlreadyRunning, NoValidUpdate, UpdateChanged, UnreadableUpdate, UpdateAbandoned, and what the function
-    raises; the run is then `failed` in the ledger and leaves no valid update.
+    Raises AlreadyRunning, NoValidUpdate, UpdateChanged, UnreadableUpdate, UpdateAbandoned, SparkUnavailable, and what
+    the function raises; the run then ends as `core.attempts` says, and leaves no valid update.
     """
     reconcile.release_dead(bench, output)
     run = runs.Run(uuid4().hex, output, runs.RUNNING, None, dagster_run, this_process(), bench.now(), None)
     runs.start(bench.ledger, run)
     bench.on_step("started")
     try:
-        return _Build(recipe, output, bench, run.id, work, optional).run(inputs, named)
+        return _Build(Order(recipe, output, inputs, named, work, optional), bench, run.id).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are settled.
-        reconcile.settle(bench, run, runs.FAILED, f"{type(error).__name__}: {error}"[:1000])
+        reconcile.settle(bench, run, end_of(error), f"{type(error).__name__}: {error}"[:1000])
         raise
-
-
-def _reads_tables(recipe: Recipe) -> bool:
-    return any(source.is_table for source in recipe.sources)
 
 
 @dataclass(frozen=True)
 class _Build:
-    recipe: Recipe
-    output: Partition
+    """One build that the ledger knows of. Each phase takes the one before, so that none can be left out."""
+
+    order: Order
     bench: Workbench
     run_id: str
-    work: Work
-    optional: Set[Partition]
 
-    @property
-    def consumed(self) -> list[Slice]:
-        """Whose events this run consumes."""
-        return [*self.work.slices.values()] if self.work.consumes else []
-
-    def run(self, inputs: Inputs, named: Mapping[Partition, str]) -> Outcome:
-        tables = {source.name for source in self.recipe.sources if source.is_table}
-        found = self._pin({name: each for name, each in inputs.items() if name not in tables}, named)
-        cut = {name: slices.cut(self.bench.ledger, self.work, inputs[name]) for name in tables}
-        pinned = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
-        pins = tuple(sorted(pinned | slices.carried(self.bench.ledger, self.recipe, self.output, pinned)))
-        if not pins:
-            raise NoValidUpdate(f"{self.output}: none of its inputs has an event yet: expected one. Wait for it.")
-        if unchanged := self._unchanged(pins):
+    def run(self) -> Outcome:
+        pinned = self._pin()
+        if unchanged := self._unchanged(pinned):
             return unchanged
-        claimed = self._claim(pins)
-        updates_of = {name: [update for update, _ in pairs] for name, pairs in found.items()}
-        with self._transformed(updates_of, cut) as made:
-            outputs = self._write(claimed, made)
-            audit = self._audit(outputs, made)
-        if not all(result.passed for result in audit.checks):
-            return self._refuse(Refused(outputs, pins, audit.checks))
-        return self._publish(Published(outputs, pins, audit.checks, audit.preview, audit.chart))
+        claimed = self._claim(pinned)
+        with self.bench.maker().make(self._task(claimed), self.bench.board) as made:
+            staged = self._stage(claimed, made)
+            audited = self._audit(staged, made)
+        return self._publish(audited) if audited.audit.passed else self._refuse(audited)
 
-    def _pin(self, inputs: Inputs, named: Mapping[Partition, str]) -> dict[str, list[tuple[Update, Pin]]]:
+    def _pin(self) -> Pinned:
         try:
-            return {
-                name: [pair for partition in partitions for pair in self._pinned(name, partition, named)]
-                for name, partitions in inputs.items()
-            }
+            return pin_inputs(self.order, self.bench)
         except NoValidUpdate:
             with self.bench.ledger.write() as connection:  # It read nothing: no attempt on the inputs that will come.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 
-    def _pinned(self, name: str, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
-        try:
-            return self._required(name, partition, named)
-        except NoValidUpdate:
-            if partition not in self.optional or any(partition in (each, each.holder) for each in named):
-                raise
-            return []
-
-    def _required(self, name: str, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
-        if any(source.is_appendable for source in self.recipe.sources if source.name == name):
-            return pin_batches(self.bench, partition, named)
-        return [pin(self.bench, partition, named.get(partition))]
-
-    def _unchanged(self, pins: tuple[Pin, ...]) -> Unchanged | None:
-        observe(self.bench.board, self.bench.ledger, self.output, self.bench.now())
+    def _unchanged(self, pinned: Pinned) -> Unchanged | None:
+        """The end of a build whose work was published already, by this run before a kill or by one that was faster."""
+        output, now = self.order.output, self.bench.now()
+        observe(self.bench.board, self.bench.ledger, output, now)
         with self.bench.ledger.write() as connection:
-            runs.pinned(connection, self.run_id, pins_digest(pins))
-            published = updates.newest(connection, self.output)
-            if published is None or not self._is_done(connection, published, pins):
+            runs.pinned(connection, self.run_id, pins_digest(pinned.pins))
+            published = updates.newest(connection, output)
+            if published is None or not self._is_done(connection, published, pinned):
                 return None
             # What is published is good again: consumers that a refused run held look once more.
-            updates.change(connection, self.output, published.id)
-            inbox.consume_now(connection, self.output, self.consumed, self.bench.now())
-            runs.end(connection, self.output, self.run_id, runs.UNCHANGED, self.bench.now(), None)
-        return Unchanged(published.id, pins)
+            updates.change(connection, output, published.id)
+            inbox.consume_now(connection, output, self._consumed, now)
+            runs.end(connection, output, self.run_id, runs.UNCHANGED, now, None)
+        return Unchanged(published.id, pinned.pins)
 
-    def _is_done(self, connection: "sa.Connection", published: updates.Row, pins: tuple[Pin, ...]) -> bool:
-        """Whether this very work was published: by this run before it was killed, or by one that was faster.
+    def _is_done(self, connection: "sa.Connection", published: updates.Row, pinned: Pinned) -> bool:
+        """Whether an update is what this build would make.
 
         By events the inbox tells. A run by hand reads a table again, whose rows somebody may have mended.
         """
-        if self.consumed and not inbox.holds(connection, self.output, self.consumed):
+        recipe, consumes = self.order.recipe, self.order.work.consumes
+        if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):
             return True
-        if published.code_version != self.recipe.code_version or (
-            not self.work.consumes and _reads_tables(self.recipe)
-        ):
+        reads_again = not consumes and any(source.is_table for source in recipe.sources)
+        if published.code_version != recipe.code_version or reads_again:
             return False
-        return not changed(pins, updates.consumed_by(connection, self.output, published.id))
+        return not changed(pinned.pins, updates.consumed_by(connection, self.order.output, published.id))
 
-    def _claim(self, pins: tuple[Pin, ...]) -> tuple[tuple[Partition, str], ...]:
+    @property
+    def _consumed(self) -> list[Slice]:
+        """Whose events this run consumes."""
+        return [*self.order.work.slices.values()] if self.order.work.consumes else []
+
+    def _claim(self, pinned: Pinned) -> Claimed:
         self.bench.on_step("pinned")
-        partitions = [Partition(feed, self.output.key) for feed in self.recipe.outputs]
-        token = self.run_id.encode()
         now = self.bench.now()
-        claimed = tuple((place, feed_write.claim(self.bench.board, place, token, now)) for place in partitions)
+        ids = tuple(self._claimed(feed) for feed in self.order.recipe.outputs)
         self.bench.on_step("claimed on the blackboard")
+        code_version = self.order.recipe.code_version
         with self.bench.ledger.write() as connection:
-            updates.claim(connection, self.run_id, claimed, pins, self.recipe.code_version, now, self.consumed)
+            updates.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed)
         self.bench.on_step("claimed in the ledger")
-        return claimed
+        return Claimed(pinned, ids)
 
-    def _transformed(self, found: "Found", cut: "Cut") -> "AbstractContextManager[Made]":
-        from feed_assets.runs.transform import (
-            Given,
-            transformed,
-        )  # Spark, and so only when there is something to build.
+    def _claimed(self, feed: Feed) -> tuple[Partition, str]:
+        partition = Partition(feed, self.order.output.key)
+        return partition, feed_write.claim(self.bench.board, partition, self.run_id.encode(), self.bench.now())
 
-        given = Given(found, cut, self.work)
-        return transformed(self.recipe, self.output, given, self.bench.spark(), self.bench.board)
+    def _task(self, claimed: Claimed) -> Task:
+        """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
+        pinned = claimed.pinned
+        return Task(self.order.recipe, self.order.output, pinned.updates, pinned.slices, self.order.work)
 
-    def _write(self, claimed: Sequence[tuple[Partition, str]], made: "Made") -> tuple[Output, ...]:
-        from feed_assets.spark.write import write
-
+    def _stage(self, claimed: Claimed, made: Made) -> Staged:
         outputs: list[Output] = []
-        for (partition, update_id), frame in zip(claimed, made.outputs, strict=True):
-            event_time = self.recipe.event_time if partition == self.output else None
-            written = write(frame, self.bench.board, partition, update_id, event_time=event_time)
-            outputs.append(Output(partition, update_id, written))
+        for partition, update_id in claimed.ids:
+            outputs.append(Output(partition, update_id, made.write(partition, update_id)))
             self.bench.on_step(f"parts of {partition.feed} written")
-        self._stage(outputs)
-        return tuple(outputs)
-
-    def _stage(self, outputs: Sequence[Output]) -> None:
         with self.bench.ledger.write() as connection:
             for output in outputs:
                 written = output.written
                 statistics = {"records": written.records, "first": written.first, "last": written.last}
                 updates.stage(connection, output.update, written.data_version, **statistics)
         self.bench.on_step("statistics in the ledger")
+        return Staged(claimed.pinned, tuple(outputs))
 
-    def _audit(self, outputs: Sequence[Output], made: "Made") -> "_Audit":
-        """Run the checks on what is on the blackboard now, not on what was meant to be written."""
-        from feed_assets.spark.read import read_own
-        from feed_assets.spark.write import preview
-
-        main = outputs[-1]
-        written = read_own(self.bench.spark(), self.bench.board, main.update, main.written.schema)
-        rejected = sum(output.written.records for output in outputs[:-1])
-        checks = run_checks(
-            self.recipe.checks, Audited(written, main.written.records, rejected, made.inputs, made.read)
-        )
-        chart = self.recipe.chart(written) if self.recipe.chart else None
+    def _audit(self, staged: Staged, made: Made) -> Audited:
+        audit = made.audit(staged.outputs)
         self.bench.on_step("audited")
-        return _Audit(checks, preview(written), chart)
+        return Audited(staged, audit)
 
-    def _refuse(self, refused: Refused) -> Refused:
+    def _refuse(self, audited: Audited) -> Refused:
         """The parts stay for whoever looks into it; without a manifest no reader sees them."""
-        now = self.bench.now()
+        staged, now = audited.staged, self.bench.now()
+        refused = Refused(staged.outputs, staged.pinned.pins, audited.audit.checks)
         with self.bench.ledger.write() as connection:
             for output in refused.outputs:
                 values = {"state": updates.REFUSED, "reason": refused.reason}
                 updates.change(connection, output.partition, output.id, **values)
-            runs.end(connection, self.output, self.run_id, updates.REFUSED, now, refused.reason)
+            runs.end(connection, self.order.output, self.run_id, updates.REFUSED, now, refused.reason)
         return refused
 
-    def _publish(self, published: Published) -> Published:
+    def _publish(self, audited: Audited) -> Published:
         """Rejects before the clean update: who sees the clean rows can see what was left out."""
-        for output in published.outputs:
+        staged, audit = audited.staged, audited.audit
+        for output in staged.outputs:
             feed_write.seal(self.bench.board, output.partition, output.id, output.written.files)
             self.bench.on_step(f"manifest of {output.partition.feed} written")
         with self.bench.ledger.write() as connection:
-            for output in published.outputs:
+            for output in staged.outputs:
                 updates.publish(connection, output.partition, output.id, self.bench.now())
-            runs.end(connection, self.output, self.run_id, updates.PUBLISHED, self.bench.now(), None)
+            runs.end(connection, self.order.output, self.run_id, updates.PUBLISHED, self.bench.now(), None)
         self.bench.on_step("published")
-        return published
+        return Published(staged.outputs, staged.pinned.pins, audit.checks, audit.preview, audit.chart)

@@ -98,13 +98,8 @@ def _missing(bench: Workbench, partition: Partition, found: Rebuilt) -> Iterator
 
 
 def _with_rows(bench: Workbench, update: Update, found: Rebuilt) -> Seen:
-    from feed_assets.spark.digest import measured  # Spark, and so only when rows are asked for.
-    from feed_assets.spark.errors import reading
-    from feed_assets.spark.read import read_own
-
     try:
-        with reading([update]):
-            records, version = measured(read_own(bench.spark(), bench.board, update))
+        records, version = bench.maker().measure(bench.board, update)
     except (UnreadableUpdate, UpdateChanged) as error:
         found.unread.append((update.partition, update.id, str(error)))
         return Seen(update)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable
 from feed_assets.core.feeds import Partition
 from feed_assets.core.orphans import RULES, Fate, Status
@@ -18,7 +19,6 @@ from feed_assets.runs.workbench import Workbench, is_dead
 
 _log = logging.getLogger(__name__)
 
-KILLED = "abandoned"
 GONE = "its process is gone"
 
 
@@ -51,7 +51,7 @@ def reconcile(bench: Workbench, has_ended: Callable[[Run], bool] = _process_is_d
     """Settle every run that the ledger believes to be running and whose process is gone, and all open claims."""
     with bench.ledger.read() as connection:
         believed, left = runs.running(connection), runs.with_claims(connection)
-    killed = tuple(settle(bench, run, KILLED, GONE) for run in believed if has_ended(run))
+    killed = tuple(settle(bench, run, ABANDONED, GONE) for run in believed if has_ended(run))
     return killed + tuple(settle(bench, run, run.state, run.reason or run.state) for run in left)
 
 
@@ -61,7 +61,7 @@ def release_dead(bench: Workbench, output: Partition) -> None:
         believed, left = runs.running(connection, output), runs.with_claims(connection, output)
     for run in believed:
         if is_dead(run.process):
-            settle(bench, run, KILLED, GONE)
+            settle(bench, run, ABANDONED, GONE)
     for run in left:
         settle(bench, run, run.state, run.reason or run.state)
 

@@ -10,30 +10,18 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.plans import Work
+from feed_assets.core.feeds import Update
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.runs.recipe import Recipe, Source
-from feed_assets.runs.slices import Cut
+from feed_assets.runs.maker import Task
+from feed_assets.runs.recipe import Source
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
 from feed_assets.spark.parse import is_clean
 from feed_assets.spark.rejects import is_tagged, split
 
-Found = Mapping[str, Sequence[Update]]
-
 
 @dataclass(frozen=True)
-class Given:
-    """What a run reads: of each feed its pinned updates, of each event table its slices; and what it is to do."""
-
-    updates: Found
-    slices: Cut
-    work: Work
-
-
-@dataclass(frozen=True)
-class Made:
+class Frames:
     """What a run works on: the frames that the function saw, and those to write, one for each output.
 
     `read` are the inputs with the records in them that do not parse.
@@ -45,24 +33,20 @@ class Made:
 
 
 @contextmanager
-def transformed(
-    recipe: Recipe, output: Partition, given: Given, spark: SparkSession, board: Blackboard
-) -> Generator[Made]:
+def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator[Frames]:
     """Read the inputs and run the function. Spark's errors about pinned files get their names while this is open."""
-    every = [update for updates in given.updates.values() for update in updates]
+    every = [update for updates in task.updates.values() for update in updates]
     kept: list[DataFrame] = []
     with reading(every):
         try:
-            yield _made(recipe, output, given, spark, board, kept)
+            yield _frames(task, spark, board, kept)
         finally:
             for frame in kept:
                 frame.unpersist()
 
 
-def _made(
-    recipe: Recipe, output: Partition, given: Given, spark: SparkSession, board: Blackboard, kept: list[DataFrame]
-) -> Made:
-    found = given.updates
+def _frames(task: Task, spark: SparkSession, board: Blackboard, kept: list[DataFrame]) -> Frames:
+    recipe, found = task.recipe, task.updates
     tagged = {
         source.name: _read(spark, board, source, found[source.name], kept) for source in recipe.sources if source.schema
     }
@@ -71,7 +55,7 @@ def _made(
         for source in recipe.sources
         if not source.is_table
     }
-    result = recipe.transform(**inputs, **_told(recipe, output, given))
+    result = recipe.transform(**inputs, **_told(task))
     if not isinstance(result, DataFrame):
         raise InvalidDefinition(f"{recipe.feed}: the function returned {type(result).__name__}: expected a DataFrame.")
     if is_tagged(result) != any(source.tagged for source in recipe.sources):
@@ -85,16 +69,17 @@ def _made(
         rejected.append(turned_away)
     every = {**inputs, **tagged}
     if recipe.rejects is None:
-        return Made(inputs, every, (result,))
-    return Made(inputs, every, (reduce(DataFrame.unionByName, rejected), result))
+        return Frames(inputs, every, (result,))
+    return Frames(inputs, every, (reduce(DataFrame.unionByName, rejected), result))
 
 
-def _told(recipe: Recipe, output: Partition, given: Given) -> dict[str, Any]:
+def _told(task: Task) -> dict[str, Any]:
     """What the function gets besides frames: slices of event tables, the partition, the work."""
+    recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
-    told: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in given.slices.items()}
-    told |= {"partition": output} if recipe.wants_partition else {}
-    return told | ({"work": given.work} if recipe.wants_work else {})
+    told: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
+    told |= {"partition": task.output} if recipe.wants_partition else {}
+    return told | ({"work": task.work} if recipe.wants_work else {})
 
 
 def _keep(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:

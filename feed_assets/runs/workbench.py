@@ -1,4 +1,4 @@
-"""What every step of a run works with: the blackboard, the ledger, Spark and the clock."""
+"""What every step of a run works with: the blackboard, the ledger, the maker of rows and the clock."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from feed_assets.runs.maker import Maker
 
 
 def utc_now() -> datetime:
@@ -32,20 +32,24 @@ class Workbench:
 
     board: Blackboard
     ledger: Ledger
-    spark: "Callable[[], SparkSession]"
+    maker: "Callable[[], Maker]"
     now: Callable[[], datetime] = utc_now
     on_step: Callable[[str], None] = field(default=_silent)
 
     @classmethod
-    def of(cls, settings: Settings, on_step: Callable[[str], None] = _silent) -> "Workbench":
-        """The workbench that the settings describe. Spark starts when the first run asks for it."""
-        return cls(open_board(settings), open_ledger(settings.ledger), lambda: _session(settings), on_step=on_step)
+    def of(cls, settings: Settings, maker: "Callable[[], Maker] | None" = None) -> "Workbench":
+        """The workbench that the settings describe, by default with Spark, which starts when the first run asks."""
+        return cls(open_board(settings), open_ledger(settings.ledger), maker or (lambda: spark_maker(settings)))
 
 
-def _session(settings: Settings) -> "SparkSession":
-    from feed_assets.spark.session import session  # Spark costs seconds: only who transforms pays for it.
+def spark_maker(settings: Settings) -> "Maker":
+    """Spark with the process's one session. The one place where Spark is chosen."""
+    from contextlib import nullcontext
 
-    return session(settings)
+    from feed_assets.runs.spark_maker import SparkMaker  # PySpark costs a second: only who makes rows pays for it.
+    from feed_assets.spark.session import session
+
+    return SparkMaker(lambda: nullcontext(session(settings)))
 
 
 def open_board(settings: Settings) -> Blackboard:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +12,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
 from feed_assets.core.feeds import File, Partition
+from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import listed
 from feed_assets.spark.digest import digest, parts
@@ -26,23 +26,6 @@ _COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
 }
-
-
-@dataclass(frozen=True)
-class Written:
-    """What one write left: exactly the files listed after it, and what the rows in them are.
-
-    `first` and `last` are the least and the greatest event time (UTC), None without one or without rows.
-    `data_version` is the digest of the rows; `schema` is what to read them back with.
-    """
-
-    files: tuple[File, ...]
-    records: int
-    bytes: int
-    first: datetime | None
-    last: datetime | None
-    data_version: str
-    schema: StructType
 
 
 def write(
@@ -128,7 +111,6 @@ def _written(files: tuple[File, ...], schema: StructType, values: Mapping[str, A
         first=_moment(values.get("_first")),
         last=_moment(values.get("_last")),
         data_version=digest(schema, values),
-        schema=schema,
     )
 
 

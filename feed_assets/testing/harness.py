@@ -13,9 +13,11 @@ import dagster as dg
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.orchestration.makers import make_with
 from feed_assets.orchestration.metadata import value_of
 from feed_assets.orchestration.runner import Runner, why_failed
 from feed_assets.orchestration.sensors import DATA_VERSION_TAG
+from feed_assets.runs.maker import Maker
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.workbench import Workbench, open_board, utc_now
 from feed_assets.settings import settings
@@ -73,6 +75,8 @@ def _ephemeral() -> dg.DagsterInstance:
 class Harness:
     """Definitions on an instance (by default an ephemeral one), with `now` as the clock of their ticks.
 
+    Rows are made by Spark, or by `maker`: with a PlainMaker by nobody, the test gives them. That holds for every run on
+    the instance in this process, also for those of `dg.materialize(…, instance=harness.instance)`.
     Every run of every tick is kept in `runs`. As a context manager it disposes of its instance at the end.
     """
 
@@ -80,6 +84,11 @@ class Harness:
     instance: dg.DagsterInstance = field(default_factory=_ephemeral)
     now: Callable[[], datetime] = utc_now
     runs: list[Ran] = field(default_factory=list[Ran])
+    maker: Maker | None = None
+
+    def __post_init__(self) -> None:
+        if self.maker:
+            make_with(self.instance, self.maker)
 
     def __enter__(self) -> "Harness":
         return self

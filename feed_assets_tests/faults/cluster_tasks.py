@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from pyspark import TaskContext
 
-from feed_assets.runs.build import Published
+from feed_assets.runs.phases import Published
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import Settings
 from feed_assets_tests.runs.lakes import NOW, Lake

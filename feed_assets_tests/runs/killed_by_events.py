@@ -1,9 +1,7 @@
-"""A build by events that is killed on its way. What Spark does is played: kills within that are in `test_killed`."""
+"""A build by events that is killed on its way. Its rows are given: kills within Spark are in `test_killed`."""
 
 import os
 import signal
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import alembic.command  # noqa: F401  (imported once, in the fork server)
 
@@ -11,9 +9,11 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import Work
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs import build as module
+from feed_assets.runs.build import build
+from feed_assets.runs.phases import Outcome
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.workbench import Workbench
+from feed_assets.testing import PlainMaker
 from feed_assets_tests.feeds import workers as feed_workers
 from feed_assets_tests.ledger import workers as ledger_workers
 from feed_assets_tests.runs.lakes import NOW
@@ -28,32 +28,9 @@ feed_workers.processes.set_forkserver_preload(
 )
 
 
-class Played(module._Build):
-    """A build whose rows are a constant."""
-
-    def _transformed(self, found, cut):
-        return nullcontext()
-
-    def _write(self, claimed, made):
-        ((partition, update_id),) = claimed
-        self.bench.board.put(f"{partition.path}/{update_id}/part-0", b"rows")
-        files = self.bench.board.files(f"{partition.path}/{update_id}")
-        written = SimpleNamespace(files=files, records=1, first=None, last=None, data_version=update_id)
-        self.bench.on_step(f"parts of {partition.feed} written")
-        outputs = (module.Output(partition, update_id, written),)
-        self._stage(outputs)
-        return outputs
-
-    def _audit(self, outputs, made):
-        self.bench.on_step("audited")
-        return module._Audit((), "", None)
-
-
-def play(bench: Workbench, key: str, work: Work) -> module.Outcome:
+def play(bench: Workbench, key: str, work: Work) -> Outcome:
     """Build a partition of the report."""
-    module._Build = Played
-    inputs = {"a": [Partition(A)], "b": [Partition(B)]}
-    return module.build(RECIPE, Partition(REPORT, key), inputs, bench, work=work)
+    return build(RECIPE, Partition(REPORT, key), {"a": [Partition(A)], "b": [Partition(B)]}, bench, work=work)
 
 
 def build_and_die(board_url: str, ledger_url: str, key: str, work: Work, last: str) -> None:
@@ -63,7 +40,4 @@ def build_and_die(board_url: str, ledger_url: str, key: str, work: Work, last: s
         if step == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def no_spark():
-        raise AssertionError("what Spark does is played")
-
-    play(Workbench(Blackboard.open(board_url), open_ledger(ledger_url), no_spark, lambda: NOW, die), key, work)
+    play(Workbench(Blackboard.open(board_url), open_ledger(ledger_url), PlainMaker, lambda: NOW, die), key, work)

@@ -1,11 +1,13 @@
 """A small lake to build in: one foreign CSV feed, a cleaned one with rejects, and one made from that."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from pyspark.sql import SparkSession
 
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Update
@@ -15,9 +17,13 @@ from feed_assets.feeds.write import publish
 from feed_assets.ledger import facts, runs, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.ledger.tables import update as table
-from feed_assets.runs.build import NEWEST, Outcome, build
+from feed_assets.runs.build import NEWEST, build
+from feed_assets.runs.maker import Maker
+from feed_assets.runs.phases import Outcome
 from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.spark_maker import SparkMaker
 from feed_assets.runs.workbench import Workbench
+from feed_assets.spark.read import read_own
 
 RAW = Feed.parse("ads/raw/v1.0")
 CLEAN = Feed.parse("ads/clean/v1.0")
@@ -102,6 +108,11 @@ class Lake:
         return [file.key for file in self.bench.board.files("") if not file.key.startswith("_feed_assets/")]
 
 
+def with_spark(spark: SparkSession) -> Callable[[], Maker]:
+    """The product's maker, with a session that is there."""
+    return lambda: SparkMaker(lambda: nullcontext(spark))
+
+
 def stepping(lake: Lake, on_step: Callable[[str], None]) -> Workbench:
     """The lake's workbench with somebody who listens."""
     return replace(lake.bench, on_step=on_step)
@@ -109,12 +120,10 @@ def stepping(lake: Lake, on_step: Callable[[str], None]) -> Workbench:
 
 def rows(lake: Lake, feed: Feed = CLEAN, key: str = DAY) -> list[Any]:
     """The rows that readers see, as tuples in order."""
-    from feed_assets.spark.read import read_own
-
     update = lake.valid(feed, key)
     if update is None:
         raise NoValidUpdate(f"{feed} {key}")
-    return sorted(tuple(row) for row in read_own(lake.bench.spark(), lake.bench.board, update).collect())
+    return sorted(tuple(row) for row in read_own(SparkSession.active(), lake.bench.board, update).collect())
 
 
 def at(hour: int) -> datetime:

@@ -15,10 +15,11 @@ from feed_assets.core.feeds import MANIFEST, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate
-from feed_assets.ledger import runs, updates
+from feed_assets.ledger import updates
 from feed_assets.ledger.tables import update as table
 from feed_assets.runs import checks
-from feed_assets.runs.build import Published, Refused, Unchanged, build
+from feed_assets.runs.build import build
+from feed_assets.runs.phases import Published, Refused, Unchanged
 from feed_assets.runs.recipe import Source
 from feed_assets.spark.rejects import reject
 from feed_assets_tests.runs.lakes import (
@@ -252,7 +253,7 @@ def test_a_parsed_input_accounts_for_what_did_not_parse(lake):
 def test_an_input_without_an_update_is_named(lake):
     with pytest.raises(NoValidUpdate, match=r"ads/raw/v1\.0 2019-11-24 has no update: there is nothing at"):
         lake.clean()
-    assert [state for state, _ in lake.attempts()] == [runs.FAILED]
+    assert [state for state, _ in lake.attempts()] == [updates.ABANDONED]
 
 
 def test_an_input_without_a_valid_update_is_named_with_the_reasons(lake):

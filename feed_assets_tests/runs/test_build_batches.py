@@ -8,7 +8,7 @@ from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds.write import invalidate
 from feed_assets.ledger import facts
-from feed_assets.runs.build import Unchanged
+from feed_assets.runs.phases import Unchanged
 from feed_assets.runs.recipe import Source
 from feed_assets_tests.runs.lakes import CLEAN, DAY, RAW, SCHEMA, Lake, rows, stepping
 

@@ -3,17 +3,19 @@
 from dataclasses import replace
 
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 from obstore import exceptions
 
 from feed_assets.core.errors import (
     AlreadyRunning,
+    BlackboardUnavailable,
     InvalidDefinition,
 )
 from feed_assets.core.feeds import MANIFEST, Partition
 from feed_assets.feeds.write import invalidate
 from feed_assets.ledger import runs, updates
 from feed_assets.runs import checks
-from feed_assets.runs.build import Published, Refused, Unchanged
+from feed_assets.runs.phases import Published, Refused, Unchanged
 from feed_assets.runs.reconcile import reconcile
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.runs.lakes import (
@@ -132,14 +134,24 @@ def test_a_run_that_fails_while_the_blackboard_is_out_of_reach_is_settled_by_the
     assert (lake.objects(), isinstance(lake.clean(), Published)) == (before, True)
 
 
-def test_an_interrupt_settles_the_run_as_an_error_does(lake):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (DagsterExecutionInterruptedError(), "DagsterExecutionInterruptedError: "),
+        (BlackboardUnavailable("no answer"), "BlackboardUnavailable: no answer"),
+    ],
+)
+def test_what_is_no_attempt_leaves_an_abandoned_run_with_its_reason(lake, error, reason):
     def interrupt(raw):
-        raise KeyboardInterrupt
+        raise error
 
     lake.drop(ONE)
-    with pytest.raises(KeyboardInterrupt):
+    before = lake.objects()
+    with pytest.raises(type(error)):
         lake.clean(transform=interrupt)
-    assert (lake.attempts(), lake.running()) == ([(runs.FAILED, "KeyboardInterrupt: ")], [])
+    assert (lake.attempts(), lake.running()) == ([(updates.ABANDONED, reason)], [])
+    assert (lake.objects(), lake.states()) == (before, [updates.ABANDONED])
 
 
 def test_a_second_run_of_an_output_is_refused_while_the_first_goes_on(lake):

@@ -16,14 +16,14 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import last_change, open_ledger
 from feed_assets.ledger.updates import Row
-from feed_assets.runs.build import Published, Unchanged
+from feed_assets.runs.phases import Published, Unchanged
 from feed_assets.runs.reconcile import Settled, reconcile
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf
 from feed_assets_tests.feeds.workers import start
 from feed_assets_tests.runs.killed import build_and_die
-from feed_assets_tests.runs.lakes import CLEAN, NOW, RAW, REJECTS, Lake, stepping
+from feed_assets_tests.runs.lakes import CLEAN, NOW, RAW, REJECTS, Lake, stepping, with_spark
 from feed_assets_tests.servers import connect_server
 
 OLD, NEW, BAD = "1,2019-11-24 01:00:00", "2,2019-11-24 02:00:00", "x,2019-11-24 03:00:00"
@@ -76,7 +76,7 @@ def aftermath(spark, tmp_path_factory) -> Iterator[Aftermath]:
     folder = tmp_path_factory.mktemp("killed")
     board_url, ledger_url = (folder / "lake").as_uri(), f"sqlite:///{folder / 'ledger.db'}"
     ledger = open_ledger(ledger_url)
-    lake = Lake(Workbench(Blackboard.open(board_url, create=True), ledger, lambda: spark, lambda: NOW))
+    lake = Lake(Workbench(Blackboard.open(board_url, create=True), ledger, with_spark(spark), lambda: NOW))
     steps = steps_of_a_build(lake)
     expected = lake.newest(key="undisturbed")
     killed = [prepare(lake, step, steps) for step in steps]

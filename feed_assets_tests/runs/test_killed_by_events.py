@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from obstore import exceptions
 
-from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Partition
 from feed_assets.core.plans import Work
@@ -22,10 +22,11 @@ from feed_assets.ledger import events, inbox, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import Due
 from feed_assets.ledger.tables import update
-from feed_assets.runs import build as build_module
 from feed_assets.runs import reconcile
-from feed_assets.runs.build import Published, Unchanged
+from feed_assets.runs.phases import Published, Unchanged
 from feed_assets.runs.workbench import Workbench
+from feed_assets.testing import PlainMaker
+from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.feeds.workers import start
 from feed_assets_tests.runs.killed_by_events import REPORT, A, B, build_and_die, play
 from feed_assets_tests.runs.lakes import NOW
@@ -89,7 +90,7 @@ def key_of(step: str) -> str:
 def opened(folder: Path) -> Team:
     """The team whose ledger and lake are in a folder."""
     board = Blackboard.open((folder / "lake").as_uri(), create=True)
-    bench = Workbench(board, open_ledger(f"sqlite:///{folder / 'ledger.db'}"), lambda: None, lambda: NOW)
+    bench = Workbench(board, open_ledger(f"sqlite:///{folder / 'ledger.db'}"), PlainMaker, lambda: NOW)
     return Team(bench, (UNDISTURBED, *map(key_of, STEPS)))
 
 
@@ -119,12 +120,6 @@ def team(killed, tmp_path) -> Iterator[Team]:
     made.bench.ledger.engine.dispose()
 
 
-@pytest.fixture(autouse=True)
-def played(monkeypatch):
-    """Whatever `play` puts in its place is gone after the test."""
-    monkeypatch.setattr(build_module, "_Build", build_module._Build)
-
-
 def test_these_are_all_the_steps_of_a_build(team):
     steps: list[str] = []
     play(replace(team.bench, on_step=steps.append), UNDISTURBED, team.work(UNDISTURBED))
@@ -149,16 +144,16 @@ def test_the_repeat_of_a_killed_run_consumes_its_slices_once(team, step):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(team, step, monkeypatch):
+def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(team, step):
     """The ledger has its end, and its manifest is found when the blackboard is in reach again: by the next build."""
     key = key_of(step)
+    away = Counting.around(team.bench.board)
 
-    def out_of_reach(*_):
-        raise BlackboardUnavailable("no answer")
+    def refuse():
+        raise exceptions.GenericError("no answer")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(reconcile, "_sort", out_of_reach)
-        reconcile.release_dead(team.bench, Partition(REPORT, key))
+    away.before = dict.fromkeys(("list", "children", "get", "put", "create", "delete"), refuse)
+    reconcile.release_dead(replace(team.bench, board=away.board), Partition(REPORT, key))
     judge_repeat(team, key, step)
 
 

@@ -37,7 +37,8 @@ def update_id():
 
 @pytest.mark.connect
 def test_what_is_told_is_what_is_there(spark, board, update_id):
-    written = write(spark.sql(ROWS).repartition(2), board, SHOWN, update_id, event_time="at", files=2)
+    frame = spark.sql(ROWS)
+    written = write(frame.repartition(2), board, SHOWN, update_id, event_time="at", files=2)
     assert written.files == board.files(f"{SHOWN.path}/{update_id}")
     assert (len(written.files), written.records) == (2, 3)
     assert written.bytes == sum(file.size for file in written.files) > 0
@@ -45,7 +46,7 @@ def test_what_is_told_is_what_is_there(spark, board, update_id):
     assert written.last == datetime(2019, 11, 24, 23, 59, 59, 999999, UTC)
     assert written.first.utcoffset() == timedelta(0)
     update = Update(SHOWN, update_id, written.files)
-    for schema in (written.schema, None):
+    for schema in (frame.schema, None):
         assert sorted(row["id"] for row in read_own(spark, board, update, schema).collect()) == [1, 2, 3]
 
 

@@ -41,10 +41,12 @@ class Line:
 def play(stage: "Stage") -> None:
     """The story, in the order in which things go wrong."""
     from feed_assets.defs.ads.sample import CAMPAIGNS, days
+    from feed_assets.settings import settings
+    from feed_assets.spark.session import session
 
     places = [(day, campaign) for day in days() for campaign in CAMPAIGNS]
     stage.step("starting Spark")
-    stage.bench.spark()
+    session(settings())
     stage.step(f"two foreign teams drop {len(places)} days of impressions and of clicks on {stage.board.url}")
     for place in places:
         _drop(stage, *place)
@@ -113,10 +115,12 @@ def _finish(stage: "Stage", places: Sequence[Place]) -> None:
 def _line(stage: "Stage", day: str, campaign: str) -> Line:
     """Sum a published partition up, as any reader of the feed could."""
     from feed_assets.feeds.read import latest, require
+    from feed_assets.settings import settings
     from feed_assets.spark.read import read_own
+    from feed_assets.spark.session import session
 
     update = require(latest(stage.board, Partition(EFFECTIVENESS, f"{day}/{campaign}")))
-    rows = read_own(stage.bench.spark(), stage.board, update)
+    rows = read_own(session(settings()), stage.board, update)
     total = rows.selectExpr("sum(impressions) AS impressions", "sum(clicks) AS clicks").collect()[0]
     return Line(day, campaign, total["impressions"], total["clicks"], update.id)
 

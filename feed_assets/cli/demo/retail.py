@@ -60,7 +60,9 @@ def _finish(stage: "Stage") -> None:
 
 def _row(stage: "Stage", day: str) -> dict[str, Any]:
     from feed_assets.feeds.read import latest, require
+    from feed_assets.settings import settings
     from feed_assets.spark.read import read_own
+    from feed_assets.spark.session import session
 
     update = require(latest(stage.board, Partition(SUMMARY, day)))
-    return read_own(stage.bench.spark(), stage.board, update).collect()[0].asDict()
+    return read_own(session(settings()), stage.board, update).collect()[0].asDict()

@@ -1,0 +1,38 @@
+"""How a run that raised ends in the ledger: only a build that failed for a reason of its own is an attempt."""
+
+from feed_assets.core.errors import (
+    AlreadyRunning,
+    BlackboardMissing,
+    BlackboardRefused,
+    BlackboardUnavailable,
+    LedgerUnavailable,
+    NoValidUpdate,
+    SparkUnavailable,
+    UpdateChanged,
+)
+
+FAILED, REFUSED, ABANDONED = "failed", "refused", "abandoned"
+
+ATTEMPTS = frozenset({FAILED, REFUSED})
+"""The ends that count: after so many of them on the same inputs a person must look."""
+
+NO_ATTEMPT: tuple[type[Exception], ...] = (
+    AlreadyRunning,  # Another run does the work.
+    BlackboardMissing,
+    BlackboardRefused,
+    BlackboardUnavailable,
+    LedgerUnavailable,
+    NoValidUpdate,  # It read nothing: whatever comes is another input.
+    SparkUnavailable,
+    UpdateChanged,  # What it pinned is gone: the next run pins something else.
+)
+"""What says nothing of a dataset's function and its inputs: the same run may succeed when it is asked for again."""
+
+
+def end_of(error: BaseException) -> str:
+    """The state of a run that ends with this error: `failed`, or `abandoned` if it does not count as an attempt.
+
+    What is no `Exception` is an interrupt: KeyboardInterrupt, SystemExit, and that of a run which Dagster terminates.
+    """
+    is_attempt = isinstance(error, Exception) and not isinstance(error, NO_ATTEMPT)
+    return FAILED if is_attempt else ABANDONED

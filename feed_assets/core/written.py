@@ -1,0 +1,22 @@
+"""What one write left under a claimed update."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from feed_assets.core.feeds import File
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a written update, exactly those listed after the write, and what the rows in them are.
+
+    `first` and `last` are the least and the greatest event time (UTC), None without one or without rows.
+    `data_version` is the digest of the rows.
+    """
+
+    files: tuple[File, ...]
+    records: int
+    bytes: int
+    first: datetime | None
+    last: datetime | None
+    data_version: str

@@ -1,0 +1,84 @@
+"""The seam between a build and the engine that makes its rows.
+
+A build pins, claims and publishes; a maker transforms, writes, reads back and checks. The product's is Spark's
+(`spark_maker`); `feed_assets.testing` has one without an engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.plans import Work
+from feed_assets.core.propagation import Slice
+from feed_assets.core.written import Written
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.runs.checks import CheckResult
+from feed_assets.runs.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be made: one partition by its recipe, from exactly these inputs.
+
+    `updates` are, by input, the pinned updates of a feed; `slices` are, by input, those of an event table.
+    """
+
+    recipe: Recipe
+    output: Partition
+    updates: Mapping[str, Sequence[Update]]
+    slices: Mapping[str, Sequence[Slice]]
+    work: Work
+
+
+@dataclass(frozen=True)
+class Output:
+    """One update that a run wrote, and what is in it."""
+
+    partition: Partition
+    id: str
+    written: Written
+
+    @property
+    def update(self) -> Update:
+        """The update with the exact files that were written."""
+        return Update(self.partition, self.id, self.written.files)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found in a dataset's written rows: its checks, the first rows and the recipe's chart as Markdown."""
+
+    checks: tuple[CheckResult, ...]
+    preview: str
+    chart: str | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return all(result.passed for result in self.checks)
+
+
+class Made(Protocol):
+    """The rows of a task, for as long as its context is open."""
+
+    def write(self, partition: Partition, update_id: str) -> Written:
+        """Write one output's parts under its claimed update, which holds nothing yet; the manifest is the caller's."""
+        ...
+
+    def audit(self, outputs: Sequence[Output]) -> Audit:
+        """Read back what is on the blackboard now, not what was meant to be written, and run the checks on it."""
+        ...
+
+
+class Maker(Protocol):
+    """Makes rows, writes them, and reads them back."""
+
+    def make(self, task: Task, board: Blackboard) -> AbstractContextManager[Made]:
+        """Read the inputs and run the recipe's function."""
+        ...
+
+    def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:
+        """The number of rows of an update that this maker wrote, and their data version."""
+        ...

@@ -1,0 +1,82 @@
+"""The phases of a build, each made from the one before: pinned, claimed, staged, audited, and how it ended."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.positions import Pin
+from feed_assets.core.propagation import Slice
+from feed_assets.runs.checks import CheckResult
+from feed_assets.runs.maker import Audit, Output
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """What is read, to the very update: by input, the updates of feeds and the slices of event tables."""
+
+    updates: Mapping[str, Sequence[Update]]
+    slices: Mapping[str, Sequence[Slice]]
+    pins: tuple[Pin, ...]
+    """The same, as it is recorded in the lineage."""
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """Each output has an update id of its own, on the blackboard and in the ledger."""
+
+    pinned: Pinned
+    ids: tuple[tuple[Partition, str], ...]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The parts of every output are on the blackboard, and their statistics in the ledger."""
+
+    pinned: Pinned
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What was written has been read back and checked."""
+
+    staged: Staged
+    audit: Audit
+
+
+@dataclass(frozen=True)
+class Published:
+    """The partition has a new update (the last of `outputs`; before it its rejects)."""
+
+    outputs: tuple[Output, ...]
+    pins: tuple[Pin, ...]
+    checks: tuple[CheckResult, ...]
+    preview: str
+    """The first rows as Markdown."""
+    chart: str | None
+    """What the recipe's `chart` made of the rows."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A blocking check failed: nothing is published, and readers keep the previous valid update."""
+
+    outputs: tuple[Output, ...]
+    pins: tuple[Pin, ...]
+    checks: tuple[CheckResult, ...]
+
+    @property
+    def reason(self) -> str:
+        """Every failed check in words."""
+        return "; ".join(result.message for result in self.checks if not result.passed)
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """The published update was built from these very inputs: nothing was done."""
+
+    update_id: str
+    pins: tuple[Pin, ...]
+
+
+Outcome = Published | Refused | Unchanged

@@ -1,0 +1,63 @@
+"""Which updates and slices a build reads, chosen before anything is claimed."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from feed_assets.core.errors import NoValidUpdate
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.plans import Work
+from feed_assets.core.positions import Pin
+from feed_assets.runs import slices
+from feed_assets.runs.observe import pin, pin_batches
+from feed_assets.runs.phases import Pinned
+from feed_assets.runs.recipe import Recipe
+from feed_assets.runs.workbench import Workbench
+
+Inputs = Mapping[str, Sequence[Partition]]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a build was asked for: a partition from the partitions of each input.
+
+    `named` are the updates to read in place of the newest valid ones. `optional` partitions are left out if they have
+    no valid update, unless one is named.
+    """
+
+    recipe: Recipe
+    output: Partition
+    inputs: Inputs
+    named: Mapping[Partition, str]
+    work: Work
+    optional: Set[Partition]
+
+
+def pin_inputs(order: Order, bench: Workbench) -> Pinned:
+    """Choose what is read of each input. Raises NoValidUpdate."""
+    tables = {source.name for source in order.recipe.sources if source.is_table}
+    found = {
+        name: [pair for partition in partitions for pair in _pinned(order, bench, name, partition)]
+        for name, partitions in order.inputs.items()
+        if name not in tables
+    }
+    cut = {name: slices.cut(bench.ledger, order.work, order.inputs[name]) for name in tables}
+    read = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
+    pins = tuple(sorted(read | slices.carried(bench.ledger, order.recipe, order.output, read)))
+    if not pins:
+        raise NoValidUpdate(f"{order.output}: none of its inputs has an event yet: expected one. Wait for it.")
+    return Pinned({name: [update for update, _ in pairs] for name, pairs in found.items()}, cut, pins)
+
+
+def _pinned(order: Order, bench: Workbench, name: str, partition: Partition) -> list[tuple[Update, Pin]]:
+    try:
+        return _required(order, bench, name, partition)
+    except NoValidUpdate:
+        if partition not in order.optional or any(partition in (each, each.holder) for each in order.named):
+            raise
+        return []
+
+
+def _required(order: Order, bench: Workbench, name: str, partition: Partition) -> list[tuple[Update, Pin]]:
+    if any(source.is_appendable for source in order.recipe.sources if source.name == name):
+        return pin_batches(bench, partition, order.named)
+    return [pin(bench, partition, order.named.get(partition))]

@@ -1,0 +1,122 @@
+"""A maker without an engine: what Spark would make, find and count is given by the test.
+
+It calls no dataset's function and evaluates no check, and so cannot come to differ from Spark.
+"""
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.written import Written
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import listed
+from feed_assets.runs.checks import CheckResult
+from feed_assets.runs.maker import Audit, Output, Task
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a run makes, by the test's word.
+
+    Args:
+        rows: The dataset's rows; they are written as JSON lines, and equal rows have an equal data version.
+        rejects: The rows of its feed of rejects.
+        failed: By the names of the checks that fail, what each found. Every other check passes.
+    """
+
+    rows: Sequence[Row] = ()
+    rejects: Sequence[Row] = ()
+    failed: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+def by_inputs(task: Task) -> Given:
+    """One row that says what was read: it differs whenever an input does.
+
+    Args:
+        task: What is to be made.
+
+    Returns:
+        The row: by input, the paths of the updates and the ends of the slices.
+    """
+    read = {name: [update.path for update in updates] for name, updates in task.updates.items()}
+    read |= {name: [f"{piece.place.path}/{piece.end}" for piece in some] for name, some in task.slices.items()}
+    return Given([read])
+
+
+@dataclass(frozen=True)
+class PlainMaker:
+    """Makes what it is given, in milliseconds, in place of Spark.
+
+    Args:
+        give: Says of each task what it makes, or raises what its run is to fail with. By default one row that differs
+            whenever an input does.
+    """
+
+    give: Callable[[Task], Given] = by_inputs
+
+    @contextmanager
+    def make(self, task: Task, board: Blackboard) -> Generator["PlainMade"]:
+        """What the test gives for a task."""
+        yield PlainMade(task, board, self.give(task))
+
+    def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:
+        """The rows of an update that it wrote, counted, and their data version."""
+        text = b"".join(board.get(file.key) or b"" for file in update.files)
+        return len(text.splitlines()), _version(text)
+
+
+@dataclass(frozen=True)
+class PlainMade:
+    """The rows that were given for one task."""
+
+    task: Task
+    board: Blackboard
+    given: Given
+
+    def write(self, partition: Partition, update_id: str) -> Written:
+        """Write the rows of one output as one part of JSON lines."""
+        rows = self.given.rows if partition == self.task.output else self.given.rejects
+        text = "".join(f"{json.dumps(dict(row), default=str)}\n" for row in rows).encode()
+        self.board.put(f"{partition.path}/{update_id}/part-0.json", text)
+        files = listed(self.board, partition, update_id)
+        return Written(files, len(rows), sum(file.size for file in files), None, None, _version(text))
+
+    def audit(self, outputs: Sequence[Output]) -> Audit:
+        """Every check of the recipe as the test says."""
+        failed, checks = self.given.failed, self.task.recipe.checks
+        if unknown := sorted(failed.keys() - {check.name for check in checks}):
+            raise InvalidDefinition(f"{self.task.recipe.feed} has no check {unknown[0]}: expected one that it has.")
+        results = [CheckResult(check, check.name not in failed, failed.get(check.name, 0.0)) for check in checks]
+        return Audit(tuple(results), _preview(rows_of(self.board, outputs[-1].update)), None)
+
+
+def rows_of(board: Blackboard, update: Update) -> list[dict[str, Any]]:
+    """Read what a PlainMaker wrote.
+
+    Args:
+        board: The blackboard that the update is on.
+        update: One of an update's own feed, such as an input of a task.
+
+    Returns:
+        The rows in their order.
+    """
+    texts = [board.get(file.key) or b"" for file in update.files]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def _version(text: bytes) -> str:
+    return sha256(text).hexdigest()[:32]
+
+
+def _preview(rows: Sequence[Row]) -> str:
+    """The first rows as a Markdown table."""
+    columns = [*rows[0]] if rows else []
+    lines = [columns, ["---"] * len(columns), *([str(row[name]) for name in columns] for row in rows[:5])]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,41 @@
+"""How a run that raised ends: as an attempt, or as if it had not been."""
+
+import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
+
+from feed_assets.core import errors
+from feed_assets.core.attempts import ABANDONED, ATTEMPTS, FAILED, REFUSED, end_of
+
+ENDS = {
+    RuntimeError("the function's own"): FAILED,
+    ZeroDivisionError(): FAILED,
+    MemoryError(): FAILED,
+    errors.UnreadableUpdate(): FAILED,
+    errors.InvalidDefinition(): FAILED,
+    errors.InvalidSetting(): FAILED,
+    errors.InvalidName(): FAILED,
+    errors.UpdateAbandoned(): FAILED,
+    errors.SourceUnavailable(): FAILED,
+    errors.FeedAssetsError(): FAILED,
+    KeyboardInterrupt(): ABANDONED,
+    SystemExit(1): ABANDONED,
+    GeneratorExit(): ABANDONED,
+    DagsterExecutionInterruptedError(): ABANDONED,
+    errors.AlreadyRunning(): ABANDONED,
+    errors.BlackboardMissing(): ABANDONED,
+    errors.BlackboardRefused(): ABANDONED,
+    errors.BlackboardUnavailable(): ABANDONED,
+    errors.LedgerUnavailable(): ABANDONED,
+    errors.NoValidUpdate(): ABANDONED,
+    errors.SparkUnavailable(): ABANDONED,
+    errors.UpdateChanged(): ABANDONED,
+}
+
+
+@pytest.mark.parametrize(("error", "end"), ENDS.items(), ids=lambda each: each if isinstance(each, str) else repr(each))
+def test_how_a_run_ends(error, end):
+    assert end_of(error) == end
+
+
+def test_only_a_failure_of_its_own_and_a_refused_audit_are_attempts():
+    assert {FAILED, REFUSED} == ATTEMPTS
