@@ -1,7 +1,7 @@
 # Everything that a fresh machine needs beyond Python 3.11+, make and Java 17+ is fetched into .venv and .cache.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check ui soak bench clean java servers
+.PHONY: help demo test check ui soak bench clean java
 
 UV_VERSION := 0.13.9
 UV := .cache/uv/bin/uv
@@ -21,7 +21,7 @@ help: ## list these targets
 demo: java $(SYNCED) ## the whole way through on real data, in about two and a half minutes after set-up
 	@.venv/bin/feed-assets demo
 
-test: java $(SYNCED) servers ## run the tests
+test: java $(SYNCED) ## run the tests
 	@.venv/bin/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(SYNCED) ## ruff, pyright and the import contracts
@@ -33,7 +33,7 @@ check: $(SYNCED) ## ruff, pyright and the import contracts
 ui: java $(SYNCED) ## web UI, daemon and one warm Spark on http://127.0.0.1:3000 (PORT=…)
 	@exec .venv/bin/feed-assets ui --port $(PORT)
 
-soak: java $(SYNCED) servers ## the long fault and daemon tests in full counts
+soak: java $(SYNCED) ## the long fault and daemon tests in full counts
 	@.venv/bin/pytest -m soak -rP
 
 bench: $(SYNCED) ## measure, each case against its floor
@@ -44,9 +44,6 @@ clean: ## remove what can be made again: .venv, .cache, dist (not .feed_assets, 
 
 java:
 	@scripts/check_java.sh
-
-servers: $(SYNCED)
-	@.venv/bin/python scripts/fetch_servers.py
 
 # uv has an environment of its own: `uv sync` removes from .venv whatever the lock file does not name.
 $(UV_READY):

@@ -13,7 +13,8 @@ from dagster_pyspark import LazyPySparkResource
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
-from feed_assets_tests.servers import JARS, JVM, PostgreSQL, S3Server, postgresql_server, seaweedfs_server
+from feed_assets_tests.servers import BUCKET, JVM, PostgreSQL, S3Server, fetched
+from feed_assets_tests.shared import shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,10 +54,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A SeaweedFS server for the whole session."""
-    with seaweedfs_server(tmp_path_factory.mktemp("seaweedfs")) as server:
-        yield server
+def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all workers of the session share."""
+    mine = tmp_path_factory.getbasetemp()
+    return mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(session_folder: Path) -> Iterator[S3Server]:
+    """The SeaweedFS server of the session."""
+    with shared("seaweedfs", session_folder) as address:
+        yield S3Server(**address)
 
 
 @pytest.fixture
@@ -71,9 +79,14 @@ def s3_env(seaweedfs: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 
 @pytest.fixture(scope="session")
 def bucket(seaweedfs: S3Server) -> str:
-    """The one bucket of the session: each takes SeaweedFS a third of a second, and volumes that it never gives back."""
-    seaweedfs.client().create_bucket(Bucket="blackboards")
-    return "blackboards"
+    """The one bucket of the session."""
+    return BUCKET
+
+
+@pytest.fixture(scope="session")
+def s3a_jars() -> Path:
+    """What Spark needs to read and write on S3, fetched if it is not there."""
+    return fetched("s3a")
 
 
 @pytest.fixture(scope="session")
@@ -88,12 +101,13 @@ def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
         yield session(Settings())
         return
     server: S3Server = request.getfixturevalue("seaweedfs")
+    jars: Path = request.getfixturevalue("s3a_jars")
     # This one session writes to folders without checksum files, so for S3 it cannot buffer on disk.
     more = {"spark.log.level": "OFF", "spark.hadoop.fs.s3a.fast.upload.buffer": "array"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in server.env.items():
             patch.setenv(name, value)
-        made = session(Settings(s3_endpoint=server.endpoint, spark_jars=str(JARS), spark_conf=more))
+        made = session(Settings(s3_endpoint=server.endpoint, spark_jars=str(jars), spark_conf=more))
     yield made
     made.stop()
 
@@ -101,7 +115,7 @@ def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
 @pytest.fixture
 def s3_url(bucket: str) -> str:
     """The URL of a fresh blackboard: a prefix of its own in the bucket."""
-    return f"s3://{bucket}/lake-{next(_PREFIXES)}"
+    return f"s3://{bucket}/lake-{os.getpid()}-{next(_PREFIXES)}"
 
 
 @pytest.fixture
@@ -133,10 +147,10 @@ def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSQL]:
-    """A PostgreSQL server for the whole session."""
-    with postgresql_server() as server:
-        yield server
+def postgresql(session_folder: Path) -> Iterator[PostgreSQL]:
+    """The PostgreSQL server of the session."""
+    with shared("postgresql", session_folder) as address:
+        yield PostgreSQL(**address)
 
 
 @pytest.fixture

@@ -10,22 +10,26 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import distribution
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 import boto3
 import psycopg
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClientError
 
-JARS = Path(__file__).parents[1] / ".cache" / "jars" / "s3a"
-"""What Spark needs to read and write on S3."""
+ROOT = Path(__file__).parents[1]
+FETCHED = {"s3a": "jars/s3a", "kafka": "servers/kafka", "apicurio": "servers/apicurio"}
+"""What comes from Maven Central: the folder of each group in `.cache`."""
 
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a Spark of the tests, which works for seconds: optimizing its code costs more than it saves, so do GC threads."""
+
+BUCKET = "blackboards"
+"""The one bucket: each takes SeaweedFS a third of a second, and volumes that it never gives back."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,12 @@ class S3Server:
         )
 
 
+def fetched(group: str) -> Path:
+    """The folder of a group, which is fetched now unless it is whole."""
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "fetch_servers.py"), group], check=True)
+    return ROOT / ".cache" / FETCHED[group]
+
+
 def free_ports(count: int) -> list[int]:
     """Ports that were free together a moment ago; SeaweedFS also takes each one plus 10000 for gRPC."""
     with ExitStack() as stack:
@@ -80,11 +90,10 @@ class PostgreSQL:
     """A PostgreSQL server: the URL of its first database, as its driver takes it."""
 
     uri: str
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def database(self) -> str:
         """Make an empty database; its SQLAlchemy URL."""
-        name = f"db{next(self.numbers)}"
+        name = f"db_{uuid4().hex}"
         with psycopg.connect(self.uri, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")
         return self.uri.replace("postgresql:", "postgresql+psycopg:").replace("/postgres?", f"/{name}?")
@@ -191,8 +200,8 @@ def _takes_objects(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
         raise RuntimeError(f"SeaweedFS ended with {process.returncode}")
     try:
         client = server.client()
-        client.create_bucket(Bucket="readiness")
-        client.put_object(Bucket="readiness", Key="probe", Body=b"1")
+        client.create_bucket(Bucket=BUCKET)
+        client.put_object(Bucket=BUCKET, Key="probe", Body=b"1")
     except (ClientError, EndpointConnectionError, HTTPClientError):
         return False
     return True

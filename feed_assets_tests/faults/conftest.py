@@ -1,5 +1,6 @@
 """A proxy before the S3 server, and a blackboard whose requests go through it."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -29,7 +30,7 @@ def keys_of(server: S3Server):
 @pytest.fixture(scope="session")
 def direct(seaweedfs: S3Server, bucket: str) -> Blackboard:
     """A blackboard with no proxy between."""
-    return Blackboard.open(f"s3://{bucket}/faults", endpoint=seaweedfs.endpoint, credentials=keys_of(seaweedfs))
+    return Blackboard.open(_url(bucket), endpoint=seaweedfs.endpoint, credentials=keys_of(seaweedfs))
 
 
 @pytest.fixture(scope="session")
@@ -47,4 +48,9 @@ def hasty(s3_proxy: Proxy, bucket: str) -> Blackboard:
 def open_through(proxy: Proxy, bucket: str, patience: Patience) -> Blackboard:
     """The blackboard through the proxy."""
     endpoint, keys = proxy.server.endpoint, keys_of(proxy.server)
-    return Blackboard.open(f"s3://{bucket}/faults", endpoint=endpoint, credentials=keys, patience=patience)
+    return Blackboard.open(_url(bucket), endpoint=endpoint, credentials=keys, patience=patience)
+
+
+def _url(bucket: str) -> str:
+    """The blackboard of this process: others use the bucket, too."""
+    return f"s3://{bucket}/faults-{os.getpid()}"

@@ -10,15 +10,15 @@ import pytest
 
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf
-from feed_assets_tests.servers import JARS, S3Server, connect_server
+from feed_assets_tests.servers import S3Server, connect_server
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def environment(seaweedfs: S3Server) -> dict[str, str]:
+def environment(seaweedfs: S3Server, s3a_jars: Path) -> dict[str, str]:
     """Settings for a blackboard on S3: what users of it have, and no other test's session."""
-    names = {"BLACKBOARD": "s3://connect/lake", "S3_ENDPOINT": seaweedfs.endpoint, "SPARK_JARS": str(JARS)}
+    names = {"BLACKBOARD": "s3://connect/lake", "S3_ENDPOINT": seaweedfs.endpoint, "SPARK_JARS": str(s3a_jars)}
     return {**os.environ, **seaweedfs.env, **{f"FEED_ASSETS_{name}": value for name, value in names.items()}}
 
 
