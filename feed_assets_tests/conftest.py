@@ -24,12 +24,10 @@ TESTS = Path(__file__).parent
 LONGEST = (
     "integration/test_demo.py",
     "integration/test_web_ui.py",
-    "integration/test_backfill.py",
     "defs/test_retail.py",
     "spark/test_connect.py",
     "faults/test_spark_cluster.py",
     "soak/test_soak.py",
-    "cli/test_ui.py",
 )
 """The files that start servers and daemons of their own, most of a minute and more each."""
 _PREFIXES = count(1)

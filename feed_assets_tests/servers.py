@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import boto3
+import psutil
 import psycopg
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClientError
@@ -184,6 +185,17 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=20)
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all that it has started."""
+    leader = psutil.Process(pid)
+    return [leader, *leader.children(recursive=True)]
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether it still runs."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60, pause: float = 0.05) -> None:

@@ -14,7 +14,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.runs.workbench import open_board
 from feed_assets.settings import settings
-from feed_assets_tests.integration.test_backfill import LAUNCH, ask
+from feed_assets_tests.integration.backfills import launch
 from feed_assets_tests.servers import wait_until
 
 MONTH = [f"2020-01-{day:02}" for day in range(1, 29)]
@@ -55,9 +55,7 @@ def test_what_is_new_begins_while_most_of_a_backfill_still_waits(home: Path, tmp
     # The instance first: two that make Dagster's tables at once disturb each other.
     with dg.DagsterInstance.get() as instance, group("dagster dev", command, tmp_path / "dev.log") as server:
         wait_for_port(server, port)
-        selection = [{"path": ["t", "copy"]}, {"path": ["t", "copy_rejects"]}]
-        launched = ask(port, LAUNCH, {"params": {"assetSelection": selection, "partitionNames": MONTH}})
-        backfill = launched["launchPartitionBackfill"]["backfillId"]
+        backfill = launch(port, ["t/copy", "t/copy_rejects"], MONTH)
         of_month = {"dagster/backfill": backfill}
         wait_until(
             lambda: len(instance.get_runs(dg.RunsFilter(tags=of_month))) == len(MONTH),

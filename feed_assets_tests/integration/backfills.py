@@ -1,0 +1,30 @@
+"""Backfills as the web UI's dialog asks for them."""
+
+import json
+from typing import Any
+from urllib.request import Request, urlopen
+
+LAUNCH = """
+mutation($params: LaunchBackfillParams!) {
+  launchPartitionBackfill(backfillParams: $params) {
+    __typename
+    ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message }
+  }
+}
+"""
+
+
+def ask(port: int, query: str, variables: dict[str, Any]) -> dict[str, Any]:
+    """What a web server answers to a GraphQL query."""
+    body = json.dumps({"query": query, "variables": variables}).encode()
+    request = Request(f"http://127.0.0.1:{port}/graphql", body, {"Content-Type": "application/json"})
+    with urlopen(request, timeout=30) as response:  # noqa: S310
+        return json.load(response)["data"]
+
+
+def launch(port: int, assets: list[str], partitions: list[str]) -> str:
+    """Launch a backfill of some partitions of some assets; its id."""
+    selection = [{"path": asset.split("/")} for asset in assets]
+    launched = ask(port, LAUNCH, {"params": {"assetSelection": selection, "partitionNames": partitions}})
+    return launched["launchPartitionBackfill"]["backfillId"]
