@@ -111,7 +111,7 @@ def test_a_state_is_in_the_docs(state):
 
 def test_every_sensor_is_in_the_docs():
     sensors = with_automation(dg.Definitions()).get_repository_def().sensor_defs
-    assert {"feeds", "events", "late_data", "orphans"} == {sensor.name for sensor in sensors}
+    assert {"feeds", "watch", "late_data", "orphans"} == {sensor.name for sensor in sensors}
     assert all(f"- `{sensor.name}` " in AUTOMATION for sensor in sensors)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from feed_assets.core.errors import InvalidName
+from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
@@ -97,7 +97,7 @@ class Graph:
         nodes = [node for key in assets.get_all_asset_keys() if (node := self._node(key))]
         self.by_feed = {node.feed: node for node in nodes}
         self.by_key = {node.key: node for node in nodes}
-        self._consumers: dict[Feed, Consumer | None] = {}
+        self._consumers: dict[Feed, Consumer | FeedAssetsError | None] = {}
 
     def _node(self, key: dg.AssetKey) -> Node | None:
         """An asset of ours, or None. Metadata are anybody's to write: one bad name must not stop the others' loop."""
@@ -136,14 +136,16 @@ class Graph:
         """The event tables, by name."""
         return sorted((node for node in self.by_feed.values() if node.role == TABLE), key=lambda node: node.feed)
 
-    def by_events(self, source: str | None) -> list[Node]:
-        """The datasets that are built by events and looked after by a source's sensor; None: they read feeds alone.
+    def datasets_of(self, source: str | None) -> list[Node]:
+        """The datasets whose runs an event source's sensor requests; None: all that no source's sensor does.
 
         Who reads tables of several sources belongs to the first: one sensor alone requests its runs.
         """
-        return [node for node in self.datasets() if node.by_events and self._first_source(node) == source]
+        return [node for node in self.datasets() if self._first_source(node) == source]
 
     def _first_source(self, node: Node) -> str | None:
+        if not node.by_events:
+            return None
         return min((parent.source for parent in self.parents(node) if parent.source), default=None)
 
     def datasets(self) -> list[Node]:
@@ -222,10 +224,19 @@ class Graph:
         )
 
     def consumer(self, node: Node) -> Consumer | None:
-        """A dataset as a consumer of events, told once for each graph; None if it is not built by them."""
+        """A dataset as a consumer of events, found once for each graph; None if it is not built by them.
+
+        Raises what finding it has raised: a lineage table that does not answer is asked once, not for each partition.
+        """
         if node.feed not in self._consumers:
-            self._consumers[node.feed] = consumer_of(self, node)
-        return self._consumers[node.feed]
+            try:
+                self._consumers[node.feed] = consumer_of(self, node)
+            except FeedAssetsError as error:
+                self._consumers[node.feed] = error
+        found = self._consumers[node.feed]
+        if isinstance(found, FeedAssetsError):
+            raise found
+        return found
 
     def is_one_to_one(self, parent: Node, child: Node) -> bool:
         """Whether an output reads the partition of the same key, and nothing else, of an input."""

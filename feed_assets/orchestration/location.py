@@ -2,7 +2,6 @@
 
 import dagster as dg
 
-from feed_assets.orchestration.event_sensors import event_sensors, specs_of
 from feed_assets.orchestration.metadata import (
     APPENDABLE,
     FEED,
@@ -19,7 +18,7 @@ from feed_assets.orchestration.metadata import (
 from feed_assets.orchestration.orphans import orphans_sensor
 from feed_assets.orchestration.requests import PRIORITY
 from feed_assets.orchestration.retention import prune_jobs
-from feed_assets.orchestration.sensors import feeds_sensor
+from feed_assets.orchestration.sensors import sensors_of, specs_of
 from feed_assets.orchestration.watch import watch_checks
 
 LATE_DATA = "late_data"
@@ -42,7 +41,7 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     )
     executor = None if definitions.executor else dg.in_process_executor
     assets = _without_repeats(definitions)
-    sensors = [feeds_sensor, *event_sensors(assets), late_data, orphans_sensor]
+    sensors = [*sensors_of(assets), late_data, orphans_sensor]
     checks = watch_checks(specs_of(assets))
     own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=prune_jobs(assets), executor=executor)
     return dg.Definitions.merge(assets, own)

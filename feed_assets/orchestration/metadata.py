@@ -31,6 +31,10 @@ ON_TIME, PROPAGATION = "on_time", "propagation"
 FOREIGN, DATASET, REJECTS, TABLE = "foreign", "dataset", "rejects", "table"
 
 
+DATA_VERSION_TAG = "dagster/data_version"
+"""Dagster's tag of a materialization by which it tells whether data have changed."""
+
+
 def late_metadata(late: Late) -> dict[str, float]:
     """A late policy as metadata."""
     age = {LATE_MAX_AGE: late.max_age.total_seconds()} if late.max_age is not None else {}

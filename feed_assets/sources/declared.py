@@ -10,7 +10,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import check_segment
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.settings import expand
-from feed_assets.sources.contract import EventSource as Reader
+from feed_assets.sources.contract import Reader
 from feed_assets.sources.files import FileEvents
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents

@@ -109,7 +109,7 @@ def test_who_reads_whom(definitions):
 
 def test_sensors_run_by_default(definitions):
     sensors = {sensor.name: sensor.default_status for sensor in definitions.get_repository_def().sensor_defs}
-    assert sensors == dict.fromkeys(("feeds", "events", "late_data", "orphans"), dg.DefaultSensorStatus.RUNNING)
+    assert sensors == dict.fromkeys(("feeds", "watch", "late_data", "orphans"), dg.DefaultSensorStatus.RUNNING)
 
 
 def test_runs_are_of_one_process(definitions):
