@@ -8,6 +8,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.ledger import alerts, due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
+from feed_assets.testing import PlainMaker
 from feed_assets_tests.orchestration.test_event_tables import Team
 from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, harness, raw_feed, requested, rows, sums_of
 
@@ -19,10 +20,14 @@ def team(tmp_path):
     return Team(tmp_path)
 
 
-def by_events(name, tables, pipelines, spark):
+def plain(*assets):
+    return harness(*assets, maker=PlainMaker())
+
+
+def by_events(name, tables, pipelines):
     @feed_asset(f"gamma/{name}/v1.0", inputs=tables, by_events=ByEvents(pipelines=pipelines))
     def report(a, b):
-        return spark.createDataFrame([("x",)], "k string")
+        raise NotImplementedError
 
     return report
 
@@ -31,12 +36,12 @@ def tables_of(source):
     return {name: event_table(f"team/{name}", source=source, table_name=name) for name in "ab"}
 
 
-def world_of(team, spark):
+def world_of(team):
     """A plain dataset, one by events, and one whose pipelines are in a table that nobody can reach."""
     tables, raw = tables_of(team.source), raw_feed()
-    healthy = by_events("healthy", tables, {"p": ["team/a", "team/b"]}, spark)
-    lost = by_events("lost", tables, LineageTable(NOWHERE, "lineage"), spark)
-    return harness(*tables.values(), raw, sums_of(raw), healthy, lost)
+    healthy = by_events("healthy", tables, {"p": ["team/a", "team/b"]})
+    lost = by_events("lost", tables, LineageTable(NOWHERE, "lineage"))
+    return plain(*tables.values(), raw, sums_of(raw), healthy, lost)
 
 
 def open_alerts():
@@ -49,8 +54,8 @@ def listed(feed):
         return {each.partition: (each.state, each.reason) for each in due.listed(connection, Feed.parse(feed))}
 
 
-def test_a_lineage_table_out_of_reach_stops_its_consumer_alone(team, spark):
-    world = world_of(team, spark)
+def test_a_lineage_table_out_of_reach_stops_its_consumer_alone(team):
+    world = world_of(team)
     world.drop(RAW, DAY, rows(1))
     team.publish(("a", "X", 1), ("b", "X", 7))
     runs = world.run_until_idle()
@@ -60,8 +65,8 @@ def test_a_lineage_table_out_of_reach_stops_its_consumer_alone(team, spark):
     assert "There is no SQLite database /nowhere/at/all.db" in reason
 
 
-def test_a_lineage_table_out_of_reach_is_an_alert_and_stops_no_other_one(team, spark):
-    world = world_of(team, spark)
+def test_a_lineage_table_out_of_reach_is_an_alert_and_stops_no_other_one(team):
+    world = world_of(team)
     alerts.raise_alert(open_ledger(settings().ledger), "stuck:of before", "it is over", world.now())
     team.publish(("a", "X", 1), ("b", "X", 7))
     world.run_until_idle()
@@ -96,7 +101,7 @@ class BrokenDown(Broken):
 def test_a_mapping_that_raises_is_told_and_stops_its_partition_alone(mapping):
     raw = raw_feed()
     other = sums_of(raw, name="t/other/v1.0")
-    world = harness(raw, sums_of(Input(raw, mapping=mapping)), other)
+    world = plain(raw, sums_of(Input(raw, mapping=mapping)), other)
     for day in (DAY, NEXT_DAY):
         world.drop(RAW, day, rows(1))
     asked = world.ask()
@@ -111,12 +116,12 @@ def test_a_mapping_that_raises_is_told_and_stops_its_partition_alone(mapping):
     assert open_alerts() == {"undecided:t/sums/v1.0": "ZeroDivisionError: a mapping with an error"}
 
 
-def test_a_source_that_is_down_is_an_alert_and_holds_up_neither_others_nor_alerts(team, spark):
+def test_a_source_that_is_down_is_an_alert_and_holds_up_neither_others_nor_alerts(team):
     away = EventSource("away", (SqlTable(NOWHERE, "events", "id"),))
     raw, theirs = raw_feed(), event_table("away/c", source=away, table_name="c")
     tables = tables_of(team.source)
-    healthy = by_events("healthy", tables, {"p": ["team/a", "team/b"]}, spark)
-    world = harness(*tables.values(), theirs, raw, sums_of(raw), healthy)
+    healthy = by_events("healthy", tables, {"p": ["team/a", "team/b"]})
+    world = plain(*tables.values(), theirs, raw, sums_of(raw), healthy)
     world.drop(RAW, DAY, rows(1))
     team.publish(("a", "X", 1), ("b", "X", 7))
     runs = world.run_until_idle()
@@ -126,8 +131,8 @@ def test_a_source_that_is_down_is_an_alert_and_holds_up_neither_others_nor_alert
     assert "There is no SQLite database /nowhere/at/all.db" in open_alerts()[name]
 
 
-def test_a_source_that_answers_again_resolves_its_alert(team, spark, tmp_path):
-    world = harness(*tables_of(team.source).values())
+def test_a_source_that_answers_again_resolves_its_alert(team, tmp_path):
+    world = plain(*tables_of(team.source).values())
     (tmp_path / "team.db").rename(tmp_path / "hidden.db")
     world.tick()
     assert [*open_alerts()] == ["failing:events_team:part 0 of team"]
@@ -139,7 +144,7 @@ def test_a_source_that_answers_again_resolves_its_alert(team, spark, tmp_path):
 def test_a_sink_out_of_reach_is_an_alert_and_holds_up_no_run(setting):
     setting(events_to=f"{NOWHERE}#events")
     raw = raw_feed()
-    world = harness(raw, sums_of(raw))
+    world = plain(raw, sums_of(raw))
     world.drop(RAW, DAY, rows(1))
     assert [run.succeeded for run in world.run_until_idle()] == [True]
     (name,) = open_alerts()
@@ -148,7 +153,7 @@ def test_a_sink_out_of_reach_is_an_alert_and_holds_up_no_run(setting):
 
 def test_a_foreign_feed_that_cannot_be_read_is_an_alert(home):
     good, bad = raw_feed(), raw_feed("t/bad/v1.0")
-    world = harness(good, bad, sums_of(good))
+    world = plain(good, bad, sums_of(good))
     path = home / "blackboard" / "t/bad/v1.0"
     path.parent.mkdir(parents=True)
     path.symlink_to(path)
@@ -157,8 +162,8 @@ def test_a_foreign_feed_that_cannot_be_read_is_an_alert(home):
     assert [*open_alerts()] == ["failing:feeds:t/bad/v1.0"]
 
 
-def test_alerts_do_not_hang_on_the_sensors_that_request(team, spark):
-    world = world_of(team, spark)
+def test_alerts_do_not_hang_on_the_sensors_that_request(team):
+    world = world_of(team)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world.ask(name="events_team")
     world.ask(name="watch")
