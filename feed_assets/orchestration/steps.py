@@ -12,6 +12,7 @@ from feed_assets.orchestration.requests import in_progress, requests_for
 from feed_assets.orchestration.tick import OutOfTime, Step, Tick
 from feed_assets.orchestration.watch import keep_alerts
 from feed_assets.runs.arrive import arrive
+from feed_assets.settings import settings
 
 DECISIONS_PER_TICK = 1000
 """Outputs that one tick decides about at most; the rest follow in the next ones."""
@@ -63,7 +64,8 @@ def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
 
 def _sink(tick: Tick, out_of_time: OutOfTime) -> None:
     """Publish our own events where the settings say."""
-    tick.problems |= publish_events(tick.bench, out_of_time)
+    if settings().events_to:
+        tick.problems |= publish_events(tick.bench, out_of_time)
 
 
 def _watch(tick: Tick, out_of_time: OutOfTime) -> None:
