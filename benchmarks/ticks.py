@@ -18,7 +18,7 @@ from feed_assets.core.feeds import Feed, Partition, Update, update_id
 from feed_assets.feeds import read
 from feed_assets.ledger.database import open_ledger, put_cursor
 from feed_assets.ledger.tables import consumed, due, update
-from feed_assets.orchestration.sensors import TOLD
+from feed_assets.orchestration.reporter import TOLD
 from feed_assets.runs.workbench import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import Harness

@@ -9,6 +9,8 @@ from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import DEFAULT_MODULE, Module, load, open_instance
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from feed_assets.core.feeds import Partition
     from feed_assets.runs.orphans import Done
 
@@ -59,8 +61,9 @@ def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
 def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
     """Compare manifests with events and publish what is missing; read event sources once more from the beginning."""
     from feed_assets.ledger import announce
-    from feed_assets.orchestration.event_tables import learn, sources_of
+    from feed_assets.orchestration.event_tables import sources_of
     from feed_assets.orchestration.graph import Graph
+    from feed_assets.orchestration.ingest import ingest
     from feed_assets.orchestration.outlets import publish_events
     from feed_assets.runs.arrive import arrive_all
     from feed_assets.runs.workbench import Workbench
@@ -74,8 +77,13 @@ def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
         announced = [*announce.heal(connection, graph.by_feed.keys(), bench.now())]
     problems = [f"{feed} could not be read: {error}" for feed, error in failed.items()]
     for source in sources_of(graph).values():
-        problems += learn(graph, bench, source, bench.now(), lambda: False, again=True).problems
-    return announced, [*problems, *publish_events(bench, lambda: False)]
+        found = ingest(graph, bench, source, bench.now(), lambda: False, again=True)
+        problems += _lines(found.problems) + _lines(found.waits)
+    return announced, [*problems, *_lines(publish_events(bench, lambda: False))]
+
+
+def _lines(problems: "Mapping[str, str]") -> list[str]:
+    return [f"{whom}: {problem}" for whom, problem in problems.items()]
 
 
 def _values(done: "Done") -> dict[str, str]:

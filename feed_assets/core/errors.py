@@ -114,6 +114,12 @@ class DemoFailed(FeedAssetsError):
     """The demo's outcome is not what it should be."""
 
 
+def in_short(error: Exception) -> str:
+    """An error in one line: ours in its own words, any other with its class."""
+    said = str(error).strip().partition("\n")[0]
+    return said if isinstance(error, FeedAssetsError) else f"{type(error).__name__}: {said}"
+
+
 def shown(url: str) -> str:
     """A URL as messages show it: without its password."""
     return re.sub(r"([?&]password=)[^&#]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url))

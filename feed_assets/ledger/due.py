@@ -5,7 +5,7 @@ decision says 'current', so that a lost request, a failed run or a killed proces
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,6 +19,9 @@ from feed_assets.ledger.tables import due, inbox
 AWAIT = timedelta(minutes=5)
 """How often an input's partition that does not exist yet, such as the day that is not over, is looked at again."""
 
+NOT_YET, UNDECIDED = "no partition yet", "cannot be decided"
+"""In place of a verdict's state: it is no partition, or what one must know to decide cannot be had."""
+
 
 @dataclass(frozen=True)
 class Due:
@@ -31,6 +34,8 @@ class Due:
     partition: Partition
     changed: int
     requested: int = 0
+    why_not: str | None = field(default=None, compare=False)
+    """What was raised when it was to be decided about."""
 
     @property
     def awaited(self) -> bool:
@@ -74,6 +79,8 @@ def wake(connection: sa.Connection, item: Due, now: datetime) -> None:
     ):
         key = {"feed": str(item.consumer), "partition": item.key, "awaited": item.awaited}
         connection.execute(sa.insert(due).values(**key, changed=item.changed, requested=0, look_at=now, since=now))
+    if item.why_not:
+        connection.execute(sa.update(due).where(_is(item)).values(state=UNDECIDED, reason=item.why_not))
 
 
 def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, limit: int) -> tuple[Due, ...]:
@@ -132,10 +139,18 @@ def count_requests(ledger: Ledger, items: Iterable[Due]) -> None:
 
 
 def await_again(ledger: Ledger, items: Iterable[Due], now: datetime) -> None:
-    """Look again later at inputs' partitions that do not exist yet."""
+    """Look again later at what is no partition yet, or cannot be decided about."""
     with ledger.write() as connection:
         for item in items:
-            connection.execute(sa.update(due).where(_is(item)).values(look_at=now + AWAIT, state="no partition yet"))
+            values = {"state": UNDECIDED if item.why_not else NOT_YET, "reason": item.why_not, "look_at": now + AWAIT}
+            connection.execute(sa.update(due).where(_is(item)).values(values))
+
+
+def undecided(connection: sa.Connection, consumers: Collection[Feed]) -> dict[Feed, str]:
+    """By consumer why something of it cannot be decided about."""
+    mine = (due.c.state == UNDECIDED) & due.c.feed.in_(sorted(map(str, consumers)))
+    query = sa.select(due.c.feed, sa.func.min(due.c.reason)).where(mine).group_by(due.c.feed).order_by(due.c.feed)
+    return {Feed.parse(feed): reason for feed, reason in connection.execute(query)}
 
 
 def arrived(ledger: Ledger, item: Due, affected: Sequence[Due], now: datetime) -> None:

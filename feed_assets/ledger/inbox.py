@@ -83,6 +83,12 @@ def waiting(
     return {key: tuple(each) for key, each in found.items()}
 
 
+def consumers(connection: sa.Connection) -> tuple[Feed, ...]:
+    """The consumers that have not consumed everything."""
+    found = connection.execute(sa.select(inbox.c.feed).distinct().order_by(inbox.c.feed)).scalars()
+    return tuple(map(Feed.parse, found))
+
+
 def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None) -> dict[str, Due]:
     """What is due of a consumer, by its partition: from what it has not consumed only, never the history.
 

@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import sqlalchemy as sa
 
+from feed_assets.core.errors import in_short
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import Need, State, Verdict, decide
 from feed_assets.ledger import announce, due, events, inbox, runs, updates
@@ -91,7 +92,12 @@ def _fan_out_some(graph: Graph, dataset: Node, ledger: Ledger, now: datetime) ->
 
 
 def _items(graph: Graph, dataset: Node, changed: Partition, number: int, now: datetime) -> list[Due]:
-    outputs = graph.affected(dataset, changed, now)
+    """What of a dataset is affected; the changed partition itself while that cannot be said, to be looked at again."""
+    try:
+        outputs = graph.affected(dataset, changed, now)
+    except Exception as error:  # A mapping may be anybody's.
+        _logger.exception("it cannot be said what %s affects of %s", changed, dataset.feed)
+        return [Due(dataset.feed, changed, number, why_not=in_short(error))]
     return [Due(dataset.feed, output, number) for output in ([changed] if outputs is None else outputs)]
 
 
@@ -113,8 +119,10 @@ def decide_due(
 
 
 def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Due], now: datetime) -> list[tuple[Due, Verdict]]:
-    needs = {item: need for item in items if (need := need_if_known(graph, item.partition, now))}
-    due.await_again(ledger, [item for item in items if item not in needs], now)
+    known = {item: _need(graph, item.partition, now) for item in items}
+    needs = {item: need for item, need in known.items() if isinstance(need, Need)}
+    why_not = {item: why for item, why in known.items() if not isinstance(why, Need)}
+    due.await_again(ledger, [replace(item, why_not=why) for item, why in why_not.items()], now)
     with ledger.read() as connection:
         decided = decide_needs(connection, [*needs.values()], now)
     found = list(zip(needs, decided, strict=True))
@@ -145,13 +153,19 @@ def need_if_known(graph: Graph, output: Partition, now: datetime) -> Need | None
 
     A dynamic one was removed, a start date moved, a mapping raises: Dagster would fail a whole tick for one of these.
     """
+    need = _need(graph, output, now)
+    return need if isinstance(need, Need) else None
+
+
+def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
+    """What an output needs, or why that cannot be told; None if it is no partition."""
     if standing(graph.node(output.feed).partitions_def, output.key, now) is not Standing.IS:
         return None
     try:
         return graph.need(output)
-    except Exception:  # A mapping may be anybody's.
+    except Exception as error:  # A mapping may be anybody's, and a lineage table out of reach.
         _logger.exception("%s cannot be decided about, and is looked at again later", output)
-        return None
+        return in_short(error)
 
 
 def _release_consumers(ledger: Ledger, decided: Iterable[Verdict]) -> None:
@@ -175,7 +189,7 @@ def _look_at_awaited(
             break
         found = _items(graph, datasets[item.consumer], item.partition, item.changed, now)
         if found == [item]:
-            still.append(item)
+            still += found
         else:
             due.arrived(ledger, item, found, now)
     due.await_again(ledger, still, now)

@@ -1,5 +1,6 @@
 """Who reads whom, partition by partition, read from Dagster's own asset graph."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,74 +9,76 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from feed_assets.core.cadence import Cadence
-from feed_assets.core.errors import InvalidName
+from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
-from feed_assets.orchestration.by_events import ByEvents
-from feed_assets.orchestration.declarations import (
+from feed_assets.orchestration.by_events import ByEvents, by_events_of
+from feed_assets.orchestration.metadata import (
+    APPENDABLE,
+    DATASET,
+    FEED,
+    FOREIGN,
+    IGNORES_QUALITY_OF,
     ON_TIME,
+    OUTPUTS,
     PROPAGATION,
-    Dataset,
-    Declaration,
-    EventTable,
-    Foreign,
-    Rejects,
-    declaration_of,
+    REJECTS,
+    REQUIRES_OWN_OF,
+    ROLE,
+    SOURCE,
+    TABLE,
+    late_of,
+    value_of,
 )
-from feed_assets.orchestration.inputs import asset_key
 from feed_assets.orchestration.partitions import Partitions, Standing, standing, to_key, to_path
 from feed_assets.orchestration.pipelines import consumer_of
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Node:
-    """One feed as an asset: its key, its partitions, what it declares."""
+    """One feed as an asset: its key, its partitions, what its metadata say."""
 
     feed: Feed
     key: dg.AssetKey
     partitions_def: Partitions
-    declaration: Declaration
+    metadata: dict[str, Any]
 
     @property
     def role(self) -> str:
         """`foreign`, `dataset`, `rejects` or `table`."""
-        return self.declaration.role
+        return self.metadata[ROLE]
 
     @property
     def outputs(self) -> list[dg.AssetKey]:
-        """Every asset that a run of this dataset makes; none of what others write."""
-        declared = self.declaration
-        return [] if isinstance(declared, Foreign | EventTable) else [asset_key(feed) for feed in declared.outputs]
+        """Every asset that a run of this dataset makes."""
+        return [dg.AssetKey.from_user_string(key) for key in self.metadata[OUTPUTS]]
 
     @property
     def by_events(self) -> ByEvents | None:
         """What it says of being built by events, if it is."""
-        return self.declaration.by_events if isinstance(self.declaration, Dataset) else None
+        return by_events_of(self.metadata)
 
     @property
     def source(self) -> str | None:
         """Of an event table the name of the source that its events come from."""
-        return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
+        found = value_of(self.metadata.get(SOURCE))
+        return found["name"] if found else None
 
     @property
-    def requires_own_of(self) -> tuple[Feed, ...]:
+    def requires_own_of(self) -> frozenset[Feed]:
         """The inputs of which only the partition with the output's own key has to be there."""
-        return self.declaration.requires_own_of if isinstance(self.declaration, Dataset) else ()
-
-    @property
-    def cadence(self) -> Cadence | None:
-        """When its events are expected, if that is known."""
-        return None if isinstance(self.declaration, Rejects) else self.declaration.cadence
+        return frozenset(map(Feed.parse, self.metadata[REQUIRES_OWN_OF]))
 
     @property
     def is_appendable(self) -> bool:
         """Whether its partitions hold batches."""
-        return isinstance(self.declaration, Foreign) and self.declaration.appendable
+        return self.metadata.get(APPENDABLE, False)
 
     def partition(self, key: str | None) -> Partition:
         """The partition of the feed for a Dagster partition key."""
@@ -94,13 +97,19 @@ class Graph:
         nodes = [node for key in assets.get_all_asset_keys() if (node := self._node(key))]
         self.by_feed = {node.feed: node for node in nodes}
         self.by_key = {node.key: node for node in nodes}
-        self._consumers: dict[Feed, Consumer | None] = {}
+        self._consumers: dict[Feed, Consumer | FeedAssetsError | None] = {}
 
     def _node(self, key: dg.AssetKey) -> Node | None:
-        """An asset of ours, or None."""
+        """An asset of ours, or None. Metadata are anybody's to write: one bad name must not stop the others' loop."""
         found = self._assets.get(key)
-        declared = declaration_of(found)
-        return Node(declared.feed, key, found.partitions_def, declared) if declared else None
+        metadata = {name: value_of(value) for name, value in found.metadata.items()}
+        if FEED not in metadata:
+            return None
+        try:
+            return Node(Feed.parse(metadata[FEED]), key, found.partitions_def, metadata)
+        except InvalidName as error:
+            _log.warning("asset %s is left out: its metadata %s: %s", key.to_user_string(), FEED, error)
+            return None
 
     def node(self, feed: Feed) -> Node:
         """The node of a feed; InvalidName if no asset has it."""
@@ -109,14 +118,9 @@ class Graph:
             raise InvalidName(f"no asset has the feed {feed}: expected one of: {known}.")
         return self.by_feed[feed]
 
-    def _declaring(self, *roles: type[Declaration]) -> list[Node]:
-        """The nodes of these roles, by name."""
-        found = (node for node in self.by_feed.values() if isinstance(node.declaration, roles))
-        return sorted(found, key=lambda node: node.feed)
-
     def foreign(self) -> list[Node]:
         """The feeds that others write, by name."""
-        return self._declaring(Foreign)
+        return sorted((node for node in self.by_feed.values() if node.role == FOREIGN), key=lambda node: node.feed)
 
     def parents(self, node: Node) -> list[Node]:
         """The feeds that a dataset reads, by name."""
@@ -130,26 +134,23 @@ class Graph:
 
     def tables(self) -> list[Node]:
         """The event tables, by name."""
-        return self._declaring(EventTable)
+        return sorted((node for node in self.by_feed.values() if node.role == TABLE), key=lambda node: node.feed)
 
-    def by_table_name(self, source: str | None = None) -> dict[str, Feed]:
-        """The event tables of a source, or of all, by what their sources call them."""
-        declared = [node.declaration for node in self.tables() if source in (None, node.source)]
-        return {each.table_name: each.feed for each in declared if isinstance(each, EventTable)}
-
-    def by_events(self, source: str | None) -> list[Node]:
-        """The datasets that are built by events and looked after by a source's sensor; None: they read feeds alone.
+    def datasets_of(self, source: str | None) -> list[Node]:
+        """The datasets whose runs an event source's sensor requests; None: all that no source's sensor does.
 
         Who reads tables of several sources belongs to the first: one sensor alone requests its runs.
         """
-        return [node for node in self.datasets() if node.by_events and self._first_source(node) == source]
+        return [node for node in self.datasets() if self._first_source(node) == source]
 
     def _first_source(self, node: Node) -> str | None:
+        if not node.by_events:
+            return None
         return min((parent.source for parent in self.parents(node) if parent.source), default=None)
 
     def datasets(self) -> list[Node]:
         """The feeds that this code location makes, without their rejects, by name."""
-        return self._declaring(Dataset)
+        return sorted((node for node in self.by_feed.values() if node.role == DATASET), key=lambda node: node.feed)
 
     def whole(self, updated: Partition) -> Partition:
         """The partition of the asset that an update belongs to: of a batch the one that holds it."""
@@ -157,7 +158,8 @@ class Graph:
 
     def own(self) -> list[Feed]:
         """Every feed that this code location writes, datasets' and rejects', inputs before what is made from them."""
-        nodes = self._declaring(Dataset, Rejects)
+        ours = (node for node in self.by_feed.values() if node.role in (DATASET, REJECTS))
+        nodes = sorted(ours, key=lambda node: node.feed)
         above = {node.feed: [parent.feed for parent in self.parents(node)] for node in nodes}
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
@@ -206,9 +208,6 @@ class Graph:
     def need(self, output: Partition) -> Need:
         """Everything that an output needs, for `decide`."""
         node = self.node(output.feed)
-        declared = node.declaration
-        if not isinstance(declared, Dataset):
-            raise InvalidName(f"{node.feed} is a {node.role} feed: expected a dataset.")
         parents = self.parents(node)
         found = [self._inputs(parent, node, output) for parent in parents]
         inputs = tuple(partition for needed, _ in found for partition in needed)
@@ -216,19 +215,28 @@ class Graph:
             output,
             inputs,
             tuple(name for _, absent in found for name in absent),
-            declared.late,
-            frozenset(declared.ignores_quality_of),
+            late_of(node.metadata),
+            frozenset(map(Feed.parse, node.metadata[IGNORES_QUALITY_OF])),
             self.consumer(node),
-            frozenset(parent.feed for parent in parents if isinstance(parent.declaration, EventTable)),
+            frozenset(parent.feed for parent in parents if parent.role == TABLE),
             frozenset(parent.feed for parent in parents if parent.is_appendable),
             frozenset(each for each in inputs if each.feed in node.requires_own_of and each.key != output.key),
         )
 
     def consumer(self, node: Node) -> Consumer | None:
-        """A dataset as a consumer of events, told once for each graph; None if it is not built by them."""
+        """A dataset as a consumer of events, found once for each graph; None if it is not built by them.
+
+        Raises what finding it has raised: a lineage table that does not answer is asked once, not for each partition.
+        """
         if node.feed not in self._consumers:
-            self._consumers[node.feed] = consumer_of(self, node)
-        return self._consumers[node.feed]
+            try:
+                self._consumers[node.feed] = consumer_of(self, node)
+            except FeedAssetsError as error:
+                self._consumers[node.feed] = error
+        found = self._consumers[node.feed]
+        if isinstance(found, FeedAssetsError):
+            raise found
+        return found
 
     def is_one_to_one(self, parent: Node, child: Node) -> bool:
         """Whether an output reads the partition of the same key, and nothing else, of an input."""

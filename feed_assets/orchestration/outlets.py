@@ -1,33 +1,28 @@
 """Our own events, published besides where the team chooses: another SQL table, JSON lines on the blackboard."""
 
-import logging
 from collections.abc import Callable
 
-from feed_assets.core.errors import FeedAssetsError, shown
+from feed_assets.core.errors import shown
 from feed_assets.core.events import Recorded, WriteEvent, decode
+from feed_assets.core.failures import failing_alone
 from feed_assets.ledger import events
 from feed_assets.ledger.database import get_cursor, put_cursor
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import expand, settings
 from feed_assets.sources.outlets import open_outlet
 
-SOME = 1000
+EVENTS_PER_WRITE = 1000
 """Events that are published at a time."""
 
-_log = logging.getLogger(__name__)
 
-
-def publish_events(bench: Workbench, is_over: Callable[[], bool]) -> tuple[str, ...]:
-    """Publish to every outlet what it has not, until the time is over; what is wrong with those that cannot."""
-    problems: list[str] = []
+def publish_events(bench: Workbench, out_of_time: Callable[[], bool]) -> dict[str, str]:
+    """Publish to every outlet what it has not, until the time is over; by outlet, why nothing could be published."""
+    problems: dict[str, str] = {}
     for url in settings().events_to:
-        try:
-            while _publish_some(bench, url) == SOME and not is_over():
+        with failing_alone(problems, shown(url)):
+            while _publish_some(bench, url) == EVENTS_PER_WRITE and not out_of_time():
                 pass
-        except FeedAssetsError as error:
-            _log.warning("events are not published to %s: %s", shown(url), error)
-            problems.append(str(error))
-    return tuple(problems)
+    return problems
 
 
 def _publish_some(bench: Workbench, url: str) -> int:
@@ -35,7 +30,7 @@ def _publish_some(bench: Workbench, url: str) -> int:
     name = f"published to {shown(url)}"
     with bench.ledger.read() as connection:
         start = int(get_cursor(connection, name) or 0)
-        found = events.ours(connection, start, SOME)
+        found = events.ours(connection, start, EVENTS_PER_WRITE)
     if found:
         outlet = open_outlet(expand(url), bench.board)
         outlet.publish([(each.sequence, _told(each)) for each in found])

@@ -1,8 +1,6 @@
-"""From verdicts to run requests, within the time of a tick."""
+"""From verdicts to run requests."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from time import monotonic
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -15,21 +13,12 @@ from feed_assets.core.propagation import Due as Taken
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.words import some
 from feed_assets.ledger import due, runs
+from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Due
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.left_runs import UNFINISHED
 from feed_assets.orchestration.run_config import run_config_of
-from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import settings
-
-EVENTS = 500
-"""Updates that one tick tells Dagster of at most."""
-
-EVENT_SECONDS = 0.02
-"""What an event costs: half of it here, half of it Dagster after the sensor has returned."""
-
-AT_LEAST = 10
-"""Updates that a tick tells Dagster of even if its time is over: a tick that is always late must come to an end."""
 
 PRIORITY = {"dagster/priority": "10"}
 """What is new goes before the runs of a backfill, which have priority 0 unless their tags say otherwise."""
@@ -41,24 +30,6 @@ InProgress = set[tuple[dg.AssetKey, str | None]]
 Found = Sequence[tuple[Due, Verdict]]
 
 
-@dataclass(frozen=True)
-class Budget:
-    """The time of one tick, from now on: `seconds` for all its steps and for what Dagster then does with the result."""
-
-    seconds: float
-    started: float = field(default_factory=monotonic)
-
-    def is_over(self, share: float) -> Callable[[], bool]:
-        """What tells whether this share of the time is over."""
-        return lambda: monotonic() > self.started + share * self.seconds
-
-    @property
-    def events(self) -> int:
-        """How many events Dagster can store in the time that is left."""
-        left = self.started + self.seconds - monotonic()
-        return min(EVENTS, max(AT_LEAST, int(left / EVENT_SECONDS)))
-
-
 def in_progress(instance: dg.DagsterInstance) -> InProgress:
     """The assets and partition keys that unfinished Dagster runs make: the one thing that Dagster is asked."""
     found: InProgress = set()
@@ -67,17 +38,17 @@ def in_progress(instance: dg.DagsterInstance) -> InProgress:
     return found
 
 
-def requests_for(graph: Graph, bench: Workbench, decided: Found, busy: InProgress) -> list[dg.RunRequest]:
+def requests_for(graph: Graph, ledger: Ledger, decided: Found, busy: InProgress) -> list[dg.RunRequest]:
     """One run for each output that is ready, at most so many; the others stay on the list.
 
     What was built already is the business of the automation condition, unless it is built by events: that needs tags,
     slices and a plan.
     """
-    with bench.ledger.read() as connection:
+    with ledger.read() as connection:
         running = {run.output for run in runs.running(connection)}
     ready = [pair for pair in decided if _is_ready(graph, pair[1]) and pair[1].output not in running]
     free = [pair for pair in ready if not is_busy(graph, pair[1].output, busy)][: settings().max_requests]
-    due.count_requests(bench.ledger, [item for item, _ in free])
+    due.count_requests(ledger, [item for item, _ in free])
     return [_request(graph, item, verdict) for item, verdict in free]
 
 

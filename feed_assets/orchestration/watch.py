@@ -1,7 +1,7 @@
-"""What is wrong although nothing has failed: events that do not come, updates that are stuck, rules never met again."""
+"""What people have to look at: events that do not come, updates that are stuck, what cannot be decided about."""
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 
@@ -10,44 +10,47 @@ import dagster as dg
 from feed_assets import alerts as channels
 from feed_assets.core.cadence import missing
 from feed_assets.core.errors import InvalidSetting
+from feed_assets.core.events import Recorded
+from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed
 from feed_assets.core.propagation import Propagation
 from feed_assets.core.reachability import unreachable
-from feed_assets.ledger import alerts, events, inbox
-from feed_assets.ledger.database import Ledger, get_cursor, open_ledger, put_cursor
-from feed_assets.orchestration.declarations import ON_TIME, PROPAGATION, Dataset, Declaration, Rejects
+from feed_assets.ledger import alerts, due, events, inbox
+from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursor
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.inputs import asset_key
+from feed_assets.orchestration.metadata import BY_EVENTS, CADENCE, FEED, ON_TIME, PROPAGATION, ROLE, cadence_of
 from feed_assets.settings import settings
 
-_log = logging.getLogger(__name__)
+LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
+"""Kinds of alerts. The names go on with a table's name; a consumer's; a consumer's, `|` and what of it."""
 
-LATE, STUCK, UNREACHABLE = "late", "stuck", "unreachable"
 Reasons = Mapping[str, str]
 
 
-def watch(graph: Graph, ledger: Ledger, now: datetime, is_over: Callable[[], bool]) -> None:
-    """Open and resolve alerts as things stand now, and deliver what was not delivered yet."""
+def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
+    """Open and resolve alerts as of now, and deliver what is not delivered yet; what of that could not be done."""
     _first_seen(graph, ledger, now)
     alerts.keep(ledger, LATE, _late(graph, ledger, now), now)
-    stuck, never = _on_their_way(graph, ledger, now)
-    alerts.keep(ledger, STUCK, stuck, now)
-    alerts.keep(ledger, UNREACHABLE, never, now)
-    _deliver(ledger, now, is_over)
+    found = _on_their_way(graph, ledger, now)
+    alerts.keep(ledger, UNDECIDED, found.undecided, now)
+    alerts.keep(ledger, STUCK, found.stuck, now)
+    alerts.keep(ledger, UNREACHABLE, found.unreachable, now)
+    return _deliver(ledger, now, out_of_time)
 
 
-def _deliver(ledger: Ledger, now: datetime, is_over: Callable[[], bool]) -> None:
-    """Wrong settings of alerts hold up no run: they are in the log at each tick, and what is wrong in the checks."""
+def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
+    """With wrong settings nothing is delivered: they are in the log at each tick, and what is wrong in the checks."""
     try:
         found = channels.channels(settings())
-    except InvalidSetting:
-        _log.exception("alerts are not delivered")
-        return
-    channels.deliver(ledger, found, now, is_over)
+    except InvalidSetting as error:
+        return {"delivery": f"alerts are not delivered: {error}"}
+    channels.deliver(ledger, found, now, out_of_time)
+    return {}
 
 
 def _with_cadence(graph: Graph) -> list[Node]:
-    return [node for node in graph.by_feed.values() if node.cadence]
+    return [node for node in graph.by_feed.values() if CADENCE in node.metadata and node.role != "rejects"]
 
 
 def _seen(feed: Feed) -> str:
@@ -56,43 +59,78 @@ def _seen(feed: Feed) -> str:
 
 def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """A table that is declared now is not late for what was before."""
+    names = {_seen(node.feed) for node in _with_cadence(graph)}
     with ledger.read() as connection:
-        new = [node.feed for node in _with_cadence(graph) if get_cursor(connection, _seen(node.feed)) is None]
-    for feed in new:
+        new = names - get_cursors(connection, names).keys()
+    for name in sorted(new):
         with ledger.write() as connection:
-            put_cursor(connection, _seen(feed), now.isoformat())
+            put_cursor(connection, name, now.isoformat())
 
 
 def _late(graph: Graph, ledger: Ledger, now: datetime) -> Reasons:
-    found: dict[str, str] = {}
-    for node in _with_cadence(graph):
-        cadence = node.cadence
-        with ledger.read() as connection:
-            last = next(iter(events.newest(connection, 1, node.feed)), None)
-            since = datetime.fromisoformat(get_cursor(connection, _seen(node.feed)) or now.isoformat())
-        expected = missing(cadence, last.time if last else None, since, now) if cadence else None
-        if expected and cadence:
-            came = f"the last one came {last.time:%Y-%m-%d %H:%M} UTC" if last else "none has ever come"
-            found[str(node.feed)] = (
-                f"no event of {node.feed} for {expected:%Y-%m-%d %H:%M} UTC ({cadence.cron}, tolerance "
-                f"{cadence.tolerance}): {came}. Ask its owner; `feed-assets events ls {node.feed}` lists them."
-            )
+    nodes = _with_cadence(graph)
+    with ledger.read() as connection:
+        since = get_cursors(connection, [_seen(node.feed) for node in nodes])
+        last = {node.feed: next(iter(events.newest(connection, 1, node.feed)), None) for node in nodes}
+    reasons = {str(node.feed): _why_late(node, last[node.feed], since.get(_seen(node.feed)), now) for node in nodes}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _why_late(node: Node, last: Recorded | None, since: str | None, now: datetime) -> str | None:
+    cadence = cadence_of(node.metadata)
+    watched = datetime.fromisoformat(since) if since else now
+    expected = missing(cadence, last.time if last else None, watched, now) if cadence else None
+    if not expected or not cadence:
+        return None
+    came = f"the last one came {last.time:%Y-%m-%d %H:%M} UTC" if last else "none has ever come"
+    return (
+        f"no event of {node.feed} for {expected:%Y-%m-%d %H:%M} UTC ({cadence.cron}, tolerance "
+        f"{cadence.tolerance}): {came}. Ask its owner; `feed-assets events ls {node.feed}` lists them."
+    )
+
+
+@dataclass
+class _OnTheirWay:
+    """What is wrong with updates on their way to consumers, each kind by the rest of its alert's name."""
+
+    stuck: dict[str, str] = field(default_factory=dict[str, str])
+    unreachable: dict[str, str] = field(default_factory=dict[str, str])
+    undecided: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def _on_their_way(graph: Graph, ledger: Ledger, now: datetime) -> _OnTheirWay:
+    """Only of consumers that something waits for; of one that cannot be looked at what was open stays so."""
+    found, datasets = _OnTheirWay(), {node.feed: node for node in graph.datasets()}
+    with ledger.read() as connection:
+        undecided = due.undecided(connection, datasets.keys())
+        opened = alerts.open_alerts(connection)
+        waiting = [datasets[feed] for feed in inbox.consumers(connection) if feed in datasets]
+    found.undecided |= {str(feed): reason for feed, reason in undecided.items()}
+    for node in waiting:
+        failed: dict[str, str] = {}
+        with failing_alone(failed, str(node.feed)):
+            _look_at(graph, node, ledger, now, found)
+        if failed:
+            found.undecided |= failed
+            found.stuck |= _open_of(opened, STUCK, node.feed)
+            found.unreachable |= _open_of(opened, UNREACHABLE, node.feed)
     return found
 
 
-def _on_their_way(graph: Graph, ledger: Ledger, now: datetime) -> tuple[Reasons, Reasons]:
-    stuck: dict[str, str] = {}
-    never: dict[str, str] = {}
-    for node in [node for node in graph.datasets() if node.by_events]:
-        incomplete = _incomplete(graph, node, ledger)
-        limit = node.by_events.stuck_after if node.by_events else None
-        for each in incomplete:
-            if limit and now - each.since > limit:
-                key = f"{node.feed}|{each.pipeline}|{each.correlation}|{each.partition_key}"
-                stuck[key] = f"{node.feed} waits since {each.since:%Y-%m-%d %H:%M} UTC: update {each}."
-        for each in unreachable(incomplete, _last_events(ledger, incomplete)):
-            never[f"{node.feed}|{each.pipeline}|{each.table}"] = f"{node.feed}: {each}"
-    return stuck, never
+def _open_of(opened: Iterable[alerts.Alert], kind: str, feed: Feed) -> dict[str, str]:
+    mine = [each for each in opened if each.name.startswith(f"{kind}:{feed}|")]
+    return {each.name.removeprefix(f"{kind}:"): each.reason for each in mine}
+
+
+def _look_at(graph: Graph, node: Node, ledger: Ledger, now: datetime, found: _OnTheirWay) -> None:
+    incomplete = _incomplete(graph, node, ledger)
+    limit = node.by_events.stuck_after if node.by_events else None
+    for each in incomplete:
+        if limit and now - each.since > limit:
+            key = f"{node.feed}|{each.pipeline}|{each.correlation}|{each.partition_key}"
+            found.stuck[key] = f"{node.feed} waits since {each.since:%Y-%m-%d %H:%M} UTC: update {each}."
+    for each in unreachable(incomplete, _last_events(ledger, incomplete)):
+        found.unreachable[f"{node.feed}|{each.pipeline}|{each.table}"] = f"{node.feed}: {each}"
 
 
 def _incomplete(graph: Graph, node: Node, ledger: Ledger) -> list[Propagation]:
@@ -102,8 +140,8 @@ def _incomplete(graph: Graph, node: Node, ledger: Ledger) -> list[Propagation]:
         return []
     with ledger.read() as connection:
         found = inbox.due_of(connection, consumer)
-    each = [propagation for due in found.values() for propagation in due.incomplete]
-    return [*{(p.pipeline, p.correlation, p.partition_key): p for p in each}.values()]
+    propagations = [each for taken in found.values() for each in taken.incomplete]
+    return [*{(each.pipeline, each.correlation, each.partition_key): each for each in propagations}.values()]
 
 
 def _last_events(ledger: Ledger, incomplete: Sequence[Propagation]) -> dict[Feed, datetime]:
@@ -113,11 +151,11 @@ def _last_events(ledger: Ledger, incomplete: Sequence[Propagation]) -> dict[Feed
     return {table: event.at for table, event in newest.items() if event}
 
 
-def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefinition]:
+def watch_checks(assets: Sequence[dg.AssetSpec]) -> list[dg.AssetChecksDefinition]:
     """The unpartitioned checks of tables with a cadence and of datasets by events; a sensor tells their results."""
-    expected = [each for each in declarations if not isinstance(each, Rejects) and each.cadence]
-    by_events = [each for each in declarations if isinstance(each, Dataset) and each.by_events]
-    return [_check(each.feed, ON_TIME) for each in expected] + [_check(each.feed, PROPAGATION) for each in by_events]
+    mine = [spec for spec in assets if FEED in spec.metadata and spec.metadata.get(ROLE) != "rejects"]
+    kinds = ((CADENCE, ON_TIME), (BY_EVENTS, PROPAGATION))
+    return [_check(Feed.parse(s.metadata[FEED]), name) for s in mine for key, name in kinds if key in s.metadata]
 
 
 def _check(feed: Feed, name: str) -> dg.AssetChecksDefinition:
@@ -125,7 +163,8 @@ def _check(feed: Feed, name: str) -> dg.AssetChecksDefinition:
 
     @dg.asset_check(asset=asset_key(feed), name=name, description=said)
     def check() -> dg.AssetCheckResult:
-        reasons = _reasons(open_ledger(settings().ledger), feed, name)
+        with open_ledger(settings().ledger).read() as connection:
+            reasons = _reasons(alerts.open_alerts(connection), feed, name)
         return dg.AssetCheckResult(
             passed=not reasons, severity=dg.AssetCheckSeverity.WARN, description="; ".join(reasons) or None
         )
@@ -133,22 +172,20 @@ def _check(feed: Feed, name: str) -> dg.AssetChecksDefinition:
     return check
 
 
-def _reasons(ledger: Ledger, feed: Feed, check: str) -> list[str]:
+def _reasons(opened: Iterable[alerts.Alert], feed: Feed, check: str) -> list[str]:
     """What is wrong with a table or a dataset now."""
-    names = (f"{LATE}:{feed}",) if check == ON_TIME else (f"{STUCK}:{feed}|", f"{UNREACHABLE}:{feed}|")
-    with ledger.read() as connection:
-        return [each.reason for each in alerts.open_alerts(connection) if _is_one_of(each.name, names)]
-
-
-def _is_one_of(name: str, names: Sequence[str]) -> bool:
-    return any(name.startswith(each) if each.endswith("|") else name == each for each in names)
+    names = {f"{LATE}:{feed}"} if check == ON_TIME else {f"{UNDECIDED}:{feed}"}
+    starts = () if check == ON_TIME else (f"{STUCK}:{feed}|", f"{UNREACHABLE}:{feed}|")
+    return [each.reason for each in opened if each.name in names or each.name.startswith(starts)]
 
 
 def evaluations(graph: Graph, ledger: Ledger) -> list[dg.AssetCheckEvaluation]:
-    """The results of all these checks, as a sensor tells them to Dagster."""
-    late = [(node, ON_TIME) for node in _with_cadence(graph)]
-    found = late + [(node, PROPAGATION) for node in graph.datasets() if node.by_events]
-    return [_evaluation(node, name, _reasons(ledger, node.feed, name)) for node, name in found]
+    """The results of all these checks, as a sensor reports them to Dagster."""
+    with ledger.read() as connection:
+        opened = alerts.open_alerts(connection)
+    checks = [(node, ON_TIME) for node in _with_cadence(graph)]
+    checks += [(node, PROPAGATION) for node in graph.datasets() if node.by_events]
+    return [_evaluation(node, name, _reasons(opened, node.feed, name)) for node, name in checks]
 
 
 def _evaluation(node: Node, name: str, reasons: Sequence[str]) -> dg.AssetCheckEvaluation:
@@ -161,7 +198,7 @@ def _evaluation(node: Node, name: str, reasons: Sequence[str]) -> dg.AssetCheckE
     )
 
 
-def digest(found: Sequence[dg.AssetCheckEvaluation]) -> str:
-    """The same while nothing has changed: Dagster is told when it differs."""
-    told = [f"{each.asset_key}|{each.check_name}|{each.description}" for each in found]
-    return sha256("\n".join(sorted(told)).encode()).hexdigest()[:12] if found else ""
+def digest(checks: Sequence[dg.AssetCheckEvaluation]) -> str:
+    """The same while nothing has changed: Dagster hears of it when it differs."""
+    said = [f"{each.asset_key}|{each.check_name}|{each.description}" for each in checks]
+    return sha256("\n".join(sorted(said)).encode()).hexdigest()[:12] if checks else ""

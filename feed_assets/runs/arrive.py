@@ -4,7 +4,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from feed_assets.core.errors import FeedAssetsError, InvalidName
+from feed_assets.core.errors import (
+    BlackboardMissing,
+    BlackboardRefused,
+    BlackboardUnavailable,
+    FeedAssetsError,
+    InvalidName,
+)
 from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
 from feed_assets.feeds import read
 from feed_assets.ledger import updates
@@ -18,6 +24,8 @@ RECENT = 10
 
 ROTATION = 40
 """Known names that each look visits besides, in turn: of 10,000 each one has its turn every 250 looks."""
+
+_STORE_IS_DOWN = (BlackboardMissing, BlackboardRefused, BlackboardUnavailable)
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +44,8 @@ def arrive(
     """Observe what is new in foreign feeds, the newest first, until the time is over; the next call goes on there.
 
     Then some of what the ledger knows already, which may have newer updates: see `_Look`. Of `appendable` feeds every
-    batch is observed. A feed that cannot be read does not hold up the others; if none can, the first error is raised.
+    batch is observed. A feed that cannot be read does not hold up the others. Raises what the store says if it gives
+    access to none of them.
     """
     return _each(feeds, lambda feed: _Look(bench, feed, is_over, feed in appendable).run())
 
@@ -59,8 +68,9 @@ def _each(feeds: Sequence[Feed], look: Callable[[Feed], bool]) -> Arrivals:
         except FeedAssetsError as error:
             _log.warning("%s could not be read: %s", feed, error)
             failed[feed] = error
-    if feeds and len(failed) == len(feeds):
-        raise next(iter(failed.values()))
+    down = [error for error in failed.values() if isinstance(error, _STORE_IS_DOWN)]
+    if feeds and len(down) == len(feeds):
+        raise down[0]
     return Arrivals(all(complete), failed)
 
 

@@ -27,7 +27,7 @@ class Batch:
     waits: str | None = None
 
 
-class EventSource(Protocol):
+class Reader(Protocol):
     """An event table that others own: read, never written."""
 
     def read(self, after: str | None, limit: int) -> Batch:

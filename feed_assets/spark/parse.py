@@ -105,11 +105,7 @@ def reasons() -> Column:
 
 
 def is_clean() -> Column:
-    """Whether a row of a tagged frame has no reason against it; never NULL.
-
-    Returns:
-        The condition.
-    """
+    """Whether a row of a tagged frame has no reason against it; never NULL."""
     return sf.size(reasons()) == 0
 
 

@@ -4,7 +4,7 @@ import sys
 import dagster as dg
 import pytest
 
-from feed_assets.orchestration.declarations import Dataset, declaration_of
+from feed_assets.orchestration.metadata import BY_EVENTS
 
 DATASETS = {
     "ads/shown": {"not_empty", "not_null_impression_id_timestamp_item_id_position", "unique_impression_id"}
@@ -46,8 +46,7 @@ def test_each_asset_is_described_and_in_its_group(specs):
 def test_each_dataset_has_an_owner_and_is_run_again_for_late_data(specs):
     made = {key: spec for key, spec in specs.items() if key not in FOREIGN}
     assert {key: spec.owners for key, spec in made.items()} == {key: [f"team:{key.split('/')[0]}"] for key in made}
-    declared = {key: declaration_of(spec) for key, spec in made.items()}
-    by_events = {key for key, each in declared.items() if isinstance(each, Dataset) and each.by_events}
+    by_events = {key for key, spec in made.items() if BY_EVENTS in spec.metadata}
     assert by_events == {"retail/daily_summary"}
     assert {key for key, spec in made.items() if spec.automation_condition is None} == by_events
     assert {frozenset(spec.kinds) for spec in made.values()} == {frozenset({"pyspark", "parquet"})}
@@ -110,7 +109,7 @@ def test_who_reads_whom(definitions):
 
 def test_sensors_run_by_default(definitions):
     sensors = {sensor.name: sensor.default_status for sensor in definitions.get_repository_def().sensor_defs}
-    assert sensors == dict.fromkeys(("feeds", "events", "late_data", "orphans"), dg.DefaultSensorStatus.RUNNING)
+    assert sensors == dict.fromkeys(("feeds", "watch", "late_data", "orphans"), dg.DefaultSensorStatus.RUNNING)
 
 
 def test_runs_are_of_one_process(definitions):

@@ -12,7 +12,7 @@ from feed_assets.ledger.database import last_change, open_ledger, put_cursor
 from feed_assets.ledger.tables import update
 from feed_assets.orchestration.automation import late_outputs
 from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.requests import AT_LEAST
+from feed_assets.orchestration.tick import FEWEST_REPORTS
 from feed_assets.runs.workbench import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
@@ -47,7 +47,7 @@ def test_each_step_does_one_piece_if_the_time_is_over_and_the_ticks_after_it_the
         ticks.append(world.ask(cursor))
         cursor = ticks[-1].cursor
     assert len(ticks[0].wanted) == 100
-    assert [len(tick.events) for tick in ticks] == [AT_LEAST] * 6
+    assert [len(tick.events) for tick in ticks] == [FEWEST_REPORTS] * 6
     assert len({partition for tick in ticks for _, partition in tick.wanted}) == 250
 
 

@@ -7,11 +7,10 @@ import dagster as dg
 import pytest
 
 from feed_assets import Input, feed_asset
-from feed_assets.core.errors import InvalidName
+from feed_assets.core.errors import BlackboardMissing
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration import sensors
-from feed_assets.orchestration.declarations import KEY
 from feed_assets.runs.observe import observe
 from feed_assets.runs.workbench import utc_now
 from feed_assets.settings import settings
@@ -104,15 +103,6 @@ def test_a_partition_waits_until_all_its_inputs_are_there():
     assert [partition for _, partition in world.ask("1").wanted] == [DAY]
 
 
-def test_a_tick_that_could_not_decide_about_all_is_not_the_last_one(monkeypatch):
-    monkeypatch.setattr(sensors, "DECISIONS", 1)
-    world = two_inputs()
-    for day in (DAY, NEXT_DAY, THIRD_DAY):
-        world.drop("t/left/v1.0", day, rows(1))
-    world.drop("t/right/v1.0", THIRD_DAY, rows(1))
-    assert outcomes(world.run_until_idle()) == [("both", THIRD_DAY, True)]
-
-
 def test_a_fan_in_waits_for_every_partition_that_it_needs():
     parts = dg.MultiPartitionsDefinition({"date": DAYS, "campaign": dg.StaticPartitionsDefinition(["men", "women"])})
     raw = raw_feed(partitions_def=parts)
@@ -184,11 +174,15 @@ def test_a_feed_that_cannot_be_read_does_not_hold_up_the_others(home):
     assert requested(world) == [DAY]
 
 
-def test_a_tick_fails_if_no_feed_can_be_read(home):
+def test_a_tick_fails_without_a_blackboard_and_there_are_alerts_all_the_same(home, setting):
+    setting(blackboard=(home / "nowhere").as_uri())
     world = short()
-    unreadable(home, RAW)
-    with pytest.raises(InvalidName):
+    with pytest.raises(BlackboardMissing):
         world.ask()
+    world.ask(name="watch")
+    with open_ledger(settings().ledger).read() as connection:
+        opened = [each.name for each in alerts.open_alerts(connection)]
+    assert opened == ["failing:feeds:step discover", "failing:feeds:step finish"]
 
 
 def test_a_tick_whose_time_is_over_goes_on_in_the_next_one_and_loses_nothing(setting):
@@ -206,7 +200,7 @@ def test_a_tick_whose_time_is_over_goes_on_in_the_next_one_and_loses_nothing(set
 
 def test_a_bad_feed_name_in_an_assets_metadata_breaks_nothing_else():
     raw = raw_feed()
-    strange = dg.AssetSpec("strange", metadata={KEY: {"role": "foreign", "feed": "a//b"}})
+    strange = dg.AssetSpec("strange", metadata={"feed_assets/feed": "a//b", "feed_assets/role": "foreign"})
     world = harness(raw, strange, sums_of(raw))
     world.drop(RAW, DAY, rows(1))
     assert requested(world) == [DAY]
@@ -220,4 +214,4 @@ def test_dagster_itself_takes_the_tick_for_valid():
         found = sensor.evaluate_tick(context)
     assert [request.partition_key for request in found.run_requests] == [DAY]
     assert len(found.asset_events) == 1
-    assert found.cursor == "1"
+    assert found.cursor == "1/0"

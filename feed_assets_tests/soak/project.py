@@ -9,7 +9,8 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import run_key
 from feed_assets.orchestration.decisions import verdicts
 from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.sensors import look_and_request
+from feed_assets.orchestration.sensors import FEEDS
+from feed_assets.orchestration.tick import evaluate
 from feed_assets.runs.workbench import Workbench, utc_now
 from feed_assets.settings import settings
 
@@ -76,7 +77,7 @@ def _without_attempts(automated: dg.Definitions) -> dg.Definitions:
 
 
 def _ask_without_attempts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    result = look_and_request(context)
+    result = evaluate(context, FEEDS, None)
     asked = [
         request.with_replaced_attrs(run_key=_key_of(context, request.tags["feed_assets/output"]))
         for request in result.run_requests or ()

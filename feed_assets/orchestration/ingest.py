@@ -1,0 +1,120 @@
+"""From the rows of an event source to events in the ledger: once, in their order, whoever is killed where."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from feed_assets.core.events import Rejected, WriteEvent
+from feed_assets.core.failures import failing_alone
+from feed_assets.ledger import events
+from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursor
+from feed_assets.orchestration.graph import Graph, Node
+from feed_assets.orchestration.metadata import TABLE_NAME, value_of
+from feed_assets.orchestration.partitions import Standing, standing
+from feed_assets.runs.workbench import Workbench
+from feed_assets.sources.contract import Reader
+from feed_assets.sources.declared import EventSource
+
+ROWS_PER_READ = 5000
+"""Rows that are read and recorded at a time."""
+
+
+@dataclass
+class Ingested:
+    """What a look at an event source gave: whether that was all, and how many rows are no events.
+
+    By part of the source `problems` says what could not be read, and `waits` what holds back more for now.
+    """
+
+    is_complete: bool = True
+    rejected: int = 0
+    problems: dict[str, str] = field(default_factory=dict[str, str])
+    waits: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def ingest(
+    graph: Graph,
+    bench: Workbench,
+    source: EventSource,
+    now: datetime,
+    out_of_time: Callable[[], bool],
+    *,
+    again: bool = False,
+) -> Ingested:
+    """Record what is new in an event source until the time is over. A part that cannot be read holds up no other.
+
+    `again`: from the beginning, as what is known stays as it is.
+    """
+    nodes = {str(value_of(node.metadata[TABLE_NAME])): node for node in graph.tables() if node.source == source.name}
+    total = Ingested()
+    for number, part in enumerate(source.parts):
+        name, cursor = f"part {number} of {source.name}", f"read {source.name}/{number}"
+        with failing_alone(total.problems, name):
+            if again:
+                _forget(bench, cursor)
+            _Part(graph, bench, source, nodes, cursor, part.reader(bench.board), now).ingest(name, out_of_time, total)
+    return total
+
+
+def _forget(bench: Workbench, cursor: str) -> None:
+    with bench.ledger.write() as connection:
+        drop_cursor(connection, cursor)
+
+
+@dataclass(frozen=True)
+class _Part:
+    graph: Graph
+    bench: Workbench
+    source: EventSource
+    nodes: Mapping[str, Node]
+    cursor: str
+    reader: Reader
+    now: datetime
+
+    def ingest(self, name: str, out_of_time: Callable[[], bool], total: Ingested) -> None:
+        """Read and record until there is no more, something holds it back, or the time is over."""
+        while True:
+            with self.bench.ledger.read() as connection:
+                position = get_cursor(connection, self.cursor)
+            batch = self.reader.read(position, ROWS_PER_READ)
+            total.rejected += self._record(batch.events, [*batch.rejected], position, batch.position)
+            if batch.waits:
+                total.is_complete, total.waits[name] = False, batch.waits
+            if batch.waits or batch.is_complete or batch.position == position:
+                return
+            if out_of_time():
+                total.is_complete = False
+                return
+
+    def _record(
+        self, new: Sequence[WriteEvent], rejected: list[Rejected], before: str | None, after: str | None
+    ) -> int:
+        """Events, rejects and position in one transaction: a kill repeats all of it or nothing."""
+        sound = [named for event in new if (named := self._named(event, rejected))]
+        refuse = self.source.out_of_order == "refuse"
+        with self.bench.ledger.write() as connection:
+            if get_cursor(connection, self.cursor) != before:
+                return 0  # Another process has read this.
+            refused = events.record(connection, self.source.name, sound, self.now, refuse_out_of_order=refuse)
+            events.reject(connection, self.source.name, rejected, self.now)
+            if after is not None and after != before:
+                put_cursor(connection, self.cursor, after)
+        return len(refused) + len(rejected)
+
+    def _named(self, event: WriteEvent, rejected: list[Rejected]) -> WriteEvent | None:
+        """An event under our name of its table; None if it cannot be that table's."""
+        node = self.nodes.get(event.table_name)
+        if reason := self._why_not(event, node):
+            rejected.append(Rejected(events.in_json(event), reason))
+            return None
+        return replace(event, table_name=str(node.feed)) if node else event
+
+    def _why_not(self, event: WriteEvent, node: Node | None) -> str | None:
+        if node is None and event.place.feed in self.graph.by_feed:
+            return f"{event.table_name} is declared here, and not as a table of the event source {self.source.name}."
+        if node and standing(node.partitions_def, event.partition_key, self.now) is Standing.NEVER:
+            return (
+                f"{event.partition_key!r} is no partition of {node.feed} and never will be: expected one of its "
+                "partitions. Declare the table with other partitions, or have its owner mend the event."
+            )
+        return None

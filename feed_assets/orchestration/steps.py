@@ -1,0 +1,92 @@
+"""The steps that ticks are made of. Each is idempotent, and may be killed anywhere: the next tick takes it again."""
+
+from feed_assets.core.readiness import State
+from feed_assets.orchestration.decisions import decide_due
+from feed_assets.orchestration.decisions import fan_out as fan_out_to
+from feed_assets.orchestration.event_tables import sources_of
+from feed_assets.orchestration.ingest import ingest
+from feed_assets.orchestration.left_runs import settle_left
+from feed_assets.orchestration.outlets import publish_events
+from feed_assets.orchestration.reporter import report_checks, report_events, report_updates
+from feed_assets.orchestration.requests import in_progress, requests_for
+from feed_assets.orchestration.tick import OutOfTime, Step, Tick
+from feed_assets.orchestration.watch import keep_alerts
+from feed_assets.runs.arrive import arrive
+from feed_assets.settings import settings
+
+DECISIONS_PER_TICK = 1000
+"""Outputs that one tick decides about at most; the rest follow in the next ones."""
+
+
+def _finish(tick: Tick, _: OutOfTime) -> None:
+    """End the runs that are over without having said so."""
+    for settled in settle_left(tick.context.instance, tick.bench):
+        tick.context.log.info(f"settled run {settled.run.id} of {settled.run.output}, which ended without saying so")
+
+
+def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Record the new valid updates of foreign feeds."""
+    foreign = tick.graph.foreign()
+    appendable = {node.feed for node in foreign if node.is_appendable}
+    found = arrive(tick.bench, [node.feed for node in foreign], out_of_time, appendable)
+    tick.is_complete &= found.is_complete
+    tick.problems |= {str(feed): f"it could not be read: {error}" for feed, error in found.failed.items()}
+
+
+def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Record the new events of the source."""
+    source = sources_of(tick.graph)[tick.source or ""]
+    found = ingest(tick.graph, tick.bench, source, tick.now, out_of_time)
+    tick.is_complete &= found.is_complete
+    tick.problems |= found.problems
+    for part, why in found.waits.items():
+        tick.context.log.warning(f"{part}: {why}")
+    if found.rejected:
+        tick.context.log.warning(f"{found.rejected} rows are no events: feed-assets events ls --rejected lists them")
+
+
+def _fan_out(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Put what the changes since the last time affect on the list of what is due."""
+    datasets = tick.graph.datasets_of(tick.source)
+    tick.is_complete &= fan_out_to(tick.graph, datasets, tick.ledger, tick.now, out_of_time)
+
+
+def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Decide about what is due; of what was built and can no longer be, the tick's log has a warning."""
+    datasets = tick.graph.datasets_of(tick.source)
+    decided = decide_due(tick.graph, datasets, tick.ledger, tick.now, DECISIONS_PER_TICK, out_of_time)
+    tick.decided += decided.found
+    tick.is_complete &= decided.is_complete
+    for _, verdict in decided.found:
+        if verdict.published and verdict.state in (State.WAITS_FOR_INPUT, State.WAITS_FOR_A_PERSON):
+            tick.context.log.warning(f"{verdict.output} {verdict.state.value}: {verdict.reason}")
+
+
+def _sink(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Publish our own events where the settings say."""
+    if settings().events_to:
+        tick.problems |= publish_events(tick.bench, out_of_time)
+
+
+def _watch(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Open and resolve alerts, and deliver them."""
+    tick.problems |= keep_alerts(tick.graph, tick.ledger, tick.now, out_of_time)
+
+
+def _request(tick: Tick, _: OutOfTime) -> None:
+    """Request the runs of what is ready; none in a tick that fails, as Dagster would not hear of them."""
+    if not tick.raised:
+        tick.requests = requests_for(tick.graph, tick.ledger, tick.decided, in_progress(tick.context.instance))
+
+
+FINISH = Step("finish", 0.1, _finish)
+DISCOVER = Step("discover", 0.35, _discover)
+INGEST = Step("ingest", 0.35, _ingest)
+FAN_OUT = Step("fan out", 0.5, _fan_out)
+DECIDE = Step("decide", 0.65, _decide)
+REPORT_UPDATES = Step("report updates", 0.8, report_updates)
+REPORT_EVENTS = Step("report events", 0.8, report_events)
+SINK = Step("sink", 0.5, _sink)
+WATCH = Step("watch", 0.9, _watch)
+REPORT_CHECKS = Step("report checks", 1, report_checks)
+REQUEST = Step("request", 1, _request)

@@ -1,0 +1,139 @@
+"""One tick of a sensor: named steps one after the other, on one budget of time, with one result for Dagster.
+
+What fails for one dataset, source, feed or sink is a problem that its step notes, and an alert; the others go on. A
+step that raises has failed as a whole: the steps after it are taken all the same, but for the requests, and then the
+tick fails, which the UI shows.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from time import monotonic
+
+import dagster as dg
+
+from feed_assets.core.errors import in_short
+from feed_assets.core.readiness import Verdict
+from feed_assets.ledger import alerts
+from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.ledger.due import Due
+from feed_assets.orchestration.graph import Graph
+from feed_assets.runs.workbench import Workbench
+from feed_assets.settings import settings
+
+FAILING = "failing"
+"""The kind of alerts that say what a sensor's last tick could not do: `failing:<sensor>:<what>`."""
+
+REPORTS = 500
+"""Reports to Dagster that one tick makes at most."""
+
+REPORT_SECONDS = 0.02
+"""What a report costs: half of it here, half of it Dagster after the sensor has returned."""
+
+FEWEST_REPORTS = 10
+"""Reports that a tick makes even if its time is over: a tick that is always late must come to an end."""
+
+OutOfTime = Callable[[], bool]
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The time of one tick, from now on: `seconds` for all its steps and for what Dagster then does with the result."""
+
+    seconds: float
+    started: float = field(default_factory=monotonic)
+
+    def out_of_time(self, share: float) -> OutOfTime:
+        """What tells whether this share of the time is over."""
+        return lambda: monotonic() > self.started + share * self.seconds
+
+    @property
+    def reports(self) -> int:
+        """How many reports Dagster can store in the time that is left."""
+        left = self.started + self.seconds - monotonic()
+        return min(REPORTS, max(FEWEST_REPORTS, int(left / REPORT_SECONDS)))
+
+
+@dataclass
+class Tick:
+    """What the steps of one tick share, and what they leave to those after them and to Dagster."""
+
+    context: dg.SensorEvaluationContext
+    graph: Graph
+    ledger: Ledger
+    now: datetime
+    budget: Budget
+    source: str | None
+    """The event source that the sensor looks after; None: it looks after all that no source's sensor does."""
+    decided: list[tuple[Due, Verdict]] = field(default_factory=list[tuple[Due, Verdict]])
+    requests: Sequence[dg.RunRequest] = ()
+    reports: Sequence[dg.AssetMaterialization | dg.AssetCheckEvaluation] = ()
+    problems: dict[str, str] = field(default_factory=dict[str, str])
+    """What could not be done, by whom it concerns."""
+    position: str = ""
+    """Up to where Dagster knows everything once it has stored this tick's reports."""
+    is_complete: bool = True
+    """Whether no step has left something to the next tick."""
+    raised: Exception | None = None
+    """What the first step that failed as a whole has raised."""
+
+    @cached_property
+    def bench(self) -> Workbench:
+        """The services, opened by the first step that needs the blackboard: alerts do without."""
+        return Workbench.of(settings())
+
+    @property
+    def cursor(self) -> str:
+        """The position, and how many ticks have left something to do: whoever drives the sensor sees that one has."""
+        _, _, unfinished = (self.context.cursor or "").partition("/")
+        return f"{self.position}/{int(unfinished or 0) + (not self.is_complete)}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a tick: what it does, and the share of the tick's time by which it ends."""
+
+    name: str
+    ends: float
+    take: Callable[[Tick, OutOfTime], None]
+
+
+def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source: str | None) -> dg.SensorResult:
+    """Take these steps; what they request and report. Raises what a step has raised, after the last one.
+
+    The moment is Dagster's own: what is a partition and what is decided are of the same one.
+    """
+    if context.repository_def is None:
+        raise dg.DagsterInvariantViolationError(
+            f"{context.sensor_name} needs definitions: build its context with them."
+        )
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
+        graph, budget = Graph(context.repository_def.asset_graph), Budget(settings().tick_seconds)
+        tick = Tick(context, graph, open_ledger(settings().ledger), loading.effective_dt, budget, source)
+        for step in steps:
+            _take(step, tick)
+        _tell_problems(tick)
+    if tick.raised:
+        raise tick.raised
+    return dg.SensorResult(run_requests=[*tick.requests], asset_events=[*tick.reports], cursor=tick.cursor)
+
+
+def _take(step: Step, tick: Tick) -> None:
+    try:
+        step.take(tick, tick.budget.out_of_time(step.ends))
+    except Exception as error:
+        _logger.exception("the step '%s' of the sensor %s failed", step.name, tick.context.sensor_name)
+        tick.problems[f"step {step.name}"] = in_short(error)
+        tick.raised = tick.raised or error
+
+
+def _tell_problems(tick: Tick) -> None:
+    """Each tick tries everything that it looks after, so its problems are all there are: those of before are over."""
+    for whom, problem in tick.problems.items():
+        tick.context.log.warning(f"{whom}: {problem}")
+        _logger.warning("%s: %s", whom, problem)
+    alerts.keep(tick.ledger, f"{FAILING}:{tick.context.sensor_name}", tick.problems, tick.now)

@@ -1,0 +1,170 @@
+"""What fails for one consumer, one source or one sink concerns it alone, and is told with its true reason."""
+
+import dagster as dg
+import pytest
+
+from feed_assets import ByEvents, EventSource, Input, LineageTable, SqlTable, event_table, feed_asset
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import alerts, due
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets.testing import PlainMaker
+from feed_assets_tests.orchestration.test_event_tables import Team
+from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, harness, raw_feed, requested, rows, sums_of
+
+NOWHERE = "sqlite:////nowhere/at/all.db"
+
+
+@pytest.fixture
+def team(tmp_path):
+    return Team(tmp_path)
+
+
+def plain(*assets):
+    return harness(*assets, maker=PlainMaker())
+
+
+def by_events(name, tables, pipelines):
+    @feed_asset(f"gamma/{name}/v1.0", inputs=tables, by_events=ByEvents(pipelines=pipelines))
+    def report(a, b):
+        raise NotImplementedError
+
+    return report
+
+
+def tables_of(source):
+    return {name: event_table(f"team/{name}", source=source, table_name=name) for name in "ab"}
+
+
+def world_of(team):
+    """A plain dataset, one by events, and one whose pipelines are in a table that nobody can reach."""
+    tables, raw = tables_of(team.source), raw_feed()
+    healthy = by_events("healthy", tables, {"p": ["team/a", "team/b"]})
+    lost = by_events("lost", tables, LineageTable(NOWHERE, "lineage"))
+    return plain(*tables.values(), raw, sums_of(raw), healthy, lost)
+
+
+def open_alerts():
+    with open_ledger(settings().ledger).read() as connection:
+        return {each.name: each.reason for each in alerts.open_alerts(connection)}
+
+
+def listed(feed):
+    with open_ledger(settings().ledger).read() as connection:
+        return {each.partition: (each.state, each.reason) for each in due.listed(connection, Feed.parse(feed))}
+
+
+def test_a_lineage_table_out_of_reach_stops_its_consumer_alone(team):
+    world = world_of(team)
+    world.drop(RAW, DAY, rows(1))
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    runs = world.run_until_idle()
+    assert sorted((run.assets[0], run.succeeded) for run in runs) == [("gamma/healthy", True), ("t/sums", True)]
+    state, reason = listed("gamma/lost/v1.0")[""]
+    assert state == "cannot be decided"
+    assert "There is no SQLite database /nowhere/at/all.db" in reason
+
+
+def test_a_lineage_table_out_of_reach_is_an_alert_and_stops_no_other_one(team):
+    world = world_of(team)
+    alerts.raise_alert(open_ledger(settings().ledger), "stuck:of before", "it is over", world.now())
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    world.run_until_idle()
+    (name,) = open_alerts()
+    assert name == "undecided:gamma/lost/v1.0"
+    assert "There is no SQLite database /nowhere/at/all.db" in open_alerts()[name]
+    assert world.checks("gamma/healthy")["propagation"]
+    assert not world.checks("gamma/lost")["propagation"]
+
+
+class Broken(dg.IdentityPartitionMapping):
+    """A mapping of a user's that raises for one partition, in one direction or the other."""
+
+    def get_upstream_mapped_partitions_result_for_partitions(self, downstream_partitions_subset, *args, **kwargs):
+        self._refuse(downstream_partitions_subset)
+        return super().get_upstream_mapped_partitions_result_for_partitions(
+            downstream_partitions_subset, *args, **kwargs
+        )
+
+    def _refuse(self, subset):
+        if DAY in (subset or ()).get_partition_keys():
+            raise ZeroDivisionError("a mapping with an error")
+
+
+class BrokenDown(Broken):
+    def get_downstream_partitions_for_partitions(self, upstream_partitions_subset, *args, **kwargs):
+        self._refuse(upstream_partitions_subset)
+        return super().get_downstream_partitions_for_partitions(upstream_partitions_subset, *args, **kwargs)
+
+
+@pytest.mark.parametrize("mapping", [Broken(), BrokenDown()])
+def test_a_mapping_that_raises_is_told_and_stops_its_partition_alone(mapping):
+    raw = raw_feed()
+    other = sums_of(raw, name="t/other/v1.0")
+    world = plain(raw, sums_of(Input(raw, mapping=mapping)), other)
+    for day in (DAY, NEXT_DAY):
+        world.drop(RAW, day, rows(1))
+    asked = world.ask()
+    assert sorted((assets[0], key) for assets, key in asked.wanted) == [
+        ("t/other", DAY),
+        ("t/other", NEXT_DAY),
+        ("t/sums", NEXT_DAY),
+    ]
+    ((state, reason),) = [told for key, told in listed("t/sums/v1.0").items() if key.endswith(DAY)]
+    assert (state, reason) == ("cannot be decided", "ZeroDivisionError: a mapping with an error")
+    world.ask(name="watch")
+    assert open_alerts() == {"undecided:t/sums/v1.0": "ZeroDivisionError: a mapping with an error"}
+
+
+def test_a_source_that_is_down_is_an_alert_and_holds_up_neither_others_nor_alerts(team):
+    away = EventSource("away", (SqlTable(NOWHERE, "events", "id"),))
+    raw, theirs = raw_feed(), event_table("away/c", source=away, table_name="c")
+    tables = tables_of(team.source)
+    healthy = by_events("healthy", tables, {"p": ["team/a", "team/b"]})
+    world = plain(*tables.values(), theirs, raw, sums_of(raw), healthy)
+    world.drop(RAW, DAY, rows(1))
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    runs = world.run_until_idle()
+    assert sorted((run.assets[0], run.succeeded) for run in runs) == [("gamma/healthy", True), ("t/sums", True)]
+    (name,) = open_alerts()
+    assert name == "failing:events_away:part 0 of away"
+    assert "There is no SQLite database /nowhere/at/all.db" in open_alerts()[name]
+
+
+def test_a_source_that_answers_again_resolves_its_alert(team, tmp_path):
+    world = plain(*tables_of(team.source).values())
+    (tmp_path / "team.db").rename(tmp_path / "hidden.db")
+    world.tick()
+    assert [*open_alerts()] == ["failing:events_team:part 0 of team"]
+    (tmp_path / "hidden.db").replace(tmp_path / "team.db")
+    world.tick()
+    assert open_alerts() == {}
+
+
+def test_a_sink_out_of_reach_is_an_alert_and_holds_up_no_run(setting):
+    setting(events_to=f"{NOWHERE}#events")
+    raw = raw_feed()
+    world = plain(raw, sums_of(raw))
+    world.drop(RAW, DAY, rows(1))
+    assert [run.succeeded for run in world.run_until_idle()] == [True]
+    (name,) = open_alerts()
+    assert name == f"failing:watch:{NOWHERE}#events"
+
+
+def test_a_foreign_feed_that_cannot_be_read_is_an_alert(home):
+    good, bad = raw_feed(), raw_feed("t/bad/v1.0")
+    world = plain(good, bad, sums_of(good))
+    path = home / "blackboard" / "t/bad/v1.0"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(path)
+    world.drop(RAW, DAY, rows(1))
+    assert requested(world) == [DAY]
+    assert [*open_alerts()] == ["failing:feeds:t/bad/v1.0"]
+
+
+def test_alerts_do_not_hang_on_the_sensors_that_request(team):
+    world = world_of(team)
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    world.ask(name="events_team")
+    world.ask(name="watch")
+    assert "undecided:gamma/lost/v1.0" in open_alerts()
