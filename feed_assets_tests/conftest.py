@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 from dagster_pyspark import LazyPySparkResource
 
@@ -19,17 +20,30 @@ from feed_assets_tests.shared import shared
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+hypothesis.settings.register_profile(  # a busy machine is no failure
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)  # of this process's Spark and of what its tests start
 TESTS = Path(__file__).parent
 LONGEST = (
     "integration/test_demo.py",
-    "integration/test_web_ui.py",
     "defs/test_retail.py",
-    "spark/test_connect.py",
-    "faults/test_spark_cluster.py",
+    "integration/test_web_ui.py",
     "soak/test_soak.py",
+    "faults/test_spark_cluster.py",
+    "runs/test_build.py",
+    "cli/test_run.py",
+    "spark/test_connect.py",
+    "defs/test_effectiveness.py",
+    "runs/test_killed.py",
+    "soak/test_interleavings.py",
+    "test_tutorial.py",
+    "spark/test_write.py",
+    "spark/test_read_csv.py",
+    "spark/test_digest.py",
 )
-"""The files that start servers and daemons of their own, most of a minute and more each."""
+"""The files that take longest, by their measured time: `pytest --durations=0` says what has changed."""
 _PREFIXES = count(1)
 _START_SPARK = LazyPySparkResource._init_session
 

@@ -29,9 +29,8 @@ PURCHASES, PER_DAY, PER_BUYER = (
 )
 RATE, SUMMARY = "fx/exchange_rate/v1.0", "retail/daily_summary/v1.0"
 FRIDAY, SATURDAY, SUNDAY, MONDAY = "2010-12-03", "2010-12-04", "2010-12-05", "2010-12-06"
-LATE_DAY = "2010-12-02"
-SAMPLE = [day for day in sample.days() if LATE_DAY <= day <= "2010-12-07"]
-"""A weekend with a day on both sides, and one more: each day costs five runs."""
+SAMPLE = [day for day in sample.days() if FRIDAY <= day <= MONDAY]
+"""A weekend with a day on both sides: each day costs five runs."""
 INVOICED = [day for day in sample.invoice_days() if day in SAMPLE]
 
 HEADER = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country"
@@ -145,10 +144,10 @@ def retail(spark, tmp_path_factory):
 
 
 def told(retail: Retail) -> Retail:
-    """The story: rates until Monday but for Sunday's; these; another one of Friday; the rest; one more line."""
+    """The story: all rates but Sunday's; these; another one of Friday; one more line of Friday."""
     for day in INVOICED:
         retail.drop_invoices(day, sample.invoices_csv(day))
-    drop_rates(retail, [day for day in SAMPLE if day <= MONDAY and day != SUNDAY])
+    drop_rates(retail, [day for day in SAMPLE if day != SUNDAY])
     drop_made_up_days(retail)
     retail.first = retail.harness.run_until_idle()
     retail.waited = retail.state(SUMMARY, SUNDAY)
@@ -158,13 +157,11 @@ def told(retail: Retail) -> Retail:
     retail.drop_rates(FRIDAY, rates_of(f"{FRIDAY},0.858,1.3246"))
     retail.friday = [retail.harness.tick(), retail.harness.tick(), retail.harness.run_until_idle()]
     retail.after = retail.versions(RATE)
-    drop_rates(retail, [day for day in SAMPLE if day > MONDAY])
-    retail.rest = retail.harness.run_until_idle()
     retail.summaries = retail.versions(SUMMARY)
-    retail.drop_invoices(LATE_DAY, sample.invoices_csv(LATE_DAY) + csv_of(MORE).removeprefix(csv_of()))
+    retail.drop_invoices(FRIDAY, sample.invoices_csv(FRIDAY) + csv_of(MORE).removeprefix(csv_of()))
     retail.line = retail.harness.run_until_idle()
     retail.checks = {(name, day): retail.harness.checks(name, day) for name in CHECKED for day in DAYS}
-    retail.mixed = summed_up_from(retail, {f"{PER_DAY}/{LATE_DAY}": oldest(PER_DAY, LATE_DAY)})
+    retail.mixed = summed_up_from(retail, {f"{PER_DAY}/{FRIDAY}": oldest(PER_DAY, FRIDAY)})
     return retail
 
 
@@ -173,10 +170,10 @@ def oldest(feed: str, day: str) -> str:
 
 
 def summed_up_from(retail: Retail, named: dict[str, str]) -> dg.ExecuteInProcessResult:
-    """A run of the late day's summary by hand, from updates that are named."""
+    """A run of Friday's summary by hand, from updates that are named."""
     return dg.materialize(
         [*retail.harness.definitions.assets],
-        partition_key=LATE_DAY,
+        partition_key=FRIDAY,
         selection=["retail/daily_summary"],
         run_config={"ops": {"retail__daily_summary": {"config": {"updates": named}}}},
         instance=retail.harness.instance,
@@ -189,7 +186,7 @@ def drop_rates(retail: Retail, days: Iterable[str]) -> None:
         retail.drop_rates(day, sample.rates_csv(day))
 
 
-MORE = line(LATE_DAY, "599999", "1000", "9.99", "17850.0")
+MORE = line(FRIDAY, "599999", "10000", "9.99", "17850.0")
 
 
 def drop_made_up_days(retail: Retail) -> None:
@@ -293,8 +290,7 @@ def test_a_day_with_purchases_waits_for_the_rates_event_and_not_for_a_rate(retai
 
 
 def test_what_no_event_came_for_is_not_built(retail):
-    assert ran(retail.first)["retail/daily_summary"] == {LATE_DAY, FRIDAY, MONDAY, *MADE_UP}
-    assert ran(retail.rest)["retail/daily_summary"] == {"2010-12-07"}
+    assert ran(retail.first)["retail/daily_summary"] == {FRIDAY, MONDAY, *MADE_UP}
     assert retail.harness.newest(SUMMARY, SATURDAY) is None
 
 
@@ -308,15 +304,15 @@ def test_another_rate_of_friday_is_in_effect_until_monday_alone(retail):
 
 def test_one_more_line_has_its_day_summed_up_again_and_no_other(retail):
     assert ran(retail.line) == {
-        name.removesuffix("/v1.0"): {LATE_DAY} for name in (PURCHASES, PER_DAY, PER_BUYER, SUMMARY)
+        name.removesuffix("/v1.0"): {FRIDAY} for name in (PURCHASES, PER_DAY, PER_BUYER, SUMMARY)
     }
     newest = retail.harness.newest
-    assert retail.consumed(SUMMARY, LATE_DAY) == {
-        (feed, LATE_DAY): newest(feed, LATE_DAY) for feed in (PURCHASES, PER_DAY, PER_BUYER, RATE)
+    assert retail.consumed(SUMMARY, FRIDAY) == {
+        (feed, FRIDAY): newest(feed, FRIDAY) for feed in (PURCHASES, PER_DAY, PER_BUYER, RATE)
     }
-    assert retail.consumed(PURCHASES, LATE_DAY) == {(INVOICES, LATE_DAY): newest(INVOICES, LATE_DAY)}
+    assert retail.consumed(PURCHASES, FRIDAY) == {(INVOICES, FRIDAY): newest(INVOICES, FRIDAY)}
     now = retail.versions(SUMMARY)
-    assert {day for day in now if now[day] != retail.summaries[day]} == {LATE_DAY}
+    assert {day for day in now if now[day] != retail.summaries[day]} == {FRIDAY}
 
 
 def test_every_check_of_what_is_published_passed(retail):
@@ -326,9 +322,9 @@ def test_every_check_of_what_is_published_passed(retail):
 def test_a_summary_of_inputs_that_do_not_belong_together_is_refused(retail):
     failed = retail.mixed.failure_data_for_node("retail__daily_summary")
     assert "adds_up: purchases and total_gbp must be those of the lines" in str(failed.error)
-    assert retail.rows(SUMMARY, LATE_DAY)[0]["most_expensive_invoice"] == "599999"
+    assert retail.rows(SUMMARY, FRIDAY)[0]["most_expensive_invoice"] == "599999"
 
 
 def test_every_run_succeeded(retail):
-    runs = [*retail.first, *retail.sunday, *(run for tick in retail.friday for run in tick), *retail.rest]
+    runs = [*retail.first, *retail.sunday, *(run for tick in retail.friday for run in tick), *retail.line]
     assert [run.error for run in runs if not run.succeeded] == []
