@@ -6,11 +6,12 @@ No manifests, ledger, pins, audits, digests, previews or charts; each path is gi
 from functools import reduce
 from pathlib import Path
 
+import dagster as dg
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from feed_assets import Input
 from feed_assets.defs.ads.effectiveness import clicked_raw, shown_raw, with_ctr
-from feed_assets.orchestration.metadata import SCHEMA, value_of
 
 Rules = list[tuple[Column, str]]
 
@@ -21,12 +22,16 @@ def clean_shown(spark: SparkSession, raw: Path, day: str, target: Path) -> None:
         (~sf.coalesce(sf.col("item_id") >= 0, sf.lit(False)), "item_id: missing or negative"),
         (~sf.coalesce(sf.col("position").between(1, 3), sf.lit(False)), "position: not 1, 2 or 3"),
     ]
-    _clean(_read(spark, raw, value_of(shown_raw.metadata[SCHEMA])), "timestamp", day, rules, target)
+    _clean(_read(spark, raw, _schema(shown_raw)), "timestamp", day, rules, target)
 
 
 def clean_clicked(spark: SparkSession, raw: Path, day: str, target: Path) -> None:
     """The first click on each impression."""
-    _clean(_read(spark, raw, value_of(clicked_raw.metadata[SCHEMA])), "clicked_at", day, [], target)
+    _clean(_read(spark, raw, _schema(clicked_raw)), "clicked_at", day, [], target)
+
+
+def _schema(feed: dg.AssetSpec) -> str | None:
+    return Input(feed).source("raw").schema
 
 
 def effectiveness(spark: SparkSession, shown: Path, clicked: Path, target: Path) -> None:

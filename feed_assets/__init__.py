@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from feed_assets.core.cadence import Cadence
+    from feed_assets.core.events import Operation
+    from feed_assets.core.feeds import Partition
     from feed_assets.core.lateness import Late
-    from feed_assets.core.plans import Plan, Rule
+    from feed_assets.core.plans import Plan, Rule, Work
+    from feed_assets.core.propagation import Slice
     from feed_assets.core.retention import Retention
     from feed_assets.orchestration.assets import feed_asset
     from feed_assets.orchestration.by_events import ByEvents, LineageTable
@@ -18,17 +21,18 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.inputs import Input, foreign_feed
     from feed_assets.orchestration.location import with_automation
     from feed_assets.runs import checks
+    from feed_assets.settings import Settings
     from feed_assets.sources.declared import EventFiles, EventSource, SqlTable
     from feed_assets.sources.deletes import DeletesTable
-    from feed_assets.sources.rows import Columns
+    from feed_assets.sources.rows import Columns, Constant
+    from feed_assets.spark.parse import META, is_clean
+    from feed_assets.spark.rejects import reject, reject_duplicates
 
 _HOME = {
     "ByEvents": "orchestration.by_events",
-    "LineageTable": "orchestration.by_events",
-    "Plan": "core.plans",
-    "Rule": "core.plans",
     "Cadence": "core.cadence",
     "Columns": "sources.rows",
+    "Constant": "sources.rows",
     "DeletesTable": "sources.deletes",
     "EventFiles": "sources.declared",
     "EventSource": "sources.declared",
@@ -36,18 +40,32 @@ _HOME = {
     "ForeignFeedsComponent": "orchestration.components",
     "Input": "orchestration.inputs",
     "Late": "core.lateness",
+    "LineageTable": "orchestration.by_events",
+    "META": "spark.parse",
+    "Operation": "core.events",
+    "Partition": "core.feeds",
+    "Plan": "core.plans",
     "Retention": "core.retention",
+    "Rule": "core.plans",
+    "Settings": "settings",
+    "Slice": "core.propagation",
     "SqlTable": "sources.declared",
+    "Work": "core.plans",
     "event_table": "orchestration.event_tables",
     "feed_asset": "orchestration.assets",
     "foreign_feed": "orchestration.inputs",
+    "is_clean": "spark.parse",
+    "reject": "spark.rejects",
+    "reject_duplicates": "spark.rejects",
     "with_automation": "orchestration.location",
 }
 
 __all__ = [
+    "META",
     "ByEvents",
     "Cadence",
     "Columns",
+    "Constant",
     "DeletesTable",
     "EventFiles",
     "EventSource",
@@ -56,14 +74,22 @@ __all__ = [
     "Input",
     "Late",
     "LineageTable",
+    "Operation",
+    "Partition",
     "Plan",
     "Retention",
     "Rule",
+    "Settings",
+    "Slice",
     "SqlTable",
+    "Work",
     "checks",
     "event_table",
     "feed_asset",
     "foreign_feed",
+    "is_clean",
+    "reject",
+    "reject_duplicates",
     "with_automation",
 ]
 

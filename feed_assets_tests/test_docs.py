@@ -17,6 +17,7 @@ from feed_assets.orchestration.location import with_automation
 from feed_assets.runs import checks
 from feed_assets.settings import Settings
 from feed_assets.testing import Harness
+from feed_assets_tests.declare.declared import DECLARED, parameters
 
 ROOT = Path(__file__).parents[1]
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]}
@@ -59,11 +60,19 @@ FACTORIES = [
     for name, found in inspect.getmembers(checks, inspect.isfunction)
     if not name.startswith("_") and inspect.signature(found).return_annotation is checks.Check
 ]
-ARGUMENTS = [
-    f"{owner.__name__}.{name}"
-    for owner in (feed_assets.feed_asset, feed_assets.foreign_feed, feed_assets.Input, feed_assets.Late)
-    for name in inspect.signature(owner).parameters
-]
+DECLARATIONS = {name: parameters(name) for name in DECLARED if name.removeprefix("checks.") not in FACTORIES}
+DECLARATIONS |= {
+    component.__name__: [*component.model_fields]
+    for component in (feed_assets.ForeignFeedsComponent, feed_assets.EventTableComponent)
+}
+
+
+def documented(name):
+    """The arguments of a declaration that the docs have: rows of its table, or those of its call if it has none."""
+    (table,) = re.findall(rf"^\| `{re.escape(name)}\(…\)` \|.*\n\|[-|]+\n((?:\|.*\n?)+)", ALL, re.MULTILINE) or [None]
+    if table is None:
+        return re.search(rf"`{name}\((\w+)\)`", ALL).groups()
+    return [word for row in table.splitlines() for word in re.findall(r"`(\w+)`", row.split("|")[1])]
 
 
 @pytest.mark.parametrize("name", feed_assets.__all__)
@@ -71,9 +80,9 @@ def test_a_public_name_is_in_the_docs(name):
     assert re.search(rf"`{name}\b|import .*\b{name}\b", DATASETS)
 
 
-@pytest.mark.parametrize("argument", ARGUMENTS)
-def test_an_argument_of_a_declaration_is_in_the_docs(argument):
-    assert f"`{argument.split('.')[1]}`" in DATASETS
+@pytest.mark.parametrize("name", DECLARATIONS)
+def test_the_table_of_a_declaration_has_its_arguments_and_no_others(name):
+    assert sorted(documented(name)) == sorted(DECLARATIONS[name])
 
 
 @pytest.mark.parametrize("name", FACTORIES)

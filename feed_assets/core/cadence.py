@@ -7,16 +7,26 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.typed import typed
 
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
+@typed
 @dataclass(frozen=True)
 class Cadence:
-    """How often a table has events: one for each tick of a cron of five fields, in a time zone.
+    """How often a table has events: one for each tick of a cron.
 
-    The event may come up to `tolerance` before its tick and up to `tolerance` after it. Where clocks change, ticks are
-    those of Debian's cron: what falls into the hour that is left out comes at its end, in the repeated hour once.
+    Where clocks change, ticks are those of Debian's cron: what falls into the hour that is left out comes at its end,
+    in the repeated hour once.
+
+    Args:
+        cron: A cron of five fields, such as `0 6 * * *`.
+        tolerance: The event may come so much before its tick, and so much after it.
+        timezone: The zone of the cron, such as `Europe/Berlin`.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, the tolerance is below 0, or the cron or zone is none.
     """
 
     cron: str

@@ -10,16 +10,24 @@ from datetime import datetime, timedelta
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import parse_update_id
 from feed_assets.core.positions import Change, Pin
+from feed_assets.core.typed import typed
 
 
+@typed
 @dataclass(frozen=True)
 class Late:
     """A dataset's late policy: re-run at this growth of one input, or when late data have waited this long.
 
-    `growth` is a share (0.05 is 5 %); the default 0 re-runs for every change. Without `max_age` growth below
-    the threshold waits until more comes. A restatement (smaller, other content of the same size, or an older update
-    because the newer one was invalidated) always re-runs. An appendable input grows as a whole: a new batch is growth
-    of its partition, and one that is gone a restatement.
+    A restatement (smaller, other content of the same size, or an older update because the newer one was invalidated)
+    always re-runs. An appendable input grows as a whole: a new batch is growth of its partition, and one that is gone a
+    restatement.
+
+    Args:
+        growth: A share of the input's bytes, 0.05 for 5 %; the default 0 re-runs for every change.
+        max_age: Re-run when late data below the threshold have waited this long; without it they wait for more.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or below 0.
     """
 
     growth: float = 0.0

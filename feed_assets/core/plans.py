@@ -10,24 +10,43 @@ from typing import Any, Literal
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
 from feed_assets.core.propagation import Slice
+from feed_assets.core.typed import typed
 
 Kind = Literal["reload", "incremental"]
 
 
+@typed
 @dataclass(frozen=True)
 class Plan:
-    """What a run is told: `kind`, configuration for the function, tags for the run, such as that of a Spark profile."""
+    """What a run by events is told.
+
+    Args:
+        kind: `reload` everything, or process the slices, `incremental`.
+        config: Configuration for the function, which finds it in `work.plan.config`; values that JSON has.
+        tags: Tags of the run, such as `feed_assets/spark_profile` for one that wants more of Spark.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
 
     kind: Kind = "incremental"
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+@typed
 @dataclass(frozen=True)
 class Rule:
-    """The plan for slices that touch one of `tables`, by one of `operations`, of `at_least` so many bytes in all.
+    """When a plan is chosen: what is left out holds for every slice.
 
-    What is left out is true of every slice. Bytes are those that the events tell in their context.
+    Args:
+        plan: The plan.
+        tables: It holds if a slice is of one of these tables.
+        operations: It holds if a slice has an event of one of these operations.
+        at_least: It holds if the slices have so many bytes in all, as the events tell in their context.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
     """
 
     plan: Plan

@@ -8,17 +8,26 @@ from datetime import datetime, timedelta
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import parse_update_id
 from feed_assets.core.orphans import is_old
+from feed_assets.core.typed import typed
 
 _AGE = re.compile(r"([0-9]{1,6})([wdhm])")
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes"}
 
 
+@typed
 @dataclass(frozen=True)
 class Retention:
-    """How much of a partition's history is kept: the last `keep` valid updates, and what is younger than `older_than`.
+    """How much of a partition's history is kept.
 
-    An update goes when neither keeps it. Its age counts from when a newer valid one replaced it, so that history as of
-    any moment within the age can be read. At least one of both is given; the newest valid update always stays.
+    An update goes when neither `keep` nor `older_than` keeps it; the newest valid one always stays.
+
+    Args:
+        keep: The last so many valid updates stay.
+        older_than: What was the newest valid update at any moment of this last time stays: an update's age counts from
+            when a newer valid one replaced it.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type or below its least, or neither is given.
     """
 
     keep: int | None = None

@@ -15,26 +15,15 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late
 from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
+from feed_assets.core.typed import typed
 from feed_assets.ledger.updates import mark_told
 from feed_assets.orchestration.automation import late_rerun
-from feed_assets.orchestration.by_events import ByEvents, by_events_metadata
+from feed_assets.orchestration.by_events import ByEvents
+from feed_assets.orchestration.declarations import Dataset, Rejects, metadata_of
 from feed_assets.orchestration.durations import durations_metadata
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.inputs import PARTITION, WORK, Input, asset_key, match_parameters, resolve
 from feed_assets.orchestration.makers import maker_of
-from feed_assets.orchestration.metadata import (
-    BY_EVENTS,
-    DATASET,
-    FEED,
-    IGNORES_QUALITY_OF,
-    OUTPUTS,
-    REJECTS,
-    REQUIRES_OWN_OF,
-    ROLE,
-    cadence_metadata,
-    late_metadata,
-    retention_metadata,
-)
 from feed_assets.orchestration.partitions import Partitions
 from feed_assets.orchestration.reports import failed_checks, materialized
 from feed_assets.orchestration.run_config import RunConfig, named_in, work_in
@@ -48,6 +37,8 @@ from feed_assets.settings import Settings, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+else:
+    DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
 
 BY_THE_RUN = 0
 """In place of a sensor tick's number: the run itself told Dagster."""
@@ -58,6 +49,7 @@ SPARK_PROFILE = "feed_assets/spark_profile"
 Readable = dg.AssetSpec | dg.AssetsDefinition | Input
 
 
+@typed
 def feed_asset(
     feed: str,
     *,
@@ -73,23 +65,48 @@ def feed_asset(
     owners: Sequence[str] | None = None,
     code_version: str | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Declare a dataset: feed and version, inputs, checks, what late data are worth a re-run, what history is kept.
+    """Declare a dataset: a function from DataFrames to a DataFrame becomes an asset whose data are a File Feed.
 
-    The function takes one DataFrame for each input, by name, and returns the partition's rows. Records of foreign
-    feeds that do not parse never reach it: they are published beside the dataset, as `<name>_rejects`. `by_events`
-    builds it when an update has reached all that it reads; of an event table the function gets the `Slice` to read.
-    `event_time` names the column whose range is recorded; `chart` turns the written rows into Markdown for the UI;
-    `code_version` is by default a digest of the decorated function's source, and a run on equal inputs does nothing
-    unless it has changed. Raises InvalidName and InvalidDefinition when the definition is made.
+    The function takes one DataFrame for each input, by name, and returns the partition's rows; of an event table it
+    gets the `Slice` to read. Parameters called `partition` and `work` get the `Partition` that is built, and the `Work`
+    that the run was asked to do. Records of foreign feeds that do not parse never reach the function: they are
+    published beside the dataset, as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
+
+    Args:
+        feed: Name and version, such as `ads/effectiveness/v1.0`; the version is required.
+        inputs: What is read, by the name of the function's parameter: what `foreign_feed`, `event_table` or another
+            `@feed_asset` gives, or an `Input` of one. Each feed once.
+        partitions_def: Dagster's partitions; without them the dataset is one partition.
+        checks: What must be true of the written rows before anybody sees them, made by `feed_assets.checks`.
+        late: What late data are worth a re-run; by default every change.
+        retention: How much history the job `prune` keeps of the dataset and its rejects; by default all of it.
+        by_events: Build when an update has reached all that is read, instead of whenever an input is newer, after "Data
+            Orchestration via Events" (2024). Required to read an event table.
+        cadence: When its updates are expected; one that does not come raises an alert.
+        event_time: A timestamp column, whose least and greatest values (UTC) are recorded with each update.
+        chart: A function from the written rows to Markdown, for the UI.
+        owners: Owners for the UI: `team:ads`, or an address of e-mail.
+        code_version: By default a digest of the function's source. A run on equal inputs with an equal code version
+            publishes nothing.
+
+    Returns:
+        A decorator, which makes of the function the assets of the dataset and of its rejects.
+
+    Raises:
+        InvalidName: The feed's name is none, or has no version.
+        InvalidDefinition: The dataset cannot be declared like this: a value of a wrong type, an input that is no feed,
+            a function whose parameters are not its inputs.
     """
     read = resolve(inputs)
 
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
         recipe = _recipe(Feed.parse(feed), function, read, checks, event_time, chart, code_version)
         _refuse_tables_without_events(recipe, by_events)
-        shared = _shared_metadata(recipe, read, late or Late(), retention) | by_events_metadata(by_events)
-        shared |= cadence_metadata(cadence)
-        specs = [_spec(recipe, output, read, shared, owners, function.__doc__) for output in recipe.outputs]
+        ignored = sorted(given.declaration.feed for given in read.values() if given.ignore_quality_issue)
+        own = sorted(given.declaration.feed for given in read.values() if given.required == "own")
+        told = late or Late(), retention, by_events, cadence
+        dataset = Dataset(recipe.feed, recipe.outputs, tuple(ignored), tuple(own), *told)
+        specs = [_spec(recipe, output, read, dataset, owners, function.__doc__) for output in recipe.outputs]
         # Dagster's stub leaves a type argument open.
         partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
         return dg.multi_asset(
@@ -148,28 +165,16 @@ def _refuse_tables_without_events(recipe: Recipe, by_events: ByEvents | None) ->
         )
 
 
-def _shared_metadata(
-    recipe: Recipe, read: Mapping[str, Input], late: Late, retention: Retention | None
-) -> dict[str, Any]:
-    feeds = {given.source(name).feed: given for name, given in read.items()}
-    return {
-        OUTPUTS: [asset_key(output).to_user_string() for output in recipe.outputs],
-        IGNORES_QUALITY_OF: sorted(str(feed) for feed, given in feeds.items() if given.ignore_quality_issue),
-        REQUIRES_OWN_OF: sorted(str(feed) for feed, given in feeds.items() if given.required == "own"),
-        **late_metadata(late),
-        **retention_metadata(retention),
-    }
-
-
 def _spec(
     recipe: Recipe,
     output: Feed,
     read: Mapping[str, Input],
-    shared: Mapping[str, Any],
+    dataset: Dataset,
     owners: Sequence[str] | None,
     doc: str | None,
 ) -> dg.AssetSpec:
     is_main = output == recipe.feed
+    declared = dataset if is_main else Rejects(output, recipe.outputs, dataset.retention)
     return dg.AssetSpec(
         asset_key(output),
         deps=[given.dep for given in read.values()],
@@ -179,8 +184,8 @@ def _spec(
         owners=owners,
         code_version=recipe.code_version,
         skippable=True,
-        automation_condition=None if BY_EVENTS in shared else late_rerun(),
-        metadata={FEED: str(output), ROLE: DATASET if is_main else REJECTS, **shared},
+        automation_condition=None if dataset.by_events else late_rerun(),
+        metadata=metadata_of(declared),
     )
 
 

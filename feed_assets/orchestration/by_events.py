@@ -3,22 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
-
-from pydantic import TypeAdapter
+from typing import Literal
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.plans import Rule
 from feed_assets.core.propagation import Consumer
-from feed_assets.orchestration.metadata import BY_EVENTS, value_of
+from feed_assets.core.typed import typed
 
 Pipelines = Mapping[str, frozenset[Feed]]
 
 
+@typed
 @dataclass(frozen=True)
 class LineageTable:
-    """A table that says which tables each pipeline writes; `url` as SQLAlchemy has it, or `env:NAME` of a variable."""
+    """A table that says which tables each pipeline writes, a row for each.
+
+    Args:
+        url: Where it is, as SQLAlchemy has it, or `env:NAME` for that of a variable.
+        table: Its name.
+        pipeline: The column with the pipeline's name.
+        table_name: The column with the name of a table that the pipeline writes.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
 
     url: str
     table: str
@@ -26,14 +35,25 @@ class LineageTable:
     table_name: str = "table_name"
 
 
+@typed
 @dataclass(frozen=True)
 class ByEvents:
     """A dataset that is built when an update has reached every table that it reads, as its events say.
 
-    `pipelines` are the tables that each pipeline writes; by default they follow from the asset graph: inputs that are
-    made of the same inputs. It waits for `any` or `all` of them. An incomplete propagation is skipped until it is
-    complete, or blocks what comes after. `plans`: the first rule that holds says how a run processes its slices. A
-    propagation that is incomplete for longer than `stuck_after` raises an alert.
+    After "Data Orchestration via Events" (2024).
+
+    Args:
+        wait_for: Build for `any` of the pipelines that has a complete update, or once `all` of them have one.
+        on_incomplete: `skip` an incomplete update until it is complete, or let it `block` what came after it.
+        merge: Whether one run may take several updates that wait together, or one of each pipeline.
+        pipelines: The tables that each pipeline writes, by its name, or the table that says so. By default they follow
+            from the asset graph: inputs that are made of the same inputs.
+        plans: How a run processes its slices: the plan of the first rule that holds; without one, incrementally.
+        stuck_after: An update that is incomplete for longer raises an alert.
+
+    Raises:
+        InvalidName: A table of `pipelines` has no possible name.
+        InvalidDefinition: A value is of a wrong type, or `stuck_after` is not more than nothing.
     """
 
     wait_for: Literal["any", "all"] = "any"
@@ -55,17 +75,3 @@ class ByEvents:
         if isinstance(self.pipelines, Mapping):
             pipelines = {name: frozenset(map(Feed.parse, some)) for name, some in self.pipelines.items()}
         return Consumer(feed, tables, pipelines, self.wait_for, self.on_incomplete, self.merge)
-
-
-_ADAPTER = TypeAdapter(ByEvents)
-
-
-def by_events_metadata(by_events: ByEvents | None) -> dict[str, Any]:
-    """As metadata of an asset."""
-    return {BY_EVENTS: _ADAPTER.dump_python(by_events, mode="json")} if by_events else {}
-
-
-def by_events_of(metadata: Mapping[str, Any]) -> ByEvents | None:
-    """What metadata hold; None of a dataset that is not built by events."""
-    found = value_of(metadata.get(BY_EVENTS))
-    return _ADAPTER.validate_python(found) if found is not None else None

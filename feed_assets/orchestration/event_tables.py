@@ -1,20 +1,21 @@
 """Tables of which others tell by events, as a user declares them: external assets, each with its event source."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
+from feed_assets.core.typed import typed
+from feed_assets.orchestration.declarations import Declaration, EventTable, metadata_of
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.inputs import asset_key
-from feed_assets.orchestration.metadata import FEED, ROLE, SOURCE, TABLE, TABLE_NAME, cadence_metadata, value_of
 from feed_assets.orchestration.partitions import Partitions
-from feed_assets.sources.declared import EventSource, of_json, to_json
+from feed_assets.sources.declared import EventSource
 
 
+@typed
 def event_table(
     name: str,
     *,
@@ -27,8 +28,21 @@ def event_table(
 ) -> dg.AssetSpec:
     """Declare a table of which an event source tells, as an external asset. Its data version is its last marker.
 
-    `table_name` is what the source calls it, by default its name here, such as `shop/orders`. An event that the
-    `cadence` expects and that does not come raises an alert. Raises InvalidName.
+    Args:
+        name: Its name here, such as `shop/orders`.
+        source: The event source that tells of it.
+        table_name: What the source calls it; by default its name here.
+        partitions_def: Dagster's partitions, if its events name partitions.
+        cadence: When its events are expected; one that does not come raises an alert.
+        description: A description for the UI.
+        owners: Owners for the UI: `team:shop`, or an address of e-mail.
+
+    Returns:
+        The spec of the external asset, to be an input of datasets by events.
+
+    Raises:
+        InvalidName: The name is none that a table can have.
+        InvalidDefinition: A value is of a wrong type.
     """
     found = Feed.parse(name)
     return dg.AssetSpec(
@@ -38,20 +52,19 @@ def event_table(
         group_name=asset_key(found).path[0],
         kinds={"table"},
         owners=owners,
-        metadata={FEED: str(found), ROLE: TABLE, SOURCE: to_json(source), TABLE_NAME: table_name or name}
-        | cadence_metadata(cadence),
+        metadata=metadata_of(EventTable(found, source, table_name or name, cadence)),
     )
 
 
 def sources_of(graph: Graph) -> dict[str, EventSource]:
     """The event sources of a code location, by name."""
-    return declared_sources(node.metadata for node in graph.tables())
+    return declared_sources(node.declaration for node in graph.tables())
 
 
-def declared_sources(metadata: Iterable[Mapping[str, Any]]) -> dict[str, EventSource]:
-    """The event sources that assets' metadata hold, by name. Raises InvalidDefinition for two of one name."""
+def declared_sources(declarations: Iterable[Declaration]) -> dict[str, EventSource]:
+    """The event sources that tables declare, by name. Raises InvalidDefinition for two of one name."""
     found: dict[str, EventSource] = {}
-    for source in [of_json(value_of(each[SOURCE])) for each in metadata if SOURCE in each]:
+    for source in [each.source for each in declarations if isinstance(each, EventTable)]:
         if found.setdefault(source.name, source) != source:
             raise InvalidDefinition(f"event source {source.name} is declared twice and differs: expected one.")
     return found

@@ -1,6 +1,5 @@
 """Who reads whom, partition by partition, read from Dagster's own asset graph."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,76 +8,74 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
-from feed_assets.orchestration.by_events import ByEvents, by_events_of
-from feed_assets.orchestration.metadata import (
-    APPENDABLE,
-    DATASET,
-    FEED,
-    FOREIGN,
-    IGNORES_QUALITY_OF,
+from feed_assets.orchestration.by_events import ByEvents
+from feed_assets.orchestration.declarations import (
     ON_TIME,
-    OUTPUTS,
     PROPAGATION,
-    REJECTS,
-    REQUIRES_OWN_OF,
-    ROLE,
-    SOURCE,
-    TABLE,
-    late_of,
-    value_of,
+    Dataset,
+    Declaration,
+    EventTable,
+    Foreign,
+    Rejects,
+    declaration_of,
 )
+from feed_assets.orchestration.inputs import asset_key
 from feed_assets.orchestration.partitions import Partitions, Standing, standing, to_key, to_path
 from feed_assets.orchestration.pipelines import consumer_of
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class Node:
-    """One feed as an asset: its key, its partitions, what its metadata say."""
+    """One feed as an asset: its key, its partitions, what it declares."""
 
     feed: Feed
     key: dg.AssetKey
     partitions_def: Partitions
-    metadata: dict[str, Any]
+    declaration: Declaration
 
     @property
     def role(self) -> str:
         """`foreign`, `dataset`, `rejects` or `table`."""
-        return self.metadata[ROLE]
+        return self.declaration.role
 
     @property
     def outputs(self) -> list[dg.AssetKey]:
-        """Every asset that a run of this dataset makes."""
-        return [dg.AssetKey.from_user_string(key) for key in self.metadata[OUTPUTS]]
+        """Every asset that a run of this dataset makes; none of what others write."""
+        declared = self.declaration
+        return [] if isinstance(declared, Foreign | EventTable) else [asset_key(feed) for feed in declared.outputs]
 
     @property
     def by_events(self) -> ByEvents | None:
         """What it says of being built by events, if it is."""
-        return by_events_of(self.metadata)
+        return self.declaration.by_events if isinstance(self.declaration, Dataset) else None
 
     @property
     def source(self) -> str | None:
         """Of an event table the name of the source that its events come from."""
-        found = value_of(self.metadata.get(SOURCE))
-        return found["name"] if found else None
+        return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
 
     @property
-    def requires_own_of(self) -> frozenset[Feed]:
+    def requires_own_of(self) -> tuple[Feed, ...]:
         """The inputs of which only the partition with the output's own key has to be there."""
-        return frozenset(map(Feed.parse, self.metadata[REQUIRES_OWN_OF]))
+        return self.declaration.requires_own_of if isinstance(self.declaration, Dataset) else ()
+
+    @property
+    def cadence(self) -> Cadence | None:
+        """When its events are expected, if that is known."""
+        return None if isinstance(self.declaration, Rejects) else self.declaration.cadence
 
     @property
     def is_appendable(self) -> bool:
         """Whether its partitions hold batches."""
-        return self.metadata.get(APPENDABLE, False)
+        return isinstance(self.declaration, Foreign) and self.declaration.appendable
 
     def partition(self, key: str | None) -> Partition:
         """The partition of the feed for a Dagster partition key."""
@@ -100,16 +97,10 @@ class Graph:
         self._consumers: dict[Feed, Consumer | FeedAssetsError | None] = {}
 
     def _node(self, key: dg.AssetKey) -> Node | None:
-        """An asset of ours, or None. Metadata are anybody's to write: one bad name must not stop the others' loop."""
+        """An asset of ours, or None."""
         found = self._assets.get(key)
-        metadata = {name: value_of(value) for name, value in found.metadata.items()}
-        if FEED not in metadata:
-            return None
-        try:
-            return Node(Feed.parse(metadata[FEED]), key, found.partitions_def, metadata)
-        except InvalidName as error:
-            _log.warning("asset %s is left out: its metadata %s: %s", key.to_user_string(), FEED, error)
-            return None
+        declared = declaration_of(found)
+        return Node(declared.feed, key, found.partitions_def, declared) if declared else None
 
     def node(self, feed: Feed) -> Node:
         """The node of a feed; InvalidName if no asset has it."""
@@ -118,9 +109,14 @@ class Graph:
             raise InvalidName(f"no asset has the feed {feed}: expected one of: {known}.")
         return self.by_feed[feed]
 
+    def _declaring(self, *roles: type[Declaration]) -> list[Node]:
+        """The nodes of these roles, by name."""
+        found = (node for node in self.by_feed.values() if isinstance(node.declaration, roles))
+        return sorted(found, key=lambda node: node.feed)
+
     def foreign(self) -> list[Node]:
         """The feeds that others write, by name."""
-        return sorted((node for node in self.by_feed.values() if node.role == FOREIGN), key=lambda node: node.feed)
+        return self._declaring(Foreign)
 
     def parents(self, node: Node) -> list[Node]:
         """The feeds that a dataset reads, by name."""
@@ -134,7 +130,12 @@ class Graph:
 
     def tables(self) -> list[Node]:
         """The event tables, by name."""
-        return sorted((node for node in self.by_feed.values() if node.role == TABLE), key=lambda node: node.feed)
+        return self._declaring(EventTable)
+
+    def by_table_name(self, source: str | None = None) -> dict[str, Feed]:
+        """The event tables of a source, or of all, by what their sources call them."""
+        declared = [node.declaration for node in self.tables() if source in (None, node.source)]
+        return {each.table_name: each.feed for each in declared if isinstance(each, EventTable)}
 
     def datasets_of(self, source: str | None) -> list[Node]:
         """The datasets whose runs an event source's sensor requests; None: all that no source's sensor does.
@@ -150,7 +151,7 @@ class Graph:
 
     def datasets(self) -> list[Node]:
         """The feeds that this code location makes, without their rejects, by name."""
-        return sorted((node for node in self.by_feed.values() if node.role == DATASET), key=lambda node: node.feed)
+        return self._declaring(Dataset)
 
     def whole(self, updated: Partition) -> Partition:
         """The partition of the asset that an update belongs to: of a batch the one that holds it."""
@@ -158,8 +159,7 @@ class Graph:
 
     def own(self) -> list[Feed]:
         """Every feed that this code location writes, datasets' and rejects', inputs before what is made from them."""
-        ours = (node for node in self.by_feed.values() if node.role in (DATASET, REJECTS))
-        nodes = sorted(ours, key=lambda node: node.feed)
+        nodes = self._declaring(Dataset, Rejects)
         above = {node.feed: [parent.feed for parent in self.parents(node)] for node in nodes}
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
@@ -208,6 +208,9 @@ class Graph:
     def need(self, output: Partition) -> Need:
         """Everything that an output needs, for `decide`."""
         node = self.node(output.feed)
+        declared = node.declaration
+        if not isinstance(declared, Dataset):
+            raise InvalidName(f"{node.feed} is a {node.role} feed: expected a dataset.")
         parents = self.parents(node)
         found = [self._inputs(parent, node, output) for parent in parents]
         inputs = tuple(partition for needed, _ in found for partition in needed)
@@ -215,10 +218,10 @@ class Graph:
             output,
             inputs,
             tuple(name for _, absent in found for name in absent),
-            late_of(node.metadata),
-            frozenset(map(Feed.parse, node.metadata[IGNORES_QUALITY_OF])),
+            declared.late,
+            frozenset(declared.ignores_quality_of),
             self.consumer(node),
-            frozenset(parent.feed for parent in parents if parent.role == TABLE),
+            frozenset(parent.feed for parent in parents if isinstance(parent.declaration, EventTable)),
             frozenset(parent.feed for parent in parents if parent.is_appendable),
             frozenset(each for each in inputs if each.feed in node.requires_own_of and each.key != output.key),
         )

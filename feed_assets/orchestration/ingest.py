@@ -9,7 +9,6 @@ from feed_assets.core.failures import failing_alone
 from feed_assets.ledger import events
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursor
 from feed_assets.orchestration.graph import Graph, Node
-from feed_assets.orchestration.metadata import TABLE_NAME, value_of
 from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.runs.workbench import Workbench
 from feed_assets.sources.contract import Reader
@@ -45,7 +44,7 @@ def ingest(
 
     `again`: from the beginning, as what is known stays as it is.
     """
-    nodes = {str(value_of(node.metadata[TABLE_NAME])): node for node in graph.tables() if node.source == source.name}
+    nodes = {name: graph.node(feed) for name, feed in graph.by_table_name(source.name).items()}
     total = Ingested()
     for number, part in enumerate(source.parts):
         name, cursor = f"part {number} of {source.name}", f"read {source.name}/{number}"

@@ -1,6 +1,6 @@
 """What a dataset reads: foreign feeds as asset specs, our own as the assets that make them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, Literal
@@ -11,17 +11,14 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
-from feed_assets.orchestration.metadata import (
-    APPENDABLE,
-    DATASET,
-    FEED,
-    FOREIGN,
-    FORMAT,
-    ROLE,
-    SCHEMA,
-    TABLE,
-    cadence_metadata,
-    retention_metadata,
+from feed_assets.core.typed import typed
+from feed_assets.orchestration.declarations import (
+    Dataset,
+    Declaration,
+    EventTable,
+    Foreign,
+    declaration_of,
+    metadata_of,
 )
 from feed_assets.orchestration.partitions import Partitions
 from feed_assets.runs.recipe import Format, Source
@@ -38,6 +35,7 @@ def asset_key(feed: Feed) -> dg.AssetKey:
     return dg.AssetKey(feed.name.split("/"))
 
 
+@typed
 def foreign_feed(
     feed: str,
     *,
@@ -46,19 +44,33 @@ def foreign_feed(
     format: Format = "csv",  # noqa: A002
     appendable: bool = False,
     description: str | None = None,
-    owners: list[str] | None = None,
+    owners: Sequence[str] | None = None,
     retention: Retention | None = None,
     cadence: Cadence | None = None,
 ) -> dg.AssetSpec:
     """Declare a feed that somebody else writes, as an external asset.
 
-    `schema` is the records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`; `format`
-    is `csv` (with a header), `json` (lines) or `parquet`. A partition of an `appendable` feed holds batches, and its
-    data are the newest valid update of every batch. With a `retention` the job `prune` removes old updates of it,
-    although they are somebody else's. An update that the `cadence` expects and that does not come raises an alert.
-    Raises InvalidName for a feed that is none.
+    It may be declared again in the same words, as where several files of a project read it.
+
+    Args:
+        feed: Name and version, such as `ads/shown/v1.0`; without a version if it has none on the blackboard.
+        schema: The records' columns in Spark's DDL, such as `impression_id string, shown_at timestamp`.
+        partitions_def: Dagster's partitions; without them the feed is one partition.
+        format: `csv` (with a header), `json` (one object a line) or `parquet`.
+        appendable: Whether a partition holds batches; its data are then the newest valid update of every batch.
+        description: A description for the UI.
+        owners: Owners for the UI: `team:ads`, or an address of e-mail.
+        retention: How much history the job `prune` keeps, although the data are somebody else's; by default all of it.
+        cadence: When its updates are expected; one that does not come raises an alert.
+
+    Returns:
+        The spec of the external asset, to be an input of datasets.
+
+    Raises:
+        InvalidName: The name is no feed.
+        InvalidDefinition: A value is of a wrong type.
     """
-    found, batches = Feed.parse(feed), {APPENDABLE: True} if appendable else {}
+    found = Feed.parse(feed)
     return dg.AssetSpec(
         asset_key(found),
         partitions_def=partitions_def,
@@ -66,19 +78,27 @@ def foreign_feed(
         group_name=asset_key(found).path[0],
         kinds={format},
         owners=owners,
-        metadata={FEED: str(found), ROLE: FOREIGN, FORMAT: format, SCHEMA: schema, **batches}
-        | retention_metadata(retention)
-        | cadence_metadata(cadence),
+        metadata=metadata_of(Foreign(found, format, schema, appendable, retention, cadence)),
     )
 
 
+@typed
 @dataclass(frozen=True)
 class Input:
     """An input that is not the default: its own partition mapping, no gate, or records with their reasons.
 
-    With a `mapping`, one output may read several partitions: their rows come with a column `_partition`. `tagged`
-    hands the function every record of a foreign feed with `_raw`, `_file` and `_reasons`, so that it can add reasons.
-    `required="own"`: only the partition with the output's own key has to be there, the others are read if they are.
+    Args:
+        feed: What `foreign_feed`, `event_table` or `@feed_asset` gives.
+        mapping: Which partitions of the input an output needs, if it is not Dagster's default. The rows then have a
+            column `_partition`, the path of the partition that each is from.
+        ignore_quality_issue: Go on although the input's last audit failed.
+        tagged: Hand the function every record of a foreign feed with the columns `_raw`, `_file` and `_reasons`, so
+            that it can add reasons.
+        required: `all` partitions that the mapping leads to have to be there, or only the output's `own`; of the others
+            those are read that are.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or `required="own"` has no mapping.
     """
 
     feed: dg.AssetSpec | dg.AssetsDefinition
@@ -99,26 +119,30 @@ class Input:
         """The spec of the asset that is read."""
         if isinstance(self.feed, dg.AssetSpec):
             return self.feed
-        datasets = [spec for spec in self.feed.specs if spec.metadata.get(ROLE) == DATASET]
+        datasets = [spec for spec in self.feed.specs if isinstance(declaration_of(spec), Dataset)]
         if len(datasets) != 1:
             raise InvalidDefinition(f"{self.feed.keys} is no feed asset: expected one made by @feed_asset.")
         return datasets[0]
 
     @property
-    def source(self) -> "Callable[[str], Source]":
-        """The input as a run reads it, once its name is known."""
-        metadata = self.spec.metadata
-        if FEED not in metadata:
-            raise InvalidDefinition(f"{self.spec.key.to_user_string()} is no feed: declare it with foreign_feed().")
-        feed, format_, schema = Feed.parse(metadata[FEED]), metadata.get(FORMAT, "parquet"), metadata.get(SCHEMA)
-        return lambda name: Source(
+    def declaration(self) -> Declaration:
+        """What the asset that is read declares."""
+        if declared := declaration_of(self.spec):
+            return declared
+        raise InvalidDefinition(f"{self.spec.key.to_user_string()} is no feed: declare it with foreign_feed().")
+
+    def source(self, name: str) -> Source:
+        """The input of this name, as a run reads it."""
+        declared = self.declaration
+        foreign = declared if isinstance(declared, Foreign) else None
+        return Source(
             name,
-            feed,
-            format_,
-            schema,
+            declared.feed,
+            foreign.format if foreign else "parquet",
+            foreign.schema if foreign else None,
             tagged=self.tagged,
-            is_appendable=metadata.get(APPENDABLE, False),
-            is_table=metadata.get(ROLE) == TABLE,
+            is_appendable=foreign is not None and foreign.appendable,
+            is_table=isinstance(declared, EventTable),
             fans_in=self.mapping is not None,
         )
 

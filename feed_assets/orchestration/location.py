@@ -1,33 +1,36 @@
 """A code location: datasets, plus the sensor and the automation that run them."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import dagster as dg
 
-from feed_assets.orchestration.metadata import (
-    APPENDABLE,
-    FEED,
-    FOREIGN,
-    FORMAT,
-    KEEP,
-    OLDER_THAN,
-    ROLE,
-    SCHEMA,
-    SOURCE,
-    TABLE,
-    TABLE_NAME,
-)
+from feed_assets.core.errors import InvalidDefinition, shown
+from feed_assets.core.typed import typed
+from feed_assets.orchestration.declarations import KEY, declaration_of, declarations_of
 from feed_assets.orchestration.orphans import orphans_sensor
 from feed_assets.orchestration.requests import PRIORITY
 from feed_assets.orchestration.retention import prune_jobs
-from feed_assets.orchestration.sensors import sensors_of, specs_of
+from feed_assets.orchestration.sensors import sensors_of
 from feed_assets.orchestration.watch import watch_checks
 
 LATE_DATA = "late_data"
 
 
+@typed
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
-    """Add what makes datasets run by themselves: sensors, late re-runs, an in-process executor by default.
+    """Add what makes datasets run by themselves: sensors, late re-runs, and an in-process executor by default.
 
-    And the job `prune`, if any of them has a retention.
+    The job `prune` comes with them, if any feed has a retention.
+
+    Args:
+        definitions: The datasets and feeds of a code location, with whatever else it has.
+
+    Returns:
+        The same definitions with what was added.
+
+    Raises:
+        InvalidDefinition: The argument is of a wrong type, or what others write is declared twice and differs.
     """
     late_data = dg.AutomationConditionSensorDefinition(
         LATE_DATA,
@@ -41,20 +44,17 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     )
     executor = None if definitions.executor else dg.in_process_executor
     assets = _without_repeats(definitions)
-    sensors = [*sensors_of(assets), late_data, orphans_sensor]
-    checks = watch_checks(specs_of(assets))
-    own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=prune_jobs(assets), executor=executor)
+    declared = declarations_of(assets)
+    sensors = [*sensors_of(declared), late_data, orphans_sensor]
+    checks, jobs = watch_checks(declared), prune_jobs(declared)
+    own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=jobs, executor=executor)
     return dg.Definitions.merge(assets, own)
 
 
 def _without_repeats(definitions: dg.Definitions) -> dg.Definitions:
-    """Keep one of equal declarations of a foreign feed: a YAML file and every consumer in Python may each have it.
-
-    Declarations that differ stay, and Dagster refuses them by name.
-    """
+    """Keep one of equal declarations of what others write: a YAML file and every consumer may each have it."""
     assets = list(definitions.assets or ())
-    identities = [_identity(asset) for asset in assets]
-    kept = [asset for at, asset in enumerate(assets) if identities[at] is None or identities[at] not in identities[:at]]
+    kept = _once(assets)
     if len(kept) == len(assets):
         return definitions
     return dg.Definitions(
@@ -70,9 +70,34 @@ def _without_repeats(definitions: dg.Definitions) -> dg.Definitions:
     )
 
 
-def _identity(asset: object) -> object:
-    """What makes two declarations of a foreign feed or an event table equal; None for anything else."""
-    if not isinstance(asset, dg.AssetSpec) or asset.metadata.get(ROLE) not in (FOREIGN, TABLE):
-        return None
-    told = (FEED, FORMAT, SCHEMA, APPENDABLE, KEEP, OLDER_THAN, SOURCE, TABLE_NAME)
-    return asset.key, asset.partitions_def, [asset.metadata.get(name) for name in told]
+def _once(assets: Sequence[Any]) -> list[Any]:
+    """The assets, each of our external ones once. Raises InvalidDefinition for two that differ in anything."""
+    first: dict[dg.AssetKey, dg.AssetSpec] = {}
+    kept: list[Any] = []
+    for asset in assets:
+        if not isinstance(asset, dg.AssetSpec) or KEY not in asset.metadata:
+            kept.append(asset)
+        elif asset.key in first:
+            _refuse_difference(first[asset.key], asset)
+        else:
+            first[asset.key] = asset
+            kept.append(asset)
+    return kept
+
+
+def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
+    found, again = _declared(one), _declared(other)
+    if differing := [name for name in found | again if found.get(name) != again.get(name)]:
+        name = differing[0]
+        raise InvalidDefinition(
+            f"{one.key.to_user_string()} is declared twice, and differs in {', '.join(differing)}: {name} is "
+            f"{shown(repr(found.get(name)))} and {shown(repr(again.get(name)))}, expected equal declarations. "
+            "Declare it once, or make them equal."
+        )
+
+
+def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
+    """Everything that `foreign_feed` or `event_table` was given, by name."""
+    more = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
+    declared = declaration_of(spec)
+    return {**(vars(declared) if declared else {}), **more}

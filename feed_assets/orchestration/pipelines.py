@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from feed_assets.core.feeds import Feed
 from feed_assets.core.propagation import Consumer
 from feed_assets.orchestration.by_events import LineageTable, Pipelines
-from feed_assets.orchestration.metadata import FOREIGN, TABLE, TABLE_NAME, value_of
+from feed_assets.orchestration.declarations import EventTable, Foreign
 from feed_assets.settings import expand
 from feed_assets.sources.lineage import read_lineage
 
@@ -25,8 +25,7 @@ def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:
 
 def _lineage(graph: "Graph", table: LineageTable) -> Pipelines:
     found = read_lineage(expand(table.url), table.table, table.pipeline, table.table_name)
-    by_name = {value_of(node.metadata.get(TABLE_NAME)): node.feed for node in graph.tables()}
-    by_name |= {str(feed): feed for feed in graph.by_feed}
+    by_name = graph.by_table_name() | {str(feed): feed for feed in graph.by_feed}
     return {name: frozenset(by_name[table] for table in tables if table in by_name) for name, tables in found.items()}
 
 
@@ -41,7 +40,7 @@ def _derived(graph: "Graph", node: "Node") -> Pipelines:
 
 def _origin(graph: "Graph", node: "Node") -> str:
     """What a correlation id is made of: one input's, the same; several, or many partitions of one, a new one."""
-    if node.role in (FOREIGN, TABLE):
+    if isinstance(node.declaration, Foreign | EventTable):
         return str(node.feed)
     parents = graph.parents(node)
     if any(not graph.is_one_to_one(parent, node) for parent in parents):

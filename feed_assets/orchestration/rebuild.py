@@ -4,8 +4,8 @@ from datetime import datetime
 
 from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import Need
+from feed_assets.orchestration.declarations import Dataset
 from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.metadata import DATASET
 from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.runs.rebuild import Rebuilt, rebuild
 from feed_assets.runs.workbench import Workbench
@@ -18,6 +18,6 @@ def rebuild_ledger(graph: Graph, bench: Workbench, now: datetime, *, rows: bool,
 
 def _need(graph: Graph, output: Partition, now: datetime) -> Need | None:
     node = graph.node(output.feed)
-    if node.role != DATASET or standing(node.partitions_def, output.key, now) is not Standing.IS:
+    if not isinstance(node.declaration, Dataset) or standing(node.partitions_def, output.key, now) is not Standing.IS:
         return None
     return graph.need(output)

@@ -12,11 +12,13 @@ from feed_assets.ledger import events, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.facts import pins_of
 from feed_assets.orchestration.graph import Graph, Node
-from feed_assets.orchestration.metadata import DATA_VERSION_TAG
 from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.orchestration.requests import InProgress, in_progress, is_busy
 from feed_assets.orchestration.tick import REPORTS, OutOfTime, Tick
 from feed_assets.orchestration.watch import digest, evaluations
+
+DATA_VERSION_TAG = "dagster/data_version"
+"""Dagster's tag of a materialization by which it tells whether data have changed."""
 
 TOLD = "feed_assets/told"
 

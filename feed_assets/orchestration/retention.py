@@ -1,6 +1,6 @@
 """The job `prune`: it removes what the declared retentions do not keep, once it is told to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import dagster as dg
 from pydantic import Field
@@ -8,7 +8,7 @@ from pydantic import Field
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
-from feed_assets.orchestration.metadata import FEED, retention_of
+from feed_assets.orchestration.declarations import Declaration, EventTable
 from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import settings
@@ -20,17 +20,11 @@ class Prune(dg.Config):
     apply: bool = Field(False, description="Remove what goes. Otherwise the log says what would go, and nothing does.")
 
 
-def prune_jobs(definitions: dg.Definitions) -> list[dg.JobDefinition]:
+def prune_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
     """The job `prune` for the feeds that declare a retention; none if none does."""
-    policies = _policies(definitions)
+    found = {each.feed: each.retention for each in declarations if not isinstance(each, EventTable)}
+    policies = {feed: policy for feed, policy in sorted(found.items()) if policy}
     return [_job(policies)] if policies else []
-
-
-def _policies(definitions: dg.Definitions) -> dict[Feed, Retention]:
-    assets = [asset for asset in definitions.assets or () if isinstance(asset, (dg.AssetSpec, dg.AssetsDefinition))]
-    specs = [spec for asset in assets for spec in ([asset] if isinstance(asset, dg.AssetSpec) else asset.specs)]
-    found = {spec.metadata[FEED]: retention_of(spec.metadata) for spec in specs if FEED in spec.metadata}
-    return {Feed.parse(feed): policy for feed, policy in sorted(found.items()) if policy}
 
 
 def _job(policies: Mapping[Feed, Retention]) -> dg.JobDefinition:

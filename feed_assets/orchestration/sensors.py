@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from feed_assets.orchestration.declarations import Declaration
 from feed_assets.orchestration.event_tables import declared_sources
 from feed_assets.orchestration.steps import (
     DECIDE,
@@ -25,19 +26,9 @@ EVENTS = (INGEST, FAN_OUT, DECIDE, REPORT_EVENTS, REQUEST)
 ALERTS = (SINK, WATCH, REPORT_CHECKS)
 
 
-def sensors_of(definitions: dg.Definitions) -> list[dg.SensorDefinition]:
+def sensors_of(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:
     """The sensors of a code location: `feeds`, `watch`, and one for each event source that is declared."""
-    declared = declared_sources(spec.metadata for spec in specs_of(definitions))
-    return [feeds_sensor(), *map(_events_sensor, sorted(declared)), _watch_sensor()]
-
-
-def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
-    """The specs of all assets, without the cost of a graph."""
-    found: list[dg.AssetSpec] = []
-    for asset in definitions.assets or ():
-        found += [asset] if isinstance(asset, dg.AssetSpec) else []
-        found += asset.specs if isinstance(asset, dg.AssetsDefinition) else []
-    return found
+    return [feeds_sensor(), *map(_events_sensor, sorted(declared_sources(declarations))), _watch_sensor()]
 
 
 def feeds_sensor() -> dg.SensorDefinition:

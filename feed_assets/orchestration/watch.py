@@ -17,9 +17,9 @@ from feed_assets.core.propagation import Propagation
 from feed_assets.core.reachability import unreachable
 from feed_assets.ledger import alerts, due, events, inbox
 from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursor
+from feed_assets.orchestration.declarations import ON_TIME, PROPAGATION, Dataset, Declaration, Rejects
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.inputs import asset_key
-from feed_assets.orchestration.metadata import BY_EVENTS, CADENCE, FEED, ON_TIME, PROPAGATION, ROLE, cadence_of
 from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
@@ -50,7 +50,7 @@ def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> 
 
 
 def _with_cadence(graph: Graph) -> list[Node]:
-    return [node for node in graph.by_feed.values() if CADENCE in node.metadata and node.role != "rejects"]
+    return [node for node in graph.by_feed.values() if node.cadence]
 
 
 def _seen(feed: Feed) -> str:
@@ -77,7 +77,7 @@ def _late(graph: Graph, ledger: Ledger, now: datetime) -> Reasons:
 
 
 def _why_late(node: Node, last: Recorded | None, since: str | None, now: datetime) -> str | None:
-    cadence = cadence_of(node.metadata)
+    cadence = node.cadence
     watched = datetime.fromisoformat(since) if since else now
     expected = missing(cadence, last.time if last else None, watched, now) if cadence else None
     if not expected or not cadence:
@@ -151,11 +151,11 @@ def _last_events(ledger: Ledger, incomplete: Sequence[Propagation]) -> dict[Feed
     return {table: event.at for table, event in newest.items() if event}
 
 
-def watch_checks(assets: Sequence[dg.AssetSpec]) -> list[dg.AssetChecksDefinition]:
+def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefinition]:
     """The unpartitioned checks of tables with a cadence and of datasets by events; a sensor tells their results."""
-    mine = [spec for spec in assets if FEED in spec.metadata and spec.metadata.get(ROLE) != "rejects"]
-    kinds = ((CADENCE, ON_TIME), (BY_EVENTS, PROPAGATION))
-    return [_check(Feed.parse(s.metadata[FEED]), name) for s in mine for key, name in kinds if key in s.metadata]
+    expected = [each for each in declarations if not isinstance(each, Rejects) and each.cadence]
+    by_events = [each for each in declarations if isinstance(each, Dataset) and each.by_events]
+    return [_check(each.feed, ON_TIME) for each in expected] + [_check(each.feed, PROPAGATION) for each in by_events]
 
 
 def _check(feed: Feed, name: str) -> dg.AssetChecksDefinition:

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
+from feed_assets.core.typed import typed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+else:
+    DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
 
 SAMPLE = 5
 """Offending rows that a failed check shows at most."""
@@ -31,11 +34,21 @@ class Audited:
     read: "Mapping[str, DataFrame]"
 
 
+@typed
 @dataclass(frozen=True)
 class Check:
-    """One rule. It finds a number, by an SQL `aggregate` of the written rows or by a `measure`, and judges it.
+    """One rule. It finds a number, by an SQL aggregate of the written rows or by a measure, and judges it.
 
-    `offending` picks the rows that break the rule, for the sample that a person sees.
+    Args:
+        name: Its name: letters, digits and `_`.
+        description: What must be true, in words.
+        passes: Whether the number that was found is right.
+        aggregate: An SQL aggregate of the written rows; NULL counts as 0.
+        measure: A function from what can be audited, `checks.Audited`, to the number.
+        offending: A function from the written rows to those that break the rule, of which a person sees a sample.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
     """
 
     name: str
@@ -111,25 +124,65 @@ def _no_row(name: str, description: str, predicate: str) -> Check:
     return Check(name, description, _is_none, f"count_if({predicate})", offending=offending)
 
 
+@typed
 def not_empty() -> Check:
-    """The update holds at least one row."""
+    """The update holds at least one row.
+
+    Returns:
+        The check `not_empty`.
+    """
     return Check("not_empty", "the update must hold at least one row", lambda found: found > 0, "count(1)")
 
 
+@typed
 def not_null(*columns: str) -> Check:
-    """No row lacks a value in any of these columns."""
+    """No row lacks a value in any of these columns.
+
+    Args:
+        columns: The columns, at least one.
+
+    Returns:
+        The check `not_null_<columns>`.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or there is no column.
+    """
     predicate = " OR ".join(f"{_quoted(column)} IS NULL" for column in columns)
     return _no_row(_name("not_null", *columns), f"no row may lack {' or '.join(columns)}", predicate)
 
 
+@typed
 def within(column: str, low: float, high: float) -> Check:
-    """Every value of a column is there and lies in `[low, high]`."""
+    """Every value of a column is there and lies in `[low, high]`.
+
+    Args:
+        column: The column.
+        low: The least value.
+        high: The greatest value.
+
+    Returns:
+        The check `within_<column>`.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
     predicate = f"NOT coalesce({_quoted(column)} BETWEEN {low} AND {high}, false)"
     return _no_row(f"within_{column}", f"{column} must be in [{low}, {high}]", predicate)
 
 
+@typed
 def unique(*columns: str) -> Check:
-    """No two rows have the same values in these columns; NULL equals NULL."""
+    """No two rows have the same values in these columns; NULL equals NULL.
+
+    Args:
+        columns: The columns, at least one.
+
+    Returns:
+        The check `unique_<columns>`.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or there is no column.
+    """
 
     def repeated(written: "DataFrame") -> "DataFrame":
         counted = written.groupBy(*map(_quoted, columns)).count()
@@ -140,8 +193,22 @@ def unique(*columns: str) -> Check:
     return Check(_name("unique", *columns), description, _is_none, aggregate, offending=repeated)
 
 
+@typed
 def references(child: str, parent: str, on: str, at_least: float = 1.0) -> Check:
-    """Of the rows of input `child`, at least this share has its `on` in input `parent`; of none, all have."""
+    """Of the rows of one input, at least a share has its key in another input; of no rows, all have.
+
+    Args:
+        child: The input whose rows are counted.
+        parent: The input that has the keys.
+        on: The column of the key, in both.
+        at_least: The share, 0.95 for 95 %.
+
+    Returns:
+        The check `<child>_in_<parent>`.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
 
     def share(audited: Audited) -> float:
         keys = audited.inputs[parent].select(on).distinct().selectExpr(_quoted(on), "1 AS _known")
@@ -153,8 +220,13 @@ def references(child: str, parent: str, on: str, at_least: float = 1.0) -> Check
     return Check(f"{child}_in_{parent}", description, lambda found: found >= at_least, measure=share)
 
 
+@typed
 def accounted() -> Check:
-    """Rows in = clean rows + rejected rows, over all inputs: what was not accepted was rejected, nothing was lost."""
+    """Rows in = clean rows + rejected rows, over all inputs: what was not accepted was rejected, nothing was lost.
+
+    Returns:
+        The check `accounted`.
+    """
 
     def lost(audited: Audited) -> float:
         rows = sum(frame.count() for frame in audited.read.values())

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import check_segment
+from feed_assets.core.typed import typed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.settings import expand
 from feed_assets.sources.contract import Reader
@@ -16,9 +17,22 @@ from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents
 
 
+@typed
 @dataclass(frozen=True)
 class SqlTable:
-    """Events in a table at a SQLAlchemy `url`, or `env:NAME` for that of a variable: see `SqlEvents`."""
+    """Events in a table or view of a database, which is only read.
+
+    Args:
+        url: Where it is, as SQLAlchemy has it, or `env:NAME` for that of a variable.
+        table: Its name.
+        order_by: A column that grows with each event, best a number that the database draws.
+        columns: Which column holds what.
+        where: For a column the values that are read, if the table is split into parts.
+        schema: The database's schema that it is in.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
 
     url: str
     table: str
@@ -33,9 +47,19 @@ class SqlTable:
         return SqlEvents(url, self.table, self.columns, order_by=self.order_by, where=where, schema=self.schema)
 
 
+@typed
 @dataclass(frozen=True)
 class EventFiles:
-    """Events in the files below a `prefix` of the blackboard: see `FileEvents`."""
+    """Events in files on the blackboard, read in the order of their names.
+
+    Args:
+        prefix: The folder that they are in.
+        format: `csv` (with a header), `jsonl` (one object a line) or `parquet`.
+        columns: Which column holds what.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
 
     prefix: str
     format: Literal["csv", "jsonl", "parquet"]
@@ -46,11 +70,20 @@ class EventFiles:
         return FileEvents(board, self.prefix, self.format, self.columns)
 
 
+@typed
 @dataclass(frozen=True)
 class EventSource:
     """A table of events that others own, in one part or split into several, by table or pipeline.
 
-    An event whose marker comes before its table's last one is recorded with a flag, or refused and kept as a reject.
+    Args:
+        name: Its name, which its sensor bears: letters, digits and `_`.
+        parts: Where its events are.
+        out_of_order: An event whose marker comes before its table's last one is recorded with a flag (`flag`), or
+            refused and kept as a reject (`refuse`).
+
+    Raises:
+        InvalidName: The name is none that a source can have.
+        InvalidDefinition: A value is of a wrong type, the name is none that a sensor can have, or there are no parts.
     """
 
     name: str
@@ -66,11 +99,6 @@ class EventSource:
 
 
 _ADAPTER = TypeAdapter(EventSource)
-
-
-def to_json(source: EventSource) -> dict[str, Any]:
-    """A declaration as JSON values."""
-    return _ADAPTER.dump_python(source, mode="json")
 
 
 def of_json(values: Any) -> EventSource:

@@ -9,18 +9,30 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import InvalidEvent, SourceUnavailable
 from feed_assets.core.events import Marker, decode, encode
+from feed_assets.core.typed import typed
 from feed_assets.sources.databases import columns_of, reading
 from feed_assets.sources.rows import as_marker
 
 _ROWS = 10_000
 
 
+@typed
 @dataclass(frozen=True)
 class DeletesTable:
-    """A table or view at any SQLAlchemy URL, read only: the primary key of each deleted row, and its `deleted_at`.
+    """A table or view that says which rows of another are gone, and since when; it is only read.
 
-    `deleted_at` is a moment (UTC if it has no zone), a whole number, or a text of one; a row in which it is null is
-    not deleted. An index on it makes a read as long as what it finds; texts, such as SQLite's moments, are read whole.
+    An index on `deleted_at` makes a read as long as what it finds; texts, such as SQLite's moments, are read whole.
+
+    Args:
+        url: Where it is, as SQLAlchemy has it.
+        table: Its name.
+        key: The column or columns with the primary key of a deleted row.
+        deleted_at: The column with a moment (UTC if it has no zone), a whole number, or a text of one; a row in which
+            it is null is not deleted.
+        schema: The database's schema that it is in.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
     """
 
     url: str = field(repr=False)

@@ -9,21 +9,41 @@ from typing import Any, cast
 
 from feed_assets.core.errors import InvalidEvent, InvalidName
 from feed_assets.core.events import Marker, Operation, Rejected, WriteEvent, encode, parse_marker
+from feed_assets.core.typed import typed
 
 
+@typed
 @dataclass(frozen=True)
 class Constant:
-    """What holds of every row of a source, instead of a column."""
+    """What holds of every row of a source, instead of a column.
+
+    Args:
+        value: The value.
+
+    Raises:
+        InvalidDefinition: The value is no text.
+    """
 
     value: str
 
 
+@typed
 @dataclass(frozen=True)
 class Columns:
-    """Which column of theirs holds what; None if none does, and a Constant where all rows say the same.
+    """Which column of theirs holds what; None if none does, and a `Constant` where all rows say the same.
 
-    Without (or with an empty) write_operation it is UPSERT, partition_key '', event_marker the marker, context {}.
-    `others_in_context` takes every column that is not named here into the context, under its own name.
+    Args:
+        table_name: The table that was written.
+        marker: A moment (UTC if it has no zone) or a version from 0.
+        event_marker: The event's own time; by default the marker.
+        correlation_id: The update on its way.
+        write_operation: One of `Operation`, in any case; by default UPSERT.
+        partition_key: The partition that was written; by default `''`, none.
+        context: A JSON object or its text; by default `{}`.
+        others_in_context: Whether every column that is not named here goes into the context, under its own name.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
     """
 
     table_name: str | Constant = "table_name"

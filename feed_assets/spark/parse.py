@@ -105,7 +105,11 @@ def reasons() -> Column:
 
 
 def is_clean() -> Column:
-    """Whether a row of a tagged frame has no reason against it; never NULL."""
+    """Whether a row of a tagged frame has no reason against it; never NULL.
+
+    Returns:
+        The condition.
+    """
     return sf.size(reasons()) == 0
 
 

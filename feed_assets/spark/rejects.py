@@ -22,16 +22,33 @@ def is_tagged(frame: DataFrame) -> bool:
 
 
 def reject(tagged: DataFrame, when: Column, reason: str) -> DataFrame:
-    """Give each row for which `when` is true one more reason. A NULL condition counts as false."""
+    """Give each row for which a condition is true one more reason.
+
+    Args:
+        tagged: A tagged input, with the columns `_raw`, `_file` and `_reasons`.
+        when: The condition; NULL counts as false.
+        reason: Why the row is turned away, such as `position: not 1, 2 or 3`.
+
+    Returns:
+        The frame with its reasons.
+    """
     more = sf.array_append(reasons(), sf.lit(reason))
     return tagged.withColumn("_reasons", sf.when(when, more).otherwise(reasons()))
 
 
 def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Column]) -> DataFrame:
-    """Reject all but the first row of each key, by `order`, then `_raw`, then `_file`.
+    """Reject all but the first row of each key.
 
-    Only rows without a reason so far compete: a rejected row never displaces a good one. A key with a NULL in it is
-    no key, and has no duplicates: reject it as missing.
+    Only rows without a reason so far compete: a rejected row never displaces a good one. A key with a NULL in it is no
+    key, and has no duplicates: reject it as missing.
+
+    Args:
+        tagged: A tagged input, with the columns `_raw`, `_file` and `_reasons`.
+        key: The columns of the key.
+        order: What comes first; of equals, the lesser `_raw`, then `_file`.
+
+    Returns:
+        The frame with its reasons.
     """
     whole = is_clean() & sf.forall(sf.array(*[column(name).isNotNull() for name in key]), lambda known: known)
     window = Window.partitionBy(whole, *map(column, key)).orderBy(*order, "_raw", "_file")

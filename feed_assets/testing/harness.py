@@ -13,8 +13,9 @@ import dagster as dg
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.orchestration.declarations import value_of
 from feed_assets.orchestration.makers import make_with
-from feed_assets.orchestration.metadata import DATA_VERSION_TAG, value_of
+from feed_assets.orchestration.reporter import DATA_VERSION_TAG
 from feed_assets.orchestration.runner import Runner, why_failed
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.revalidate import revalidate

@@ -4,7 +4,7 @@ import sys
 import dagster as dg
 import pytest
 
-from feed_assets.orchestration.metadata import BY_EVENTS
+from feed_assets.orchestration.declarations import Dataset, declaration_of
 
 DATASETS = {
     "ads/shown": {"not_empty", "not_null_impression_id_timestamp_item_id_position", "unique_impression_id"}
@@ -46,7 +46,8 @@ def test_each_asset_is_described_and_in_its_group(specs):
 def test_each_dataset_has_an_owner_and_is_run_again_for_late_data(specs):
     made = {key: spec for key, spec in specs.items() if key not in FOREIGN}
     assert {key: spec.owners for key, spec in made.items()} == {key: [f"team:{key.split('/')[0]}"] for key in made}
-    by_events = {key for key, spec in made.items() if BY_EVENTS in spec.metadata}
+    declared = {key: declaration_of(spec) for key, spec in made.items()}
+    by_events = {key for key, each in declared.items() if isinstance(each, Dataset) and each.by_events}
     assert by_events == {"retail/daily_summary"}
     assert {key for key, spec in made.items() if spec.automation_condition is None} == by_events
     assert {frozenset(spec.kinds) for spec in made.values()} == {frozenset({"pyspark", "parquet"})}

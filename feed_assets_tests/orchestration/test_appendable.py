@@ -3,7 +3,6 @@
 import json
 from datetime import UTC, datetime, timedelta
 
-import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
@@ -134,13 +133,6 @@ def test_a_component_declares_an_appendable_feed():
     definitions = component.build_defs(None)
     graph = Graph(definitions.resolve_asset_graph())
     assert {str(node.feed): node.is_appendable for node in graph.foreign()} == {RAW: True, "t/plain/v1.0": False}
-
-
-def test_a_feed_that_is_declared_appendable_and_not_is_refused():
-    days = dg.DailyPartitionsDefinition(DAY)
-    twice = [foreign_feed(RAW, partitions_def=days, schema=SCHEMA, appendable=each) for each in (True, False)]
-    with pytest.raises(dg.DagsterInvalidDefinitionError):
-        harness(*twice).definitions.resolve_asset_graph()
 
 
 WORLD = f"""

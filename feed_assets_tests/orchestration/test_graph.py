@@ -6,6 +6,7 @@ import pytest
 from feed_assets import Input, Late
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.orchestration.declarations import KEY
 from feed_assets.orchestration.graph import Graph
 from feed_assets_tests.orchestration.worlds import DAYS, PICKED, RAW, SUMS, picked_of, raw_feed, sums_of
 
@@ -166,5 +167,5 @@ def test_a_feed_that_no_asset_has_is_refused_with_those_that_there_are():
 
 
 def test_an_asset_that_is_no_feed_is_left_alone():
-    other = dg.AssetSpec("other", metadata={"feed_assets/feed": "///", "feed_assets/role": "foreign"})
+    other = dg.AssetSpec("other", metadata={KEY: {"role": "foreign", "feed": "a//b"}})
     assert Graph(dg.Definitions(assets=[other, raw_feed()]).resolve_asset_graph()).by_feed.keys() == {Feed.parse(RAW)}

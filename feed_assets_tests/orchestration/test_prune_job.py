@@ -7,7 +7,7 @@ import pytest
 
 from feed_assets import Retention, with_automation
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.orchestration.metadata import retention_of
+from feed_assets.orchestration.declarations import declaration_of
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.worlds import (
     DAY,
@@ -67,7 +67,7 @@ def test_a_feed_that_cannot_be_pruned_does_not_hold_up_the_others(capfd):
 
 def test_the_rejects_of_a_dataset_are_kept_as_long_as_itself():
     sums = sums_of(raw_feed(), retention=Retention(keep=3))
-    assert [retention_of(spec.metadata) for spec in sums.specs] == [Retention(keep=3)] * 2
+    assert [declaration_of(spec).retention for spec in sums.specs] == [Retention(keep=3)] * 2
 
 
 def test_the_job_can_be_scheduled_by_its_name():
@@ -86,9 +86,3 @@ def test_the_job_can_be_scheduled_by_its_name():
 def test_there_is_a_job_where_a_feed_has_a_retention(retention):
     world = harness(foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=retention))
     assert world.definitions.get_repository_def().has_job("prune") == (retention is not None)
-
-
-def test_declarations_that_differ_in_their_retention_are_refused():
-    retained = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, retention=Retention(keep=1))
-    with pytest.raises(dg.DagsterInvalidDefinitionError):
-        harness(raw_feed(), retained).definitions.resolve_asset_graph()

@@ -11,6 +11,7 @@ from feed_assets.core.errors import BlackboardMissing
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.declarations import KEY
 from feed_assets.runs.observe import observe
 from feed_assets.runs.workbench import utc_now
 from feed_assets.settings import settings
@@ -200,7 +201,7 @@ def test_a_tick_whose_time_is_over_goes_on_in_the_next_one_and_loses_nothing(set
 
 def test_a_bad_feed_name_in_an_assets_metadata_breaks_nothing_else():
     raw = raw_feed()
-    strange = dg.AssetSpec("strange", metadata={"feed_assets/feed": "a//b", "feed_assets/role": "foreign"})
+    strange = dg.AssetSpec("strange", metadata={KEY: {"role": "foreign", "feed": "a//b"}})
     world = harness(raw, strange, sums_of(raw))
     world.drop(RAW, DAY, rows(1))
     assert requested(world) == [DAY]

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from feed_assets import Input, checks, feed_asset, foreign_feed
-from feed_assets.core.feeds import Partition
+from feed_assets import Input, Partition, Settings, checks, feed_asset, foreign_feed
 from feed_assets.defs.ads.chart import ctr_chart
-from feed_assets.settings import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,7 +18,7 @@ Z95 = 1.959963984540054
 
 days = dg.DailyPartitionsDefinition("2019-11-24")
 days_and_campaigns = dg.MultiPartitionsDefinition(
-    {"date": days, "campaign": dg.StaticPartitionsDefinition([*settings().ads_campaigns])}
+    {"date": days, "campaign": dg.StaticPartitionsDefinition([*Settings().ads_campaigns])}
 )
 
 shown_raw = foreign_feed(
@@ -59,7 +57,7 @@ def shown(shown_raw: "DataFrame", partition: Partition) -> "DataFrame":
     """Ads shown to users, cleaned: each impression once, in its day, at a real item and position."""
     from pyspark.sql import functions as sf
 
-    from feed_assets.spark.rejects import reject, reject_duplicates
+    from feed_assets import reject, reject_duplicates
 
     tagged = _on_the_day(shown_raw, "timestamp", partition)
     tagged = reject(tagged, _not(sf.col("item_id") >= 0), "item_id: missing or negative")
@@ -79,7 +77,7 @@ def clicked(clicked_raw: "DataFrame", partition: Partition) -> "DataFrame":
     """Ads clicked by users, cleaned: the first click on each impression. A day without clicks is a valid one."""
     from pyspark.sql import functions as sf
 
-    from feed_assets.spark.rejects import reject_duplicates
+    from feed_assets import reject_duplicates
 
     tagged = _on_the_day(clicked_raw, "clicked_at", partition)
     return reject_duplicates(tagged, ["impression_id"], [sf.col("clicked_at")])
@@ -139,7 +137,7 @@ def _on_the_day(tagged: "DataFrame", time: str, partition: Partition) -> "DataFr
     """Turn away records without an id or a time, and those of other days (UTC) than the partition's."""
     from pyspark.sql import functions as sf
 
-    from feed_assets.spark.rejects import reject
+    from feed_assets import reject
 
     day = partition.key.split("/")[0]
     tagged = reject(tagged, sf.col("impression_id").isNull(), "impression_id: missing")

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from feed_assets import Input, checks, feed_asset, foreign_feed
-from feed_assets.core.feeds import Partition
+from feed_assets import Input, Partition, checks, feed_asset, foreign_feed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,8 +41,7 @@ def exchange_rate(ecb_raw: "DataFrame", partition: Partition) -> "DataFrame":
     """
     from pyspark.sql import functions as sf
 
-    from feed_assets.spark.parse import META, is_clean
-    from feed_assets.spark.rejects import reject, reject_duplicates
+    from feed_assets import META, is_clean, reject, reject_duplicates
 
     tagged = reject(ecb_raw, sf.col("date").isNull(), "date: missing")
     tagged = reject(tagged, sf.col("date") != sf.to_date("_partition"), "date: not that of its partition")

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 from feed_assets import ByEvents, checks, feed_asset
 from feed_assets.defs.fx.exchange_rate import exchange_rate
 from feed_assets.defs.retail.purchases import MONEY, bought, days, num_purchases_per_day, purchases, purchases_per_buyer
-from feed_assets.runs.checks import Audited, Check
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def _disagreeing(audited: Audited) -> float:
+def _disagreeing(audited: checks.Audited) -> float:
     """How many of the two figures that others made of the lines are not those of the lines themselves."""
     from pyspark.sql import functions as sf
 
@@ -21,7 +20,7 @@ def _disagreeing(audited: Audited) -> float:
     return (found[0] != wanted[0]) + (found[1] != wanted[1])
 
 
-adds_up = Check(
+adds_up = checks.Check(
     "adds_up",
     "purchases and total_gbp must be those of the lines: all inputs of one propagation",
     passes=lambda found: found == 0,

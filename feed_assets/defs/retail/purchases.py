@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from feed_assets import Input, checks, feed_asset, foreign_feed
-from feed_assets.core.feeds import Partition
+from feed_assets import Input, Partition, checks, feed_asset, foreign_feed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -95,7 +94,7 @@ def _on_the_day(tagged: "DataFrame", partition: Partition) -> "DataFrame":
     """Turn away lines of other days than the partition's, and those that cannot be counted."""
     from pyspark.sql import functions as sf
 
-    from feed_assets.spark.rejects import reject
+    from feed_assets import reject
 
     at, customer = sf.col("InvoiceDate"), sf.col("CustomerID")
     tagged = reject(tagged, sf.col("InvoiceNo").isNull(), "InvoiceNo: missing")

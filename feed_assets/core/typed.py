@@ -1,0 +1,99 @@
+"""What users declare is of the types that it is annotated with: found when it is declared, and said in one line."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, wraps
+from inspect import Parameter, Signature, isfunction, signature
+from types import GenericAlias
+from typing import Any, TypeVar, cast, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from feed_assets.core.errors import InvalidDefinition, shown
+
+LENGTH = 100
+"""Characters of a wrong value that a message shows."""
+
+_D = TypeVar("_D", bound=Callable[..., Any])
+
+
+def typed(declaration: _D) -> _D:
+    """A function or dataclass that raises InvalidDefinition for a value of another type than its annotation says.
+
+    Values are compared, never converted: what the annotations do not name is refused.
+    """
+    if isinstance(declaration, type):
+        declared = cast(Any, declaration)
+        declared.__init__ = _checking(declared.__init__, declared.__name__)
+        return declared
+    return cast(_D, _checking(declaration, declaration.__name__))
+
+
+def _checking(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
+    declared = signature(function)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = declared.bind(*args, **kwargs).arguments
+        except TypeError:  # Python's own words, of the call below, are better.
+            given = {}
+        _check(owner, declared, _hints(function), given)
+        return function(*args, **kwargs)
+
+    return call
+
+
+@cache
+def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """When first called, as a name may be defined below the declaration that is annotated with it."""
+    return get_type_hints(function)
+
+
+def _check(owner: str, declared: Signature, hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    for name in [name for name in given if name in hints]:
+        several = declared.parameters[name].kind is Parameter.VAR_POSITIONAL
+        expected = GenericAlias(tuple, (hints[name], ...)) if several else hints[name]
+        try:
+            _adapter(expected).validate_python((given[name],), strict=True)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)[0]
+            where = name + _path(given[name], wrong["loc"][1:])
+            raise InvalidDefinition(
+                f"{owner}(): {where} is {_found(wrong['input'])}, expected {_in_words(expected)}."
+            ) from None
+
+
+@cache
+def _adapter(expected: Any) -> TypeAdapter[Any]:
+    """Of a tuple of one, because pydantic gives a configuration to no dataclass alone."""
+    return TypeAdapter(
+        cast(type[Any], GenericAlias(tuple, (expected,))), config=ConfigDict(arbitrary_types_allowed=True)
+    )
+
+
+def _path(value: Any, steps: Iterable[int | str]) -> str:
+    """Where in a value something is, as `['raw'][0]`; a step may also be a member of a union, which is left out."""
+    found = ""
+    for step in steps:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            continue
+        found += f"[{step!r}]"
+    return found
+
+
+def _found(value: Any) -> str:
+    """A value in one short line, without passwords."""
+    if isfunction(value):
+        return f"the function {value.__name__}, which was not called"
+    if isinstance(value, type):
+        return f"the class {value.__name__}, which was not called"
+    text = shown(" ".join(repr(value).split()))
+    return f"{text[:LENGTH]}{'…' if len(text) > LENGTH else ''} ({type(value).__name__})"
+
+
+def _in_words(expected: Any) -> str:
+    """A type without the modules that its parts come from."""
+    return expected.__name__ if isinstance(expected, type) else re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(expected))

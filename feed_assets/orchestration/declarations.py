@@ -1,0 +1,138 @@
+"""What each asset of ours declares, as one frozen value that travels in the asset's metadata under one key."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+import dagster as dg
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from feed_assets.core.cadence import Cadence
+from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.feeds import Feed
+from feed_assets.core.lateness import Late
+from feed_assets.core.retention import Retention
+from feed_assets.orchestration.by_events import ByEvents
+from feed_assets.runs.recipe import Format
+from feed_assets.sources.declared import EventSource
+
+_log = logging.getLogger(__name__)
+
+KEY = "feed_assets/declaration"
+"""The metadata key of an asset's declaration; there is no other of ours."""
+
+ON_TIME, PROPAGATION = "on_time", "propagation"
+"""The names of the unpartitioned checks: of a table with a cadence, and of a dataset by events."""
+
+FeedName = Annotated[Feed, PlainValidator(Feed.parse), PlainSerializer(str)]
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A feed that somebody else writes."""
+
+    feed: FeedName
+    format: Format
+    schema: str
+    appendable: bool = False
+    retention: Retention | None = None
+    cadence: Cadence | None = None
+    role: Literal["foreign"] = "foreign"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A feed that we make; `outputs` are all feeds that its run publishes, in order, itself the last."""
+
+    feed: FeedName
+    outputs: tuple[FeedName, ...]
+    ignores_quality_of: tuple[FeedName, ...]
+    requires_own_of: tuple[FeedName, ...]
+    late: Late
+    retention: Retention | None = None
+    by_events: ByEvents | None = None
+    cadence: Cadence | None = None
+    role: Literal["dataset"] = "dataset"
+
+
+@dataclass(frozen=True)
+class Rejects:
+    """The records that a dataset turned away; `outputs` are those of the dataset."""
+
+    feed: FeedName
+    outputs: tuple[FeedName, ...]
+    retention: Retention | None = None
+    role: Literal["rejects"] = "rejects"
+
+
+@dataclass(frozen=True)
+class EventTable:
+    """A table of which an event source tells; `table_name` is what the source calls it."""
+
+    feed: FeedName
+    source: EventSource
+    table_name: str
+    cadence: Cadence | None = None
+    role: Literal["table"] = "table"
+
+
+Declaration = Foreign | Dataset | Rejects | EventTable
+_ADAPTER = TypeAdapter[Declaration](Annotated[Declaration, Field(discriminator="role")])
+
+
+def metadata_of(declaration: Declaration) -> dict[str, Any]:
+    """A declaration as metadata of an asset. Raises InvalidDefinition if JSON has no form for a value of a plan."""
+    try:
+        return {KEY: _ADAPTER.dump_python(declaration, mode="json")}
+    except PydanticSerializationError as error:
+        raise InvalidDefinition(f"{declaration.feed}: {error}: expected plans with values that JSON has.") from None
+
+
+class Asset(Protocol):
+    """What has metadata: an asset's spec, or its node in Dagster's graph."""
+
+    @property
+    def key(self) -> dg.AssetKey:
+        """The asset's key."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The asset's metadata, with or without Dagster's wrapping."""
+        ...
+
+
+def declaration_of(asset: Asset) -> Declaration | None:
+    """The declaration that an asset's metadata hold, None of an asset that is not ours.
+
+    Metadata are anybody's to write: a declaration that cannot be read is logged, and must not stop the others' loop.
+    """
+    found = value_of(asset.metadata.get(KEY))
+    try:
+        return _ADAPTER.validate_python(found) if found is not None else None
+    except (InvalidName, ValidationError) as error:
+        why = " ".join(str(error).split())
+        _log.warning("asset %s is left out: its metadata %s: %s", asset.key.to_user_string(), KEY, why)
+        return None
+
+
+def value_of(entry: Any) -> Any:
+    """The plain value of a metadata entry, which Dagster may have wrapped."""
+    return getattr(entry, "value", entry)
+
+
+def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
+    """The specs of all assets, without the cost of a graph."""
+    found: list[dg.AssetSpec] = []
+    for asset in definitions.assets or ():
+        found += [asset] if isinstance(asset, dg.AssetSpec) else []
+        found += asset.specs if isinstance(asset, dg.AssetsDefinition) else []
+    return found
+
+
+def declarations_of(definitions: dg.Definitions) -> list[Declaration]:
+    """Everything that definitions declare, in their order."""
+    found = map(declaration_of, specs_of(definitions))
+    return [declaration for declaration in found if declaration]

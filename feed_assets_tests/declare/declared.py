@@ -1,0 +1,58 @@
+"""Every public declaration, with the least that it is given."""
+
+from inspect import signature
+from typing import Any
+
+import dagster as dg
+
+import feed_assets
+from feed_assets import checks
+
+PARTS = (feed_assets.SqlTable("sqlite:///shop.db", "events", "id"),)
+SHOP = feed_assets.EventSource("shop", PARTS)
+RAW = feed_assets.foreign_feed("t/raw/v1.0", schema="k string")
+DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "ByEvents": (feed_assets.ByEvents, {}),
+    "Cadence": (feed_assets.Cadence, {"cron": "0 6 * * *"}),
+    "Columns": (feed_assets.Columns, {}),
+    "Constant": (feed_assets.Constant, {"value": "t/raw"}),
+    "DeletesTable": (feed_assets.DeletesTable, {"url": "sqlite:///shop.db", "table": "gone"}),
+    "EventFiles": (feed_assets.EventFiles, {"prefix": "events", "format": "csv"}),
+    "EventSource": (feed_assets.EventSource, {"name": "shop", "parts": PARTS}),
+    "Input": (feed_assets.Input, {"feed": RAW}),
+    "Late": (feed_assets.Late, {}),
+    "LineageTable": (feed_assets.LineageTable, {"url": "sqlite:///shop.db", "table": "lineage"}),
+    "Plan": (feed_assets.Plan, {}),
+    "Retention": (feed_assets.Retention, {"keep": 3}),
+    "Rule": (feed_assets.Rule, {"plan": feed_assets.Plan()}),
+    "SqlTable": (feed_assets.SqlTable, {"url": "sqlite:///shop.db", "table": "events", "order_by": "id"}),
+    "checks.Check": (checks.Check, {"name": "a", "description": "b", "passes": bool}),
+    "checks.accounted": (checks.accounted, {}),
+    "checks.not_empty": (checks.not_empty, {}),
+    "checks.not_null": (checks.not_null, {"columns": "a"}),
+    "checks.references": (checks.references, {"child": "a", "parent": "b", "on": "k"}),
+    "checks.unique": (checks.unique, {"columns": "a"}),
+    "checks.within": (checks.within, {"column": "a", "low": 0, "high": 1}),
+    "event_table": (feed_assets.event_table, {"name": "t/orders", "source": SHOP}),
+    "feed_asset": (feed_assets.feed_asset, {"feed": "t/sums/v1.0", "inputs": {"raw": RAW}}),
+    "foreign_feed": (feed_assets.foreign_feed, {"feed": "t/raw/v1.0", "schema": "k string"}),
+    "with_automation": (feed_assets.with_automation, {"definitions": dg.Definitions()}),
+}
+NO_DECLARATIONS = {"EventTableComponent", "ForeignFeedsComponent", "checks"}
+NO_DECLARATIONS |= {
+    "Operation",
+    "Partition",
+    "Settings",
+    "Slice",
+    "Work",
+    "META",
+    "is_clean",
+    "reject",
+    "reject_duplicates",
+}
+
+
+def parameters(name: str) -> list[str]:
+    """The names of what a declaration takes."""
+    declaration, _ = DECLARED[name]
+    return [*signature(declaration).parameters]

@@ -1,0 +1,91 @@
+"""The public names: enough to write the samples, and free of cost until they are used."""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import feed_assets
+from feed_assets_tests.declare.declared import DECLARED, parameters
+
+ROOT = Path(feed_assets.__file__).parent
+SAMPLES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.glob("defs/**/*.py"))}
+
+
+def imported(path: Path) -> set[str]:
+    """What a file imports of ours: `feed_assets.checks` for `from feed_assets import checks`."""
+    found = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
+    names = {f"{node.module}.{alias.name}" for node in found for alias in node.names}
+    plain = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Import)]
+    return {name for name in names | {alias.name for node in plain for alias in node.names} if "feed_assets" in name}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_imports_public_names_and_other_samples_alone(name):
+    allowed = {f"feed_assets.{public}" for public in feed_assets.__all__}
+    assert {each for each in imported(SAMPLES[name]) if not each.startswith("feed_assets.defs.")} <= allowed
+
+
+def test_the_samples_were_found():
+    assert "feed_assets.feed_asset" in imported(SAMPLES["defs/ads/effectiveness.py"])
+    assert "feed_assets.reject" in imported(SAMPLES["defs/ads/effectiveness.py"])
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The packages that a fresh interpreter has after a statement."""
+    shown = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", f"{statement}; {shown}"], capture_output=True, text=True, check=True)
+    return {*done.stdout.split()}
+
+
+def test_the_package_alone_loads_nothing_heavy():
+    assert loaded_by("import feed_assets").isdisjoint({"dagster", "pyspark", "sqlalchemy", "pydantic"})
+
+
+def test_declaring_a_dataset_loads_no_spark():
+    statement = "import feed_assets as f; f.feed_asset('a/b/v1.0', inputs={}, checks=[f.checks.not_empty()])(lambda: 1)"
+    assert "pyspark" not in loaded_by(statement)
+
+
+def test_every_public_name_is_there():
+    for name in feed_assets.__all__:
+        assert getattr(feed_assets, name) is not None
+
+
+def test_what_is_no_public_name_is_refused_with_those_that_are():
+    with pytest.raises(AttributeError, match=r"has no attribute 'feed_aset': it has .*feed_asset"):
+        _ = feed_assets.feed_aset
+
+
+def sections(docstring: str) -> dict[str, list[str]]:
+    """The sections of a docstring in Google form, and the names that each begins its lines with."""
+    parts = re.split(r"^(Args|Returns|Raises):\n", inspect.cleandoc(docstring), flags=re.MULTILINE)
+    return {
+        title: re.findall(r"^    (\w+): \S", text, re.MULTILINE)
+        for title, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_docstring_describes_every_parameter_and_nothing_else(name):
+    declaration, _ = DECLARED[name]
+    assert sections(declaration.__doc__).get("Args", []) == parameters(name)
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_docstring_says_what_is_returned_and_raised(name):
+    declaration, _ = DECLARED[name]
+    found = sections(declaration.__doc__)
+    assert ("Returns" in found) == inspect.isfunction(declaration)
+    assert ("InvalidDefinition" in found.get("Raises", [])) == bool(parameters(name))
+
+
+@pytest.mark.parametrize("function", [feed_assets.reject, feed_assets.reject_duplicates, feed_assets.is_clean])
+def test_so_does_that_of_what_a_function_of_ones_own_calls(function):
+    found = sections(function.__doc__)
+    assert found.get("Args", []) == [*inspect.signature(function).parameters]
+    assert "Returns" in found

@@ -1,0 +1,185 @@
+"""Every parameter of every public declaration refuses what it cannot be, in one line."""
+
+import inspect
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import feed_assets
+from feed_assets import checks
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets_tests.declare.declared import DECLARED, NO_DECLARATIONS, PARTS, RAW, parameters
+
+WRONG: dict[str, Any] = {
+    "ByEvents.wait_for": "both",
+    "ByEvents.on_incomplete": True,
+    "ByEvents.merge": "yes",
+    "ByEvents.pipelines": {"nightly": "t/raw"},
+    "ByEvents.plans": feed_assets.Rule(feed_assets.Plan()),
+    "ByEvents.stuck_after": 3600,
+    "Cadence.cron": 6,
+    "Cadence.tolerance": 60,
+    "Cadence.timezone": None,
+    "Columns.table_name": None,
+    "Columns.marker": feed_assets.Constant("1"),
+    "Columns.event_marker": 1,
+    "Columns.correlation_id": None,
+    "Columns.write_operation": ["INSERT"],
+    "Columns.partition_key": 1,
+    "Columns.context": {},
+    "Columns.others_in_context": "all",
+    "Constant.value": 1,
+    "DeletesTable.url": None,
+    "DeletesTable.table": 1,
+    "DeletesTable.key": ["a", "b"],
+    "DeletesTable.deleted_at": None,
+    "DeletesTable.schema": 1,
+    "EventFiles.prefix": None,
+    "EventFiles.format": "json",
+    "EventFiles.columns": {"marker": "at"},
+    "EventSource.name": 1,
+    "EventSource.parts": PARTS[0],
+    "EventSource.out_of_order": "drop",
+    "Input.feed": "shop/lines/v1.0",
+    "Input.mapping": dg.TimeWindowPartitionMapping,
+    "Input.ignore_quality_issue": "yes",
+    "Input.tagged": 1,
+    "Input.required": "other",
+    "Late.growth": "5 %",
+    "Late.max_age": 2,
+    "LineageTable.url": None,
+    "LineageTable.table": 1,
+    "LineageTable.pipeline": None,
+    "LineageTable.table_name": ["a"],
+    "Plan.kind": "full",
+    "Plan.config": ["all"],
+    "Plan.tags": {"a": 1},
+    "Retention.keep": True,
+    "Retention.older_than": 30,
+    "Rule.plan": "reload",
+    "Rule.tables": "t/raw",
+    "Rule.operations": frozenset({"DELETE"}),
+    "Rule.at_least": 1.5,
+    "SqlTable.url": None,
+    "SqlTable.table": 1,
+    "SqlTable.order_by": ["id"],
+    "SqlTable.columns": {"marker": "at"},
+    "SqlTable.where": {"table_name": "ORDERS"},
+    "SqlTable.schema": 1,
+    "checks.Check.name": 1,
+    "checks.Check.description": None,
+    "checks.Check.passes": True,
+    "checks.Check.aggregate": len,
+    "checks.Check.measure": "count(1)",
+    "checks.Check.offending": "a > 1",
+    "checks.not_null.columns": ["a", "b"],
+    "checks.references.child": RAW,
+    "checks.references.parent": 1,
+    "checks.references.on": ["k"],
+    "checks.references.at_least": "95 %",
+    "checks.unique.columns": 1,
+    "checks.within.column": ["a"],
+    "checks.within.low": "0",
+    "checks.within.high": None,
+    "event_table.name": 1,
+    "event_table.source": "shop",
+    "event_table.table_name": ["ORDERS"],
+    "event_table.partitions_def": "daily",
+    "event_table.cadence": "0 6 * * *",
+    "event_table.description": 1,
+    "event_table.owners": "team:shop",
+    "feed_asset.feed": RAW,
+    "feed_asset.inputs": [RAW],
+    "feed_asset.partitions_def": "daily",
+    "feed_asset.checks": checks.not_empty,
+    "feed_asset.late": 0.05,
+    "feed_asset.retention": timedelta(days=30),
+    "feed_asset.by_events": True,
+    "feed_asset.cadence": timedelta(days=1),
+    "feed_asset.event_time": dg.TimeWindow,
+    "feed_asset.chart": "svg",
+    "feed_asset.owners": "team:ads",
+    "feed_asset.code_version": 7,
+    "foreign_feed.feed": 1,
+    "foreign_feed.schema": {"k": "string"},
+    "foreign_feed.partitions_def": dg.DailyPartitionsDefinition,
+    "foreign_feed.format": "xml",
+    "foreign_feed.appendable": "yes",
+    "foreign_feed.description": 1,
+    "foreign_feed.owners": "team:ads",
+    "foreign_feed.retention": 30,
+    "foreign_feed.cadence": "0 6 * * *",
+    "with_automation.definitions": [RAW],
+}
+
+
+def given(name: str, /, **changed: Any) -> None:
+    """Declare it with everything right but for what is changed."""
+    declaration, right = DECLARED[name]
+    values = {**right, **changed}
+    several = [
+        each.name for each in inspect.signature(declaration).parameters.values() if each.kind is each.VAR_POSITIONAL
+    ]
+    declaration(*[values.pop(each) for each in several], **values)
+
+
+def test_every_public_name_is_in_the_table_and_so_is_every_check():
+    factories = {
+        name
+        for name, found in vars(checks).items()
+        if name[0] != "_" and getattr(found, "__annotations__", {}).get("return") is checks.Check
+    }
+    assert {*feed_assets.__all__} - NO_DECLARATIONS == {name for name in DECLARED if "." not in name}
+    assert {f"checks.{name}" for name in factories} | {"checks.Check"} == {name for name in DECLARED if "." in name}
+
+
+def test_every_parameter_has_a_wrong_value():
+    assert sorted(WRONG) == sorted(f"{name}.{each}" for name in DECLARED for each in parameters(name))
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_is_right_is_taken(name):
+    given(name)
+
+
+@pytest.mark.parametrize("parameter", WRONG)
+def test_what_is_wrong_is_refused_in_one_line_that_says_what_was_found_and_expected(parameter):
+    name, _, last = parameter.rpartition(".")
+    with pytest.raises(
+        InvalidDefinition, match=rf"\A{name.split('.')[-1]}\(\): {last}\S* is .+, expected .+\.\Z"
+    ) as refused:
+        given(name, **{last: WRONG[parameter]})
+    assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("shop/lines/v1.0", "'shop/lines/v1.0' (str), expected AssetSpec | AssetsDefinition"),
+        (feed_assets.Input, "the class Input, which was not called, expected"),
+        (checks.not_empty, "the function not_empty, which was not called, expected"),
+        (feed_assets.SqlTable("postgresql://me:secret@db/x", "t", "id"), "SqlTable(url='postgresql://me:***@db/x'"),
+        ("two\nlines", r"'two\nlines' (str)"),
+    ],
+)
+def test_what_was_found_is_said_shortly(wrong, said):
+    with pytest.raises(InvalidDefinition) as refused:
+        feed_assets.Input(wrong)
+    assert said in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_where_in_a_value_it_is_is_said():
+    with pytest.raises(InvalidDefinition, match=r"inputs\['raw'\] is 'x'"):
+        feed_assets.feed_asset("t/sums/v1.0", inputs={"raw": "x"})
+    with pytest.raises(InvalidDefinition, match=r"checks\[1\] is 5 \(int\), expected Sequence\[Check\]\."):
+        feed_assets.feed_asset("t/sums/v1.0", inputs={}, checks=[checks.not_empty(), 5])
+
+
+def test_a_missing_or_unknown_argument_is_pythons_own_error():
+    with pytest.raises(TypeError, match=r"foreign_feed\(\) missing 1 required keyword-only argument: 'schema'"):
+        feed_assets.foreign_feed("t/raw")
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'grwth'"):
+        feed_assets.Late(grwth=1)
