@@ -1,20 +1,18 @@
 """`feed-assets feed`: any File Feed on any blackboard."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feed_assets.cli.show import show as say
 from feed_assets.core.errors import InvalidName, NoValidUpdate
-from feed_assets.core.feeds import Feed, Partition, Skipped, Update, is_update_id, parse_update_id
+from feed_assets.core.feeds import Feed, Partition, parse_update_id
 
 if TYPE_CHECKING:
-    from feed_assets.feeds.batches import SetReading
     from feed_assets.feeds.blackboard import Blackboard
-    from feed_assets.feeds.read import Reading
 
 app = typer.Typer(help="Look at feeds, copy from them, publish to them, and invalidate updates.", no_args_is_help=True)
 
@@ -53,18 +51,18 @@ def list_feeds(
     as_json: AsJson = False,
 ) -> None:
     """List the feeds, the partitions of a feed, or the updates (or batches) of a partition."""
+    from feed_assets.cli.views import BatchView, HistoryView, KeyView, Values
     from feed_assets.feeds import batches, read
 
     board = _open(blackboard)
     if feed is None:
-        rows = [{"feed": str(found)} for found in read.feeds(board)]
-    elif partition is None:
-        rows = [_partition_row(found) for found in read.walk(board, Feed.parse(feed))]
-    elif all_batches:
-        rows = _batch_rows(batches.latest(board, Partition(Feed.parse(feed), partition)))
-    else:
-        rows = [_update_row(found) for found in read.history(board, Partition(Feed.parse(feed), partition))]
-    _print(rows, rows, as_json)
+        return say([Values.of(feed=str(found)) for found in read.feeds(board)], as_json)
+    if partition is None:
+        return say([KeyView.of(found) for found in read.walk(board, Feed.parse(feed))], as_json)
+    wanted = Partition(Feed.parse(feed), partition)
+    if all_batches:
+        return say(BatchView.of_set(batches.latest(board, wanted)), as_json)
+    return say([HistoryView.of(found) for found in read.history(board, wanted)], as_json)
 
 
 @app.command()
@@ -76,25 +74,18 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the newest valid update (or batches), what was skipped and why, newer versions of the feed, all updates."""
+    from feed_assets.cli.views import HistoryView, ShownSetView, ShownView
     from feed_assets.feeds import batches, read
 
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
-    newer = [str(found) for found in read.newer_versions(board, wanted.feed)]
+    newer = tuple(map(str, read.newer_versions(board, wanted.feed)))
     if all_batches:
         held = batches.latest(board, wanted)
-        rows = _batch_rows(held)
-        if not as_json:
-            typer.echo(f"{wanted}: {len(held.updates)} of {len(rows)} batches have a valid update")
-        return _print({**_set(held), "newer_versions": newer}, rows, as_json)
-    reading = read.latest(board, wanted)
-    history = [_update_row(found) for found in read.history(board, wanted)]
-    shown = {**_reading(reading), "newer_versions": newer, "history": history}
-    lines = [f"{wanted}: {_sentence(reading)}", *(f"skipped {skip.id}: {skip.reason}" for skip in reading.skipped)]
-    lines += [f"a newer version exists: {name}" for name in newer]
-    if as_json:
-        return _print(shown, [], as_json)
-    typer.echo("\n".join(lines))
-    return _print(shown, history, as_json)
+        note = f"{len(held.updates)} of {len(held.batches)} batches have a valid update"
+        return say(ShownSetView.model_validate(held).model_copy(update={"newer_versions": newer}), as_json, note)
+    history = tuple(HistoryView.of(found) for found in read.history(board, wanted))
+    view = ShownView.model_validate(read.latest(board, wanted))
+    return say(view.model_copy(update={"newer_versions": newer, "history": history}), as_json)
 
 
 @app.command()
@@ -109,6 +100,7 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Copy the files of the newest valid update (of every batch), of the newest as of a time, or of the one named."""
+    from feed_assets.cli.views import SetView, UpdateView
     from feed_assets.feeds import batches, read
 
     if update and (as_of or all_batches):
@@ -118,10 +110,10 @@ def get(
     if all_batches:
         held = batches.latest(board, wanted, moment)
         batches.download(board, held, to)
-        return _print(_set(held), _batch_rows(held), as_json)
+        return say(SetView.model_validate(held), as_json)
     found = read.named(board, wanted, update) if update else read.require(read.latest(board, wanted, moment))
     read.download(board, found, to)
-    return _print(_update(found), [_update_row(found)], as_json)
+    return say(UpdateView.model_validate(found), as_json)
 
 
 @app.command()
@@ -133,6 +125,7 @@ def publish(
     as_json: AsJson = False,
 ) -> None:
     """Publish files as a new update."""
+    from feed_assets.cli.views import UpdateView
     from feed_assets.feeds import write
 
     parts = {file.name: file for file in files}
@@ -141,7 +134,7 @@ def publish(
     board, wanted = _open(blackboard, create=blackboard is None), Partition(Feed.parse(feed), partition)
     update = write.publish(board, wanted, parts, datetime.now(UTC))
     tell("published", board, wanted, update.id)
-    _print(_update(update), [_update_row(update)], as_json)
+    say(UpdateView.model_validate(update), as_json)
 
 
 @app.command()
@@ -154,12 +147,12 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that the newest update (of every batch), or the one named, is valid; exit code 1 and why if it is not."""
+    from feed_assets.cli.views import UpdateView, VerifiedView
     from feed_assets.feeds import batches, read
 
     board, parsed = _open(blackboard), Feed.parse(feed)
     if update:
-        found = read.named(board, Partition(parsed, partition or ""), update)
-        return _print([_update(found)], [_update_row(found)], as_json)
+        return say(UpdateView.each([read.named(board, Partition(parsed, partition or ""), update)]), as_json)
     if all_batches:
         readings = [*batches.latest(board, Partition(parsed, partition or "")).batches]
     else:
@@ -167,13 +160,11 @@ def verify(
         readings = [read.latest(board, key) for key in keys]
     if not readings:
         raise NoValidUpdate(f"{parsed} has no partition with updates: there is nothing to verify at {parsed}/.")
-    bad = [reading for reading in readings if _why_bad(reading)]
-    rows = [{"partition": reading.partition.key, "problem": _why_bad(reading)} for reading in readings]
-    _print([{**_reading(reading), "problem": _why_bad(reading)} for reading in readings], rows, as_json)
-    if bad:
-        raise NoValidUpdate(
-            f"{bad[0].partition}: {_why_bad(bad[0])}. {len(bad)} of {len(readings)} partitions are bad."
-        )
+    views = VerifiedView.each(readings)
+    say(views, as_json)
+    if bad := [view for view in views if view.problem]:
+        count = f"{len(bad)} of {len(views)} partitions are bad"
+        raise NoValidUpdate(f"{bad[0].feed} {bad[0].partition}: {bad[0].problem}. {count}.")
     return None
 
 
@@ -187,15 +178,13 @@ def invalidate(
     as_json: AsJson = False,
 ) -> None:
     """Make an update invalid: readers go back to the one before."""
+    from feed_assets.cli.views import ReadingView
     from feed_assets.feeds import read, write
 
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
     write.invalidate(board, wanted, update, how=how.value)
     tell("invalidated", board, wanted, update)
-    reading = read.latest(board, wanted)
-    if not as_json:
-        typer.echo(f"{wanted}: {_sentence(reading)}")
-    _print(_reading(reading), [], as_json)
+    say(ReadingView.model_validate(read.latest(board, wanted)), as_json)
 
 
 def _open(url: str | None, *, create: bool = False) -> "Blackboard":
@@ -216,72 +205,3 @@ def _moment(text: str) -> datetime:
     except ValueError as error:
         raise InvalidName(f"{text!r} is no time: expected ISO 8601 such as 2019-11-25T06:00Z, or an id.") from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _why_bad(reading: "Reading") -> str:
-    """Why the newest update of a partition is not valid; '' if it is."""
-    newest = next((skip for skip in reading.skipped if is_update_id(skip.id)), None)
-    if newest:
-        return f"{newest.id}: {newest.reason}"
-    return "" if reading.update else "it has no update"
-
-
-def _sentence(reading: "Reading") -> str:
-    found = reading.update
-    return f"{found.id} is valid, {len(found.files)} files, {found.size} bytes" if found else "no valid update"
-
-
-def _reading(reading: "Reading") -> dict[str, Any]:
-    skipped = [{"id": skip.id, "reason": skip.reason} for skip in reading.skipped]
-    latest = _update(reading.update) if reading.update else None
-    return {**_names(reading.partition), "latest": latest, "skipped": skipped}
-
-
-def _set(held: "SetReading") -> dict[str, Any]:
-    left_out = [{"id": each.id, "reason": each.reason} for each in held.left_out]
-    return {**_names(held.partition), "batches": [_reading(batch) for batch in held.batches], "left_out": left_out}
-
-
-def _batch_rows(held: "SetReading") -> list[dict[str, Any]]:
-    """Each batch with its newest valid update; one without, or a name that is no batch, with the reason."""
-    valid = [{"batch": update.partition.name, **_update_row(update)} for update in held.updates]
-    return valid + [{"batch": left.id, **_update_row(Skipped("", left.reason))} for left in held.left_out]
-
-
-def _update(update: Update) -> dict[str, Any]:
-    files = [{"key": file.key, "size": file.size, "etag": file.etag} for file in update.files]
-    return {**_names(update.partition), "id": update.id, "bytes": update.size, "files": files}
-
-
-def _names(partition: Partition) -> dict[str, str]:
-    return {"feed": str(partition.feed), "partition": partition.key}
-
-
-def _update_row(found: Update | Skipped) -> dict[str, Any]:
-    if isinstance(found, Skipped):
-        return {"id": found.id, "valid": False, "files": None, "bytes": None, "reason": found.reason}
-    return {"id": found.id, "valid": True, "files": len(found.files), "bytes": found.size, "reason": ""}
-
-
-def _partition_row(found: Partition | Skipped) -> dict[str, Any]:
-    if isinstance(found, Skipped):
-        return {"partition": found.id, "skipped": found.reason}
-    return {"partition": found.key, "skipped": ""}
-
-
-def _print(data: object, rows: Sequence[dict[str, Any]], as_json: bool) -> None:
-    """JSON of `data` for machines, a table of `rows` for humans."""
-    import json
-
-    from rich.console import Console
-    from rich.table import Table
-
-    if as_json:
-        typer.echo(json.dumps(data, indent=2))
-    elif rows:
-        table = Table(box=None, pad_edge=False)
-        for name in rows[0]:
-            table.add_column(name, overflow="fold")
-        for row in rows:
-            table.add_row(*("" if value is None else str(value) for value in row.values()))
-        Console(markup=False, emoji=False, highlight=False).print(table)

@@ -15,6 +15,9 @@ from feed_assets.core.errors import InvalidDefinition
 if TYPE_CHECKING:
     import dagster as dg
 
+    from feed_assets.orchestration.graph import Graph
+    from feed_assets.runs.workbench import Workbench
+
 Module = Annotated[
     str, typer.Option("-m", "--module", metavar="MODULE", help="Python module with the Dagster definitions.")
 ]
@@ -34,6 +37,21 @@ def load(module: str) -> "dg.Definitions":
     if len(found) != 1:
         raise InvalidDefinition(f"module {module} has {len(found)} Definitions: expected exactly one.")
     return found[0] if isinstance(found[0], dg.Definitions) else found[0]()
+
+
+def load_graph(module: str) -> "Graph":
+    """Who reads whom among the feeds of a module's definitions."""
+    from feed_assets.orchestration.graph import Graph
+
+    return Graph(load(module).resolve_asset_graph())
+
+
+def open_bench() -> "Workbench":
+    """Blackboard, ledger and Spark of the settings."""
+    from feed_assets.runs.workbench import Workbench
+    from feed_assets.settings import settings
+
+    return Workbench.of(settings())
 
 
 def open_instance() -> "dg.DagsterInstance":

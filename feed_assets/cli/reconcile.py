@@ -1,12 +1,12 @@
 """`feed-assets reconcile`: finish what has a manifest, sweep what has none, and say so."""
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import DEFAULT_MODULE, Module, load, open_instance
+from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench, open_instance
+from feed_assets.cli.show import show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,33 +25,23 @@ def reconcile(module: Module = DEFAULT_MODULE, unknown: Unknown = False, as_json
     Event sources are read once more from the beginning, for what came under an earlier name. Only the feeds of this
     code location are touched. It may run beside the daemon.
     """
+    from feed_assets.cli.views import DoneView, ReconciledView, Values
+
     done, claims = _reconcile(module, unknown)
     announced, problems = _heal(module)
-    if as_json:
-        events = [{"table": str(place.feed), "partition": place.key, "update_id": each} for place, each in announced]
-        values = {"done": [_values(each) for each in done], "claims": claims, "events": events, "problems": problems}
-        typer.echo(json.dumps(values, indent=2))
-        return
-    for each in done:
-        typer.echo(str(each))
-    for place, update_id in announced:
-        typer.echo(f"published the event of {place} {update_id}, which was lost")
-    for problem in problems:
-        typer.echo(problem)
-    typer.echo(f"{claims} old claims removed" if claims or done or announced else "nothing to finish, nothing to sweep")
+    events = (Values.of(table=str(at.feed), partition=at.key, update_id=each) for at, each in announced)
+    view = ReconciledView(claims=claims, done=DoneView.each(done), events=tuple(events), problems=tuple(problems))
+    show(view, as_json, "" if claims or done or announced else "nothing to finish, nothing to sweep")
 
 
 def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
     """Unclaimed parts before claims: the claim of what `--unknown` sweeps goes in the same call."""
-    from feed_assets.orchestration.graph import Graph
     from feed_assets.orchestration.left_runs import settle_left
     from feed_assets.runs.orphans import sweep, sweep_unclaimed
-    from feed_assets.runs.workbench import Workbench
-    from feed_assets.settings import settings
 
-    feeds = Graph(load(module).resolve_asset_graph()).own()
+    feeds = load_graph(module).own()
     with open_instance() as instance:
-        bench = Workbench.of(settings())
+        bench = open_bench()
         done = [done for settled in settle_left(instance, bench) for done in settled.done]
     done += sweep_unclaimed(bench, feeds, unknown=unknown)
     swept = sweep(bench, feeds)
@@ -62,14 +52,11 @@ def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
     """Compare manifests with events and publish what is missing; read event sources once more from the beginning."""
     from feed_assets.ledger import announce
     from feed_assets.orchestration.event_tables import sources_of
-    from feed_assets.orchestration.graph import Graph
     from feed_assets.orchestration.ingest import ingest
     from feed_assets.orchestration.outlets import publish_events
     from feed_assets.runs.arrive import arrive_all
-    from feed_assets.runs.workbench import Workbench
-    from feed_assets.settings import settings
 
-    graph, bench = Graph(load(module).resolve_asset_graph()), Workbench.of(settings())
+    graph, bench = load_graph(module), open_bench()
     foreign = graph.foreign()
     batched = {node.feed for node in foreign if node.is_appendable}
     failed = arrive_all(bench, [node.feed for node in foreign], batched).failed if foreign else {}
@@ -84,13 +71,3 @@ def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
 
 def _lines(problems: "Mapping[str, str]") -> list[str]:
     return [f"{whom}: {problem}" for whom, problem in problems.items()]
-
-
-def _values(done: "Done") -> dict[str, str]:
-    return {
-        "what": done.what,
-        "feed": str(done.partition.feed),
-        "partition": done.partition.key,
-        "update_id": done.update_id,
-        "why": done.why,
-    }

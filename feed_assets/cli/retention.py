@@ -1,16 +1,16 @@
 """`feed-assets feed prune` and `revalidate`: what asks the ledger, and so works on the blackboard of the settings."""
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
+from feed_assets.cli.location import open_bench
+from feed_assets.cli.show import show
 from feed_assets.core.errors import NotOurs
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
-    from feed_assets.runs.prune import Pruned
     from feed_assets.runs.workbench import Workbench
 
 Keep = Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="Keep the last N valid updates.")]
@@ -29,6 +29,7 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Remove old updates that nobody reads, or say what would go: of both options, either one keeps an update."""
+    from feed_assets.cli.views import PrunedView
     from feed_assets.core.retention import Retention, parse_age
     from feed_assets.runs.prune import prune, prune_feed
 
@@ -36,17 +37,12 @@ def prune(
     bench, parsed = _bench(), Feed.parse(feed)
     _refuse_foreign(bench, parsed, foreign)
     if partition is None:
-        found = prune_feed(bench, parsed, policy, apply=apply)
+        found = [*prune_feed(bench, parsed, policy, apply=apply)]
     else:
-        found = iter([prune(bench, Partition(parsed, partition), policy, apply=apply)])
-    if as_json:
-        return typer.echo(json.dumps([_values(each) for each in found], indent=2))
-    gone = 0
-    for pruned in found:
-        gone += len(pruned.gone)
-        for line in pruned.lines:
-            typer.echo(line)
-    return typer.echo(f"{gone} updates pruned" if apply else f"{gone} updates would go: --apply removes them")
+        found = [prune(bench, Partition(parsed, partition), policy, apply=apply)]
+    gone = sum(len(pruned.gone) for pruned in found)
+    note = f"{gone} updates pruned" if apply else f"{gone} updates would go: --apply removes them"
+    show(PrunedView.each(found if as_json else (each.brief for each in found if each.brief.judged)), as_json, note)
 
 
 def revalidate(
@@ -56,19 +52,18 @@ def revalidate(
     as_json: AsJson = False,
 ) -> None:
     """Make an invalidated update valid again, if its files are exactly those that were published."""
+    from feed_assets.cli.views import RevalidatedView
     from feed_assets.runs.revalidate import revalidate
 
     found = revalidate(_bench(), Partition(Feed.parse(feed), partition), update)
-    values = {"feed": feed, "partition": partition, "id": found.id, "files": len(found.files), "bytes": found.size}
-    typer.echo(json.dumps(values, indent=2) if as_json else f"{found.partition} {found.id} is valid again")
+    show(RevalidatedView.model_validate(found), as_json, "it is valid again")
 
 
 def _bench() -> "Workbench":
-    from feed_assets.runs.workbench import Workbench
     from feed_assets.settings import settings
 
     typer.echo(f"blackboard: {settings().blackboard}", err=True)
-    return Workbench.of(settings())
+    return open_bench()
 
 
 def _refuse_foreign(bench: "Workbench", feed: Feed, foreign: bool) -> None:
@@ -81,11 +76,3 @@ def _refuse_foreign(bench: "Workbench", feed: Feed, foreign: bool) -> None:
             f"No run of this ledger has written {feed}: its updates are somebody else's data. Ask its producer, or "
             "say --foreign if they are yours to remove."
         )
-
-
-def _values(pruned: "Pruned") -> dict[str, Any]:
-    judged = [
-        {"id": each.id, "goes": each.goes, "reason": each.reason, "surprising": each.surprising}
-        for each in pruned.judged
-    ]
-    return {"partition": pruned.partition.key, "applied": pruned.applied, "updates": judged}

@@ -30,11 +30,15 @@ class Pruned:
         return tuple(each for each in self.judged if each.goes)
 
     @property
+    def brief(self) -> "Pruned":
+        """The same without what stays as expected."""
+        return replace(self, judged=tuple(each for each in self.judged if each.goes or each.surprising))
+
+    @property
     def lines(self) -> tuple[str, ...]:
         """What goes, and what stays against expectation, with the reasons."""
-        goes = "pruned" if self.applied else "would go"
-        told = [each for each in self.judged if each.goes or each.surprising]
-        return tuple(f"{self.partition} {each.id} {goes if each.goes else 'stays'}: {each.reason}" for each in told)
+        at, goes = self.partition, "pruned" if self.applied else "would go"
+        return tuple(f"{at} {each.id} {goes if each.goes else 'stays'}: {each.reason}" for each in self.brief.judged)
 
 
 def prune_feed(bench: Workbench, feed: Feed, policy: Retention, *, apply: bool = False) -> Iterator[Pruned]:

@@ -6,6 +6,7 @@ Each partition is one transaction, and what the ledger knows is skipped: killed 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import NamedTuple
 
 from feed_assets.core.errors import NoValidUpdate, UnreadableUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition, Update, is_update_id, parse_update_id
@@ -39,15 +40,23 @@ class Assumed:
     pins: tuple[Pin, ...]
 
 
+class NotKnown(NamedTuple):
+    """What the blackboard does not tell of an update, and why."""
+
+    partition: Partition
+    update_id: str
+    why: str
+
+
 @dataclass
 class Rebuilt:
-    """What was added, assumed, and could not be known: (partition, update id, why)."""
+    """What was added, assumed, and could not be known."""
 
     added: list[Seen] = field(default_factory=list[Seen])
     assumed: list[Assumed] = field(default_factory=list[Assumed])
-    unknown: list[tuple[Partition, str, str]] = field(default_factory=list[tuple[Partition, str, str]])
-    unread: list[tuple[Partition, str, str]] = field(default_factory=list[tuple[Partition, str, str]])
-    invalid: list[tuple[Partition, str, str]] = field(default_factory=list[tuple[Partition, str, str]])
+    unknown: list[NotKnown] = field(default_factory=list[NotKnown])
+    unread: list[NotKnown] = field(default_factory=list[NotKnown])
+    invalid: list[NotKnown] = field(default_factory=list[NotKnown])
 
 
 def rebuild(
@@ -94,14 +103,14 @@ def _missing(bench: Workbench, partition: Partition, found: Rebuilt) -> Iterator
             try:
                 yield read.named(bench.board, partition, update_id)
             except NoValidUpdate as error:
-                found.invalid.append((partition, update_id, str(error)))
+                found.invalid.append(NotKnown(partition, update_id, str(error)))
 
 
 def _with_rows(bench: Workbench, update: Update, found: Rebuilt) -> Seen:
     try:
         records, version = bench.maker().measure(bench.board, update)
     except (UnreadableUpdate, UpdateChanged) as error:
-        found.unread.append((update.partition, update.id, str(error)))
+        found.unread.append(NotKnown(update.partition, update.id, str(error)))
         return Seen(update)
     return Seen(update, records, version)
 
@@ -119,7 +128,7 @@ def _look_at_lineage(bench: Workbench, feed: Feed, need_of: NeedOf, found: Rebui
             found.assumed.append(Assumed(row.partition, row.id, pins))
         else:
             why = "an input has no valid update older than it" if trust else "it will be built again; --trust assumes"
-            found.unknown.append((row.partition, row.id, why))
+            found.unknown.append(NotKnown(row.partition, row.id, why))
 
 
 def _older_inputs(bench: Workbench, need: Need, update_id: str) -> tuple[Pin, ...]:

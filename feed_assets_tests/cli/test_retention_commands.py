@@ -50,17 +50,17 @@ def ids(board):
     return sorted({file.key.split("/")[-2] for file in board.files(MEN.path)})
 
 
-GOES = f"ads/shown/v1.0 2019-11-24/men {OLD} %s: 1 newer valid, the first of 2019-11-26 06:00 UTC\n"
+GOES = f"    {OLD}  yes   1 newer valid, the first of 2019-11-26 06:00 UTC  no"
 
 
 @pytest.mark.parametrize("where", [SHOWN, SHOWN[:1]], ids=["a partition", "all of them"])
 def test_prune_says_what_would_go_and_removes_it_when_it_is_told_to(feed, board, where):
     code, out, err = feed("prune", *where, "--keep", "1", "--foreign")
-    assert (code, out) == (0, f"{GOES % 'would go'}1 updates would go: --apply removes them\n")
+    assert (code, out.splitlines()[-2:]) == (0, [GOES, "1 updates would go: --apply removes them"])
     assert err == f"blackboard: {settings().blackboard}\n"
     assert ids(board) == [OLD, NEW]
     code, out, _ = feed("prune", *where, "--keep", "1", "--foreign", "--apply")
-    assert (code, out) == (0, f"{GOES % 'pruned'}1 updates pruned\n")
+    assert (code, out.splitlines()[-2:]) == (0, [GOES, "1 updates pruned"])
     assert ids(board) == [NEW]
 
 
@@ -114,7 +114,7 @@ def test_get_as_of_a_moment_before_the_pruned_says_so(feed, board, tmp_path):
 def test_an_update_is_invalidated_and_valid_again(feed, board, how):
     feed("invalidate", *SHOWN, NEW, "--how", how)
     assert latest(board, MEN).update.id == OLD
-    assert feed("revalidate", *SHOWN, NEW)[1] == f"ads/shown/v1.0 2019-11-24/men {NEW} is valid again\n"
+    assert feed("revalidate", *SHOWN, NEW)[1].splitlines()[-1] == "it is valid again"
     assert latest(board, MEN).update.id == NEW
     values = json.loads(feed("revalidate", *SHOWN, NEW, "--json")[1])
     assert values == {"feed": SHOWN[0], "partition": SHOWN[1], "id": NEW, "files": 2, "bytes": 20}

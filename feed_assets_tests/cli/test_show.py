@@ -1,0 +1,71 @@
+"""What people see of what a command says: columns that are aligned, and what is within them below."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from feed_assets.cli.show import show
+from feed_assets.cli.views import Counted, Values, View
+
+
+class Box(View):
+    name: str
+    open: bool
+    weight: float | None = None
+    labels: Annotated[tuple[str, ...], Counted] = ()
+    within: "tuple[Box, ...]" = ()
+
+
+def said(capsys, views, note=""):
+    show(views, False, note)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_columns_are_aligned_and_empty_ones_left_out(capsys):
+    boxes = [Box(name="a", open=True), Box(name="longer", open=False, weight=2)]
+    assert said(capsys, boxes) == [
+        "name    open  weight  labels",
+        "a       yes           0",
+        "longer  no    2.000   0",
+    ]
+
+
+def test_what_is_within_stands_below_its_line(capsys):
+    inner = Box(name="in", open=True, labels=("x", "y"))
+    assert said(capsys, Box(name="out", open=False, within=(inner,)), "a note") == [
+        "name  open  labels",
+        "out   no    0",
+        "  within",
+        "    name  open  labels",
+        "    in    yes   2",
+        "a note",
+    ]
+
+
+def test_by_partition_the_key_is_the_first_column(capsys):
+    found = Values.of(consumer="c", due={"2024-01-01": {"takes": 1}, "2024-01-02": {"takes": 12}})
+    assert said(capsys, [found]) == [
+        "consumer",
+        "c",
+        "  due",
+        "    partition   takes",
+        "    2024-01-01  1",
+        "    2024-01-02  12",
+    ]
+
+
+def test_moments_are_in_utc_and_lines_of_text_one_by_one(capsys):
+    found = Values.of(at=datetime(2024, 1, 1, 6, tzinfo=UTC), problems=("first", "second"))
+    assert said(capsys, found) == ["at", "2024-01-01 06:00:00 UTC", "  problems", "    first", "    second"]
+
+
+def test_of_nothing_that_is_said(capsys):
+    assert said(capsys, []) == ["nothing"]
+    assert said(capsys, [], "no update yet") == ["no update yet"]
+
+
+def test_machines_get_everything(capsys):
+    show([Box(name="a", open=True, labels=("x",))], True)
+    assert capsys.readouterr().out == (
+        '[\n  {\n    "name": "a",\n    "open": true,\n    "weight": null,\n    "labels": [\n      "x"\n    ],\n'
+        '    "within": []\n  }\n]\n'
+    )
