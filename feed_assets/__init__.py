@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from feed_assets.core.propagation import Slice
     from feed_assets.core.retention import Retention
     from feed_assets.orchestration.assets import feed_asset
-    from feed_assets.orchestration.by_events import ByEvents, LineageTable
-    from feed_assets.orchestration.components import EventTableComponent, ForeignFeedsComponent
-    from feed_assets.orchestration.event_tables import event_table
-    from feed_assets.orchestration.inputs import Input, foreign_feed
+    from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
+    from feed_assets.orchestration.declare.components import EventTableComponent, ForeignFeedsComponent
+    from feed_assets.orchestration.declare.event_tables import event_table
+    from feed_assets.orchestration.declare.inputs import Input, foreign_feed
     from feed_assets.orchestration.location import with_automation
     from feed_assets.runs import checks
     from feed_assets.settings import Settings
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from feed_assets.spark.rejects import reject, reject_duplicates
 
 _HOME = {
-    "ByEvents": "orchestration.by_events",
+    "ByEvents": "orchestration.declare.by_events",
     "Cadence": "core.cadence",
     "Columns": "sources.rows",
     "Constant": "sources.rows",
     "DeletesTable": "sources.deletes",
     "EventFiles": "sources.declared",
     "EventSource": "sources.declared",
-    "EventTableComponent": "orchestration.components",
-    "ForeignFeedsComponent": "orchestration.components",
-    "Input": "orchestration.inputs",
+    "EventTableComponent": "orchestration.declare.components",
+    "ForeignFeedsComponent": "orchestration.declare.components",
+    "Input": "orchestration.declare.inputs",
     "Late": "core.lateness",
-    "LineageTable": "orchestration.by_events",
+    "LineageTable": "orchestration.declare.by_events",
     "META": "spark.parse",
     "Operation": "core.events",
     "Partition": "core.feeds",
@@ -51,9 +51,9 @@ _HOME = {
     "Slice": "core.propagation",
     "SqlTable": "sources.declared",
     "Work": "core.plans",
-    "event_table": "orchestration.event_tables",
+    "event_table": "orchestration.declare.event_tables",
     "feed_asset": "orchestration.assets",
-    "foreign_feed": "orchestration.inputs",
+    "foreign_feed": "orchestration.declare.inputs",
     "is_clean": "spark.parse",
     "reject": "spark.rejects",
     "reject_duplicates": "spark.rejects",

@@ -51,7 +51,7 @@ def _verdict(output: Partition, module: str) -> "tuple[Verdict, list[Values]]":
     """
     from feed_assets.cli.views import Values
     from feed_assets.orchestration.decisions import fan_out, verdicts
-    from feed_assets.orchestration.partitions import Standing, standing
+    from feed_assets.orchestration.declare.partitions import Standing, standing
     from feed_assets.runs.observe import observe, observe_batches
 
     graph = load_graph(module)

@@ -51,8 +51,7 @@ def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
 def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
     """Compare manifests with events and publish what is missing; read event sources once more from the beginning."""
     from feed_assets.ledger import announce
-    from feed_assets.orchestration.event_tables import sources_of
-    from feed_assets.orchestration.ingest import ingest
+    from feed_assets.orchestration.ingest import ingest, sources_of
     from feed_assets.orchestration.outlets import publish_events
     from feed_assets.runs.arrive import arrive_all
 

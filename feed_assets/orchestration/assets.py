@@ -1,16 +1,14 @@
 """`@feed_asset`: a plain function from DataFrames to a DataFrame becomes an asset whose data are a File Feed."""
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from feed_assets.core.cadence import Cadence
-from feed_assets.core.errors import InvalidDefinition, InvalidName, NoValidUpdate
+from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late
 from feed_assets.core.readiness import Need
@@ -18,13 +16,13 @@ from feed_assets.core.retention import Retention
 from feed_assets.core.typed import typed
 from feed_assets.ledger.updates import mark_told
 from feed_assets.orchestration.automation import late_rerun
-from feed_assets.orchestration.by_events import ByEvents
-from feed_assets.orchestration.declarations import Dataset, Rejects, metadata_of
+from feed_assets.orchestration.declare.by_events import ByEvents
+from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of
+from feed_assets.orchestration.declare.inputs import Input, asset_key, resolve
+from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.orchestration.durations import durations_metadata
 from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.inputs import PARTITION, WORK, Input, asset_key, match_parameters, resolve
 from feed_assets.orchestration.makers import maker_of
-from feed_assets.orchestration.partitions import Partitions
 from feed_assets.orchestration.reports import failed_checks, materialized
 from feed_assets.orchestration.run_config import RunConfig, named_in, work_in
 from feed_assets.runs.build import build
@@ -100,103 +98,21 @@ def feed_asset(
     read = resolve(inputs)
 
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        recipe = _recipe(Feed.parse(feed), function, read, checks, event_time, chart, code_version)
-        _refuse_tables_without_events(recipe, by_events)
-        ignored = sorted(given.declaration.feed for given in read.values() if given.ignore_quality_issue)
-        own = sorted(given.declaration.feed for given in read.values() if given.required == "own")
-        told = late or Late(), retention, by_events, cadence
-        dataset = Dataset(recipe.feed, recipe.outputs, tuple(ignored), tuple(own), *told)
-        specs = [_spec(recipe, output, read, dataset, owners, function.__doc__) for output in recipe.outputs]
+        recipe = recipe_of(Feed.parse(feed), function, read, checks, event_time, chart, code_version)
+        dataset = dataset_of(recipe, read, late or Late(), retention, by_events, cadence)
+        condition = None if by_events else late_rerun()
+        specs = [spec_of(recipe, output, read, dataset, owners, condition) for output in recipe.outputs]
         # Dagster's stub leaves a type argument open.
         partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
         return dg.multi_asset(
             name="__".join(asset_key(recipe.feed).path),
             specs=partitioned,
-            check_specs=[_check_spec(recipe, check, partitions_def) for check in checks],
+            check_specs=[check_spec_of(recipe, check, partitions_def) for check in checks],
             partitions_def=partitions_def,
             can_subset=True,
         )(_run_of(recipe, read, partitioned, is_by_events=by_events is not None))
 
     return decorate
-
-
-def _recipe(
-    feed: Feed,
-    function: Callable[..., Any],
-    read: Mapping[str, Input],
-    checks: Sequence[Check],
-    event_time: str | None,
-    chart: "Callable[[DataFrame], str] | None",
-    code_version: str | None,
-) -> Recipe:
-    if feed.version is None:
-        raise InvalidName(f"{feed} has no version: expected one, such as '{feed}/v1.0'.")
-    sources = tuple(given.source(name) for name, given in read.items())
-    _refuse_twice(feed, "check", [check.name for check in checks])
-    _refuse_twice(feed, "input", [str(source.feed) for source in sources])
-    is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in sources)
-    rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
-    wants = match_parameters(function, set(read))
-    code = code_version or _source_digest(function)
-    told = {"wants_partition": PARTITION in wants, "wants_work": WORK in wants}
-    return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, **told)
-
-
-def _source_digest(function: Callable[..., Any]) -> str | None:
-    """The code version of a function that has none declared: who mends it and materializes again gets new data."""
-    try:
-        source = inspect.getsource(function)
-    except (OSError, TypeError):  # It was not read from a file, or is no function but can be called like one.
-        return None
-    return sha256(source.encode()).hexdigest()[:12]
-
-
-def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidDefinition(f"{feed} has the {what} {twice[0]} twice: expected each once.")
-
-
-def _refuse_tables_without_events(recipe: Recipe, by_events: ByEvents | None) -> None:
-    tables = [str(source.feed) for source in recipe.sources if source.is_table]
-    if tables and by_events is None:
-        raise InvalidDefinition(
-            f"{recipe.feed} reads the event table {tables[0]}, of which only its events tell when and what to read: "
-            "expected by_events=ByEvents(). Add it."
-        )
-
-
-def _spec(
-    recipe: Recipe,
-    output: Feed,
-    read: Mapping[str, Input],
-    dataset: Dataset,
-    owners: Sequence[str] | None,
-    doc: str | None,
-) -> dg.AssetSpec:
-    is_main = output == recipe.feed
-    declared = dataset if is_main else Rejects(output, recipe.outputs, dataset.retention)
-    return dg.AssetSpec(
-        asset_key(output),
-        deps=[given.dep for given in read.values()],
-        description=doc if is_main else f"Records that {recipe.feed} turned away: reason, file, raw text.",
-        group_name=asset_key(output).path[0],
-        kinds={"pyspark", "parquet"},
-        owners=owners,
-        code_version=recipe.code_version,
-        skippable=True,
-        automation_condition=None if dataset.by_events else late_rerun(),
-        metadata=metadata_of(declared),
-    )
-
-
-def _check_spec(recipe: Recipe, check: Check, partitions_def: Partitions) -> dg.AssetCheckSpec:
-    return dg.AssetCheckSpec(
-        check.name,
-        asset=asset_key(recipe.feed),
-        description=check.description,
-        blocking=True,
-        partitions_def=partitions_def,
-    )
 
 
 def _run_of(

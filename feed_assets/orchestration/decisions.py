@@ -14,8 +14,8 @@ from feed_assets.ledger import announce, due, events, inbox, runs, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Due
 from feed_assets.ledger.facts import facts
+from feed_assets.orchestration.declare.partitions import Standing, standing
 from feed_assets.orchestration.graph import Graph, Node
-from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.settings import settings
 
 CHANGES = 100

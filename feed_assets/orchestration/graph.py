@@ -13,8 +13,8 @@ from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
-from feed_assets.orchestration.by_events import ByEvents
-from feed_assets.orchestration.declarations import (
+from feed_assets.orchestration.declare.by_events import ByEvents
+from feed_assets.orchestration.declare.declarations import (
     ON_TIME,
     PROPAGATION,
     Dataset,
@@ -24,8 +24,8 @@ from feed_assets.orchestration.declarations import (
     Rejects,
     declaration_of,
 )
-from feed_assets.orchestration.inputs import asset_key
-from feed_assets.orchestration.partitions import Partitions, Standing, standing, to_key, to_path
+from feed_assets.orchestration.declare.inputs import asset_key
+from feed_assets.orchestration.declare.partitions import Partitions, Standing, standing, to_key, to_path
 from feed_assets.orchestration.pipelines import consumer_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.failures import failing_alone
 from feed_assets.ledger import events
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursor
+from feed_assets.orchestration.declare.event_tables import declared_sources
+from feed_assets.orchestration.declare.partitions import Standing, standing
 from feed_assets.orchestration.graph import Graph, Node
-from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.runs.workbench import Workbench
 from feed_assets.sources.contract import Reader
 from feed_assets.sources.declared import EventSource
@@ -29,6 +30,11 @@ class Ingested:
     rejected: int = 0
     problems: dict[str, str] = field(default_factory=dict[str, str])
     waits: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def sources_of(graph: Graph) -> dict[str, EventSource]:
+    """The event sources of a code location, by name."""
+    return declared_sources(node.declaration for node in graph.tables())
 
 
 def ingest(

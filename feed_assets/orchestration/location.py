@@ -7,7 +7,7 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition, shown
 from feed_assets.core.typed import typed
-from feed_assets.orchestration.declarations import KEY, declaration_of, declarations_of
+from feed_assets.orchestration.declare.declarations import KEY, declaration_of, declarations_of
 from feed_assets.orchestration.orphans import orphans_sensor
 from feed_assets.orchestration.requests import PRIORITY
 from feed_assets.orchestration.retention import prune_jobs

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from feed_assets.core.feeds import Feed
 from feed_assets.core.propagation import Consumer
-from feed_assets.orchestration.by_events import LineageTable, Pipelines
-from feed_assets.orchestration.declarations import EventTable, Foreign
+from feed_assets.orchestration.declare.by_events import LineageTable, Pipelines
+from feed_assets.orchestration.declare.declarations import EventTable, Foreign
 from feed_assets.settings import expand
 from feed_assets.sources.lineage import read_lineage
 

@@ -11,8 +11,8 @@ from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.ledger import events, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.facts import pins_of
+from feed_assets.orchestration.declare.partitions import Standing, standing
 from feed_assets.orchestration.graph import Graph, Node
-from feed_assets.orchestration.partitions import Standing, standing
 from feed_assets.orchestration.requests import InProgress, in_progress, is_busy
 from feed_assets.orchestration.tick import REPORTS, OutOfTime, Tick
 from feed_assets.orchestration.watch import digest, evaluations

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from feed_assets.core.positions import Pin
-from feed_assets.orchestration.inputs import asset_key
+from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.runs.checks import CheckResult
 from feed_assets.runs.maker import Output
 from feed_assets.runs.phases import Published, Refused

@@ -8,7 +8,7 @@ from pydantic import Field
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
-from feed_assets.orchestration.declarations import Declaration, EventTable
+from feed_assets.orchestration.declare.declarations import Declaration, EventTable
 from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import settings

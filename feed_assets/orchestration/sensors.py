@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from feed_assets.orchestration.declarations import Declaration
-from feed_assets.orchestration.event_tables import declared_sources
+from feed_assets.orchestration.declare.declarations import Declaration
+from feed_assets.orchestration.declare.event_tables import declared_sources
 from feed_assets.orchestration.steps import (
     DECIDE,
     DISCOVER,

@@ -3,8 +3,7 @@
 from feed_assets.core.readiness import State
 from feed_assets.orchestration.decisions import decide_due
 from feed_assets.orchestration.decisions import fan_out as fan_out_to
-from feed_assets.orchestration.event_tables import sources_of
-from feed_assets.orchestration.ingest import ingest
+from feed_assets.orchestration.ingest import ingest, sources_of
 from feed_assets.orchestration.left_runs import settle_left
 from feed_assets.orchestration.outlets import publish_events
 from feed_assets.orchestration.reporter import report_checks, report_events, report_updates

@@ -17,9 +17,9 @@ from feed_assets.core.propagation import Propagation
 from feed_assets.core.reachability import unreachable
 from feed_assets.ledger import alerts, due, events, inbox
 from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursor
-from feed_assets.orchestration.declarations import ON_TIME, PROPAGATION, Dataset, Declaration, Rejects
+from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, Dataset, Declaration, Rejects
+from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.orchestration.graph import Graph, Node
-from feed_assets.orchestration.inputs import asset_key
 from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"

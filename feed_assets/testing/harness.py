@@ -13,7 +13,7 @@ import dagster as dg
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.orchestration.declarations import value_of
+from feed_assets.orchestration.declare.declarations import value_of
 from feed_assets.orchestration.makers import make_with
 from feed_assets.orchestration.reporter import DATA_VERSION_TAG
 from feed_assets.orchestration.runner import Runner, why_failed

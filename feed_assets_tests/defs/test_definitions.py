@@ -4,7 +4,7 @@ import sys
 import dagster as dg
 import pytest
 
-from feed_assets.orchestration.declarations import Dataset, declaration_of
+from feed_assets.orchestration.declare.declarations import Dataset, declaration_of
 
 DATASETS = {
     "ads/shown": {"not_empty", "not_null_impression_id_timestamp_item_id_position", "unique_impression_id"}

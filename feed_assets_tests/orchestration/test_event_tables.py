@@ -22,7 +22,7 @@ from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import due, events, inbox
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.components import Table
+from feed_assets.orchestration.declare.components import Table
 from feed_assets.orchestration.runner import why_failed
 from feed_assets.settings import settings
 from feed_assets.sources.outlets import SqlOutlet

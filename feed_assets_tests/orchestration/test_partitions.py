@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from feed_assets.core.errors import InvalidName
-from feed_assets.orchestration.partitions import Standing, standing, to_key, to_path
+from feed_assets.orchestration.declare.partitions import Standing, standing, to_key, to_path
 
 NOW = datetime(2019, 11, 26, 12, 30, tzinfo=UTC)
 DAILY = dg.DailyPartitionsDefinition("2019-11-24")

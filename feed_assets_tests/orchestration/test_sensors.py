@@ -11,7 +11,7 @@ from feed_assets.core.errors import BlackboardMissing
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.declarations import KEY
+from feed_assets.orchestration.declare.declarations import KEY
 from feed_assets.runs.observe import observe
 from feed_assets.runs.workbench import utc_now
 from feed_assets.settings import settings

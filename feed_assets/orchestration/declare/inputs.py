@@ -12,7 +12,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
 from feed_assets.core.typed import typed
-from feed_assets.orchestration.declarations import (
+from feed_assets.orchestration.declare.declarations import (
     Dataset,
     Declaration,
     EventTable,
@@ -20,7 +20,7 @@ from feed_assets.orchestration.declarations import (
     declaration_of,
     metadata_of,
 )
-from feed_assets.orchestration.partitions import Partitions
+from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.runs.recipe import Format, Source
 
 PARTITION = "partition"

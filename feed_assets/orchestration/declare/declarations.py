@@ -14,7 +14,7 @@ from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
 from feed_assets.core.retention import Retention
-from feed_assets.orchestration.by_events import ByEvents
+from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.runs.recipe import Format
 from feed_assets.sources.declared import EventSource
 

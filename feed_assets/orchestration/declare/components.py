@@ -5,8 +5,8 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
-from feed_assets.orchestration.event_tables import event_table
-from feed_assets.orchestration.inputs import foreign_feed
+from feed_assets.orchestration.declare.event_tables import event_table
+from feed_assets.orchestration.declare.inputs import foreign_feed
 from feed_assets.sources.declared import EventSource, of_json
 
 

@@ -8,10 +8,9 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.typed import typed
-from feed_assets.orchestration.declarations import Declaration, EventTable, metadata_of
-from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.inputs import asset_key
-from feed_assets.orchestration.partitions import Partitions
+from feed_assets.orchestration.declare.declarations import Declaration, EventTable, metadata_of
+from feed_assets.orchestration.declare.inputs import asset_key
+from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.sources.declared import EventSource
 
 
@@ -54,11 +53,6 @@ def event_table(
         owners=owners,
         metadata=metadata_of(EventTable(found, source, table_name or name, cadence)),
     )
-
-
-def sources_of(graph: Graph) -> dict[str, EventSource]:
-    """The event sources of a code location, by name."""
-    return declared_sources(node.declaration for node in graph.tables())
 
 
 def declared_sources(declarations: Iterable[Declaration]) -> dict[str, EventSource]:

@@ -1,0 +1,119 @@
+"""What `@feed_asset` declares: the recipe that a run follows, and the specs of its assets and checks."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from feed_assets.core.cadence import Cadence
+from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.feeds import Feed
+from feed_assets.core.lateness import Late
+from feed_assets.core.retention import Retention
+from feed_assets.orchestration.declare.by_events import ByEvents
+from feed_assets.orchestration.declare.declarations import Dataset, Rejects, metadata_of
+from feed_assets.orchestration.declare.inputs import PARTITION, WORK, Input, asset_key, match_parameters
+from feed_assets.orchestration.declare.partitions import Partitions
+from feed_assets.runs.checks import Check
+from feed_assets.runs.recipe import Recipe
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def recipe_of(
+    feed: Feed,
+    function: Callable[..., Any],
+    read: Mapping[str, Input],
+    checks: Sequence[Check],
+    event_time: str | None,
+    chart: "Callable[[DataFrame], str] | None",
+    code_version: str | None,
+) -> Recipe:
+    """A dataset as a run needs it. Raises InvalidName and InvalidDefinition for what cannot be declared like this."""
+    if feed.version is None:
+        raise InvalidName(f"{feed} has no version: expected one, such as '{feed}/v1.0'.")
+    sources = tuple(given.source(name) for name, given in read.items())
+    _refuse_twice(feed, "check", [check.name for check in checks])
+    _refuse_twice(feed, "input", [str(source.feed) for source in sources])
+    is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in sources)
+    rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
+    wants = match_parameters(function, set(read))
+    code = code_version or _source_digest(function)
+    told = {"wants_partition": PARTITION in wants, "wants_work": WORK in wants}
+    return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, **told)
+
+
+def _source_digest(function: Callable[..., Any]) -> str | None:
+    """The code version of a function that has none declared: who mends it and materializes again gets new data."""
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):  # It was not read from a file, or is no function but can be called like one.
+        return None
+    return sha256(source.encode()).hexdigest()[:12]
+
+
+def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidDefinition(f"{feed} has the {what} {twice[0]} twice: expected each once.")
+
+
+def dataset_of(
+    recipe: Recipe,
+    read: Mapping[str, Input],
+    late: Late,
+    retention: Retention | None,
+    by_events: ByEvents | None,
+    cadence: Cadence | None,
+) -> Dataset:
+    """A dataset as its asset declares it. Raises InvalidDefinition for one that reads an event table without events."""
+    tables = [str(source.feed) for source in recipe.sources if source.is_table]
+    if tables and by_events is None:
+        raise InvalidDefinition(
+            f"{recipe.feed} reads the event table {tables[0]}, of which only its events tell when and what to read: "
+            "expected by_events=ByEvents(). Add it."
+        )
+    ignored = sorted(given.declaration.feed for given in read.values() if given.ignore_quality_issue)
+    own = sorted(given.declaration.feed for given in read.values() if given.required == "own")
+    told = late, retention, by_events, cadence
+    return Dataset(recipe.feed, recipe.outputs, tuple(ignored), tuple(own), *told)
+
+
+def spec_of(
+    recipe: Recipe,
+    output: Feed,
+    read: Mapping[str, Input],
+    dataset: Dataset,
+    owners: Sequence[str] | None,
+    condition: dg.AutomationCondition[dg.AssetKey] | None,
+) -> dg.AssetSpec:
+    """The spec of one of a dataset's outputs."""
+    is_main = output == recipe.feed
+    declared = dataset if is_main else Rejects(output, recipe.outputs, dataset.retention)
+    return dg.AssetSpec(
+        asset_key(output),
+        deps=[given.dep for given in read.values()],
+        description=recipe.transform.__doc__
+        if is_main
+        else f"Records that {recipe.feed} turned away: reason, file, raw text.",
+        group_name=asset_key(output).path[0],
+        kinds={"pyspark", "parquet"},
+        owners=owners,
+        code_version=recipe.code_version,
+        skippable=True,
+        automation_condition=condition,
+        metadata=metadata_of(declared),
+    )
+
+
+def check_spec_of(recipe: Recipe, check: Check, partitions_def: Partitions) -> dg.AssetCheckSpec:
+    """The spec of a check of a dataset: partitioned, as its results are, and blocking."""
+    return dg.AssetCheckSpec(
+        check.name,
+        asset=asset_key(recipe.feed),
+        description=check.description,
+        blocking=True,
+        partitions_def=partitions_def,
+    )
