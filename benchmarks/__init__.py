@@ -46,7 +46,8 @@ class Goal:
 class Benchmark:
     """What is measured; `prepare` makes the pair and cleans up after it. `rounds` is the number for `--full`.
 
-    A `large` one takes minutes to prepare: it is run with `--full`, or when it is named.
+    A `large` one takes minutes to prepare: it is run with `--full`, or when it is named. `clock` tells seconds,
+    by default those on the wall.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Benchmark:
     few: int
     prepare: Callable[[], AbstractContextManager[Pair]]
     large: bool = False
+    clock: Callable[[], float] = perf_counter
 
 
 @dataclass(frozen=True)
@@ -72,22 +74,22 @@ class Result:
         return [case / floor for case, floor in zip(self.case, self.floor, strict=True)]
 
 
-def seconds(function: Callable[[], object]) -> float:
+def seconds(function: Callable[[], object], clock: Callable[[], float] = perf_counter) -> float:
     """How long one call takes."""
-    start = perf_counter()
+    start = clock()
     function()
-    return perf_counter() - start
+    return clock() - start
 
 
-def run(pair: Pair, rounds: int) -> Result:
+def run(pair: Pair, rounds: int, clock: Callable[[], float] = perf_counter) -> Result:
     """Case and floor in turn, after one round that is not counted."""
-    timed = [_round(pair) for _ in range(rounds + 1)][1:]
+    timed = [_round(pair, clock) for _ in range(rounds + 1)][1:]
     return Result(tuple(case for case, _ in timed), tuple(floor for _, floor in timed))
 
 
-def _round(pair: Pair) -> tuple[float, float]:
+def _round(pair: Pair, clock: Callable[[], float]) -> tuple[float, float]:
     pair.before()
-    return seconds(pair.case), seconds(pair.floor)
+    return seconds(pair.case, clock), seconds(pair.floor, clock)
 
 
 HEADER = (

@@ -3,12 +3,13 @@
 import warnings
 from argparse import ArgumentParser
 
-from benchmarks import HEADER, Benchmark, events, feeds, row, run, service, startup, ticks, transforms
+from benchmarks import HEADER, Benchmark, datasets, events, feeds, row, run, service, startup, ticks, transforms
 
 BENCHMARKS = [
     *feeds.BENCHMARKS,
     *startup.BENCHMARKS,
     *ticks.BENCHMARKS,
+    *datasets.BENCHMARKS,
     *events.BENCHMARKS,
     *transforms.BENCHMARKS,
     *service.BENCHMARKS,
@@ -37,7 +38,7 @@ def main() -> None:
 
 def _measure(benchmark: Benchmark, rounds: int) -> None:
     with benchmark.prepare() as pair:
-        result = run(pair, max(rounds, 2))
+        result = run(pair, max(rounds, 2), benchmark.clock)
     print(row(benchmark, result), flush=True)
 
 

@@ -1,0 +1,100 @@
+"""Many datasets of a year's days, all built: what a tick costs in which nothing is new, and what 1,000 changes cost."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time
+
+import dagster as dg
+
+from benchmarks import Benchmark, Goal, Pair, at_home
+from benchmarks.dataset_worlds import CHANGES, World, definitions
+from benchmarks.events import Databases, postgresql, sqlite
+from benchmarks.stock_datasets import Stock
+from feed_assets.testing import Harness
+
+
+@dataclass
+class Home:
+    """A home in which so many datasets are built and told of."""
+
+    folder: Path
+    world: World
+    harness: Harness = field(init=False)
+
+    def open(self, stack: ExitStack) -> "Home":
+        """Fill the ledger, and tick until a tick has nothing to do."""
+        instance = stack.enter_context(dg.DagsterInstance.local_temp(str(self.folder)))
+        self.harness = Harness(definitions(self.world.count), instance)
+        with at_home(self.folder, ledger=self.world.url):
+            self.world.fill(self.folder / "blackboard")
+            self.world.confirm(instance)
+            self.harness.run_until_idle()
+        return self
+
+    def idle(self) -> None:
+        """A tick of all sensors and of the conditions, in which nothing is new."""
+        with at_home(self.folder, ledger=self.world.url):
+            if done := self.harness.runner.tick():
+                raise RuntimeError(f"{self.world.count} datasets: an idle tick did {done}, expected nothing.")
+
+
+@contextmanager
+def idle_with(count: int) -> Iterator[Pair]:
+    """An idle tick with so many datasets, against an idle evaluation of the same graph with stock conditions."""
+    with ExitStack() as stack:
+        databases = stack.enter_context(sqlite())
+        home = Home(_folder(stack), World(databases(), count)).open(stack)
+        stock = Stock(count).open(stack)
+        yield Pair(home.idle, stock.idle)
+
+
+@contextmanager
+def changes_with(opened: Databases, count: int) -> Iterator[Pair]:
+    """1,000 changes decided, against the same changes as materializations seen by stock conditions."""
+    with ExitStack() as stack:
+        world = Home(_folder(stack), World(opened(), count)).open(stack).world
+        stock = Stock(count).open(stack)
+
+        def change() -> None:
+            world.change()
+            stock.change()
+
+        yield Pair(world.decide, stock.decide, change)
+
+
+def _folder(stack: ExitStack) -> Path:
+    return Path(stack.enter_context(TemporaryDirectory()))
+
+
+def _idle(count: int, goal: Goal) -> Benchmark:
+    what = f"an idle tick with {count:,} datasets of 365 days"
+    made = lambda: idle_with(count)  # noqa: E731
+    return Benchmark(f"datasets-{count}", what, "eager() in stock Dagster", goal, 10, 3, made, clock=process_time)
+
+
+@contextmanager
+def _changes_on_postgresql() -> Iterator[Pair]:
+    with postgresql() as databases, changes_with(databases, 1000) as pair:
+        yield pair
+
+
+@contextmanager
+def _changes_on_sqlite() -> Iterator[Pair]:
+    with sqlite() as databases, changes_with(databases, 1000) as pair:
+        yield pair
+
+
+_WHAT = f"{CHANGES:,} changes of 500 datasets decided, 1,000 datasets"
+
+BENCHMARKS = [
+    _idle(10, Goal(2, "s")),
+    _idle(100, Goal(2, "s")),
+    _idle(1000, Goal(2, "s")),
+    Benchmark("changes", _WHAT, "eager() in stock Dagster", Goal(1, "s"), 10, 3, _changes_on_sqlite),
+    Benchmark(
+        "changes-pg", f"{_WHAT}, PostgreSQL", "eager() in stock Dagster", Goal(1, "s"), 10, 3, _changes_on_postgresql
+    ),
+]
