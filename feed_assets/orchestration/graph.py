@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import dagster as dg
 
@@ -86,21 +87,54 @@ class Node:
         return to_key(self.partitions_def, partition.key)
 
 
+@dataclass(frozen=True)
+class _Nodes:
+    """The nodes of one asset graph, by feed and by key, and the inputs of each; all sorted by feed."""
+
+    by_feed: dict[Feed, Node]
+    by_key: dict[dg.AssetKey, Node]
+    parents: dict[Feed, list[Node]]
+
+
+_nodes: "WeakKeyDictionary[BaseAssetGraph[Any], _Nodes]" = WeakKeyDictionary()
+"""Definitions do not change while they are loaded: their nodes are read once, however many ticks ask."""
+
+
+def _nodes_of(assets: "BaseAssetGraph[Any]") -> _Nodes:
+    if assets not in _nodes:
+        found = [node for key in assets.get_all_asset_keys() if (node := _node(assets, key))]
+        by_key = {node.key: node for node in sorted(found, key=_by_feed)}
+        above = {
+            node.feed: [by_key[key] for key in assets.get(node.key).parent_keys if key in by_key] for node in found
+        }
+        parents = {feed: sorted(nodes, key=_by_feed) for feed, nodes in above.items()}
+        _nodes[assets] = _Nodes({node.feed: node for node in by_key.values()}, by_key, parents)
+    return _nodes[assets]
+
+
+def _node(assets: "BaseAssetGraph[Any]", key: dg.AssetKey) -> Node | None:
+    """An asset of ours, or None."""
+    found = assets.get(key)
+    declared = declaration_of(found)
+    return Node(declared.feed, key, found.partitions_def, declared) if declared else None
+
+
+def _by_feed(node: Node) -> Feed:
+    return node.feed
+
+
 class Graph:
-    """The feeds of one code location and their partition mappings."""
+    """The feeds of one code location and their partition mappings.
+
+    Cheap to make: a tick has one of its own, because what a lineage table says may change between two.
+    """
 
     def __init__(self, assets: "BaseAssetGraph[Any]") -> None:
         self._assets = assets
-        nodes = [node for key in assets.get_all_asset_keys() if (node := self._node(key))]
-        self.by_feed = {node.feed: node for node in nodes}
-        self.by_key = {node.key: node for node in nodes}
+        self._nodes = _nodes_of(assets)
+        self.by_feed = self._nodes.by_feed
+        self.by_key = self._nodes.by_key
         self._consumers: dict[Feed, Consumer | FeedAssetsError | None] = {}
-
-    def _node(self, key: dg.AssetKey) -> Node | None:
-        """An asset of ours, or None."""
-        found = self._assets.get(key)
-        declared = declaration_of(found)
-        return Node(declared.feed, key, found.partitions_def, declared) if declared else None
 
     def node(self, feed: Feed) -> Node:
         """The node of a feed; InvalidName if no asset has it."""
@@ -111,8 +145,7 @@ class Graph:
 
     def _declaring(self, *roles: type[Declaration]) -> list[Node]:
         """The nodes of these roles, by name."""
-        found = (node for node in self.by_feed.values() if isinstance(node.declaration, roles))
-        return sorted(found, key=lambda node: node.feed)
+        return [node for node in self.by_feed.values() if isinstance(node.declaration, roles)]
 
     def foreign(self) -> list[Node]:
         """The feeds that others write, by name."""
@@ -120,8 +153,7 @@ class Graph:
 
     def parents(self, node: Node) -> list[Node]:
         """The feeds that a dataset reads, by name."""
-        keys = self._assets.get(node.key).parent_keys
-        return sorted((self.by_key[key] for key in keys if key in self.by_key), key=lambda parent: parent.feed)
+        return [*self._nodes.parents[node.feed]]
 
     def checks(self, node: Node) -> list[dg.AssetCheckKey]:
         """The checks that a run of a dataset makes: not those that a sensor tells the results of."""
@@ -152,6 +184,10 @@ class Graph:
     def datasets(self) -> list[Node]:
         """The feeds that this code location makes, without their rejects, by name."""
         return self._declaring(Dataset)
+
+    def dataset(self, key: dg.AssetKey) -> Node:
+        """The dataset that an asset belongs to: of rejects the one that turned them away."""
+        return self.by_key[self.by_key[key].outputs[-1]]
 
     def whole(self, updated: Partition) -> Partition:
         """The partition of the asset that an update belongs to: of a batch the one that holds it."""
