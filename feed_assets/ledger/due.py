@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
-from feed_assets.ledger.tables import due, inbox
+from feed_assets.ledger.tables import due, inbox, update
 
 AWAIT = timedelta(minutes=5)
 """How often an input's partition that does not exist yet, such as the day that is not over, is looked at again."""
@@ -112,6 +112,23 @@ def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
     query = sa.select(due.c.partition, due.c.state, due.c.reason, due.c.since)
     rows = connection.execute(query.where(due.c.feed == str(consumer)).order_by(due.c.partition))
     return tuple(Listed(*row) for row in rows)
+
+
+def to_rebuild(connection: sa.Connection, limit: int) -> dict[Feed, list[str]]:
+    """By dataset the keys whose kept verdict is 'rebuild', at most so many of each: what was decided first comes first.
+
+    Without those whose own updates have changed since: a run has published or failed, and no tick has decided again.
+    """
+    own = (update.c.feed == due.c.feed) & (update.c.partition == due.c.partition) & (update.c.state != "pruned")
+    since = sa.exists().where(own, update.c.changed > due.c.changed)
+    turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=(due.c.look_at, due.c.partition))
+    stale = sa.select(due.c.feed, due.c.partition, turn.label("turn"))
+    stale = stale.where(due.c.state == State.REBUILD.value, ~due.c.awaited, ~since).subquery()
+    found: dict[Feed, list[str]] = {}
+    query = sa.select(stale.c.feed, stale.c.partition).where(stale.c.turn <= limit)
+    for feed, key in connection.execute(query.order_by(stale.c.feed, stale.c.turn)):
+        found.setdefault(Feed.parse(feed), []).append(key)
+    return found
 
 
 def settle(ledger: Ledger, decided: Sequence[tuple[Due, Verdict]], now: datetime) -> None:

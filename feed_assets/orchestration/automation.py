@@ -3,22 +3,28 @@
 Staleness is a level: the condition asks the ledger what is stale now, and so cannot lose an edge.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
-from time import monotonic
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
 
-from feed_assets.core.feeds import Partition
-from feed_assets.core.readiness import State
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import due
-from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.orchestration.decisions import SOME, decide_needs, need_if_known
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.declare.partitions import Standing, standing
 from feed_assets.orchestration.graph import Graph
 from feed_assets.settings import settings
 
-MOST = 1000
-"""Partitions of one dataset that one tick looks at; the rest follow in the next."""
+if TYPE_CHECKING:
+    from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
+
+Stale = Mapping[Feed, list[str]]
+
+_stale: "WeakKeyDictionary[AssetGraphView, Stale]" = WeakKeyDictionary()
+"""What is stale, by evaluation: one query for all assets."""
 
 
 class LateRerun(dg.AutomationCondition[dg.AssetKey]):
@@ -30,42 +36,40 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
         return "late data is worth a re-run"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """Ask the ledger's verdict; nothing is remembered between evaluations."""
+        """Read the verdict that the sensor has kept; nothing is remembered between evaluations."""
         view = context.asset_graph_view
-        graph = Graph(view.asset_graph)
-        found = late_outputs(graph, _ledger(), context.key, view.effective_dt)
-        stale = {graph.by_key[context.key].key_of(each) for each in found}
-        if context.partitions_def is None:
-            subset = view.get_full_subset(key=context.key) if stale else view.get_empty_subset(key=context.key)
+        stale = _stale_in(view)
+        keys = _keys(Graph(view.asset_graph), context.key, stale, view.effective_dt) if stale else []
+        if not keys:
+            subset = context.get_empty_subset()
+        elif context.partitions_def is None:
+            subset = view.get_full_subset(key=context.key)
         else:
-            subset = view.get_subset_from_partition_keys(context.key, context.partitions_def, {*filter(None, stale)})
+            subset = view.get_subset_from_partition_keys(context.key, context.partitions_def, {*filter(None, keys)})
         return AutomationResult(context, context.candidate_subset.compute_intersection(subset))
 
 
-def _ledger() -> Ledger:
-    return open_ledger(settings().ledger)
+def _stale_in(view: "AssetGraphView") -> Stale:
+    if view not in _stale:
+        with open_ledger(settings().ledger).read() as connection:
+            _stale[view] = due.to_rebuild(connection, settings().max_requests)
+    return _stale[view]
+
+
+def _keys(graph: Graph, asset: dg.AssetKey, stale: Stale, now: datetime) -> list[str | None]:
+    """The stale partitions of a dataset, asked by the key of any of its assets, in Dagster's words.
+
+    What was removed since it was decided about is left out: Dagster would fail a whole tick for it.
+    """
+    node = graph.by_key[asset]
+    found = stale.get(graph.dataset(asset).feed, [])
+    stands = [key for key in found if standing(node.partitions_def, key, now) is Standing.IS]
+    return [node.key_of(Partition(node.feed, key)) for key in stands]
 
 
 def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:
-    """The condition of every feed asset: late data are worth a re-run, and no run is in progress."""
-    return ~dg.AutomationCondition.in_progress() & LateRerun()
+    """The condition of every feed asset: late data are worth a re-run, and no run is in progress.
 
-
-def late_outputs(graph: Graph, ledger: Ledger, key: dg.AssetKey, now: datetime) -> list[Partition]:
-    """The stale partitions of a dataset (asked by the key of any of its assets), as partitions of that asset.
-
-    As many as a tick may request, and as can be found in this asset's share of a tick's time; the rest follow.
+    In this order: Dagster is asked for runs of what is stale, and of idle assets not at all.
     """
-    node = graph.by_key[key]
-    dataset = graph.by_key[node.outputs[-1]]
-    ends = monotonic() + settings().tick_seconds / len(graph.by_key)
-    with ledger.read() as connection:
-        looked = [item for item in due.look(connection, [dataset.feed], now, MOST) if not item.awaited]
-        stale: list[Partition] = []
-        for first in range(0, len(looked), SOME):
-            needs = [need_if_known(graph, item.partition, now) for item in looked[first : first + SOME]]
-            decided = decide_needs(connection, [need for need in needs if need], now)
-            stale += [Partition(node.feed, each.output.key) for each in decided if each.state is State.REBUILD]
-            if len(stale) >= settings().max_requests or monotonic() > ends:
-                break
-    return stale[: settings().max_requests]
+    return LateRerun() & ~dg.AutomationCondition.in_progress()
