@@ -1,6 +1,8 @@
 """A code location: datasets, plus the sensor and the automation that run them."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import sub
 from typing import Any
 
 import dagster as dg
@@ -15,6 +17,9 @@ from feed_assets.orchestration.sensors import sensors_of
 from feed_assets.orchestration.watch import watch_checks
 
 LATE_DATA = "late_data"
+
+ENTITIES = 500
+"""Assets and checks with a condition that Dagster lets one sensor evaluate in the code server."""
 
 
 @typed
@@ -32,9 +37,29 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     Raises:
         InvalidDefinition: The argument is of a wrong type, or what others write is declared twice and differs.
     """
-    late_data = dg.AutomationConditionSensorDefinition(
-        LATE_DATA,
-        target=dg.AssetSelection.all(),
+    executor = None if definitions.executor else dg.in_process_executor
+    assets = _without_repeats(definitions)
+    declared = declarations_of(assets)
+    sensors = [*sensors_of(declared), *_late_data_sensors(assets), orphans_sensor]
+    checks, jobs = watch_checks(declared), prune_jobs(declared)
+    own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=jobs, executor=executor)
+    return dg.Definitions.merge(assets, own)
+
+
+def _late_data_sensors(definitions: dg.Definitions) -> list[dg.SensorDefinition]:
+    """The sensor `late_data`, and `late_data_2` and so on for what is more than one of them may evaluate.
+
+    The first has whatever no other has, so that assets which are added to the definitions later have one, too.
+    """
+    others = [dg.AssetSelection.assets(*keys) for keys in _beyond_the_first(definitions)]
+    first = reduce(sub, others, dg.AssetSelection.all())
+    return [_late_data_sensor(number, target) for number, target in enumerate([first, *others], 1)]
+
+
+def _late_data_sensor(number: int, target: dg.AssetSelection) -> dg.SensorDefinition:
+    return dg.AutomationConditionSensorDefinition(
+        LATE_DATA if number == 1 else f"{LATE_DATA}_{number}",
+        target=target,
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=5,
         use_user_code_server=True,
@@ -42,13 +67,24 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
         run_tags=PRIORITY,
         description="Requests again the partitions whose inputs have changed since they were built.",
     )
-    executor = None if definitions.executor else dg.in_process_executor
-    assets = _without_repeats(definitions)
-    declared = declarations_of(assets)
-    sensors = [*sensors_of(declared), late_data, orphans_sensor]
-    checks, jobs = watch_checks(declared), prune_jobs(declared)
-    own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=jobs, executor=executor)
-    return dg.Definitions.merge(assets, own)
+
+
+def _beyond_the_first(definitions: dg.Definitions) -> list[list[dg.AssetKey]]:
+    """The assets with a condition by the sensor that evaluates them, without those of the first; sorted by name.
+
+    A dataset and its rejects stay together: one run makes both.
+    """
+    sensors: list[list[dg.AssetKey]] = [[]]
+    for keys in sorted(each for asset in definitions.assets or () if (each := _with_condition(asset))):
+        if len(sensors[-1]) + len(keys) > ENTITIES:
+            sensors.append([])
+        sensors[-1] += keys
+    return sensors[1:]
+
+
+def _with_condition(asset: object) -> list[dg.AssetKey]:
+    specs = asset.specs if isinstance(asset, dg.AssetsDefinition) else ()
+    return sorted(spec.key for spec in specs if getattr(spec, "automation_condition", None))
 
 
 def _without_repeats(definitions: dg.Definitions) -> dg.Definitions:
