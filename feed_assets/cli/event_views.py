@@ -73,13 +73,23 @@ class DueView(View):
     waits: str | None
 
 
+class UnreadView(View):
+    """A part of an event source that could not be read: of it is said what was so when it was read last."""
+
+    source: str
+    why: str
+    as_of: datetime | None
+
+
 class ConsumerView(View):
     """What is due of a consumer by its partition, and how far it has read."""
 
     consumer: Text
     paused: str | None
+    problem: str | None
     due: dict[str, DueView]
     markers: tuple[Values, ...]
+    unread: tuple[UnreadView, ...] = ()
 
 
 class TrendView(View):
@@ -106,6 +116,7 @@ class WaitingView(View):
 
     feed: Text
     waiting: tuple[ListedView, ...]
+    unread: tuple[UnreadView, ...] = ()
 
 
 class PinView(ReadView):
@@ -121,7 +132,8 @@ class VerdictView(View):
     partition: str = Field(validation_alias=AliasPath("output", "key"))
     state: str
     reason: str
-    published: str | None
-    reads: tuple[PinView, ...] = Field(validation_alias="pins")
-    due: DueView | None
+    published: str | None = None
+    reads: tuple[PinView, ...] = Field(default=(), validation_alias="pins")
+    due: DueView | None = None
     left_out: tuple[Values, ...] = ()
+    unread: tuple[UnreadView, ...] = ()

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph
+from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench
 from feed_assets.cli.show import show
 from feed_assets.core.errors import InvalidEvent, InvalidName
+from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed
 
 if TYPE_CHECKING:
@@ -98,9 +99,15 @@ def due(
     as_json: AsJson = False,
 ) -> None:
     """Say what the next runs of consumers take, what is incomplete and for how long, and up to where they have read."""
-    graph, ledger = load_graph(module), _ledger()
+    from feed_assets.cli.event_views import UnreadView
+    from feed_assets.orchestration.ingest import ingest_for
+    from feed_assets.runs.workbench import utc_now
+
+    graph, bench = load_graph(module), open_bench()
     nodes = [_consumer(graph, consumer)] if consumer else [node for node in graph.datasets() if node.by_events]
-    show([_due(graph, node, ledger) for node in nodes], as_json)
+    unread = {node.feed: UnreadView.each(ingest_for(graph, bench, [node], utc_now())) for node in nodes}
+    views = [_due(graph, node, bench.ledger) for node in nodes]
+    show([view.model_copy(update={"unread": unread[Feed.parse(view.consumer)]}) for view in views], as_json)
 
 
 def _due(graph: "Graph", node: "Node", ledger: "Ledger") -> "ConsumerView":
@@ -112,10 +119,13 @@ def _due(graph: "Graph", node: "Node", ledger: "Ledger") -> "ConsumerView":
     from feed_assets.runs.workbench import utc_now
 
     fan_out(graph, [node], ledger, utc_now(), lambda: False)
-    known = graph.consumer(node)
+    known, problems = None, dict[str, str]()
+    with failing_alone(problems, "lineage"):  # Its lineage table may be out of reach: that concerns it alone.
+        known = graph.consumer(node)
     with ledger.read() as connection:
         found = inbox.due_of(connection, known) if known else {}
         return ConsumerView(
+            problem=problems.get("lineage"),
             consumer=str(node.feed),
             paused=inbox.paused(connection, [node.feed]).get(node.feed),
             due={key: DueView.model_validate(each) for key, each in sorted(found.items())},

@@ -6,12 +6,15 @@ from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
 from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench
 from feed_assets.cli.show import show
 from feed_assets.core.errors import InvalidName
+from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
+    from feed_assets.cli.event_views import VerdictView
     from feed_assets.cli.views import Values
-    from feed_assets.core.readiness import Verdict
-    from feed_assets.ledger.due import Listed
+    from feed_assets.core.readiness import Need
+    from feed_assets.orchestration.graph import Graph, Node
+    from feed_assets.runs.workbench import Workbench
 
 
 def explain(
@@ -19,56 +22,65 @@ def explain(
 ) -> None:
     """Say whether a partition of a dataset is built, ready, or what it waits for: as the sensor would decide now.
 
-    Without a partition: every one of its partitions that waits, as it was last decided.
+    Without a partition: every one of its partitions that waits, as it was last decided. What no tick has read of its
+    event sources is read first; where that cannot be, it is said why, and when it was read last.
     """
-    from feed_assets.cli.event_views import VerdictView, WaitingView
-
-    output = Partition(Feed.parse(feed), partition)
-    if not partition and (waiting := _waiting(output.feed, module)) is not None:
-        view = WaitingView.model_validate({"feed": output.feed, "waiting": waiting})
-        return show(view, as_json, "" if waiting else "none of its partitions waits")
-    verdict, left_out = _verdict(output, module)
-    view = VerdictView.model_validate(verdict).model_copy(update={"left_out": tuple(left_out)})
-    return show(view, as_json)
-
-
-def _waiting(consumer: Feed, module: str) -> "list[Listed] | None":
-    """What is on the list of a dataset with partitions; None of one without."""
+    from feed_assets.cli.event_views import UnreadView, WaitingView
     from feed_assets.ledger import due
-    from feed_assets.ledger.database import open_ledger
-    from feed_assets.settings import settings
+    from feed_assets.orchestration.decisions import fan_out
+    from feed_assets.orchestration.ingest import ingest_for
 
-    if load_graph(module).node(consumer).partitions_def is None:
-        return None
-    with open_ledger(settings().ledger).read() as connection:
-        return [*due.listed(connection, consumer)]
+    output, graph, bench = Partition(Feed.parse(feed), partition), load_graph(module), open_bench()
+    node = _dataset(graph, output.feed)
+    unread = UnreadView.each(ingest_for(graph, bench, [node], bench.now()))
+    if partition or node.partitions_def is None:
+        view = _decided(graph, bench, node, output)
+        return show(view.model_copy(update={"unread": unread}), as_json)
+    fan_out(graph, [node], bench.ledger, bench.now(), lambda: False)
+    with bench.ledger.read() as connection:
+        waiting = WaitingView.model_validate({"feed": feed, "waiting": due.listed(connection, node.feed)})
+    note = "" if waiting.waiting else "none of its partitions waits"
+    return show(waiting.model_copy(update={"unread": unread}), as_json, note)
 
 
-def _verdict(output: Partition, module: str) -> "tuple[Verdict, list[Values]]":
-    """The verdict, and the batches of its inputs that have no valid update.
+def _dataset(graph: "Graph", feed: Feed) -> "Node":
+    node = graph.node(feed)
+    if node.role != "dataset":
+        raise InvalidName(f"{feed} is a {node.role} feed: expected a dataset. `feed show` tells what it holds.")
+    return node
 
-    Inputs are looked at on the blackboard first, so that the answer is about now, not about the last tick.
-    """
-    from feed_assets.cli.views import Values
+
+def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition) -> "VerdictView":
+    """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
+    from feed_assets.cli.event_views import VerdictView
+    from feed_assets.ledger.due import UNDECIDED
     from feed_assets.orchestration.decisions import fan_out, verdicts
     from feed_assets.orchestration.declare.partitions import Standing, standing
-    from feed_assets.runs.observe import observe, observe_batches
 
-    graph = load_graph(module)
-    node, bench = graph.node(output.feed), open_bench()
-    if node.role != "dataset":
-        raise InvalidName(f"{output.feed} is a {node.role} feed: expected a dataset. `feed show` tells what it holds.")
     if standing(node.partitions_def, output.key, bench.now()) is not Standing.IS:
         raise InvalidName(f"{output.key!r} is no partition of {output.feed} (yet). Compare its partitions in the UI.")
-    need, left_out = graph.need(output), list[Values]()
-    for needed in need.inputs:
-        if needed.feed in need.tables:
-            continue
+    problems, needs = dict[str, str](), list["Need"]()
+    with failing_alone(problems, output.key):  # A mapping may be anybody's, and a lineage table out of reach.
+        needs.append(graph.need(output))
+    if problems:
+        return VerdictView(feed=str(output.feed), partition=output.key, state=UNDECIDED, reason=problems[output.key])
+    left_out = _observe_inputs(bench, needs[0])
+    fan_out(graph, [node], bench.ledger, bench.now(), lambda: False)
+    with bench.ledger.read() as connection:
+        (verdict,) = verdicts(graph, connection, [output], bench.now())
+    return VerdictView.model_validate(verdict).model_copy(update={"left_out": left_out})
+
+
+def _observe_inputs(bench: "Workbench", need: "Need") -> "tuple[Values, ...]":
+    """Record the newest updates of the inputs; the batches among them that have no valid one."""
+    from feed_assets.cli.views import Values
+    from feed_assets.runs.observe import observe, observe_batches
+
+    left_out: list[Values] = []
+    for needed in (needed for needed in need.inputs if needed.feed not in need.tables):
         if needed.feed in need.appendable:
             reading, _ = observe_batches(bench.board, bench.ledger, needed, bench.now())
             left_out += [Values.of(input=f"{needed.path}/{each.id}", reason=each.reason) for each in reading.left_out]
         else:
             observe(bench.board, bench.ledger, needed, bench.now())
-    fan_out(graph, [node], bench.ledger, bench.now(), lambda: False)
-    with bench.ledger.read() as connection:
-        return verdicts(graph, connection, [output], bench.now())[0], left_out
+    return tuple(left_out)

@@ -1,6 +1,6 @@
 """From the rows of an event source to events in the ledger: once, in their order, whoever is killed where."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -53,12 +53,49 @@ def ingest(
     nodes = {name: graph.node(feed) for name, feed in graph.by_table_name(source.name).items()}
     total = Ingested()
     for number, part in enumerate(source.parts):
-        name, cursor = f"part {number} of {source.name}", f"read {source.name}/{number}"
+        name, cursor = _names(source, number)
         with failing_alone(total.problems, name):
             if again:
                 _forget(bench, cursor)
             _Part(graph, bench, source, nodes, cursor, part.reader(bench.board), now).ingest(name, out_of_time, total)
     return total
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A part of an event source that could not be read to its end: why, and when it was read last (UTC)."""
+
+    source: str
+    why: str
+    as_of: datetime | None
+    """None if it never was."""
+
+
+def ingest_for(graph: Graph, bench: Workbench, consumers: Sequence[Node], now: datetime) -> tuple[Unread, ...]:
+    """Record what is new in the event sources that some datasets read, as the next ticks do; what could not be read."""
+    names = {parent.source for node in consumers for parent in graph.parents(node)}
+    sources = [source for name, source in sorted(sources_of(graph).items()) if name in names]
+    return tuple(unread for source in sources for unread in _unread(graph, bench, source, now))
+
+
+def _unread(graph: Graph, bench: Workbench, source: EventSource, now: datetime) -> Iterator[Unread]:
+    found = ingest(graph, bench, source, now, lambda: False)
+    for number, _ in enumerate(source.parts):
+        name, cursor = _names(source, number)
+        if why := found.problems.get(name) or found.waits.get(name):
+            with bench.ledger.read() as connection:
+                last = get_cursor(connection, _read_at(cursor))
+            yield Unread(name, why, datetime.fromisoformat(last) if last else None)
+
+
+def _names(source: EventSource, number: int) -> tuple[str, str]:
+    """A part of a source in words, and its cursor."""
+    return f"part {number} of {source.name}", f"read {source.name}/{number}"
+
+
+def _read_at(cursor: str) -> str:
+    """The name under which the ledger has when a part was read last."""
+    return f"{cursor} at"
 
 
 def _forget(bench: Workbench, cursor: str) -> None:
@@ -104,6 +141,7 @@ class _Part:
             events.reject(connection, self.source.name, rejected, self.now)
             if after is not None and after != before:
                 put_cursor(connection, self.cursor, after)
+            put_cursor(connection, _read_at(self.cursor), self.now.isoformat())
         return len(refused) + len(rejected)
 
     def _named(self, event: WriteEvent, rejected: list[Rejected]) -> WriteEvent | None:

@@ -1,0 +1,97 @@
+"""`events due` and `explain` say what is so now: what no tick has read of a source they read, or say since when not."""
+
+import json
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.runs.workbench import utc_now
+from feed_assets.sources.outlets import SqlOutlet
+
+REPORT, LOST = "gamma/report/v1.0", "gamma/lost/v1.0"
+WORLD = """
+import dagster as dg
+from feed_assets import ByEvents, EventSource, LineageTable, SqlTable, event_table, feed_asset, with_automation
+
+SOURCE = EventSource("team", (SqlTable("{url}", "events", "id"),))
+A, B = (event_table(f"team/{{name}}", source=SOURCE, table_name=name) for name in "ab")
+NOWHERE = LineageTable("sqlite:////nowhere/at/all.db", "lineage")
+
+def by_events(name, pipelines):
+    @feed_asset(name, inputs={{"a": A, "b": B}}, by_events=ByEvents(pipelines=pipelines))
+    def report(a, b):
+        return a
+    return report
+
+assets = [A, B, by_events("gamma/report/v1.0", {{"p": ["team/a", "team/b"]}}), by_events("gamma/lost/v1.0", NOWHERE)]
+defs = with_automation(dg.Definitions(assets=assets))
+"""
+
+
+@pytest.fixture
+def team(home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlOutlet:
+    """Another team's table of events, which the definitions of the module `as_of_now` read."""
+    outlet = SqlOutlet(f"sqlite:///{tmp_path / 'team.db'}", "events")
+    (tmp_path / "as_of_now.py").write_text(WORLD.format(url=outlet.url))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "as_of_now", raising=False)
+    outlet.publish([(0, WriteEvent(table, 1, utc_now(), "X", Operation.UPSERT)) for table in "ab"])
+    return outlet
+
+
+def said(*args: str):
+    return json.loads(CliRunner().invoke(app, [*args, "-m", "as_of_now", "--json"], catch_exceptions=False).stdout)
+
+
+def test_what_no_tick_has_read_of_a_source_is_due(team):
+    (found,) = said("events", "due", REPORT)
+    assert (found["due"][""]["takes"], found["unread"]) == (["X"], [])
+
+
+def test_what_no_tick_has_read_of_a_source_is_explained(team):
+    found = said("explain", REPORT)
+    assert (found["state"], found["due"]["takes"], found["unread"]) == ("build", ["X"], [])
+
+
+@pytest.mark.parametrize("command", [("events", "due"), ("explain",)])
+def test_a_source_that_cannot_be_read_is_named_with_the_reason_and_when_it_was_read_last(team, tmp_path, command):
+    rename(tmp_path, "events", "hidden")
+    (never,) = unread_of(said(*command, REPORT))
+    assert (never["source"], never["as_of"]) == ("part 0 of team", None)
+    assert "events" in never["why"]
+    rename(tmp_path, "hidden", "events")
+    before = utc_now()
+    said(*command, REPORT)
+    after = utc_now()
+    rename(tmp_path, "events", "hidden")
+    (since,) = unread_of(said(*command, REPORT))
+    assert before.isoformat()[:19] <= since["as_of"][:19] <= after.isoformat()[:19]
+
+
+def rename(folder: Path, old: str, new: str) -> None:
+    """Rename the team's table: a source without its table cannot be read."""
+    with closing(sqlite3.connect(folder / "team.db")) as connection:
+        connection.execute(f"ALTER TABLE {old} RENAME TO {new}")
+
+
+def unread_of(found):
+    return (found[0] if isinstance(found, list) else found)["unread"]
+
+
+def test_a_lineage_table_out_of_reach_is_the_reason_that_explain_gives(team):
+    found = said("explain", LOST)
+    assert found["state"] == "cannot be decided"
+    assert "There is no SQLite database /nowhere/at/all.db" in found["reason"]
+
+
+def test_a_lineage_table_out_of_reach_keeps_no_other_consumer_from_being_told_of(team):
+    lost, report = said("events", "due")
+    assert (lost["consumer"], report["consumer"]) == (LOST, REPORT)
+    assert "There is no SQLite database /nowhere/at/all.db" in lost["problem"]
+    assert (report["problem"], report["due"][""]["takes"]) == (None, ["X"])
