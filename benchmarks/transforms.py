@@ -17,6 +17,7 @@ from feed_assets.feeds import read
 from feed_assets.feeds.write import publish
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import settings
+from feed_assets.spark.session import session
 from feed_assets.testing import Harness
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def against_a_script(copies: int) -> Iterator[Pair]:
     from feed_assets.definitions import defs
 
     with TemporaryDirectory() as root, at_home(Path(root)):
-        spark = Workbench.of(settings()).spark()
+        spark = session(settings())
         made, raw, rounds = Path(root, "made"), Path(root, "raw"), iter(range(1_000))
         todo: list[Harness] = []
 

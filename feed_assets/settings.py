@@ -83,14 +83,14 @@ class Settings(BaseSettings):
     ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
 
-    def with_profile(self, name: str | None) -> "Settings":
-        """These settings with a profile's Spark configuration. Raises InvalidSetting for one that is not there."""
+    def profile(self, name: str | None) -> dict[str, str]:
+        """A profile's Spark configuration, none without a name. Raises InvalidSetting for one that is not there."""
         if name is None:
-            return self
+            return {}
         if name not in self.spark_profiles:
             known = ", ".join(sorted(self.spark_profiles)) or "none"
             raise InvalidSetting(f"a run asks for the Spark profile {name!r}: FEED_ASSETS_SPARK_PROFILES has {known}.")
-        return self.model_copy(update={"spark_conf": {**self.spark_conf, **self.spark_profiles[name]}})
+        return self.spark_profiles[name]
 
 
 def expand(url: str) -> str:

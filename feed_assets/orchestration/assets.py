@@ -31,7 +31,7 @@ from feed_assets.runs.maker import Output
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.workbench import Workbench
-from feed_assets.settings import Settings, settings
+from feed_assets.settings import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,9 +40,6 @@ else:
 
 BY_THE_RUN = 0
 """In place of a sensor tick's number: the run itself told Dagster."""
-
-SPARK_PROFILE = "feed_assets/spark_profile"
-"""The tag of a run that wants more (or less) of Spark; a plan may set it."""
 
 Readable = dg.AssetSpec | dg.AssetsDefinition | Input
 
@@ -123,8 +120,7 @@ def _run_of(
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
             need = _place(recipe, known, context)
-        output, profile = need.output, context.run.tags.get(SPARK_PROFILE)
-        bench = _bench(context, settings().with_profile(profile), partial(_log_step, context, output))
+        output, bench = need.output, _bench(context, need.output)
         inputs = {source.name: [each for each in need.inputs if each.feed == source.feed] for source in recipe.sources}
         named, work, run_id = named_in(config, inputs), work_in(config), context.run.run_id
         outcome = build(recipe, output, inputs, bench, named, run_id, work, optional=need.optional)
@@ -134,9 +130,10 @@ def _run_of(
     return run
 
 
-def _bench(context: dg.AssetExecutionContext, told: Settings, on_step: Callable[[str], None]) -> Workbench:
-    """The services of a run; rows are made by the maker of its instance, or by Spark."""
-    return replace(Workbench.of(told, maker_of(context.instance)), on_step=on_step)
+def _bench(context: dg.AssetExecutionContext, output: Partition) -> Workbench:
+    """The services of a run, which say each step in its log."""
+    maker = maker_of(context.run, context.instance, settings())
+    return replace(Workbench.of(settings(), maker), on_step=partial(_log_step, context, output))
 
 
 def _place(

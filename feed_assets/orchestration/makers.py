@@ -1,11 +1,17 @@
-"""Who makes the rows of an instance's runs, where it is not Spark."""
+"""Who makes the rows of a run: Spark, with the profile that the run asks for, or whom its instance was given."""
 
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 import dagster as dg
 
+from feed_assets.orchestration.left_runs import DRIVER
 from feed_assets.runs.maker import Maker
+from feed_assets.runs.workbench import spark_maker
+from feed_assets.settings import Settings
+
+SPARK_PROFILE = "feed_assets/spark_profile"
+"""The tag of a run that wants more (or less) of Spark; a plan may set it."""
 
 _MAKERS: WeakKeyDictionary[dg.DagsterInstance, Maker] = WeakKeyDictionary()
 
@@ -15,7 +21,12 @@ def make_with(instance: dg.DagsterInstance, maker: Maker) -> None:
     _MAKERS[instance] = maker
 
 
-def maker_of(instance: dg.DagsterInstance) -> Callable[[], Maker] | None:
-    """The maker that an instance was given, None where Spark is to be used."""
-    maker = _MAKERS.get(instance)
-    return None if maker is None else lambda: maker
+def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> Callable[[], Maker]:
+    """The maker of a run's rows. Raises InvalidSetting for a profile that is not there.
+
+    Runs that `feed-assets run` drives share a process, and so its Spark: none of them may start it as it likes.
+    """
+    profile, maker = settings.profile(run.tags.get(SPARK_PROFILE)), _MAKERS.get(instance)
+    if maker is not None:
+        return lambda: maker
+    return lambda: spark_maker(settings, profile, may_start=DRIVER not in run.tags)

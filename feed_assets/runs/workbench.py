@@ -2,9 +2,10 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import psutil
@@ -15,6 +16,9 @@ from feed_assets.settings import Settings
 
 if TYPE_CHECKING:
     from feed_assets.runs.maker import Maker
+
+
+NO_PROFILE: Mapping[str, str] = MappingProxyType({})
 
 
 def utc_now() -> datetime:
@@ -42,14 +46,15 @@ class Workbench:
         return cls(open_board(settings), open_ledger(settings.ledger), maker or (lambda: spark_maker(settings)))
 
 
-def spark_maker(settings: Settings) -> "Maker":
-    """Spark with the process's one session. The one place where Spark is chosen."""
-    from contextlib import nullcontext
+def spark_maker(settings: Settings, profile: Mapping[str, str] = NO_PROFILE, *, may_start: bool = True) -> "Maker":
+    """Spark with the process's one session and a profile's configuration, which `spark.profiles` sets and takes back.
 
+    The one place where Spark is chosen.
+    """
     from feed_assets.runs.spark_maker import SparkMaker  # PySpark costs a second: only who makes rows pays for it.
-    from feed_assets.spark.session import session
+    from feed_assets.spark.profiles import profiled
 
-    return SparkMaker(lambda: nullcontext(session(settings)))
+    return SparkMaker(lambda: profiled(settings, profile, may_start=may_start))
 
 
 def open_board(settings: Settings) -> Blackboard:

@@ -1,15 +1,18 @@
 """The process's one Spark session, through dagster-pyspark's resource: local, on a cluster, or over Spark Connect."""
 
 import os
+import shutil
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
-from feed_assets.core.errors import BlackboardUnavailable, InvalidDefinition
+from feed_assets.core.errors import BlackboardUnavailable, InvalidDefinition, SparkUnavailable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
@@ -48,6 +51,10 @@ _CREDENTIALS = ",".join(
     ]
 )
 
+CONNECT_PORT = 15002
+"""Where a Connect server listens whose URL names no port."""
+CONNECT_SECONDS = 10
+
 
 def conf(settings: Settings) -> dict[str, str]:
     """The configuration of a session, or of the Connect server that is to be one; `spark_conf` of the settings wins.
@@ -72,9 +79,49 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
     return LazyPySparkResource(spark_config=conf(settings))
 
 
-def session(settings: Settings) -> SparkSession:
-    """The process's one session: made when first asked for, the same one after that, whatever the settings."""
-    return spark_resource(settings).spark_session
+def session(settings: Settings, profile: Mapping[str, str] | None = None) -> SparkSession:
+    """The process's one session: made when first asked for, the same one after that, whatever the settings.
+
+    A profile wins over them where the session is made. Raises SparkUnavailable if it cannot be.
+    """
+    wanted = settings.model_copy(update={"spark_conf": {**settings.spark_conf, **(profile or {})}})
+    _refuse_a_closed_port(settings.spark_remote)
+    try:
+        return spark_resource(wanted).spark_session
+    except (*SPARK_ERRORS, OSError) as error:
+        raise _unavailable(settings, str(error).strip().splitlines()[0]) from error
+
+
+def _refuse_a_closed_port(remote: str | None) -> None:
+    """Where nobody listens the client would go on trying for ten minutes. What else there may be is left to it."""
+    found = urlsplit(remote or "")
+    try:
+        if found.hostname:
+            socket.create_connection((found.hostname, found.port or CONNECT_PORT), timeout=CONNECT_SECONDS).close()
+    except ConnectionRefusedError as error:
+        raise SparkUnavailable(
+            f"nobody listens at FEED_ASSETS_SPARK_REMOTE={found.scheme}://{found.netloc}: expected a Spark Connect "
+            "server. Start it, or correct the address."
+        ) from error
+    except OSError:
+        return
+
+
+def _unavailable(settings: Settings, why: str) -> SparkUnavailable:
+    if settings.spark_remote:
+        return SparkUnavailable(f"the Spark Connect server of FEED_ASSETS_SPARK_REMOTE cannot be used: {why}")
+    return SparkUnavailable(
+        f"Spark does not start, with master {settings.spark_master} and {_java()}: {why} Expected Java 17 or newer and "
+        "a master that answers. Install Java, set JAVA_HOME or FEED_ASSETS_SPARK_MASTER, or name a Connect server "
+        "in FEED_ASSETS_SPARK_REMOTE."
+    )
+
+
+def _java() -> str:
+    """The Java that Spark runs on, as a message names it."""
+    if home := os.environ.get("JAVA_HOME"):
+        return f"JAVA_HOME={home}" if Path(home, "bin", "java").exists() else f"no Java in JAVA_HOME={home}"
+    return shutil.which("java") or "no java on the PATH"
 
 
 def probe(spark: SparkSession, board: Blackboard) -> None:

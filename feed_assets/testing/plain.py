@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
@@ -68,8 +68,7 @@ class PlainMaker:
 
     def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:
         """The rows of an update that it wrote, counted, and their data version."""
-        text = b"".join(board.get(file.key) or b"" for file in update.files)
-        return len(text.splitlines()), _version(text)
+        return len(rows_of(board, update)), _version(_text(board, update))
 
 
 @dataclass(frozen=True)
@@ -106,9 +105,18 @@ def rows_of(board: Blackboard, update: Update) -> list[dict[str, Any]]:
 
     Returns:
         The rows in their order.
+
+    Raises:
+        UnreadableUpdate: It holds something else.
     """
-    texts = [board.get(file.key) or b"" for file in update.files]
-    return [json.loads(line) for text in texts for line in text.splitlines()]
+    try:
+        return [json.loads(line) for line in _text(board, update).splitlines()]
+    except ValueError as error:
+        raise UnreadableUpdate(f"{update.path} holds no JSON lines: expected what a PlainMaker wrote.") from error
+
+
+def _text(board: Blackboard, update: Update) -> bytes:
+    return b"".join(board.get(file.key) or b"" for file in update.files)
 
 
 def _version(text: bytes) -> str:

@@ -80,6 +80,19 @@ def test_what_was_written_is_in_the_ledger(lake):
     assert tuple(times) == (at(1), at(2))
 
 
+def test_what_was_written_is_measured_again_as_it_was(lake):
+    lake.drop(ONE, TWO)
+    output = lake.clean().outputs[-1]
+    measured = lake.bench.maker().measure(lake.bench.board, lake.valid())
+    assert measured == (2, output.written.data_version)
+
+
+def test_what_spark_cannot_read_is_not_measured(lake):
+    bad = lake.drop(ONE)
+    with pytest.raises(UnreadableUpdate, match=rf"{bad.path}.* cannot be read"):
+        lake.bench.maker().measure(lake.bench.board, bad)
+
+
 def test_the_lineage_names_the_inputs_and_the_rejects(lake):
     dropped = lake.drop(ONE)
     built = lake.clean()

@@ -10,6 +10,7 @@ from feed_assets.core.errors import (
     AlreadyRunning,
     BlackboardUnavailable,
     InvalidDefinition,
+    SparkUnavailable,
 )
 from feed_assets.core.feeds import MANIFEST, Partition
 from feed_assets.feeds.write import invalidate
@@ -17,6 +18,8 @@ from feed_assets.ledger import runs, updates
 from feed_assets.runs import checks
 from feed_assets.runs.phases import Published, Refused, Unchanged
 from feed_assets.runs.reconcile import reconcile
+from feed_assets.runs.workbench import spark_maker
+from feed_assets.settings import Settings
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.runs.lakes import (
     CLEAN,
@@ -152,6 +155,16 @@ def test_what_is_no_attempt_leaves_an_abandoned_run_with_its_reason(lake, error,
         lake.clean(transform=interrupt)
     assert (lake.attempts(), lake.running()) == ([(updates.ABANDONED, reason)], [])
     assert (lake.objects(), lake.states()) == (before, [updates.ABANDONED])
+
+
+def test_a_spark_that_cannot_be_reached_is_no_attempt(lake):
+    gone = Settings(spark_remote="sc://127.0.0.1:9")
+    lake.drop(ONE)
+    with pytest.raises(SparkUnavailable):
+        lake.clean(bench=replace(lake.bench, maker=lambda: spark_maker(gone)))
+    ((state, reason),) = lake.attempts()
+    assert (state, lake.states(), lake.running()) == (updates.ABANDONED, [updates.ABANDONED], [])
+    assert reason.startswith("SparkUnavailable: nobody listens at FEED_ASSETS_SPARK_REMOTE=sc://127.0.0.1:9")
 
 
 def test_a_second_run_of_an_output_is_refused_while_the_first_goes_on(lake):

@@ -1,17 +1,28 @@
 """The session's configuration, and the probe that tells when Spark and obstore see different stores."""
 
 import os
+import socket
+import subprocess
 import sys
 
 import pytest
 from obstore.store import LocalStore
 
-from feed_assets.core.errors import BlackboardUnavailable, InvalidDefinition
+from feed_assets.core.errors import BlackboardUnavailable, InvalidDefinition, SparkUnavailable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.clients import ObstoreClient
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf, probe, session, spark_resource
 
+START = """
+from feed_assets.core.errors import SparkUnavailable
+from feed_assets.settings import Settings
+from feed_assets.spark.session import session
+try:
+    session(Settings())
+except SparkUnavailable as error:
+    print(error)
+"""
 SUCCESS = "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
@@ -86,6 +97,28 @@ def test_executors_run_this_python(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "/their/python")
     spark_resource(Settings())
     assert os.environ["PYSPARK_PYTHON"] == "/their/python"
+
+
+@pytest.mark.parametrize(
+    ("env", "found"),
+    [
+        ({"JAVA_HOME": "/nowhere"}, "no Java in JAVA_HOME=/nowhere"),
+        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "no java on the PATH"),
+    ],
+)
+def test_without_java_it_is_said_what_was_found_and_what_to_do(env, found):
+    done = subprocess.run([sys.executable, "-c", START], env={**os.environ, **env}, capture_output=True, text=True)
+    assert done.stdout.startswith(f"Spark does not start, with master local[2] and {found}: [JAVA_GATEWAY_EXITED]")
+    assert "Expected Java 17 or newer" in done.stdout
+    assert "set JAVA_HOME" in done.stdout
+
+
+def test_a_connect_server_that_is_not_there_is_named_at_once():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        remote = f"sc://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(SparkUnavailable, match=f"nobody listens at FEED_ASSETS_SPARK_REMOTE={remote}: expected a"):
+            session(Settings(spark_remote=f"{remote}/;token=secret"))
 
 
 def test_a_process_has_one_session(spark):

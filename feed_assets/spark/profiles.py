@@ -1,0 +1,65 @@
+"""Further Spark configuration for one run: it reaches that run and no other, or it is refused."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.settings import Settings
+from feed_assets.spark.errors import SPARK_ERRORS
+from feed_assets.spark.session import conf, session
+
+
+@contextmanager
+def profiled(settings: Settings, profile: Mapping[str, str], *, may_start: bool) -> Generator[SparkSession]:
+    """The process's session with a profile's configuration, which is taken back at the end, also of a run that fails.
+
+    What Spark takes only when it starts has an effect where this starts the session, if it `may_start` one for the
+    profile: a process that is one run's. Raises InvalidSetting where a session without it lives already.
+    """
+    before = _values(SparkSession.getActiveSession(), settings, profile)
+    spark = session(settings, profile if may_start else None)
+    _refuse_what_came_too_late(spark, profile)
+    runtime = [key for key in profile if spark.conf.isModifiable(key)]
+    try:
+        for key in runtime:
+            _set(spark, key, profile[key])
+        yield spark
+    finally:
+        for key in runtime:
+            _restore(spark, key, before.get(key))
+
+
+def _values(living: SparkSession | None, settings: Settings, profile: Mapping[str, str]) -> dict[str, str]:
+    """What was set of a profile's keys before; of a session that is to be started what the settings say."""
+    if not profile:
+        return {}
+    found = living.conf.getAll if living else conf(settings)
+    return {key: found[key] for key in profile if key in found}
+
+
+def _refuse_what_came_too_late(spark: SparkSession, profile: Mapping[str, str]) -> None:
+    for key, value in profile.items():
+        if not spark.conf.isModifiable(key) and spark.conf.get(key, None) != value:
+            raise InvalidSetting(
+                f"a Spark profile sets {key}, which Spark takes only when it starts, and this run's session lives "
+                "already: expected what can be changed at any time, such as spark.sql.shuffle.partitions. Set it for "
+                "every run, by FEED_ASSETS_SPARK_CONF or on the Connect server; or have Dagster's daemon launch it "
+                "without FEED_ASSETS_SPARK_REMOTE, in a process with a Spark of its own."
+            )
+
+
+def _set(spark: SparkSession, key: str, value: str) -> None:
+    try:
+        spark.conf.set(key, value)
+    except SPARK_ERRORS as error:
+        why = str(error).strip().splitlines()[0]
+        raise InvalidSetting(f"a Spark profile sets {key} to what Spark does not take: {why}. Correct it.") from error
+
+
+def _restore(spark: SparkSession, key: str, value: str | None) -> None:
+    if value is None:
+        spark.conf.unset(key)
+    else:
+        spark.conf.set(key, value)
