@@ -10,7 +10,7 @@ from feed_assets_tests.orchestration import worlds
 
 
 @pytest.fixture(autouse=True)
-def world(home: Path, spark: object) -> Iterator[Path]:
+def world(home: Path) -> Iterator[Path]:
     """A fresh home, and at the end the instances of the test's harnesses disposed of."""
     yield home
     worlds.opened.close()

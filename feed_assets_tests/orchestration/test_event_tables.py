@@ -1,5 +1,6 @@
 """Teams that share nothing but a table of events: from their rows to runs over slices, tick by tick."""
 
+import json
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -26,9 +27,11 @@ from feed_assets.orchestration.declare.components import Table
 from feed_assets.orchestration.runner import why_failed
 from feed_assets.settings import settings
 from feed_assets.sources.outlets import SqlOutlet
+from feed_assets.testing import Given
 from feed_assets_tests.orchestration.worlds import harness
 
 REPORT = Feed.parse("gamma/report/v1.0")
+SHUFFLE = "spark.sql.shuffle.partitions"
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 
@@ -60,19 +63,23 @@ def seen():
     return []
 
 
-def world(team, seen, spark, *, during=lambda: None, **options):
-    """a and b of a team -> report, by events."""
+def world(team, seen, *, during=lambda: None, **options):
+    """a and b of a team -> report, by events. Its function is not called: what is made is given."""
+
+    def give(task):
+        seen.append(task.work)
+        during()
+        return Given([{"k": str(len(seen))}])
+
+    return harness(*assets(team, lambda a, b: None, **options), give=give)
+
+
+def assets(team, function, **options):
     pipelines = {"p": ["team/a", "team/b"]}
     a = event_table("team/a", source=team.source, table_name="a")
     b = event_table("team/b", source=team.source, table_name="b")
-
-    @feed_asset("gamma/report/v1.0", inputs={"a": a, "b": b}, by_events=ByEvents(**{"pipelines": pipelines, **options}))
-    def report(a, b, work):
-        seen.append(work)
-        during()
-        return spark.createDataFrame([(str(len(seen)),)], "k string")
-
-    return harness(a, b, report)
+    by_events = ByEvents(**{"pipelines": pipelines, **options})
+    return a, b, feed_asset("gamma/report/v1.0", inputs={"a": a, "b": b}, by_events=by_events)(function)
 
 
 def ranges(work):
@@ -84,8 +91,8 @@ def markers():
         return {row["input_feed"]: int(row["marker"]) for row in inbox.markers(connection, REPORT)}
 
 
-def test_an_update_of_another_team_is_consumed_once_it_is_complete(team, seen, spark):
-    world_ = world(team, seen, spark)
+def test_an_update_of_another_team_is_consumed_once_it_is_complete(team, seen):
+    world_ = world(team, seen)
     team.publish(("a", "X", 1))
     assert world_.run_until_idle() == []
     team.publish(("b", "X", 7))
@@ -96,8 +103,25 @@ def test_an_update_of_another_team_is_consumed_once_it_is_complete(team, seen, s
     assert world_.run_until_idle() == []
 
 
-def test_the_next_run_reads_on_from_the_markers(team, seen, spark):
-    world_ = world(team, seen, spark)
+def test_the_function_gets_its_slices_the_partition_and_the_work_and_what_it_returns_is_published(team, spark):
+    got = []
+
+    def report(a, b, partition, work):
+        got.append((a, b, str(partition.feed), work.consumes))
+        return spark.createDataFrame([("x",)], "k string")
+
+    world_ = harness(*assets(team, report, pipelines={"p": ["team/a"], "q": ["team/b"]}), maker=None)
+    team.publish(("a", "X", 1))
+    (run,) = world_.run_until_idle()
+    assert run.succeeded, run.error
+    ((a, b, feed, consumes),) = got
+    assert (str(a.place.feed), a.start, int(a.end), b) == ("team/a", None, 1, None)
+    assert (feed, consumes) == ("gamma/report/v1.0", True)
+    assert world_.told("gamma/report")[0].metadata["preview"] == "| k |\n| --- |\n| x |"
+
+
+def test_the_next_run_reads_on_from_the_markers(team, seen):
+    world_ = world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     team.publish(("a", "Y", 5), ("b", "Y", 8), ("a", "Z", 6))
@@ -106,8 +130,8 @@ def test_the_next_run_reads_on_from_the_markers(team, seen, spark):
     assert seen[1].consumes
 
 
-def test_dagster_hears_of_each_event(team, seen, spark):
-    world_ = world(team, seen, spark)
+def test_dagster_hears_of_each_event(team, seen):
+    world_ = world(team, seen)
     team.publish(("a", "X", 1), ("a", "Y", 2), rows=3)
     world_.run_until_idle()
     told = world_.told("team/a")
@@ -116,9 +140,9 @@ def test_dagster_hears_of_each_event(team, seen, spark):
     assert told[0].metadata["rows"] == 3
 
 
-def test_an_event_that_comes_during_the_run_is_for_the_next_one(team, seen, spark):
+def test_an_event_that_comes_during_the_run_is_for_the_next_one(team, seen):
     more = iter([lambda: team.publish(("a", "Y", 2), ("b", "Y", 9))])
-    world_ = world(team, seen, spark, during=lambda: next(more, lambda: None)())
+    world_ = world(team, seen, during=lambda: next(more, lambda: None)())
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     assert [ranges(work) for work in seen] == [
@@ -127,14 +151,14 @@ def test_an_event_that_comes_during_the_run_is_for_the_next_one(team, seen, spar
     ]
 
 
-def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen, spark):
+def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen):
     failures = iter([True])
 
     def during():
         if next(failures, False):
             raise RuntimeError("no")
 
-    world_ = world(team, seen, spark, during=during)
+    world_ = world(team, seen, during=during)
     team.publish(("a", "X", 1), ("b", "X", 7))
     first, second = world_.run_until_idle()
     assert (first.succeeded, second.succeeded) == (False, True)
@@ -142,8 +166,8 @@ def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen, spark):
     assert markers() == {"team/a": 1, "team/b": 7}
 
 
-def test_a_run_by_hand_leaves_markers_alone_and_publishes_its_own_event(team, seen, spark):
-    world_ = world(team, seen, spark)
+def test_a_run_by_hand_leaves_markers_alone_and_publishes_its_own_event(team, seen):
+    world_ = world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     team.publish(("a", "Y", 5))
@@ -167,8 +191,8 @@ def by_hand(world_, slices):
     assert job.execute_in_process(instance=world_.instance, asset_selection=key, run_config=config).success
 
 
-def test_several_pipelines_do_not_wait_for_each_other_and_what_never_came_is_not_read(team, seen, spark):
-    world_ = world(team, seen, spark, pipelines={"p": ["team/a"], "q": ["team/b"]})
+def test_several_pipelines_do_not_wait_for_each_other_and_what_never_came_is_not_read(team, seen):
+    world_ = world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
     team.publish(("a", "X", 1))
     (run,) = world_.run_until_idle()
     assert run.succeeded
@@ -178,8 +202,8 @@ def test_several_pipelines_do_not_wait_for_each_other_and_what_never_came_is_not
     assert markers() == {"team/a": 1, "team/b": 7}
 
 
-def test_all_of_them_are_waited_for_if_it_says_so(team, seen, spark):
-    world_ = world(team, seen, spark, pipelines={"p": ["team/a"], "q": ["team/b"]}, wait_for="all")
+def test_all_of_them_are_waited_for_if_it_says_so(team, seen):
+    world_ = world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]}, wait_for="all")
     team.publish(("a", "X", 1))
     assert world_.run_until_idle() == []
     team.publish(("b", "Y", 7))
@@ -187,16 +211,16 @@ def test_all_of_them_are_waited_for_if_it_says_so(team, seen, spark):
     assert [ranges(work) for work in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
 
 
-def test_by_hand_there_must_be_something_to_read(team, seen, spark):
-    world_ = world(team, seen, spark)
+def test_by_hand_there_must_be_something_to_read(team, seen):
+    world_ = world(team, seen)
     job = world_.definitions.resolve_implicit_global_asset_job_def()
     key = [dg.AssetKey(["gamma", "report"])]
     done = job.execute_in_process(instance=world_.instance, asset_selection=key, raise_on_error=False)
     assert "none of its inputs has an event yet" in why_failed(done)
 
 
-def test_a_paused_consumer_loses_nothing(team, seen, spark):
-    world_ = world(team, seen, spark)
+def test_a_paused_consumer_loses_nothing(team, seen):
+    world_ = world(team, seen)
     ledger = open_ledger(settings().ledger)
     inbox.pause(ledger, REPORT, "paused for the test")
     team.publish(("a", "X", 1), ("b", "X", 7))
@@ -208,9 +232,9 @@ def test_a_paused_consumer_loses_nothing(team, seen, spark):
     assert [ranges(work) for work in seen] == [{"team/a": (None, 2), "team/b": (None, 8)}]
 
 
-def test_a_run_that_cannot_begin_is_asked_for_a_few_times_only(team, seen, spark):
+def test_a_run_that_cannot_begin_is_asked_for_a_few_times_only(team, seen):
     unknown = Plan(tags={"feed_assets/spark_profile": "large"})
-    world_ = world(team, seen, spark, plans=[Rule(unknown, operations=frozenset({Operation.OVERWRITE}))])
+    world_ = world(team, seen, plans=[Rule(unknown, operations=frozenset({Operation.OVERWRITE}))])
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     team.publish(("a", "Y", 2), ("b", "Y", 8), operation=Operation.OVERWRITE)
@@ -222,11 +246,11 @@ def test_a_run_that_cannot_begin_is_asked_for_a_few_times_only(team, seen, spark
     assert len(world_.tick()) == 1
 
 
-def test_the_plan_is_chosen_before_the_run_starts(team, seen, spark, monkeypatch):
+def test_the_plan_is_chosen_before_the_run_starts(team, seen, monkeypatch):
     monkeypatch.setenv("FEED_ASSETS_SPARK_PROFILES", '{"large": {}}')
     settings.cache_clear()
     large = Plan("reload", {"deep": True}, {"feed_assets/spark_profile": "large"})
-    world_ = world(team, seen, spark, plans=[Rule(large, operations=frozenset({Operation.OVERWRITE}))])
+    world_ = world(team, seen, plans=[Rule(large, operations=frozenset({Operation.OVERWRITE}))])
     team.publish(("a", "X", 1), ("b", "X", 7))
     (first,) = world_.run_until_idle()
     assert first.tags["feed_assets/plan"] == "incremental"
@@ -241,8 +265,8 @@ def test_the_plan_is_chosen_before_the_run_starts(team, seen, spark, monkeypatch
     assert ranges(seen[1])["team/a"] == (None, 2)
 
 
-def test_what_is_no_event_of_a_declared_table_is_kept_with_its_reason(team, seen, spark):
-    world_ = world(team, seen, spark)
+def test_what_is_no_event_of_a_declared_table_is_kept_with_its_reason(team, seen):
+    world_ = world(team, seen)
     team.publish(("a", "X", 1), key="2024-01-01")
     team.publish(("gamma/report/v1.0", "X", 1))
     world_.run_until_idle()
@@ -253,11 +277,9 @@ def test_what_is_no_event_of_a_declared_table_is_kept_with_its_reason(team, seen
 
 
 @pytest.mark.parametrize(("out_of_order", "runs"), [("flag", 2), ("refuse", 1)])
-def test_events_out_of_order_within_one_table_are_refused_or_flagged_and_never_lost(
-    team, seen, spark, out_of_order, runs
-):
+def test_events_out_of_order_within_one_table_are_refused_or_flagged_and_never_lost(team, seen, out_of_order, runs):
     team.source = EventSource("team", team.source.parts, out_of_order)
-    world_ = world(team, seen, spark)
+    world_ = world(team, seen)
     team.publish(("a", "X", 10), ("b", "X", 7))
     world_.run_until_idle()
     team.publish(("a", "late", 4), ("b", "late", 8))
@@ -274,8 +296,8 @@ def test_events_out_of_order_within_one_table_are_refused_or_flagged_and_never_l
         assert "marker 4 does not come after 10" in rejects[0][1].reason
 
 
-def test_a_lost_ledger_cursor_is_read_again_and_nothing_is_consumed_twice(team, seen, spark):
-    world_ = world(team, seen, spark)
+def test_a_lost_ledger_cursor_is_read_again_and_nothing_is_consumed_twice(team, seen):
+    world_ = world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     ledger = open_ledger(settings().ledger)
@@ -285,21 +307,21 @@ def test_a_lost_ledger_cursor_is_read_again_and_nothing_is_consumed_twice(team, 
     assert len(seen) == 1
 
 
-def test_a_source_that_does_not_answer_is_told_and_holds_up_nobody(team, seen, spark, caplog):
+def test_a_source_that_does_not_answer_is_told_and_holds_up_nobody(team, seen, caplog):
     broken = EventSource("team", (SqlTable("sqlite:////nowhere/at/all.db", "events", "id"), *team.source.parts))
     team.source = broken
-    world_ = world(team, seen, spark)
+    world_ = world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     assert len(seen) == 1
 
 
-def test_pipelines_come_from_a_lineage_table_of_others(team, seen, spark, tmp_path):
+def test_pipelines_come_from_a_lineage_table_of_others(team, seen, tmp_path):
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'lineage.db'}")
     with engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE lineage (pipeline TEXT, table_name TEXT)"))
         connection.execute(sa.text("INSERT INTO lineage VALUES ('p', 'a'), ('p', 'b'), ('p', 'unknown here')"))
-    world_ = world(team, seen, spark, pipelines=LineageTable(str(engine.url), "lineage"))
+    world_ = world(team, seen, pipelines=LineageTable(str(engine.url), "lineage"))
     team.publish(("a", "X", 1))
     assert world_.run_until_idle() == []
     with engine.begin() as connection:
@@ -310,21 +332,40 @@ def test_pipelines_come_from_a_lineage_table_of_others(team, seen, spark, tmp_pa
     engine.dispose()
 
 
-def test_a_run_may_ask_for_a_larger_spark(team, seen, spark, monkeypatch):
-    large = Plan(tags={"feed_assets/spark_profile": "large"})
-    world_ = world(team, seen, spark, plans=[Rule(large)])
+def test_a_run_that_asks_for_a_profile_which_is_not_there_says_so(team, seen):
+    world_ = world(team, seen, plans=[Rule(Plan(tags={"feed_assets/spark_profile": "large"}))])
     team.publish(("a", "X", 1), ("b", "X", 7))
     (run, *_) = world_.tick()
     assert "a run asks for the Spark profile 'large': FEED_ASSETS_SPARK_PROFILES has none" in run.error
-    monkeypatch.setenv("FEED_ASSETS_SPARK_PROFILES", '{"large": {"spark.driver.memory": "8g"}}')
-    settings.cache_clear()
-    assert settings().with_profile("large").spark_conf["spark.driver.memory"] == "8g"
-    assert settings().with_profile(None) == settings()
-    assert world_.run_until_idle()[-1].succeeded
 
 
-def test_the_durations_of_the_last_updates_are_a_chart_in_the_metadata(team, seen, spark):
-    world_ = world(team, seen, spark)
+def test_a_profile_reaches_its_run_and_no_other_or_is_refused(team, spark, setting):
+    """Runs in one process share its session: what Spark takes only when it starts cannot be one run's alone."""
+    profiles = {"more": {SHUFFLE: "77"}, "large": {SHUFFLE: "78", "spark.driver.memory": "8g"}}
+    setting(spark_profiles=json.dumps(profiles))
+    operations = {"more": Operation.OVERWRITE, "large": Operation.DELETE}
+    plans = [
+        Rule(Plan(tags={"feed_assets/spark_profile": name}), operations=frozenset({operation}))
+        for name, operation in operations.items()
+    ]
+    found, before = [], spark.conf.get(SHUFFLE)
+
+    def report(a, b):
+        found.append(spark.conf.get(SHUFFLE))
+        return spark.createDataFrame([(str(len(found)),)], "k string")
+
+    world_ = harness(*assets(team, report, plans=plans), maker=None)
+    for marker, operation in enumerate([*operations.values(), Operation.UPSERT]):
+        team.publish(("a", f"X{marker}", marker), ("b", f"X{marker}", marker), operation=operation)
+        ran = world_.run_until_idle()
+        if operation == Operation.DELETE:
+            assert "sets spark.driver.memory, which Spark takes only when it starts" in ran[0].error
+    assert found == ["77", before]
+    assert spark.conf.get(SHUFFLE) == before
+
+
+def test_the_durations_of_the_last_updates_are_a_chart_in_the_metadata(team, seen):
+    world_ = world(team, seen)
     for marker in (1, 2):
         team.publish(("a", f"X{marker}", marker), ("b", f"X{marker}", marker))
         world_.run_until_idle()

@@ -17,6 +17,7 @@ from feed_assets.ledger import inbox
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.sources.outlets import SqlOutlet
+from feed_assets.testing import Given
 from feed_assets_tests.orchestration.worlds import harness
 
 REPORT = Feed.parse("gamma/report/v1.0")
@@ -25,30 +26,28 @@ REPORT = Feed.parse("gamma/report/v1.0")
 class World:
     """A team's tables a and b, a consumer of both that notes what it read, and what was published."""
 
-    def __init__(self, folder, spark, late=()):
+    def __init__(self, folder, late=()):
         self.outlet = SqlOutlet(f"sqlite:///{folder / 'team.db'}", "events")
         self.outlet.publish([])
         self.source = EventSource("team", (SqlTable(self.outlet.url, "events", "id"),))
-        self.spark, self.fails = spark, False
+        self.fails = False
         self.read, self.told = [], {"a": {}, "b": {}}
-        self.harness = harness(*self._assets(*late), instance=dg.DagsterInstance.ephemeral())
+        self.harness = harness(*self._assets(*late), give=self._give)
 
     def _assets(self, *names):
         tables = {n: event_table(f"team/{n}", source=self.source, table_name=n) for n in "ab"}
         by_events = ByEvents(pipelines={"p": ["team/a", "team/b"]})
 
-        def made(name):
-            @feed_asset(f"gamma/{name}/v1.0", inputs=tables, by_events=by_events)
-            def function(a, b, work):
-                if self.fails:
-                    raise RuntimeError("no")
-                if work.consumes:
-                    self.read.append((name, [(p.feed.name[-1], s.start, s.end) for p, s in work.slices.items()]))
-                return self.spark.createDataFrame([(len(self.read),)], "n int")
+        made = [feed_asset(f"gamma/{name}/v1.0", inputs=tables, by_events=by_events) for name in ("report", *names)]
+        return [*tables.values(), *(decorate(lambda a, b: None) for decorate in made)]
 
-            return function
-
-        return [*tables.values(), *map(made, ("report", *names))]
+    def _give(self, task):
+        if self.fails:
+            raise RuntimeError("no")
+        if task.work.consumes:
+            slices = [(place.feed.name[-1], each.start, each.end) for place, each in task.work.slices.items()]
+            self.read.append((task.recipe.feed.name.removeprefix("gamma/"), slices))
+        return Given([{"n": len(self.read)}])
 
     def publish(self, table, correlation):
         marker = len(self.told[table]) + 1
@@ -125,8 +124,8 @@ SEEDS = [int(os.environ.get("FAULT_SEED", 1)), *(pytest.param(n, marks=pytest.ma
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_complete_update_is_read_once_whatever_is_interleaved(tmp_path, spark, seed):
-    world, random = World(tmp_path, spark), Random(seed)  # noqa: S311
+def test_every_complete_update_is_read_once_whatever_is_interleaved(tmp_path, seed):
+    world, random = World(tmp_path), Random(seed)  # noqa: S311
     chance = Chance(world, random)
     for _ in range(14):
         getattr(chance, random.choice(ACTS))()
@@ -140,9 +139,9 @@ def test_every_complete_update_is_read_once_whatever_is_interleaved(tmp_path, sp
         assert world.markers_read("report", table) == expected, f"seed {seed}: {world.read}"
 
 
-def test_a_tick_stays_bounded_with_ten_thousand_events_and_takes_all_of_them_in_the_end(tmp_path, spark, setting):
+def test_a_tick_stays_bounded_with_ten_thousand_events_and_takes_all_of_them_in_the_end(tmp_path, setting):
     setting(tick_seconds=10, max_requests=2)
-    world = World(tmp_path, spark, late=("second", "third"))
+    world = World(tmp_path, late=("second", "third"))
     events = [WriteEvent(table, n, n, f"X{n}", Operation.UPSERT) for n in range(1, 5001) for table in ("a", "b")]
     world.outlet.publish([(0, event) for event in events])
     began = monotonic()
@@ -155,8 +154,8 @@ def test_a_tick_stays_bounded_with_ten_thousand_events_and_takes_all_of_them_in_
         assert world.markers_read(name, "a") == world.markers_read(name, "b") == [*range(1, 5001)]
 
 
-def test_a_run_that_fails_is_requested_again_under_another_key_and_then_waits_for_a_person(tmp_path, spark):
-    world = World(tmp_path, spark)
+def test_a_run_that_fails_is_requested_again_under_another_key_and_then_waits_for_a_person(tmp_path):
+    world = World(tmp_path)
     world.publish("a", "X")
     world.publish("b", "X")
     world.fails, keys = True, []
@@ -172,8 +171,8 @@ def test_a_run_that_fails_is_requested_again_under_another_key_and_then_waits_fo
     assert world.markers_read("report", "a") == [1, 2]
 
 
-def test_a_run_that_is_deleted_from_dagster_is_not_run_again(tmp_path, spark):
-    world = World(tmp_path, spark)
+def test_a_run_that_is_deleted_from_dagster_is_not_run_again(tmp_path):
+    world = World(tmp_path)
     world.publish("a", "X")
     world.publish("b", "X")
     (run,) = world.harness.run_until_idle()
@@ -183,8 +182,8 @@ def test_a_run_that_is_deleted_from_dagster_is_not_run_again(tmp_path, spark):
     assert len(world.read) == 1
 
 
-def test_a_source_that_is_down_holds_up_nothing_that_was_read_before(tmp_path, spark):
-    world = World(tmp_path, spark)
+def test_a_source_that_is_down_holds_up_nothing_that_was_read_before(tmp_path):
+    world = World(tmp_path)
     world.publish("a", "X")
     world.publish("b", "X")
     (lost,) = world.ask().run_requests
@@ -197,8 +196,8 @@ def test_a_source_that_is_down_holds_up_nothing_that_was_read_before(tmp_path, s
     assert len(world.read) == 1
 
 
-def test_one_bad_event_does_not_hold_up_the_others(tmp_path, spark):
-    world = World(tmp_path, spark)
+def test_one_bad_event_does_not_hold_up_the_others(tmp_path):
+    world = World(tmp_path)
     world.publish("a", "X")
     world.outlet.publish([(0, WriteEvent("a", 0, 0, "", Operation.UPSERT, "no such partition"))])
     world.publish("b", "X")

@@ -27,7 +27,7 @@ def objects(world: Harness, prefix: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def kept(spark, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A day was built, and another one refused by its audit."""
 
     def build() -> None:

@@ -1,6 +1,7 @@
 """The ledger's file is deleted in a small real world, and rebuilt: what the next ticks build is said exactly."""
 
 import time
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -19,11 +20,10 @@ from feed_assets.orchestration.rebuild import rebuild_ledger
 from feed_assets.runs.rebuild import Rebuilt
 from feed_assets.runs.workbench import Workbench, utc_now
 from feed_assets.settings import settings
-from feed_assets.testing import Harness
+from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.orchestration.kept import keep, lose, restore
 from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, PICKED, RAW, SUMS, chain, outcomes, rows
 
-pytestmark = pytest.mark.usefixtures("spark")
 HOUR = timedelta(hours=1)
 BOTH_SUMS = [("sums", DAY, True), ("sums", NEXT_DAY, True)]
 BOTH_PICKED = [("picked", DAY, True), ("picked", NEXT_DAY, True)]
@@ -47,7 +47,7 @@ def await_next_second(world: Harness) -> None:
 
 
 @pytest.fixture(scope="module")
-def kept(spark, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """raw -> sums -> picked on two days, each made in a second after its input."""
 
     def build() -> None:
@@ -73,7 +73,7 @@ def built(kept: Path, home: Path) -> Harness:
 def rebuild(world: Harness, *, rows: bool = False, trust: bool = False, bench: Workbench | None = None) -> Rebuilt:
     graph = Graph(world.definitions.resolve_asset_graph())
     with dg.partition_loading_context(utc_now(), world.instance):
-        return rebuild_ledger(graph, bench or Workbench.of(settings()), utc_now(), rows=rows, trust=trust)
+        return rebuild_ledger(graph, bench or Workbench.of(settings(), PlainMaker), utc_now(), rows=rows, trust=trust)
 
 
 def newest(feed: str, day: str = DAY) -> updates.Row:
@@ -220,7 +220,7 @@ def test_older_updates_are_found_and_invalid_ones_named(built, home):
 
 def test_an_update_that_cannot_be_read_is_named_and_recorded(built, home):
     place = Partition(Feed.parse(PICKED), DAY)
-    bad = write.publish(built.board, place, {"part-1": b"no parquet"}, utc_now())
+    bad = write.publish(built.board, place, {"part-1": b"no rows"}, utc_now())
     lose(home)
     rebuilt = rebuild(built, rows=True)
     assert [(at, update_id) for at, update_id, _ in rebuilt.unread] == [(place, bad.id)]
@@ -251,8 +251,7 @@ def test_a_rebuild_that_is_killed_between_any_two_partitions_is_finished_by_the_
             raise Killed
         return utc_now()
 
-    bench = Workbench.of(settings())
-    killing = Workbench(bench.board, bench.ledger, bench.spark, kill_at_last)
+    killing = replace(Workbench.of(settings(), PlainMaker), now=kill_at_last)
     if last <= 6:
         with pytest.raises(Killed):
             rebuild(built, trust=True, bench=killing)

@@ -8,6 +8,7 @@ from feed_assets import ByEvents, Cadence, event_table, feed_asset
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
+from feed_assets.testing import by_inputs
 from feed_assets_tests.orchestration.test_event_tables import Team
 from feed_assets_tests.orchestration.worlds import harness
 
@@ -32,18 +33,15 @@ def team(tmp_path):
     return Team(tmp_path)
 
 
-def world(team, clock, spark, **options):
+def world(team, clock, **options):
     """a, due each day at six, and b -> report."""
     six = Cadence("0 6 * * *", timedelta(hours=1))
     a = event_table("team/a", source=team.source, table_name="a", cadence=six)
     b = event_table("team/b", source=team.source, table_name="b")
     by_events = ByEvents(pipelines={"p": ["team/a", "team/b"]}, **options)
 
-    @feed_asset("gamma/report/v1.0", inputs={"a": a, "b": b}, by_events=by_events)
-    def report(a, b):
-        return spark.createDataFrame([("x",)], "k string")
-
-    return harness(a, b, report, now=clock)
+    report = feed_asset("gamma/report/v1.0", inputs={"a": a, "b": b}, by_events=by_events)(lambda a, b: None)
+    return harness(a, b, report, give=by_inputs, now=clock)
 
 
 def open_alerts():
@@ -63,8 +61,8 @@ def at(clock, hours):
     clock.moment = clock.moment.replace(hour=0, minute=0) + timedelta(hours=hours)
 
 
-def test_a_late_event_raises_an_alert_once_and_resolves_when_it_comes(team, clock, spark, caplog):
-    world_ = world(team, clock, spark)
+def test_a_late_event_raises_an_alert_once_and_resolves_when_it_comes(team, clock, caplog):
+    world_ = world(team, clock)
     world_.tick()
     at(clock, 6.9)
     world_.tick()
@@ -83,8 +81,8 @@ def test_a_late_event_raises_an_alert_once_and_resolves_when_it_comes(team, cloc
     assert checks(world_, "team/a", "on_time") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
-def test_a_propagation_that_is_stuck_raises_an_alert_and_resolves(team, clock, spark):
-    world_ = world(team, clock, spark, stuck_after=timedelta(hours=2))
+def test_a_propagation_that_is_stuck_raises_an_alert_and_resolves(team, clock):
+    world_ = world(team, clock, stuck_after=timedelta(hours=2))
     team.publish(("a", "X", 1), marker_time=clock.moment)
     world_.tick()
     clock.moment += timedelta(hours=2)
@@ -102,8 +100,8 @@ def test_a_propagation_that_is_stuck_raises_an_alert_and_resolves(team, clock, s
     assert checks(world_, "gamma/report", "propagation")[0] == "SUCCEEDED"
 
 
-def test_a_table_that_its_pipeline_writes_no_longer_is_told_with_the_date_it_last_did(team, clock, spark):
-    world_ = world(team, clock, spark)
+def test_a_table_that_its_pipeline_writes_no_longer_is_told_with_the_date_it_last_did(team, clock):
+    world_ = world(team, clock)
     team.publish(("a", "W", 1), ("b", "W", 1), marker_time=clock.moment)
     world_.run_until_idle()
     last = clock.moment
@@ -120,8 +118,8 @@ def test_a_table_that_its_pipeline_writes_no_longer_is_told_with_the_date_it_las
     assert f"last on {last:%Y-%m-%d %H:%M} UTC" in open_alerts()[name]
 
 
-def test_a_check_may_be_run_by_hand(team, clock, spark):
-    world_ = world(team, clock, spark)
+def test_a_check_may_be_run_by_hand(team, clock):
+    world_ = world(team, clock)
     alerts.raise_alert(open_ledger(settings().ledger), "late:team/a", "it is late", clock.moment)
     (check,) = [each for each in world_.definitions.asset_checks if each.check_key.name == "on_time"]
     assert check.check_key.asset_key.to_user_string() == "team/a"
@@ -131,10 +129,10 @@ def test_a_check_may_be_run_by_hand(team, clock, spark):
     assert check().passed
 
 
-def test_wrong_settings_of_alerts_are_logged_and_hold_up_no_run(team, clock, spark, monkeypatch, caplog):
+def test_wrong_settings_of_alerts_are_logged_and_hold_up_no_run(team, clock, monkeypatch, caplog):
     monkeypatch.setenv("FEED_ASSETS_ALERT_WEBHOOK", "https://example.invalid/hook")
     settings.cache_clear()
-    world_ = world(team, clock, spark)
+    world_ = world(team, clock)
     team.publish(("a", "X", 1), ("b", "X", 1))
     assert [run.succeeded for run in world_.run_until_idle()] == [True]
     assert "alerts are not delivered" in caplog.text

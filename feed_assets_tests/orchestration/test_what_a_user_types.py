@@ -95,7 +95,7 @@ def keys(definitions: dg.Definitions) -> set[str]:
         pytest.param({"ads/effectiveness.py": PYTHON, "ads/feeds/defs.yaml": YAML}, id="Python and YAML"),
     ],
 )
-def test_the_python_file_loads_runs_and_publishes(project, files):
+def test_the_python_file_loads_runs_and_publishes(project, files, spark):
     world = opened.enter_context(Harness(project(files)))
     world.drop("ads/shown/v1.0", "2019-11-24", SHOWN)
     world.drop("ads/clicked/v1.0", "2019-11-24", CLICKED)

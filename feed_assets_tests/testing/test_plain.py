@@ -1,0 +1,126 @@
+"""Tests of a user's pipeline without Spark: what a run makes is given, and goes the whole way all the same."""
+
+import re
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from feed_assets import Input, checks, feed_asset, foreign_feed, with_automation
+from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import read
+from feed_assets.runs.maker import Task
+from feed_assets.testing import Given, Harness, PlainMaker, rows_of
+
+pytestmark = pytest.mark.usefixtures("home")
+
+ROOT = Path(__file__).parents[2]
+RAW, OUT, REJECTS = "t/raw/v1.0", "t/out/v1.0", "t/out_rejects/v1.0"
+LEAST = [checks.not_empty(), checks.within("n", 0, 9)]
+
+
+def definitions() -> dg.Definitions:
+    """raw -> out, by a function that nobody calls."""
+    raw = foreign_feed(RAW, schema="n int")
+
+    @feed_asset(OUT, inputs={"raw": Input(raw)}, checks=LEAST)
+    def out(raw):
+        pytest.fail("a PlainMaker calls no function")
+
+    return with_automation(dg.Definitions(assets=[raw, out]))
+
+
+def ran(give=None):
+    """A harness after one update of raw."""
+    harness = Harness(definitions(), maker=PlainMaker(give) if give else PlainMaker())
+    harness.drop(RAW, "", "n\n1\n")
+    harness.run_until_idle()
+    return harness
+
+
+def update(harness: Harness, feed: str):
+    return read.require(read.latest(harness.board, Partition(Feed.parse(feed))))
+
+
+def test_rows_and_rejects_that_are_given_are_published_checked_and_told():
+    with ran(lambda task: Given([{"n": 1}, {"n": 2}], rejects=[{"reason": "bad"}])) as harness:
+        assert [run.error for run in harness.runs] == [None]
+        assert rows_of(harness.board, update(harness, OUT)) == [{"n": 1}, {"n": 2}]
+        assert rows_of(harness.board, update(harness, REJECTS)) == [{"reason": "bad"}]
+        assert harness.checks("t/out") == {"not_empty": True, "within_n": True}
+        assert harness.told("t/out")[0].metadata["preview"] == "| n |\n| --- |\n| 1 |\n| 2 |"
+        assert harness.told("t/out")[0].metadata["dagster/row_count"] == 2
+
+
+def test_a_check_that_is_given_as_failed_refuses_the_update():
+    with ran(lambda task: Given(failed={"within_n": 3})) as harness:
+        (run,) = harness.runs
+        assert "within_n: n must be in [0, 9]; found 3" in run.error
+        assert harness.checks("t/out") == {"not_empty": True, "within_n": False}
+        assert harness.newest(OUT) is None
+
+
+def test_a_check_that_the_dataset_has_not_cannot_be_given():
+    with ran(lambda task: Given(failed={"withn": 3})) as harness:
+        assert f"InvalidDefinition: {OUT} has no check withn" in harness.runs[0].error
+
+
+def test_what_is_raised_fails_the_run():
+    def give(task: Task) -> Given:
+        raise RuntimeError(f"not {task.output}")
+
+    with ran(give) as harness:
+        assert {run.error for run in harness.runs} == {f"RuntimeError: not {OUT}"}
+
+
+def test_without_a_word_a_row_differs_whenever_an_input_does():
+    with ran() as harness:
+        first = update(harness, OUT)
+        assert rows_of(harness.board, first) == [{"raw": [update(harness, RAW).path]}]
+        harness.drop(RAW, "", "n\n1\n2\n")
+        harness.run_until_idle()
+        versions = [told.version for told in harness.told("t/out")]
+        assert len({*versions}) == len(versions) == 2
+
+
+def test_equal_rows_have_an_equal_data_version():
+    with ran(lambda task: Given([{"n": 1}])) as harness:
+        harness.drop(RAW, "", "n\n1\n2\n")
+        harness.run_until_idle()
+        first, second = (told.version for told in harness.told("t/out"))
+        assert first == second
+
+
+def test_what_it_wrote_it_measures_and_nothing_else():
+    with ran(lambda task: Given([{"n": 1}, {"n": 2}])) as harness:
+        version = harness.told("t/out")[0].version
+        assert PlainMaker().measure(harness.board, update(harness, OUT)) == (2, version)
+        with pytest.raises(UnreadableUpdate, match="holds no JSON lines"):
+            PlainMaker().measure(harness.board, update(harness, RAW))
+
+
+def test_a_run_by_hand_on_the_harness_s_instance_has_its_maker_too():
+    with Harness(definitions(), maker=PlainMaker(lambda task: Given([{"n": 5}]))) as harness:
+        harness.drop(RAW, "", "n\n1\n")
+        assets = [*harness.definitions.assets]
+        assert dg.materialize(assets, instance=harness.instance, selection=["t/out", "t/out_rejects"]).success
+        assert rows_of(harness.board, update(harness, OUT)) == [{"n": 5}]
+
+
+def test_two_harnesses_share_no_maker():
+    with Harness(definitions(), maker=PlainMaker(lambda task: Given([{"n": 1}]))) as one, ran() as other:
+        one.drop(RAW, "", "n\n1\n2\n")
+        one.run_until_idle()
+        assert one.told("t/out")[0].metadata["preview"].startswith("| n |")
+        assert other.told("t/out")[0].metadata["preview"].startswith("| raw |")
+
+
+def test_the_example_of_the_docs_passes():
+    scope: dict = {"__name__": "an_example"}
+    for page, found in (("README.md", "def effectiveness"), ("docs/datasets.md", "PlainMaker(give)")):
+        blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+        (code,) = [each for each in blocks if found in each][:1]
+        exec(compile(code, page, "exec"), scope)  # noqa: S102
+    assets = [scope["shown"], scope["clicked"], scope["effectiveness"]]
+    scope["test_a_day_that_fails_its_audit_is_not_published"](with_automation(dg.Definitions(assets=assets)))
