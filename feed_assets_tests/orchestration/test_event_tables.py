@@ -117,7 +117,7 @@ def test_the_function_gets_its_slices_the_partition_and_the_work_and_what_it_ret
     ((a, b, feed, consumes),) = got
     assert (str(a.place.feed), a.start, int(a.end), b) == ("team/a", None, 1, None)
     assert (feed, consumes) == ("gamma/report/v1.0", True)
-    assert world_.told("gamma/report")[0].metadata["preview"] == "| k |\n| --- |\n| x |"
+    assert [each.metadata["preview"] for each in world_.told("gamma/report") if each.run] == ["| k |\n| --- |\n| x |"]
 
 
 def test_the_next_run_reads_on_from_the_markers(team, seen):

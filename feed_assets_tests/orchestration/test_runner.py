@@ -11,7 +11,7 @@ from dagster._daemon.types import DaemonHeartbeat
 
 from feed_assets.core.errors import DaemonRunning, NotIdle
 from feed_assets.runs.workbench import this_process
-from feed_assets.testing import Harness
+from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.orchestration.worlds import (
     DAY,
     NEXT_DAY,
@@ -19,6 +19,7 @@ from feed_assets_tests.orchestration.worlds import (
     RAW,
     SUMS,
     chain,
+    given,
     harness,
     opened,
     outcomes,
@@ -90,14 +91,14 @@ def test_a_live_daemon_is_refused_and_one_that_was_stopped_is_not(seconds_ago, i
     with dg.DagsterInstance.get() as instance:
         instance.add_daemon_heartbeat(DaemonHeartbeat(beat, "SENSOR", None, None))
         with refusal if is_alive else nullcontext():
-            assert Harness(short().definitions, instance).run_until_idle() == []
+            assert Harness(short().definitions, instance, maker=PlainMaker(given)).run_until_idle() == []
 
 
 def test_a_run_whose_driver_was_killed_is_failed_and_its_partition_built(home):
     driver = subprocess.run([sys.executable, "-W", "ignore", "-c", KILLED_IN_A_RUN], capture_output=True, timeout=60)
     assert driver.returncode == -9, driver.stderr.decode()
     with dg.DagsterInstance.get() as instance:
-        world = Harness(short().definitions, instance)
+        world = Harness(short().definitions, instance, maker=PlainMaker(given))
         world.drop(RAW, DAY, rows(1))
         assert [run.status.value for run in instance.get_runs()] == ["STARTED"]  # for ever, as far as Dagster knows
         assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
