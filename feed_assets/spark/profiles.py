@@ -18,8 +18,10 @@ def profiled(settings: Settings, profile: Mapping[str, str], *, may_start: bool)
     What Spark takes only when it starts has an effect where this starts the session, if it `may_start` one for the
     profile: a process that is one run's. Raises InvalidSetting where a session without it lives already.
     """
-    before = _values(SparkSession.getActiveSession(), settings, profile)
-    spark = session(settings, profile if may_start else None)
+    starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
+    # A session that lives already would take what it can of it, and keep that.
+    spark = session(settings, profile if starts else None)
+    before = conf(settings) if starts else spark.conf.getAll
     _refuse_what_came_too_late(spark, profile)
     runtime = [key for key in profile if spark.conf.isModifiable(key)]
     try:
@@ -31,17 +33,9 @@ def profiled(settings: Settings, profile: Mapping[str, str], *, may_start: bool)
             _restore(spark, key, before.get(key))
 
 
-def _values(living: SparkSession | None, settings: Settings, profile: Mapping[str, str]) -> dict[str, str]:
-    """What was set of a profile's keys before; of a session that is to be started what the settings say."""
-    if not profile:
-        return {}
-    found = living.conf.getAll if living else conf(settings)
-    return {key: found[key] for key in profile if key in found}
-
-
 def _refuse_what_came_too_late(spark: SparkSession, profile: Mapping[str, str]) -> None:
     for key, value in profile.items():
-        if not spark.conf.isModifiable(key) and spark.conf.get(key, None) != value:
+        if not spark.conf.isModifiable(key) and spark.conf.getAll.get(key) != value:
             raise InvalidSetting(
                 f"a Spark profile sets {key}, which Spark takes only when it starts, and this run's session lives "
                 "already: expected what can be changed at any time, such as spark.sql.shuffle.partitions. Set it for "

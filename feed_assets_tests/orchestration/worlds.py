@@ -77,7 +77,12 @@ def given(task: Task) -> Given:
 
     A sum of 13 is more than the function of `sums` can bear.
     """
-    found = [row for source in task.recipe.sources for each in task.updates[source.name] for row in read(source, each)]
+    found = [
+        row
+        for source in task.recipe.sources
+        for each in task.updates.get(source.name, ())
+        for row in read(source, each)
+    ]
     good, bad = [row for row in found if isinstance(row["n"], int)], [row for row in found if isinstance(row["n"], str)]
     if str(task.recipe.feed) != SUMS:
         return Given(sorted(good, key=str), bad)
