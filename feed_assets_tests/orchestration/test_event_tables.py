@@ -355,11 +355,10 @@ def test_a_profile_reaches_its_run_and_no_other_or_is_refused(team, spark, setti
         return spark.createDataFrame([(str(len(found)),)], "k string")
 
     world_ = harness(*assets(team, report, plans=plans), maker=None)
-    for marker, operation in enumerate([*operations.values(), Operation.UPSERT]):
+    for marker, operation in enumerate((Operation.OVERWRITE, Operation.UPSERT, Operation.DELETE)):
         team.publish(("a", f"X{marker}", marker), ("b", f"X{marker}", marker), operation=operation)
         ran = world_.run_until_idle()
-        if operation == Operation.DELETE:
-            assert "sets spark.driver.memory, which Spark takes only when it starts" in ran[0].error
+    assert "sets spark.driver.memory, which Spark takes only when it starts" in ran[0].error
     assert found == ["77", before]
     assert spark.conf.get(SHUFFLE) == before
 
