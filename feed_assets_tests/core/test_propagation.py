@@ -218,7 +218,7 @@ def test_a_slice_is_a_condition_with_both_its_bounds():
     assert due_of(consumer("orders"), [second], [first]).slices[0].where("version") == "version > 10 AND version <= 20"
     by_time = arrived(("orders", "A", START))
     assert due_of(consumer("orders"), by_time).slices[0].where("updated_at") == (
-        "updated_at <= TIMESTAMP '2024-01-01 00:00:00.000000+00:00'"
+        "updated_at <= '2024-01-01 00:00:00.000000+00:00'"
     )
 
 

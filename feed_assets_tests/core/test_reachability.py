@@ -1,0 +1,48 @@
+"""Which tables a pipeline seems to write no longer, as tables."""
+
+from datetime import timedelta
+
+import pytest
+
+from feed_assets.core.reachability import Unreachable, unreachable
+from feed_assets_tests.core.arrivals import START, arrived, consumer, due_of, feed
+
+PIPELINES = {"p": ["a", "b", "c"]}
+WHO = consumer("a", "b", pipelines=PIPELINES)
+B = feed("b")
+
+
+def at(minute):
+    return START + timedelta(minutes=minute)
+
+
+@pytest.mark.parametrize(
+    ("told", "last", "expected"),
+    [
+        ("", {}, []),
+        ("aX aY", {}, []),
+        ("aX aY aZ", {}, [None]),
+        ("aX aX aX", {}, []),
+        ("aX aY aZ", {B: at(0)}, [at(0)]),
+        ("aX aY aZ", {B: at(1)}, []),
+        ("aW aX aY aZ", {B: at(1)}, [at(1)]),
+        ("aX aY aZ", {B: at(9)}, []),
+        ("aX bX aY aZ", {B: at(2)}, []),
+    ],
+)
+def test_what_three_updates_in_a_row_went_past_is_unreachable(told, last, expected):
+    """Each is a table and a correlation id, a minute after the one before; the first one comes at minute 1."""
+    found = unreachable(due_of(WHO, arrived(*told.split())).incomplete, last)
+    assert [(each.pipeline, each.table, each.last) for each in found] == [("p", B, when) for when in expected]
+
+
+def test_it_is_told_when_it_was_written_last():
+    assert "pipeline p has gone past b 3 times or more, last on 2024-01-01 00:00 UTC" in str(Unreachable("p", B, START))
+    assert "gone past b 3 times or more, never before: what waits" in str(Unreachable("p", B, None))
+
+
+def test_tables_are_judged_each_for_itself_and_sorted():
+    who = consumer("a", "b", "c", pipelines=PIPELINES)
+    incomplete = due_of(who, arrived("aX", "aY", "aZ")).incomplete
+    assert [str(each.table) for each in unreachable(incomplete, {})] == ["b", "c"]
+    assert [str(each.table) for each in unreachable(incomplete, {B: at(3)})] == ["c"]
