@@ -109,6 +109,8 @@ class ListedView(View):
     state: str | None
     reason: str | None
     since: datetime
+    requested: int
+    next_request: datetime | None = Field(validation_alias="look_at")
 
 
 class WaitingView(View):
@@ -137,3 +139,5 @@ class VerdictView(View):
     due: DueView | None = None
     left_out: tuple[Values, ...] = ()
     unread: tuple[UnreadView, ...] = ()
+    requested: int = 0
+    next_request: datetime | None = None

@@ -53,6 +53,7 @@ def _dataset(graph: "Graph", feed: Feed) -> "Node":
 def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition) -> "VerdictView":
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
     from feed_assets.cli.event_views import VerdictView
+    from feed_assets.ledger import due
     from feed_assets.ledger.due import UNDECIDED
     from feed_assets.orchestration.decisions import fan_out, verdicts
     from feed_assets.orchestration.declare.partitions import Standing, standing
@@ -68,7 +69,10 @@ def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition
     fan_out(graph, [node], bench.ledger, bench.now(), lambda: False)
     with bench.ledger.read() as connection:
         (verdict,) = verdicts(graph, connection, [output], bench.now())
-    return VerdictView.model_validate(verdict).model_copy(update={"left_out": left_out})
+        listed = [each for each in due.listed(connection, output.feed) if each.partition == output.key]
+    asked = [{"requested": each.requested, "next_request": each.look_at} for each in listed if each.requested]
+    more = {"left_out": left_out, **(asked[0] if asked else {})}
+    return VerdictView.model_validate(verdict).model_copy(update=more)
 
 
 def _observe_inputs(bench: "Workbench", need: "Need") -> "tuple[Values, ...]":

@@ -1,17 +1,33 @@
-"""The key that makes a run request the same request again, and only then."""
+"""The key that makes a run request the same request again, and how soon the next one may come."""
 
+from datetime import timedelta
 from hashlib import sha256
 
 from feed_assets.core.readiness import Verdict
 
+SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(minutes=5)
+"""Between two requests of a partition, while no run of it begins."""
+
 
 def run_key(verdict: Verdict, changed: int, requested: int) -> str:
-    """A key of consumer, partition, input update ids, the consumer's published update, and attempt.
+    """A key of consumer, partition, input update ids, the consumer's published update, and of which request it is.
 
-    Dagster drops a request whose key it has ever seen, failed runs included. An attempt is one request after one
-    change (by its number in the ledger): a failed run is tried again, also one that the ledger never heard of, and a
-    roll-back to older inputs is built.
+    Dagster drops a request whose key it has ever seen, failed runs included. A request is one of those since a change
+    (by its number in the ledger): a failed run is tried again, also one that the ledger never heard of, and a roll-back
+    to older inputs is built.
     """
     inputs = (f"{pin.partition.path}/{pin.update_id}" for pin in sorted(verdict.pins))
     parts = [verdict.output.path, *inputs, str(verdict.published), str(changed), str(requested)]
     return f"{verdict.output.path}#{sha256('|'.join(parts).encode()).hexdigest()[:16]}"
+
+
+def wait_after(requested: int) -> timedelta:
+    """How long after a request the next one of the same partition may come, if no run has begun by then.
+
+    Each time as long again as has passed since the change that made it due, and no more than five minutes. `requested`
+    is how many requests had come before since that change.
+    """
+    return SHORTEST_WAIT * 2**requested if requested < _DOUBLINGS else LONGEST_WAIT
+
+
+_DOUBLINGS = (LONGEST_WAIT // SHORTEST_WAIT).bit_length()

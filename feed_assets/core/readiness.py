@@ -65,8 +65,6 @@ class Facts:
     """When the first update came that it was not built from, if an input has one."""
     attempts: Mapping[Partition, tuple[Attempt, ...]] = field(default_factory=dict[Partition, tuple[Attempt, ...]])
     """Builds of each output since then that did not publish."""
-    requested: Mapping[Partition, int] = field(default_factory=dict[Partition, int])
-    """Runs of each output that were requested since something last changed for it."""
     pruned: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """The last update of each input partition that was valid once and has been pruned."""
     due: Mapping[Partition, Due] = field(default_factory=dict[Partition, Due])
@@ -214,7 +212,4 @@ def _blocked(
     if len(tried) >= facts.max_attempts:
         last = tried[-1].reason
         return State.WAITS_FOR_A_PERSON, f"{len(tried)} runs failed on these inputs, the last with: {last}"
-    requested = facts.requested.get(need.output, 0)
-    if requested >= facts.max_attempts and (need.consumer or need.output not in facts.published):
-        return State.WAITS_FOR_A_PERSON, f"{requested} runs were requested, and ended before they began: see Dagster"
     return None

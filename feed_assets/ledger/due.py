@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.launching import wait_after
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
 from feed_assets.ledger.tables import due, inbox, update
@@ -105,11 +106,15 @@ class Listed:
     state: str | None
     reason: str | None
     since: datetime
+    requested: int
+    """Runs that were requested since the last change."""
+    look_at: datetime | None
+    """When it is decided about again, and its next run requested; None if that takes a change."""
 
 
 def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
     """What is on the list of a consumer."""
-    query = sa.select(due.c.partition, due.c.state, due.c.reason, due.c.since)
+    query = sa.select(due.c.partition, due.c.state, due.c.reason, due.c.since, due.c.requested, due.c.look_at)
     rows = connection.execute(query.where(due.c.feed == str(consumer)).order_by(due.c.partition))
     return tuple(Listed(*row) for row in rows)
 
@@ -147,12 +152,22 @@ def settle(ledger: Ledger, decided: Sequence[tuple[Due, Verdict]], now: datetime
                 connection.execute(sa.update(due).where(same).values(values))
 
 
-def count_requests(ledger: Ledger, items: Iterable[Due]) -> None:
-    """Note that a run was requested for each: what ends before it begins must not be asked for again for ever."""
+def space_out(ledger: Ledger, requested: Iterable[Due], now: datetime) -> None:
+    """Leave these alone for a while, as a run of each is being requested.
+
+    A run that begins and ends ends the wait (`runs.end`, or the change that it makes); one that never begins, or is
+    killed, is requested again after it.
+    """
     with ledger.write() as connection:
-        for item in items:
-            same = _is(item) & (due.c.changed == item.changed)
-            connection.execute(sa.update(due).where(same).values(requested=item.requested + 1))
+        for item in requested:
+            values = {"requested": item.requested + 1, "look_at": now + wait_after(item.requested)}
+            connection.execute(sa.update(due).where(_is(item), due.c.changed == item.changed).values(values))
+
+
+def end_waits(ledger: Ledger, now: datetime) -> None:
+    """Look now at everything whose run was requested: whoever did it is dead, and so are its requests."""
+    with ledger.write() as connection:
+        connection.execute(sa.update(due).where(due.c.requested > 0, due.c.look_at > now).values(look_at=now))
 
 
 def await_again(ledger: Ledger, items: Iterable[Due], now: datetime) -> None:

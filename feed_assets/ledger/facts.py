@@ -11,7 +11,7 @@ from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Due, Slice
 from feed_assets.core.readiness import Attempt, Facts, Need
 from feed_assets.ledger import inbox, runs, updates
-from feed_assets.ledger.tables import batch, consumed, due, run, update
+from feed_assets.ledger.tables import batch, consumed, run, update
 
 BATCH = 300
 """Partitions in one statement: SQLite takes 999 parameters at most in its older builds."""
@@ -41,7 +41,6 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
         consumed=consumed_by,
         late_since=_earlier(_late_since(connection, published), _new_since(connection, needs, held, consumed_by)),
         attempts=attempts,
-        requested=_requested(connection, outputs),
         pruned=_pruned(connection, members),
         due=due_of,
         chosen=_chosen(connection, needs, held, newest, consumed_by, due_of),
@@ -222,15 +221,6 @@ def _attempts(connection: sa.Connection, outputs: Sequence[Partition]) -> dict[P
             attempt = Attempt(row.pins, row.state == updates.REFUSED, row.reason or row.state)
             found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(attempt)
     return {output: tuple(tried) for output, tried in found.items()}
-
-
-def _requested(connection: sa.Connection, outputs: Sequence[Partition]) -> dict[Partition, int]:
-    found: dict[Partition, int] = {}
-    for wanted in _tables(outputs):
-        same = (due.c.feed == wanted.c.feed) & (due.c.partition == wanted.c.partition) & ~due.c.awaited
-        for row in connection.execute(sa.select(due.c.feed, due.c.partition, due.c.requested).join(wanted, same)):
-            found[Partition(Feed.parse(row.feed), row.partition)] = row.requested
-    return found
 
 
 def _tables(partitions: Sequence[Partition], ids: Mapping[Partition, str] | None = None) -> Iterator[sa.CTE]:

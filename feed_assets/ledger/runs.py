@@ -12,7 +12,7 @@ from feed_assets.core.errors import AlreadyRunning
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.tables import run, update
+from feed_assets.ledger.tables import due, run, update
 
 RUNNING, UNCHANGED, FAILED = "running", "unchanged", attempts.FAILED
 
@@ -105,8 +105,17 @@ def end(
 ) -> None:
     """Record how a run ended. A published or unchanged one settles every attempt before it, and none that runs."""
     connection.execute(sa.update(run).where(run.c.id == run_id).values(state=state, ended=now, reason=reason))
+    if state in attempts.ATTEMPTS:
+        _decide_again(connection, run_id, now)
     if state in (updates.PUBLISHED, UNCHANGED):
         settle(connection, output)
+
+
+def _decide_again(connection: sa.Connection, run_id: str, now: datetime) -> None:
+    """An attempt says what is next: nobody waits any longer for a run to begin."""
+    output = sa.select(run.c.feed, run.c.partition).where(run.c.id == run_id)
+    mine = sa.tuple_(due.c.feed, due.c.partition).in_(output) & (due.c.look_at > now)
+    connection.execute(sa.update(due).where(mine).values(look_at=now))
 
 
 def settle(connection: sa.Connection, output: Partition) -> None:

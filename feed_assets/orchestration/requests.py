@@ -1,6 +1,7 @@
 """From verdicts to run requests."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import dagster as dg
@@ -38,7 +39,7 @@ def in_progress(instance: dg.DagsterInstance) -> InProgress:
     return found
 
 
-def requests_for(graph: Graph, ledger: Ledger, decided: Found, busy: InProgress) -> list[dg.RunRequest]:
+def requests_for(graph: Graph, ledger: Ledger, decided: Found, busy: InProgress, now: datetime) -> list[dg.RunRequest]:
     """One run for each output that is ready, at most so many; the others stay on the list.
 
     What was built already is the business of the automation condition, unless it is built by events: that needs tags,
@@ -48,7 +49,7 @@ def requests_for(graph: Graph, ledger: Ledger, decided: Found, busy: InProgress)
         running = {run.output for run in runs.running(connection)}
     ready = [pair for pair in decided if _is_ready(graph, pair[1]) and pair[1].output not in running]
     free = [pair for pair in ready if not is_busy(graph, pair[1].output, busy)][: settings().max_requests]
-    due.count_requests(ledger, [item for item, _ in free])
+    due.space_out(ledger, [item for item, _ in free], now)
     return [_request(graph, item, verdict) for item, verdict in free]
 
 

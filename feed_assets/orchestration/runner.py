@@ -12,6 +12,8 @@ from typing import Any
 import dagster as dg
 
 from feed_assets.core.errors import DaemonRunning, NotIdle
+from feed_assets.ledger import due
+from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.left_runs import DRIVER, UNFINISHED, fail
 from feed_assets.orchestration.location import LATE_DATA
@@ -45,18 +47,17 @@ class Runner:
 
     def run_once(self) -> int:
         """One tick; how much was done. DaemonRunning beside a live daemon."""
-        self._refuse_a_daemon()
-        self._release_dead_runs()
+        self._begin()
         return self.tick()
 
     def run_until_idle(self, max_ticks: int = 1000) -> int:
         """Tick until a tick does nothing; the number of ticks. DaemonRunning beside a live daemon, else NotIdle.
 
         Ticks look at a few of the known partitions. Nobody may tick again for long, so here all are looked at before
-        it is over; after the first idle tick, because what is new comes first.
+        it is over, and what waits after a run that came to nothing is requested once more; after the first idle tick,
+        because what is new comes first.
         """
-        self._refuse_a_daemon()
-        self._release_dead_runs()
+        self._begin()
         has_looked = False
         for tick in range(1, max_ticks + 1):
             if self.tick():
@@ -64,6 +65,7 @@ class Runner:
             if has_looked:
                 return tick
             self._look_at_everything()
+            self._end_waits()
             has_looked = True
         raise NotIdle(f"something is still requested after {max_ticks} ticks: look at the runs, then run it again.")
 
@@ -139,6 +141,14 @@ class Runner:
     def _put_cursor(self, sensor: str, value: str | None) -> None:
         if value is not None:
             self.instance.daemon_cursor_storage.set_cursor_values({f"feed_assets/{sensor}": value})
+
+    def _begin(self) -> None:
+        self._refuse_a_daemon()
+        self._release_dead_runs()
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        due.end_waits(open_ledger(settings().ledger), self.now())
 
     def _refuse_a_daemon(self) -> None:
         """Two loops on one instance would request the same late re-runs twice."""

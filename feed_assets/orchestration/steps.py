@@ -75,7 +75,8 @@ def _watch(tick: Tick, out_of_time: OutOfTime) -> None:
 def _request(tick: Tick, _: OutOfTime) -> None:
     """Request the runs of what is ready; none in a tick that fails, as Dagster would not hear of them."""
     if not tick.raised:
-        tick.requests = requests_for(tick.graph, tick.ledger, tick.decided, in_progress(tick.context.instance))
+        busy = in_progress(tick.context.instance)
+        tick.requests = requests_for(tick.graph, tick.ledger, tick.decided, busy, tick.now)
 
 
 FINISH = Step("finish", 0.1, _finish)

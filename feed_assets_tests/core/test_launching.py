@@ -1,11 +1,11 @@
-"""The same request has the same key, and no other one has it: Dagster drops a key that it has seen, for ever."""
+"""The same request has the same key, and no other one has it; and the next one comes ever later."""
 
 from dataclasses import replace
 
 import pytest
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.launching import run_key
+from feed_assets.core.launching import LONGEST_WAIT, run_key, wait_after
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import State, Verdict
 
@@ -51,3 +51,9 @@ def test_every_attempt_has_a_key_of_its_own():
 
 def test_a_key_is_the_same_in_every_process():
     assert run_key(REQUEST, 7, 0) == "ads/effectiveness/v1.0/2019-11-24/men#0f3a8c937dee8bd3"
+
+
+def test_each_request_waits_as_long_again_as_has_passed_and_five_minutes_at_most():
+    waits = [wait_after(requested).total_seconds() for requested in range(8)]
+    assert waits == [5, 10, 20, 40, 80, 160, 300, 300]
+    assert wait_after(10_000) == LONGEST_WAIT

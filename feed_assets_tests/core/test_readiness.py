@@ -140,20 +140,6 @@ def refused(pins, reason="not_empty: found 0"):
         ),
         pytest.param(
             NEED,
-            {"newest": BOTH, "requested": {EFFECT: 2}},
-            State.BUILD,
-            "it has no valid update, and every input is there",
-            id="requested fewer times than allowed",
-        ),
-        pytest.param(
-            NEED,
-            {"newest": BOTH, "requested": {EFFECT: 3}},
-            State.WAITS_FOR_A_PERSON,
-            "3 runs were requested, and ended before they began: see Dagster",
-            id="requested as often as allowed",
-        ),
-        pytest.param(
-            NEED,
             {"newest": NEWER, "attempts": {EFFECT: (failed(OLD_PINS),) * 3}},
             State.BUILD,
             "it has no valid update, and every input is there",

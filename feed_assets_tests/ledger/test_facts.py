@@ -147,7 +147,7 @@ def test_a_long_history_costs_no_more_statements_than_a_short_one(ledger, length
     stored(ledger, history(length))
     with ledger.read() as connection, statements(ledger) as executed:
         found = facts(connection, [Need(EFFECT, (SHOWN,))], NOW, 3)
-    assert len(executed) == 8
+    assert len(executed) == 7
     assert (len(found.consumed[EFFECT]), len(found.attempts[EFFECT])) == (1, 1)
 
 
@@ -157,7 +157,7 @@ def test_many_partitions_are_asked_about_in_bulk(ledger):
     ]
     with ledger.read() as connection, statements(ledger) as executed:
         facts(connection, needs, NOW, 3)
-    assert len(executed) == 6 * 900 / BATCH
+    assert len(executed) == 5 * 900 / BATCH
     assert max(len(parameters) for _, parameters in executed) <= 999
 
 

@@ -1,46 +1,85 @@
 """Runs that fail, are killed, or never begin, and what the next tick asks for then."""
 
 import socket
+from datetime import timedelta
 
 import dagster as dg
 import pytest
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import runs
+from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.runner import Runner
 from feed_assets.runs.workbench import utc_now
 from feed_assets.settings import settings
+from feed_assets.testing import PlainMaker
 from feed_assets_tests.orchestration.worlds import (
     BOTH,
     DAY,
     NEXT_DAY,
     RAW,
     SUMS,
+    harness,
     outcomes,
+    raw_feed,
     requested,
     rows,
     short,
+    sums_of,
 )
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def test_a_request_whose_run_was_never_created_is_made_again_under_another_key():
-    world = short()
-    world.drop(RAW, DAY, rows(1))
-    first = world.ask()
-    second = world.ask(first.cursor)
-    assert [each.partition_key for each in second.requests] == [each.partition_key for each in first.requests] == [DAY]
-    assert first.requests[0].run_key != second.requests[0].run_key
+class Clock:
+    """The time, as a test sets it."""
+
+    def __init__(self):
+        self.moment = utc_now()
+
+    def __call__(self):
+        return self.moment
 
 
-def test_requests_whose_runs_never_begin_end_with_a_person():
-    world = short()
+def test_a_request_whose_run_never_begins_comes_again_under_another_key_and_ever_later():
+    clock = Clock()
+    raw = raw_feed()
+    world = harness(raw, sums_of(raw), maker=PlainMaker(), now=clock)
     world.drop(RAW, DAY, rows(1))
-    asked = [[each.partition_key for each in world.ask().requests] for _ in range(5)]
-    assert asked == [[DAY], [DAY], [DAY], [], []]
+    began, keys, moments = clock.moment, [], []
+    for _ in range(300):
+        for request in world.ask().requests:
+            keys.append(request.run_key)
+            moments.append((clock.moment - began).total_seconds())
+        clock.moment += timedelta(seconds=5)
+    assert moments == [0, 5, 15, 35, 75, 155, 315, 615, 915, 1215]
+    assert len({*keys}) == len(keys)
     world.drop(RAW, DAY, rows(1, 2))
     assert [each.partition_key for each in world.ask().requests] == [DAY]
+    clock.moment += timedelta(seconds=5)
+    assert [each.partition_key for each in world.ask().requests] == [DAY]
+
+
+class Killed(BaseException):
+    """What stands for a kill: nothing of the process goes on."""
+
+
+def test_runs_killed_before_the_turn_of_a_partition_came_do_not_count_against_it():
+    raw = raw_feed()
+    world = harness(raw, sums_of(raw), maker=PlainMaker())
+    days = [f"2020-01-0{day}" for day in range(1, 6)]
+    for day in days:
+        world.drop(RAW, day, rows(1))
+
+    def kill(_run):
+        raise Killed
+
+    for _ in range(3):
+        with pytest.raises(Killed):
+            Runner(world.definitions, world.instance, kill).run_until_idle()
+    assert outcomes(world.run_until_idle()) == [("sums", day, True) for day in days[3:]]
+    with open_ledger(settings().ledger).read() as connection:
+        assert due.listed(connection, Feed.parse(SUMS)) == ()
 
 
 def test_a_failed_run_is_tried_again_so_many_times_and_then_waits_for_a_person(setting):

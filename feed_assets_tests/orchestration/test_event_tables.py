@@ -238,10 +238,10 @@ def test_a_run_that_cannot_begin_is_asked_for_a_few_times_only(team, seen):
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     team.publish(("a", "Y", 2), ("b", "Y", 8), operation=Operation.OVERWRITE)
-    assert [run.succeeded for run in world_.run_until_idle()] == [False] * 3
+    assert [run.succeeded for run in world_.run_until_idle()] == [False] * 2
     with open_ledger(settings().ledger).read() as connection:
         (listed,) = due.listed(connection, REPORT)
-    assert "3 runs were requested, and ended before they began" in listed.reason
+    assert listed.look_at > datetime.now(UTC)
     team.publish(("a", "Z", 3), ("b", "Z", 9), operation=Operation.OVERWRITE)
     assert len(world_.tick()) == 1
 
