@@ -139,5 +139,5 @@ class VerdictView(View):
     due: DueView | None = None
     left_out: tuple[Values, ...] = ()
     unread: tuple[UnreadView, ...] = ()
-    requested: int = 0
+    requested: int | None = None
     next_request: datetime | None = None

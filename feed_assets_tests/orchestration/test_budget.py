@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets import Input
-from feed_assets.ledger import updates
+from feed_assets.ledger import due, updates
 from feed_assets.ledger.database import last_change, open_ledger, put_cursor
 from feed_assets.ledger.tables import update
 from feed_assets.orchestration.tick import FEWEST_REPORTS
@@ -75,6 +75,7 @@ def test_a_dynamic_partition_that_was_removed_does_not_hold_up_the_others():
         world.drop(RAW, region, rows(1))
     assert sorted(requested(world)) == ["north", "south"]
     world.instance.delete_dynamic_partition("regions", "north")
+    due.end_waits(open_ledger(settings().ledger), utc_now())
     sensor = world.definitions.resolve_sensor_def("feeds")
     context = dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name="feeds")
     with context, dg.partition_loading_context(dynamic_partitions_store=world.instance):

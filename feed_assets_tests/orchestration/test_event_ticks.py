@@ -13,7 +13,7 @@ import pytest
 from feed_assets import ByEvents, EventSource, SqlTable, event_table, feed_asset
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import inbox
+from feed_assets.ledger import due, inbox
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.sources.outlets import SqlOutlet
@@ -188,6 +188,7 @@ def test_a_source_that_is_down_holds_up_nothing_that_was_read_before(tmp_path):
     world.publish("b", "X")
     (lost,) = world.ask().run_requests
     (tmp_path / "team.db").rename(tmp_path / "away.db")
+    due.end_waits(open_ledger(settings().ledger), world.harness.now())
     (again,) = world.ask().run_requests
     assert again.run_key != lost.run_key
     assert world.start(again).success

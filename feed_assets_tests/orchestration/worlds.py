@@ -13,6 +13,8 @@ import dagster as dg
 
 from feed_assets import Input, Late, Retention, checks, feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Update
+from feed_assets.ledger import due
+from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import Source
 from feed_assets.runs.workbench import open_board
@@ -129,7 +131,8 @@ def harness(*assets, give: Callable[[Task], Given] = given, **options) -> Harnes
 
 
 def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:
-    """The partitions of `sums` that a tick asks for."""
+    """The partitions of `sums` that a tick asks for, whatever was asked before and never began."""
+    due.end_waits(open_ledger(settings().ledger), harness.now())
     return [partition for assets, partition in harness.ask(cursor).wanted if assets == BOTH]
 
 
