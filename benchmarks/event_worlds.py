@@ -18,8 +18,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Due
 from feed_assets.ledger import events, inbox
 from feed_assets.ledger.database import Ledger, open_ledger, put_cursor
-from feed_assets.ledger.due import Due as Item
-from feed_assets.ledger.tables import due, event, marker
+from feed_assets.ledger.fan_out import Affected, fan_out
+from feed_assets.ledger.tables import change, due, event, marker, subscription
 from feed_assets.ledger.tables import inbox as inbox_table
 from feed_assets.runs.workbench import open_board
 from feed_assets.settings import settings
@@ -34,6 +34,7 @@ CONSUMER = Consumer(
     frozenset(map(Feed.parse, MINE)),
     {name: frozenset(map(Feed.parse, tables)) for name, tables in PIPELINES.items()},
 )
+AFFECTED = Affected([(Partition(REPORT), NOW)], takes_events=True)
 COMPLETE = 199
 """Updates among the new events that have reached all of their pipeline's tables."""
 
@@ -58,7 +59,7 @@ class World:
 
     def publish(self) -> None:
         """Record the new events."""
-        with self.ledger.write() as connection:
+        with self.ledger.change() as connection:
             events.record(connection, "team", written(self.known, MINE), NOW, refuse_out_of_order=False)
 
     def forget(self) -> None:
@@ -66,15 +67,14 @@ class World:
         with self.ledger.write() as connection:
             connection.execute(sa.delete(inbox_table))
             connection.execute(sa.delete(due))
-            for feed in MINE:
-                put_cursor(connection, f"events of {feed} to {REPORT}", str(self.known))
+            rows = [{"subscriber": str(REPORT), "feed": feed, "position": self.known} for feed in MINE]
+            connection.execute(sa.delete(subscription))
+            connection.execute(sa.insert(subscription), rows)
 
     def due(self) -> Due:
         """Deliver what is new, and judge it."""
-        with self.ledger.read() as connection:
-            upto = events.last_sequence(connection)
-        while not inbox.deliver(self.ledger, REPORT, [*map(Feed.parse, MINE)], _report, upto, NOW):
-            pass
+        edges = [(str(REPORT), feed) for feed in MINE]
+        fan_out(self.ledger, edges, lambda _consumer, _changed: AFFECTED, NOW, lambda: False)
         with self.ledger.read() as connection:
             found = inbox.due_of(connection, CONSUMER)[""]
         _check(self.known, len(found.correlations))
@@ -95,10 +95,6 @@ class World:
 def _consumed(feed: str, upto: str) -> dict[str, Any]:
     key = {"feed": str(REPORT), "partition": "", "input_feed": feed, "input_partition": ""}
     return {**key, "marker": upto, "event_marker": upto, "at": NOW}
-
-
-def _report(place: Partition, number: int) -> list[Item]:  # noqa: ARG001
-    return [Item(REPORT, Partition(REPORT), number)]
 
 
 def _check(known: int, complete: int) -> None:
@@ -135,7 +131,8 @@ class Tick:
         """Take back what the ledger has learnt in the round before."""
         self.world.forget()
         with self.world.ledger.write() as connection:
-            connection.execute(sa.delete(event).where(event.c.sequence > self.world.known))
+            for table in (event, change):
+                connection.execute(sa.delete(table).where(table.c.sequence > self.world.known))
             put_cursor(connection, "read team/0", self.cursor)
 
     def tick(self) -> None:

@@ -92,7 +92,7 @@ def record_with(databases: Databases) -> Iterator[Pair]:
 
     def record() -> None:
         for batch in batches:
-            with ours.ledger.write() as connection:
+            with ours.ledger.change() as connection:
                 events.record(connection, "team", batch, NOW, refuse_out_of_order=False)
 
     def insert() -> None:

@@ -11,7 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex, DropIndex
 
 from feed_assets.core.events import Operation, WriteEvent
-from feed_assets.ledger.tables import event
+from feed_assets.ledger.database import CHANGES
+from feed_assets.ledger.log import EVENT
+from feed_assets.ledger.tables import change, event
 
 TABLES = [f"team/t{number:03d}" for number in range(200)]
 STEPS = 5
@@ -87,11 +89,14 @@ def fill_events(engine: sa.Engine, known: int) -> None:
         "context": _CONTEXT,
         "at": "'2024-01-01 00:00:00.000000'",
     }
-    indexes = sorted(event.indexes, key=lambda each: str(each.name))
-    with engine.connect().execution_options(write=True) as connection, connection.begin():
+    of_log = {name: values[name] for name in ("sequence", "feed", "partition", "at")}
+    of_log |= {"kind": f"'{EVENT}'", "subject": values["marker"], "who": "'team'"}
+    indexes = sorted([*event.indexes, *change.indexes], key=lambda each: str(each.name))
+    with engine.connect().execution_options(write=CHANGES) as connection, connection.begin():
         for index in indexes:
             connection.execute(DropIndex(index))
         connection.execute(_insert(event, values, 0, known))
+        connection.execute(_insert(change, of_log, 0, known))
         for index in indexes:
             connection.execute(CreateIndex(index))
     _settle(engine, event.c.sequence)

@@ -1,5 +1,6 @@
 """`feed-assets events`: publish and list write events, and say what is due of whom."""
 
+from getpass import getuser
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,7 +58,7 @@ def publish(
         _object(context),
     )
     bounds = (parse_marker(updated_at[0]), parse_marker(updated_at[1])) if updated_at else None
-    with _ledger().write() as connection:
+    with _ledger().change() as connection:
         is_new = events.publish(connection, new, utc_now(), bounds)
     done = Values.of(table=str(place.feed), partition=place.key, published=is_new, correlation_id=new.correlation_id)
     show(done, as_json, "" if is_new else "it is known already")
@@ -114,11 +115,11 @@ def _due(graph: "Graph", node: "Node", ledger: "Ledger") -> "ConsumerView":
     """What is due of a consumer, after what the sensor does at its next tick: so that it is told as of now."""
     from feed_assets.cli.event_views import ConsumerView, DueView
     from feed_assets.cli.views import Values
-    from feed_assets.ledger import inbox
-    from feed_assets.orchestration.decisions import fan_out
+    from feed_assets.ledger import inbox, pauses
+    from feed_assets.orchestration.decisions import fan_out_to
     from feed_assets.runs.workbench import utc_now
 
-    fan_out(graph, [node], ledger, utc_now(), lambda: False)
+    fan_out_to(graph, [node], ledger, utc_now(), lambda: False)
     known, problems = None, dict[str, str]()
     with failing_alone(problems, "lineage"):  # Its lineage table may be out of reach: that concerns it alone.
         known = graph.consumer(node)
@@ -127,7 +128,7 @@ def _due(graph: "Graph", node: "Node", ledger: "Ledger") -> "ConsumerView":
         return ConsumerView(
             problem=problems.get("lineage"),
             consumer=str(node.feed),
-            paused=inbox.paused(connection, [node.feed]).get(node.feed),
+            paused=pauses.paused(connection, [node.feed]).get(node.feed),
             due={key: DueView.model_validate(each) for key, each in sorted(found.items())},
             markers=tuple(Values.of(**row) for row in inbox.markers(connection, node.feed)),
         )
@@ -149,12 +150,13 @@ def pause(
 ) -> None:
     """Request no more runs of a consumer. What comes for it is kept until `resume`."""
     from feed_assets.cli.views import Values
-    from feed_assets.ledger import inbox
+    from feed_assets.ledger import pauses
     from feed_assets.runs.workbench import utc_now
 
-    node = _consumer(load_graph(module), consumer)
-    text = f"paused since {utc_now():%Y-%m-%d %H:%M} UTC{f': {why}' if why else ''}; events resume {node.feed} ends it"
-    inbox.pause(_ledger(), node.feed, text)
+    node, ledger = _consumer(load_graph(module), consumer), _ledger()
+    pauses.pause_consumer(ledger, node.feed, why, getuser(), utc_now())
+    with ledger.read() as connection:
+        text = pauses.paused(connection, [node.feed])[node.feed]
     show(Values.of(consumer=str(node.feed), paused=text), as_json)
 
 
@@ -162,11 +164,11 @@ def pause(
 def resume(consumer: Consumer, module: Module = DEFAULT_MODULE, as_json: AsJson = False) -> None:
     """Go on with a paused consumer: everything that has come since is due."""
     from feed_assets.cli.views import Values
-    from feed_assets.ledger import inbox
+    from feed_assets.ledger import pauses
     from feed_assets.runs.workbench import utc_now
 
     node = _consumer(load_graph(module), consumer)
-    was_paused = inbox.resume(_ledger(), node.feed, utc_now())
+    was_paused = pauses.resume(_ledger(), node.feed, utc_now())
     show(Values.of(consumer=str(node.feed), was_paused=was_paused), as_json)
 
 

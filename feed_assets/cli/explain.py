@@ -27,7 +27,7 @@ def explain(
     """
     from feed_assets.cli.event_views import UnreadView, WaitingView
     from feed_assets.ledger import due
-    from feed_assets.orchestration.decisions import fan_out
+    from feed_assets.orchestration.decisions import fan_out_to
     from feed_assets.orchestration.ingest import ingest_for
 
     output, graph, bench = Partition(Feed.parse(feed), partition), load_graph(module), open_bench()
@@ -36,7 +36,7 @@ def explain(
     if partition or node.partitions_def is None:
         view = _decided(graph, bench, node, output)
         return show(view.model_copy(update={"unread": unread}), as_json)
-    fan_out(graph, [node], bench.ledger, bench.now(), lambda: False)
+    fan_out_to(graph, [node], bench.ledger, bench.now(), lambda: False)
     with bench.ledger.read() as connection:
         waiting = WaitingView.model_validate({"feed": feed, "waiting": due.listed(connection, node.feed)})
     note = "" if waiting.waiting else "none of its partitions waits"
@@ -55,7 +55,7 @@ def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition
     from feed_assets.cli.event_views import VerdictView
     from feed_assets.ledger import due
     from feed_assets.ledger.due import UNDECIDED
-    from feed_assets.orchestration.decisions import fan_out, verdicts
+    from feed_assets.orchestration.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.declare.partitions import Standing, standing
 
     if standing(node.partitions_def, output.key, bench.now()) is not Standing.IS:
@@ -66,10 +66,10 @@ def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition
     if problems:
         return VerdictView(feed=str(output.feed), partition=output.key, state=UNDECIDED, reason=problems[output.key])
     left_out = _observe_inputs(bench, needs[0])
-    fan_out(graph, [node], bench.ledger, bench.now(), lambda: False)
+    fan_out_to(graph, [node], bench.ledger, bench.now(), lambda: False)
     with bench.ledger.read() as connection:
         (verdict,) = verdicts(graph, connection, [output], bench.now())
-        listed = [each for each in due.listed(connection, output.feed) if each.partition == output.key]
+        listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
     asked = [{"requested": each.requested, "next_request": each.look_at} for each in listed if each.requested]
     more = {"left_out": left_out, **(asked[0] if asked else {})}
     return VerdictView.model_validate(verdict).model_copy(update=more)

@@ -59,7 +59,7 @@ def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
     foreign = graph.foreign()
     batched = {node.feed for node in foreign if node.is_appendable}
     failed = arrive_all(bench, [node.feed for node in foreign], batched).failed if foreign else {}
-    with bench.ledger.write() as connection:
+    with bench.ledger.change() as connection:
         announced = [*announce.heal(connection, graph.by_feed.keys(), bench.now())]
     problems = [f"{feed} could not be read: {error}" for feed, error in failed.items()]
     for source in sources_of(graph).values():

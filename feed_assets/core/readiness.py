@@ -56,7 +56,7 @@ class Facts:
     batches: Mapping[Partition, tuple[Partition, ...]] = field(default_factory=dict[Partition, tuple[Partition, ...]])
     """The batches of each partition of an appendable input, valid or not."""
     held: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
-    """Input partitions whose last audit failed, and why."""
+    """Partitions, of inputs and outputs, whose last audit failed, and why."""
     published: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """The newest published update of each output that was built."""
     consumed: Mapping[Partition, tuple[Pin, ...]] = field(default_factory=dict[Partition, tuple[Pin, ...]])
@@ -104,8 +104,8 @@ class Verdict:
     look_again: datetime | None = None
     due: Due | None = None
     """By events: what its run consumes."""
-    rolled_back: bool = False
-    """Current again after attempts on other inputs: what was refused then holds nobody any more."""
+    is_good_again: bool = False
+    """Current, although its last audit failed: that was on other inputs than those of now, and holds nobody more."""
 
 
 def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
@@ -119,9 +119,10 @@ def _decide(need: Need, facts: Facts) -> Verdict:
     attempts = facts.attempts.get(need.output, ())
     state, reason, look_again = _state(need, pins, attempts, facts)
     refused_as_is = any(attempt.refused and attempt.pins == pins_digest(pins) for attempt in attempts)
-    rolled_back = state is State.CURRENT and bool(attempts) and not refused_as_is
+    refused = any(attempt.refused for attempt in attempts) and not refused_as_is
+    is_good_again = state is State.CURRENT and need.output in facts.held and refused
     due = facts.due.get(need.output)
-    return Verdict(need.output, state, reason, pins, published, len(attempts), look_again, due, rolled_back)
+    return Verdict(need.output, state, reason, pins, published, len(attempts), look_again, due, is_good_again)
 
 
 def _pins(need: Need, partition: Partition, facts: Facts) -> list[Pin]:

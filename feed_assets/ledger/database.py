@@ -1,12 +1,14 @@
 """Opening the ledger: its engine, its transactions, its migrations."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -14,7 +16,10 @@ from feed_assets.core.errors import LedgerUnavailable, shown
 from feed_assets.ledger.tables import cursor
 
 _WRITERS = 6_370_417_200_958_541_395
-"""Of PostgreSQL's advisory locks the one that writers of a ledger queue for; any number that nobody else has."""
+"""Of PostgreSQL's advisory locks the one that writers of the change log queue for; nobody else has this number."""
+
+WRITES, CHANGES = "writes", "changes"
+"""What a transaction is for: its execution option `write`. Without one it reads."""
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 
@@ -33,8 +38,17 @@ class Ledger:
 
     @contextmanager
     def write(self) -> Generator[sa.Connection]:
-        """One writing transaction, committed at the end, rolled back by an exception."""
-        with self.engine.connect().execution_options(write=True) as connection, connection.begin():
+        """One writing transaction that changes nothing others listen to; rolled back by an exception."""
+        with self.engine.connect().execution_options(write=WRITES) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def change(self) -> Generator[sa.Connection]:
+        """One writing transaction that may append to the change log (`log.append`); rolled back by an exception.
+
+        These queue from their first statement on: what one of them reads, no other has half changed.
+        """
+        with self.engine.connect().execution_options(write=CHANGES) as connection, connection.begin():
             yield connection
 
 
@@ -67,15 +81,20 @@ def _told(url: str, *errors: type[Exception]) -> Generator[None]:
 
 
 def _prepare_postgresql(engine: sa.Engine) -> None:
-    """The same promises: a reader sees one state, and writers queue. Their transactions take milliseconds."""
+    """A reader sees one state, and who appends to the log queues: transactions of milliseconds. Others write beside."""
     event.listen(engine, "begin", _begin_postgresql)
 
 
+_BEGIN_POSTGRESQL = {
+    None: "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    CHANGES: f"SELECT pg_advisory_xact_lock({_WRITERS})",
+}
+
+
 def _begin_postgresql(connection: sa.Connection) -> None:
-    writes = connection.get_execution_options().get("write")
-    connection.exec_driver_sql(
-        f"SELECT pg_advisory_xact_lock({_WRITERS})" if writes else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-    )
+    begin = _BEGIN_POSTGRESQL.get(connection.get_execution_options().get("write"))
+    if begin:
+        connection.exec_driver_sql(begin)
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
@@ -117,43 +136,48 @@ def _migrate(ledger: Ledger) -> None:
     with ledger.read() as connection:
         if MigrationContext.configure(connection).get_current_revision() == head:
             return
-    with ledger.write() as connection:  # Once it is the only one it looks again: alembic does.
+    with ledger.change() as connection:  # Once it is the only one it looks again: alembic does.
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
-def next_change(connection: sa.Connection) -> int:
-    """The next number in commit order.
-
-    Counted in a row whose lock is held until commit: who took a lower number has committed before.
-    """
-    counted = sa.update(cursor).where(cursor.c.name == "change")
-    value = sa.cast(sa.cast(cursor.c.value, sa.BigInteger) + 1, sa.String)
-    return int(connection.execute(counted.values(value=value).returning(cursor.c.value)).scalar_one())
-
-
-def last_change(connection: sa.Connection) -> int:
-    """The number of the last change that was committed."""
-    return int(get_cursor(connection, "change") or 0)
-
-
 def get_cursor(connection: sa.Connection, name: str) -> str | None:
-    """The value of a named cursor, None if it was never put."""
+    """The position in a foreign place that has this name, None if it was never put."""
     return connection.execute(sa.select(cursor.c.value).where(cursor.c.name == name)).scalar()
 
 
-def get_cursors(connection: sa.Connection, names: Iterable[str]) -> dict[str, str]:
-    """The values of those of some named cursors that were put."""
-    rows = connection.execute(sa.select(cursor.c.name, cursor.c.value).where(cursor.c.name.in_(sorted(names))))
-    return {name: value for name, value in rows}  # noqa: C416
+def get_cursors(connection: sa.Connection, names: Collection[str]) -> dict[str, str]:
+    """Those of some positions that were put."""
+    rows = connection.execute(sa.select(cursor.c.name, cursor.c.value))
+    return {name: value for name, value in rows if name in names}
 
 
 def put_cursor(connection: sa.Connection, name: str, value: str) -> None:
-    """Set a named cursor."""
-    if connection.execute(sa.update(cursor).where(cursor.c.name == name).values(value=value)).rowcount == 0:
-        connection.execute(sa.insert(cursor).values(name=name, value=value))
+    """Set a position in a foreign place: a source that is read, a folder that is looked through."""
+    upsert(connection, cursor, {"name": name}, {"value": value})
 
 
 def drop_cursor(connection: sa.Connection, name: str) -> bool:
-    """Forget a named cursor; whether there was one."""
+    """Forget a position; whether there was one."""
     return bool(connection.execute(sa.delete(cursor).where(cursor.c.name == name)).rowcount)
+
+
+_INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+def upsert(
+    connection: sa.Connection,
+    table: sa.Table,
+    key: Mapping[str, Any],
+    values: Mapping[str, Any],
+    new: Mapping[str, Any] | None = None,
+) -> None:
+    """Insert a row with this key, or set `values` on the one that is there; `new` only a new row gets."""
+    insert = _INSERT[connection.dialect.name](table).values({**key, **values, **(new or {})})
+    connection.execute(insert.on_conflict_do_update(index_elements=[*key], set_=dict(values)))
+
+
+def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert those of some rows whose primary key is not there."""
+    if rows:
+        connection.execute(_INSERT[connection.dialect.name](table).on_conflict_do_nothing(), rows)

@@ -4,131 +4,117 @@ Its size is what is new or incomplete, never the history. Staleness is a level: 
 decision says 'current', so that a lost request, a failed run or a killed process is asked for again.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import wait_after
 from feed_assets.core.readiness import State, Verdict
-from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
-from feed_assets.ledger.tables import due, inbox, update
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.tables import awaited, change, due
 
-AWAIT = timedelta(minutes=5)
-"""How often an input's partition that does not exist yet, such as the day that is not over, is looked at again."""
+LOOK_AGAIN = timedelta(minutes=5)
+"""How often an output that cannot be decided about is looked at again."""
 
 NOT_YET, UNDECIDED = "no partition yet", "cannot be decided"
 """In place of a verdict's state: it is no partition, or what one must know to decide cannot be had."""
 
-
-@dataclass(frozen=True)
-class Due:
-    """An output of `consumer` to decide about; or, `awaited`, an input's partition that does not exist yet.
-
-    `changed` is the number of the change that put it here, `requested` how many runs were requested since.
-    """
-
-    consumer: Feed
-    partition: Partition
-    changed: int
-    requested: int = 0
-    why_not: str | None = field(default=None, compare=False)
-    """What was raised when it was to be decided about."""
-
-    @property
-    def awaited(self) -> bool:
-        """Whether it is an input's partition."""
-        return self.partition.feed != self.consumer
-
-    @property
-    def key(self) -> str:
-        """What the column `partition` holds; no name has a `|` in it."""
-        return f"{self.partition.feed}|{self.partition.key}" if self.awaited else self.partition.key
-
-
-def _is(item: Due) -> sa.ColumnElement[bool]:
-    return (due.c.feed == str(item.consumer)) & (due.c.partition == item.key) & (due.c.awaited == item.awaited)
-
-
-def _cursor(consumer: Feed) -> str:
-    return f"fanned out to {consumer}"
-
-
-def fanned_out(connection: sa.Connection, consumer: Feed) -> int:
-    """The number of the last change that a consumer has been told of; a new consumer starts at the first."""
-    return int(get_cursor(connection, _cursor(consumer)) or 0)
-
-
-def fan_out(ledger: Ledger, consumer: Feed, affected: Iterable[Due], upto: int, now: datetime) -> None:
-    """Put what changes affect on the list, and move the consumer's cursor, in one transaction."""
-    with ledger.write() as connection:
-        for item in affected:
-            wake(connection, item, now)
-        put_cursor(connection, _cursor(consumer), str(max(upto, fanned_out(connection, consumer))))
-
-
-def wake(connection: sa.Connection, item: Due, now: datetime) -> None:
-    """Put an item on the list, to be decided about now."""
-    # Never a lower number: another process may be ahead, and its change would be settled with this one.
-    changed = sa.case((due.c.changed > item.changed, due.c.changed), else_=item.changed)
-    if (
-        connection.execute(sa.update(due).where(_is(item)).values(changed=changed, look_at=now, requested=0)).rowcount
-        == 0
-    ):
-        key = {"feed": str(item.consumer), "partition": item.key, "awaited": item.awaited}
-        connection.execute(sa.insert(due).values(**key, changed=item.changed, requested=0, look_at=now, since=now))
-    if item.why_not:
-        connection.execute(sa.update(due).where(_is(item)).values(state=UNDECIDED, reason=item.why_not))
-
-
-def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, limit: int) -> tuple[Due, ...]:
-    """What to decide about now, what has waited longest first."""
-    query = sa.select(due.c.feed, due.c.partition, due.c.awaited, due.c.changed, due.c.requested)
-    query = query.where(due.c.feed.in_(sorted(map(str, consumers))), due.c.look_at <= now)
-    rows = connection.execute(query.order_by(due.c.look_at, due.c.feed, due.c.partition).limit(limit))
-    return tuple(_of(row) for row in rows)
-
-
-def _of(row: Any) -> Due:
-    consumer = Feed.parse(row.feed)
-    feed, _, key = row.partition.rpartition("|")
-    return Due(consumer, Partition(Feed.parse(feed) if row.awaited else consumer, key), row.changed, row.requested)
+_INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 @dataclass(frozen=True)
 class Listed:
-    """An output on the list, as it was last decided; `since` is when it came there (UTC)."""
+    """An output on the list.
 
-    partition: str
+    `changed` is the number of the change that put it here, `requested` how many runs were requested since; `state` and
+    `reason` are the last verdict, None if nothing was decided since that change; `since` is when it came here (UTC).
+    """
+
+    partition: Partition
+    changed: int
+    requested: int
+    since: datetime
     state: str | None
     reason: str | None
-    since: datetime
-    requested: int
-    """Runs that were requested since the last change."""
     look_at: datetime | None
     """When it is decided about again, and its next run requested; None if that takes a change."""
 
 
+@dataclass(frozen=True)
+class Woken:
+    """An output to decide about because of a change: from `look_at` (UTC) on, when it is a partition."""
+
+    partition: Partition
+    changed: int
+    look_at: datetime
+
+
+_NAMES = ("changed", "requested", "since", "state", "reason", "look_at")
+_COLUMNS = (due.c.feed, due.c.partition, *(due.c[name] for name in _NAMES))
+
+
+def _of(row: Any) -> Listed:
+    partition = Partition(Feed.parse(row.feed), row.partition)
+    return Listed(partition, **{name: getattr(row, name) for name in _NAMES})
+
+
+def wake(connection: sa.Connection, woken: Iterable[Woken], now: datetime) -> None:
+    """Put outputs on the list; the verdicts that they had are no longer true."""
+    rows = [_row(each, now) for each in {each.partition: each for each in sorted(woken, key=_by_change)}.values()]
+    if not rows:
+        return
+    insert = _INSERT[connection.dialect.name](due)
+    new = insert.excluded
+    # Never a lower number: another process may be ahead, and its change would be acknowledged with this one.
+    changed = sa.case((due.c.changed > new.changed, due.c.changed), else_=new.changed)
+    values = {"changed": changed, "look_at": new.look_at, "requested": 0, "state": None, "reason": None}
+    connection.execute(insert.on_conflict_do_update(index_elements=["feed", "partition"], set_=values), rows)
+
+
+def _by_change(woken: Woken) -> int:
+    return woken.changed
+
+
+def _row(woken: Woken, now: datetime) -> dict[str, object]:
+    key = {"feed": str(woken.partition.feed), "partition": woken.partition.key}
+    return {**key, "changed": woken.changed, "look_at": woken.look_at, "requested": 0, "since": now}
+
+
+def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, limit: int) -> tuple[Listed, ...]:
+    """What to decide about now, what has waited longest first."""
+    query = sa.select(*_COLUMNS).where(due.c.look_at <= now)
+    rows = connection.execute(query.order_by(due.c.look_at, due.c.feed, due.c.partition))
+    mine = {str(consumer) for consumer in consumers}
+    found: list[Listed] = []
+    for row in rows:  # Not by a condition with a thousand names: what is due is little, whosesoever it is.
+        if row.feed in mine:
+            found.append(_of(row))
+        if len(found) == limit:
+            break
+    return tuple(found)
+
+
 def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
-    """What is on the list of a consumer."""
-    query = sa.select(due.c.partition, due.c.state, due.c.reason, due.c.since, due.c.requested, due.c.look_at)
-    rows = connection.execute(query.where(due.c.feed == str(consumer)).order_by(due.c.partition))
-    return tuple(Listed(*row) for row in rows)
+    """What is on the list of a consumer, as it was last decided."""
+    query = sa.select(*_COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
+    return tuple(_of(row) for row in connection.execute(query))
 
 
 def to_rebuild(connection: sa.Connection, limit: int) -> dict[Feed, list[str]]:
     """By dataset the keys whose kept verdict is 'rebuild', at most so many of each: what was decided first comes first.
 
-    Without those whose own updates have changed since: a run has published or failed, and no tick has decided again.
+    Without those of which the log has something since: a run has published, and no tick has decided again.
     """
-    own = (update.c.feed == due.c.feed) & (update.c.partition == due.c.partition) & (update.c.state != "pruned")
-    since = sa.exists().where(own, update.c.changed > due.c.changed)
+    own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition)
+    since = sa.exists().where(own, change.c.sequence > due.c.changed, change.c.after.is_distinct_from("pruned"))
     turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=(due.c.look_at, due.c.partition))
     stale = sa.select(due.c.feed, due.c.partition, turn.label("turn"))
-    stale = stale.where(due.c.state == State.REBUILD.value, ~due.c.awaited, ~since).subquery()
+    stale = stale.where(due.c.state == State.REBUILD.value, ~since).subquery()
     found: dict[Feed, list[str]] = {}
     query = sa.select(stale.c.feed, stale.c.partition).where(stale.c.turn <= limit)
     for feed, key in connection.execute(query.order_by(stale.c.feed, stale.c.turn)):
@@ -136,32 +122,51 @@ def to_rebuild(connection: sa.Connection, limit: int) -> dict[Feed, list[str]]:
     return found
 
 
-def settle(ledger: Ledger, decided: Sequence[tuple[Due, Verdict]], now: datetime) -> None:
+def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
     """Keep the verdicts: 'current' leaves the list, what waits is not looked at until something changes.
 
     Only where no later change came in between: it would be lost otherwise.
     """
+    current = [_key(item) for item, verdict in decided if verdict.state is State.CURRENT]
+    others = [_key(item) | _kept(verdict, now) for item, verdict in decided if verdict.state is not State.CURRENT]
     with ledger.write() as connection:
-        for item, verdict in decided:
-            same = _is(item) & (due.c.changed == item.changed)
-            if verdict.state is State.CURRENT:
-                connection.execute(sa.delete(due).where(same))
-            else:
-                look_at = now if verdict.state in (State.BUILD, State.REBUILD) else verdict.look_again
-                values = {"look_at": look_at, "state": verdict.state.value, "reason": verdict.reason}
-                connection.execute(sa.update(due).where(same).values(values))
+        if current:
+            connection.execute(sa.delete(due).where(_as_read()), current)
+        if others:
+            connection.execute(sa.update(due).where(_as_read()).values(_bound("look_at", "state", "reason")), others)
 
 
-def space_out(ledger: Ledger, requested: Iterable[Due], now: datetime) -> None:
+def _kept(verdict: Verdict, now: datetime) -> dict[str, object]:
+    look_at = now if verdict.state in (State.BUILD, State.REBUILD) else verdict.look_again
+    return {"new_look_at": look_at, "new_state": verdict.state.value, "new_reason": verdict.reason}
+
+
+def _key(item: Listed) -> dict[str, object]:
+    return {"its_feed": str(item.partition.feed), "its_key": item.partition.key, "its_change": item.changed}
+
+
+def _as_read() -> sa.ColumnElement[bool]:
+    same = (due.c.feed == sa.bindparam("its_feed")) & (due.c.partition == sa.bindparam("its_key"))
+    return same & (due.c.changed == sa.bindparam("its_change"))
+
+
+def _bound(*names: str) -> Mapping[str, sa.BindParameter[Any]]:
+    return {name: sa.bindparam(f"new_{name}") for name in names}
+
+
+def space_out(ledger: Ledger, requested: Iterable[Listed], now: datetime) -> None:
     """Leave these alone for a while, as a run of each is being requested.
 
     A run that begins and ends ends the wait (`runs.end`, or the change that it makes); one that never begins, or is
     killed, is requested again after it.
     """
-    with ledger.write() as connection:
-        for item in requested:
-            values = {"requested": item.requested + 1, "look_at": now + wait_after(item.requested)}
-            connection.execute(sa.update(due).where(_is(item), due.c.changed == item.changed).values(values))
+    rows = [
+        _key(item) | {"new_requested": item.requested + 1, "new_look_at": now + wait_after(item.requested)}
+        for item in requested
+    ]
+    if rows:
+        with ledger.write() as connection:
+            connection.execute(sa.update(due).where(_as_read()).values(_bound("requested", "look_at")), rows)
 
 
 def end_waits(ledger: Ledger, now: datetime) -> None:
@@ -170,34 +175,21 @@ def end_waits(ledger: Ledger, now: datetime) -> None:
         connection.execute(sa.update(due).where(due.c.requested > 0, due.c.look_at > now).values(look_at=now))
 
 
-def await_again(ledger: Ledger, items: Iterable[Due], now: datetime) -> None:
-    """Look again later at what is no partition yet, or cannot be decided about."""
-    with ledger.write() as connection:
-        for item in items:
-            values = {"state": UNDECIDED if item.why_not else NOT_YET, "reason": item.why_not, "look_at": now + AWAIT}
-            connection.execute(sa.update(due).where(_is(item)).values(values))
+def postpone(ledger: Ledger, reasons: Mapping[Listed, str | None], now: datetime) -> None:
+    """Look again later at what cannot be decided about, and say why; None: it is no partition (now)."""
+    rows = [
+        _key(item) | {"new_look_at": now + LOOK_AGAIN, "new_state": UNDECIDED if why else NOT_YET, "new_reason": why}
+        for item, why in reasons.items()
+    ]
+    if rows:
+        with ledger.write() as connection:
+            connection.execute(sa.update(due).where(_as_read()).values(_bound("look_at", "state", "reason")), rows)
 
 
-def undecided(connection: sa.Connection, consumers: Collection[Feed]) -> dict[Feed, str]:
-    """By consumer why something of it cannot be decided about."""
-    mine = (due.c.state == UNDECIDED) & due.c.feed.in_(sorted(map(str, consumers)))
-    query = sa.select(due.c.feed, sa.func.min(due.c.reason)).where(mine).group_by(due.c.feed).order_by(due.c.feed)
-    return {Feed.parse(feed): reason for feed, reason in connection.execute(query)}
-
-
-def arrived(ledger: Ledger, item: Due, affected: Sequence[Due], now: datetime) -> None:
-    """An input's partition has come into being: put its outputs on the list in its place."""
-    with ledger.write() as connection:
-        connection.execute(sa.delete(due).where(_is(item) & (due.c.changed == item.changed)))
-        _readdress(connection, item, affected)
-        for each in affected:
-            wake(connection, each, now)
-
-
-def _readdress(connection: sa.Connection, item: Due, outputs: Sequence[Due]) -> None:
-    """Events that waited for the input's partition go to the outputs that it concerns."""
-    waited = (inbox.c.feed == str(item.consumer)) & (inbox.c.partition == item.key)
-    for each in outputs:
-        moved = sa.select(inbox.c.feed, sa.literal(each.key), inbox.c.sequence).where(waited)
-        connection.execute(sa.insert(inbox).from_select(["feed", "partition", "sequence"], moved))
-    connection.execute(sa.delete(inbox).where(waited))
+def undecided(connection: sa.Connection) -> dict[Feed, str]:
+    """By consumer why something of it cannot be decided about, or mapped to its outputs."""
+    of_outputs = sa.select(due.c.feed, due.c.reason).where(due.c.state == UNDECIDED)
+    of_changes = sa.select(awaited.c.subscriber, awaited.c.reason).where(awaited.c.reason.is_not(None))
+    return {
+        Feed.parse(feed): why for feed, why in connection.execute(sa.union(of_outputs, of_changes).order_by("feed"))
+    }

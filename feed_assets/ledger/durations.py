@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from feed_assets.core.durations import Duration
 from feed_assets.core.events import PARENTS
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import events
+from feed_assets.ledger import events, wanted
 from feed_assets.ledger.tables import event
 
 
@@ -32,10 +32,9 @@ def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) ->
 def _began(connection: sa.Connection, first: Feed, correlations: Collection[str]) -> dict[str, list[datetime]]:
     """By correlation id the times of a table's events: one index seek for each."""
     found: dict[str, list[datetime]] = {}
-    wanted = sorted(correlations)
-    for at in range(0, len(wanted), events.CHUNK):
-        mine = event.c.correlation.in_(wanted[at : at + events.CHUNK]) & (event.c.feed == str(first))
-        for row in connection.execute(sa.select(event).where(mine)).mappings():
-            recorded = events.recorded_of(row)
-            found.setdefault(recorded.correlation, []).append(recorded.time)
+    asked = wanted.rows(connection, ("correlation",), [[each] for each in correlations])
+    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & (event.c.feed == str(first))
+    for row in connection.execute(sa.select(event).where(mine)).mappings():
+        recorded = events.recorded_of(row)
+        found.setdefault(recorded.correlation, []).append(recorded.time)
     return found

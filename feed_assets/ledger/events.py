@@ -1,12 +1,11 @@
 """Write events, ours and those read from sources: each is recorded once, in commit order, and never changed.
 
-Writers of the ledger queue, so a higher number was committed later: who reads on from a number misses nothing.
+An event is a change of the log, and has its number: who reads on from a number misses nothing.
 """
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -15,15 +14,14 @@ import sqlalchemy as sa
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
 from feed_assets.core.events import Marker, Operation, Recorded, Rejected, WriteEvent, check_order, encode
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import log, wanted
+from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import event, event_reject
 
 OURS = ""
 """The source of our own events."""
 
 OUT_OF_ORDER = "out of order"
-
-CHUNK = 300
-"""Places in one statement: SQLite takes 999 parameters at most in its older builds."""
 
 _Key = tuple[str, str]
 
@@ -40,8 +38,21 @@ def publish(
         return False
     last = _last(connection, [(str(place.feed), place.key)]).get((str(place.feed), place.key))
     check_order(new, last, updated_at)
-    connection.execute(sa.insert(event), [_row(OURS, new, marker, last, None, now)])
+    _insert(connection, [_row(OURS, new, marker, last, None, now)])
     return True
+
+
+def _insert(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
+    changes = [_change(row) for row in rows]
+    first = log.append(connection, changes)
+    for number, row in enumerate(rows, first):
+        row["sequence"] = number
+    connection.execute(sa.insert(event), rows)
+
+
+def _change(row: Mapping[str, Any]) -> Change:
+    place = Partition(Feed.parse(row["feed"]), row["partition"])
+    return Change(place, log.EVENT, row["marker"], row["at"], who=row["source"] or None)
 
 
 def record(
@@ -65,7 +76,7 @@ def record(
         rows.append(_row(source, each, marker, before, None, now))
         last[key] = marker
     if rows:
-        connection.execute(sa.insert(event), rows)
+        _insert(connection, rows)
     for each in doubtful:  # After the others: they may be repeats of these.
         _record_doubtful(connection, source, each, now, rejected, refuse=refuse_out_of_order)
     reject(connection, source, rejected, now)
@@ -107,7 +118,7 @@ def _record_doubtful(
         return
     else:
         previous, flag = marker, None
-    connection.execute(sa.insert(event), [_row(source, new, marker, previous, flag, now)])
+    _insert(connection, [_row(source, new, marker, previous, flag, now)])
 
 
 def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected], now: datetime) -> None:
@@ -158,26 +169,10 @@ def _is_known(connection: sa.Connection, source: str, new: WriteEvent) -> bool:
 
 def _last(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
     """The last marker of each table's partition: one index seek for each."""
-    found: dict[_Key, str] = {}
-    wanted = sorted(keys)
-    for first in range(0, len(wanted), CHUNK):
-        some = wanted[first : first + CHUNK]
-        named = {f"{name}{at}": value for at, key in enumerate(some) for name, value in zip("fp", key, strict=True)}
-        rows = connection.execute(_last_of(len(some)), named)
-        found |= {(feed, partition): marker for feed, partition, marker in rows if marker is not None}
-    return found
-
-
-@cache
-def _last_of(count: int) -> sa.Select[Any, Any, Any]:
-    """The query for so many keys, made once: SQLAlchemy compiles its own VALUES each time, longer than they run."""
-    keys = ", ".join(f"(:f{at}, :p{at})" for at in range(count))
-    columns = [sa.column(name, sa.String) for name in ("feed", "partition")]
-    asked = sa.text(f"VALUES {keys}").columns(*columns).cte("asked", recursive=True)  # It names the columns then.
-    mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
-    return sa.select(
-        asked.c.feed, asked.c.partition, sa.select(sa.func.max(event.c.marker)).where(mine).scalar_subquery()
-    )
+    asked = wanted.rows(connection, ("feed", "partition"), sorted(keys))
+    last = sa.select(sa.func.max(event.c.marker)).where(wanted.same(event, asked)).scalar_subquery()
+    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, last))
+    return {(feed, partition): marker for feed, partition, marker in rows if marker is not None}
 
 
 def _before(connection: sa.Connection, key: _Key, marker: str) -> str | None:
@@ -204,11 +199,6 @@ def has(connection: sa.Connection, place: Partition, correlation: str) -> bool:
     return connection.execute(sa.select(event.c.sequence).where(mine).limit(1)).first() is not None
 
 
-def last_sequence(connection: sa.Connection) -> int:
-    """The number of the last event that was committed."""
-    return connection.execute(sa.select(sa.func.max(event.c.sequence))).scalar() or 0
-
-
 def recorded_of(row: Mapping[Any, Any]) -> Recorded:
     """A selected row as a value."""
     place = Partition(Feed.parse(row["feed"]), row["partition"])
@@ -226,15 +216,18 @@ def after(
     return tuple(recorded_of(row) for row in rows)
 
 
-def after_each(connection: sa.Connection, starts: Mapping[Feed, int], upto: int, limit: int) -> tuple[Recorded, ...]:
-    """The events of some tables with numbers after a number of each, up to one for all, in order."""
-    by_start: dict[int, list[str]] = {}
-    for table, start in starts.items():
-        by_start.setdefault(start, []).append(str(table))
-    some = [event.c.feed.in_(sorted(names)) & (event.c.sequence > start) for start, names in sorted(by_start.items())]
-    mine = sa.or_(sa.false(), *some) & (event.c.sequence <= upto)
-    rows = connection.execute(sa.select(event).where(mine).order_by(event.c.sequence).limit(limit)).mappings()
+def numbered(connection: sa.Connection, sequences: Collection[int]) -> tuple[Recorded, ...]:
+    """The events with these numbers."""
+    asked = wanted.rows(connection, ("sequence",), [[str(each)] for each in sequences])
+    chosen = sa.select(sa.cast(asked.c.sequence, sa.BigInteger))
+    rows = connection.execute(sa.select(event).where(event.c.sequence.in_(chosen))).mappings()
     return tuple(recorded_of(row) for row in rows)
+
+
+def since(connection: sa.Connection, place: Partition, sequence: int) -> tuple[int, ...]:
+    """The numbers of the events of a table's partition from a number on, in order."""
+    mine = (event.c.feed == str(place.feed)) & (event.c.partition == place.key) & (event.c.sequence >= sequence)
+    return tuple(connection.execute(sa.select(event.c.sequence).where(mine).order_by(event.c.sequence)).scalars())
 
 
 def ours(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
@@ -257,14 +250,12 @@ def tables_by_update(
 ) -> dict[tuple[str, str], frozenset[Feed]]:
     """By correlation id and partition key, which of some tables have an event, up to a number of each: by seeks."""
     found: dict[tuple[str, str], set[Feed]] = {}
-    wanted, names = sorted(correlations), sorted(map(str, upto))
-    for first in range(0, len(wanted), CHUNK):
-        mine = event.c.correlation.in_(wanted[first : first + CHUNK]) & event.c.feed.in_(names)
-        number = sa.func.min(event.c.sequence)
-        same = (event.c.correlation, event.c.partition, event.c.feed)
-        for correlation, partition, feed, sequence in connection.execute(
-            sa.select(*same, number).where(mine).group_by(*same)
-        ):
-            if sequence <= upto[Feed.parse(feed)]:
-                found.setdefault((correlation, partition), set()).add(Feed.parse(feed))
+    asked = wanted.rows(connection, ("correlation",), [[each] for each in correlations])
+    same = (event.c.correlation, event.c.partition, event.c.feed)
+    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(map(str, upto)))
+    for correlation, partition, feed, sequence in connection.execute(
+        sa.select(*same, sa.func.min(event.c.sequence)).where(mine).group_by(*same)
+    ):
+        if sequence <= upto[Feed.parse(feed)]:
+            found.setdefault((correlation, partition), set()).add(Feed.parse(feed))
     return {key: frozenset(each) for key, each in found.items()}

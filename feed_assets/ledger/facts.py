@@ -1,6 +1,6 @@
 """The only SQL that feeds a decision: bulk seeks for the partitions asked about, never the history."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,11 +10,8 @@ from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Due, Slice
 from feed_assets.core.readiness import Attempt, Facts, Need
-from feed_assets.ledger import inbox, runs, updates
-from feed_assets.ledger.tables import batch, consumed, run, update
-
-BATCH = 300
-"""Partitions in one statement: SQLite takes 999 parameters at most in its older builds."""
+from feed_assets.ledger import inbox, pauses, quality, runs, updates, wanted
+from feed_assets.ledger.tables import batch, consumed, update
 
 
 def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int) -> Facts:
@@ -27,24 +24,19 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
     published = {row.partition: row.id for row in _newest(connection, outputs)}
     consumed_by = _consumed(connection, published)
     due_of = _due(connection, needs)
-    attempts = _attempts(connection, outputs)
-    refused = {
-        partition: [attempt.reason for attempt in tried if attempt.refused]
-        for partition, tried in _attempts(connection, inputs).items()
-    }
     return Facts(
         now=now,
         newest=newest,
         batches=held,
-        held={partition: reasons[-1] for partition, reasons in refused.items() if reasons},
+        held=quality.failed(connection, {*inputs, *outputs}),
         published=published,
         consumed=consumed_by,
         late_since=_earlier(_late_since(connection, published), _new_since(connection, needs, held, consumed_by)),
-        attempts=attempts,
-        pruned=_pruned(connection, members),
+        attempts=_attempts(connection, outputs),
+        pruned=_edge(connection, members, sa.func.max, updates.PRUNED),
         due=due_of,
         chosen=_chosen(connection, needs, held, newest, consumed_by, due_of),
-        paused=inbox.paused(connection, {need.consumer.feed for need in needs if need.consumer}),
+        paused=pauses.paused(connection, {need.consumer.feed for need in needs if need.consumer}),
         max_attempts=max_attempts,
     )
 
@@ -111,9 +103,9 @@ def _up_to(connection: sa.Connection, piece: Slice, newest: Pin | None) -> Pin |
 def batches(connection: sa.Connection, holders: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
     """The batches of partitions of appendable feeds, valid or not, sorted; () of one that the ledger knows none of."""
     found: dict[Partition, list[Partition]] = {holder: [] for holder in holders}
-    for wanted in _tables(holders):
-        same = (batch.c.feed == wanted.c.feed) & (batch.c.partition == wanted.c.partition)
-        for row in connection.execute(sa.select(batch).join(wanted, same)):
+    if holders:
+        asked = wanted.partitions(connection, holders)
+        for row in connection.execute(sa.select(batch).join(asked, wanted.same(batch, asked))):
             feed = Feed.parse(row.feed)
             found[Partition(feed, row.partition)].append(Partition(feed, row.key))
     return {holder: tuple(sorted(each)) for holder, each in found.items()}
@@ -127,53 +119,45 @@ def pins_of(connection: sa.Connection, holders: Sequence[Partition]) -> dict[Par
     return {holder: tuple(newest[each] for each in held[holder] if each in newest) for holder in holders}
 
 
-def _newest(connection: sa.Connection, partitions: Sequence[Partition]) -> Iterator[updates.Row]:
+def _newest(connection: sa.Connection, partitions: Iterable[Partition]) -> Iterator[updates.Row]:
     """The newest published update of each partition: one index seek for each."""
-    history = update.alias()
-    for wanted in _tables(partitions):
-        mine = (history.c.feed == wanted.c.feed) & (history.c.partition == wanted.c.partition)
-        last = sa.select(sa.func.max(history.c.id)).where(mine, history.c.state == updates.PUBLISHED)
-        same = (update.c.feed == wanted.c.feed) & (update.c.partition == wanted.c.partition)
-        query = sa.select(*updates.COLUMNS).join(wanted, same).where(update.c.id == last.scalar_subquery())
-        for row in connection.execute(query).mappings():
-            yield updates.row_of(row)
+    asked, history = wanted.partitions(connection, partitions), update.alias()
+    mine = wanted.same(history, asked) & (history.c.state == updates.PUBLISHED)
+    last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(asked).scalar_subquery()
+    query = sa.select(*updates.COLUMNS).join(asked, wanted.same(update, asked)).where(update.c.id == last)
+    yield from map(updates.row_of, connection.execute(query).mappings())
 
 
-def _pruned(connection: sa.Connection, partitions: Sequence[Partition]) -> dict[Partition, str]:
-    """The last pruned update of each partition: one index seek for each."""
-    found: dict[Partition, str] = {}
-    for wanted in _tables(partitions):
-        mine = (update.c.feed == wanted.c.feed) & (update.c.partition == wanted.c.partition)
-        last = sa.select(sa.func.max(update.c.id)).where(mine, update.c.state == updates.PRUNED).scalar_subquery()
-        for feed, key, update_id in connection.execute(sa.select(wanted.c.feed, wanted.c.partition, last)):
-            if update_id:
-                found[Partition(Feed.parse(feed), key)] = update_id
-    return found
+def _edge(connection: sa.Connection, partitions: Iterable[Partition], edge: Any, state: str) -> dict[Partition, str]:
+    """The first or last update of each partition in a state: one index seek for each."""
+    asked = wanted.partitions(connection, partitions)
+    mine = wanted.same(update, asked) & (update.c.state == state)
+    found = sa.select(edge(update.c.id)).where(mine).correlate(asked).scalar_subquery()
+    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, found))
+    return {Partition(Feed.parse(feed), key): update_id for feed, key, update_id in rows if update_id}
 
 
 def _consumed(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:
     found: dict[Partition, list[Pin]] = {}
-    for wanted in _tables(sorted(published), published):
-        same = (consumed.c.feed == wanted.c.feed) & (consumed.c.partition == wanted.c.partition)
-        query = sa.select(consumed).join(wanted, same & (consumed.c.id == wanted.c.id)).where(consumed.c.is_input)
-        for row in connection.execute(query):
-            found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(updates.pin_of(row))
+    asked = wanted.updates(connection, published.items())
+    query = sa.select(consumed).join(asked, wanted.same(consumed, asked)).where(consumed.c.is_input)
+    for row in connection.execute(query):
+        found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(updates.pin_of(row))
     return {output: tuple(sorted(pins)) for output, pins in found.items()}
 
 
 def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, datetime]:
     """When the first update came, of any input, that is newer than the consumed one and has other data."""
     found: dict[Partition, list[datetime]] = {}
-    for wanted in _tables(sorted(published), published):
-        same = (consumed.c.feed == wanted.c.feed) & (consumed.c.partition == wanted.c.partition)
-        mine = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
-        later = (update.c.id > consumed.c.position) & (update.c.version != consumed.c.version)
-        first = sa.select(sa.func.min(update.c.id)).where(mine, update.c.state == updates.PUBLISHED, later)
-        query = sa.select(consumed.c.feed, consumed.c.partition, first.scalar_subquery())
-        query = query.join(wanted, same & (consumed.c.id == wanted.c.id)).where(consumed.c.is_input)
-        for feed, key, update_id in connection.execute(query):
-            if update_id and (moment := parse_update_id(update_id)):
-                found.setdefault(Partition(Feed.parse(feed), key), []).append(moment)
+    asked = wanted.updates(connection, published.items())
+    mine = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
+    later = (update.c.id > consumed.c.position) & (update.c.version != consumed.c.version)
+    first = sa.select(sa.func.min(update.c.id)).where(mine, update.c.state == updates.PUBLISHED, later)
+    query = sa.select(consumed.c.feed, consumed.c.partition, first.scalar_subquery())
+    query = query.join(asked, wanted.same(consumed, asked)).where(consumed.c.is_input)
+    for feed, key, update_id in connection.execute(query):
+        if update_id and (moment := parse_update_id(update_id)):
+            found.setdefault(Partition(Feed.parse(feed), key), []).append(moment)
     return {output: min(moments) for output, moments in found.items()}
 
 
@@ -194,16 +178,11 @@ def _new_since(
     return {output: min(moments) for output, moments in came.items() if moments}
 
 
-def _first(connection: sa.Connection, partitions: Sequence[Partition]) -> dict[Partition, datetime]:
+def _first(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, datetime]:
     """The moment of the oldest valid update of each partition."""
-    found: dict[Partition, datetime] = {}
-    for wanted in _tables(partitions):
-        mine = (update.c.feed == wanted.c.feed) & (update.c.partition == wanted.c.partition)
-        first = sa.select(sa.func.min(update.c.id)).where(mine, update.c.state == updates.PUBLISHED)
-        for row in connection.execute(sa.select(wanted.c.feed, wanted.c.partition, first.scalar_subquery())):
-            if row[2] and (moment := parse_update_id(row[2])):
-                found[Partition(Feed.parse(row[0]), row[1])] = moment
-    return found
+    oldest = _edge(connection, partitions, sa.func.min, updates.PUBLISHED)
+    moments = {partition: parse_update_id(update_id) for partition, update_id in oldest.items()}
+    return {partition: moment for partition, moment in moments.items() if moment}
 
 
 def _earlier(one: Mapping[Partition, datetime], other: Mapping[Partition, datetime]) -> dict[Partition, datetime]:
@@ -211,22 +190,10 @@ def _earlier(one: Mapping[Partition, datetime], other: Mapping[Partition, dateti
     return {output: min(each[output] for each in (one, other) if output in each) for output in both}
 
 
-def _attempts(connection: sa.Connection, outputs: Sequence[Partition]) -> dict[Partition, tuple[Attempt, ...]]:
-    """The ended runs of each output since its last publication, oldest first."""
+def _attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Attempt, ...]]:
+    """The runs of each output that failed or were refused since the last that ended well, oldest first."""
     found: dict[Partition, list[Attempt]] = {}
-    for wanted in _tables(outputs):
-        same = (run.c.feed == wanted.c.feed) & (run.c.partition == wanted.c.partition)
-        ended = ~run.c.settled & (run.c.state != runs.RUNNING)
-        for row in connection.execute(sa.select(run).join(wanted, same).where(ended).order_by(run.c.started)):
-            attempt = Attempt(row.pins, row.state == updates.REFUSED, row.reason or row.state)
-            found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(attempt)
+    for run in runs.open_attempts(connection, outputs):
+        attempt = Attempt(run.pins, run.state == updates.REFUSED, run.reason or run.state)
+        found.setdefault(run.output, []).append(attempt)
     return {output: tuple(tried) for output, tried in found.items()}
-
-
-def _tables(partitions: Sequence[Partition], ids: Mapping[Partition, str] | None = None) -> Iterator[sa.CTE]:
-    """The partitions as tables of (feed, partition, id) to join with, a bounded number in each."""
-    columns = [sa.column(name, sa.String) for name in ("feed", "partition", "id")]
-    for first in range(0, len(partitions), BATCH):
-        chunk = partitions[first : first + BATCH]
-        data: list[tuple[Any, ...]] = [(str(p.feed), p.key, (ids or {}).get(p, "")) for p in chunk]
-        yield sa.values(*columns, name="wanted").data(data).cte("wanted")

@@ -4,7 +4,7 @@ Its size is what is new or incomplete, never the history. An event leaves it wit
 one transaction, which moves the consumer's markers; until then every tick finds it here again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -15,58 +15,15 @@ from feed_assets.core.events import Operation, Recorded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Due, Slice, is_whole
 from feed_assets.core.propagation import due as judge
-from feed_assets.ledger import events
-from feed_assets.ledger.database import Ledger, drop_cursor, get_cursor, get_cursors, next_change, put_cursor
-from feed_assets.ledger.due import Due as Item
-from feed_assets.ledger.due import wake
-from feed_assets.ledger.tables import due, event, inbox, marker
-
-SOME = 1000
-"""Events that are delivered in one transaction."""
-
-Affected = Callable[[Partition, int], Iterable[Item]]
-"""The outputs that an event of a table's partition concerns, as items with this number."""
+from feed_assets.ledger import events, subscriptions
+from feed_assets.ledger.database import insert_missing
+from feed_assets.ledger.tables import event, inbox, marker
 
 
-def _cursor(consumer: Feed, table: Feed) -> str:
-    return f"events of {table} to {consumer}"
-
-
-def deliver(
-    ledger: Ledger, consumer: Feed, tables: Collection[Feed], affected: Affected, upto: int, now: datetime
-) -> bool:
-    """Deliver some events of some tables, up to a number, to a consumer; whether that was all.
-
-    Inbox, list of what is due, and cursors move in one transaction. Who was overtaken by another process does nothing.
-    """
-    names = {table: _cursor(consumer, table) for table in tables}
-    with ledger.read() as connection:
-        known = get_cursors(connection, names.values())
-        starts = {table: int(known.get(name, 0)) for table, name in names.items()}
-        found = events.after_each(connection, starts, upto, SOME)
-    if not found:
-        return True
-    reached = found[-1].sequence if len(found) == SOME else upto
-    with ledger.write() as connection:
-        if get_cursors(connection, names.values()) != known:
-            return False
-        _put(connection, found, affected, next_change(connection), now)
-        for table, name in names.items():
-            put_cursor(connection, name, str(max(reached, starts[table])))
-    return len(found) < SOME
-
-
-def _put(connection: sa.Connection, found: Sequence[Recorded], affected: Affected, number: int, now: datetime) -> None:
-    items = {place: tuple(affected(place, number)) for place in {each.place for each in found}}
-    rows = [
-        {"feed": str(item.consumer), "partition": item.key, "sequence": each.sequence}
-        for each in found
-        for item in items[each.place]
-    ]
-    if rows:
-        connection.execute(sa.insert(inbox), rows)
-    for item in {item for each in items.values() for item in each}:
-        wake(connection, item, now)
+def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]]) -> None:
+    """Put events, by number, into the inboxes of the outputs that they concern. Repeatable."""
+    rows = [{"feed": str(at.feed), "partition": at.key, "sequence": number} for at, number in outputs]
+    insert_missing(connection, inbox, rows)
 
 
 def waiting(
@@ -96,9 +53,8 @@ def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] 
     """
     found = waiting(connection, consumer.feed, keys)
     correlations = {each.correlation for group in found.values() for each in group}
-    names = {table: _cursor(consumer.feed, table) for table in consumer.tables}
-    known = get_cursors(connection, names.values())
-    upto = {table: int(known.get(name, 0)) for table, name in names.items()}
+    known = subscriptions.positions(connection, [str(consumer.feed)])
+    upto = {table: known.get((str(consumer.feed), str(table)), 0) for table in consumer.tables}
     seen = events.tables_by_update(connection, correlations, upto)
     return {key: judge(consumer, group, seen) for key, group in found.items()}
 
@@ -181,26 +137,6 @@ def _move(
         "at": now,
     }
     connection.execute(sa.update(marker).where(same).values(values))
-
-
-def pause(ledger: Ledger, consumer: Feed, why: str) -> None:
-    """Request no run of a consumer until it is resumed; what comes for it stays in its inbox."""
-    with ledger.write() as connection:
-        put_cursor(connection, f"paused {consumer}", why)
-
-
-def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
-    """Decide about everything that has come for a paused consumer; False if it was not paused."""
-    with ledger.write() as connection:
-        was_paused = drop_cursor(connection, f"paused {consumer}")
-        connection.execute(sa.update(due).where(due.c.feed == str(consumer)).values(look_at=now))
-    return was_paused
-
-
-def paused(connection: sa.Connection, consumers: Collection[Feed]) -> dict[Feed, str]:
-    """Which consumers are paused, and why."""
-    found = {consumer: get_cursor(connection, f"paused {consumer}") for consumer in sorted(consumers)}
-    return {consumer: why for consumer, why in found.items() if why is not None}
 
 
 def markers(connection: sa.Connection, consumer: Feed, key: str | None = None) -> tuple[Mapping[Any, Any], ...]:

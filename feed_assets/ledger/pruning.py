@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import runs, updates
-from feed_assets.ledger.database import Ledger, next_change
+from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import consumed, run, update
 
 
@@ -44,8 +44,7 @@ def give_up(ledger: Ledger, partition: Partition, going: Mapping[str, str], now:
 
     These were pinned since by the run that is named. A run that claims later is told that its pin was pruned.
     """
-    with ledger.write() as connection:
-        next_change(connection)  # Its lock is held from before the look until the commit: see `updates.claim`.
+    with ledger.change() as connection:  # In the queue from before the look on: see `updates.claim`.
         pinned = {each: reader for each, reader in readers(connection, partition).items() if each in going}
         for update_id, reason in going.items():
             if update_id not in pinned:
@@ -54,11 +53,10 @@ def give_up(ledger: Ledger, partition: Partition, going: Mapping[str, str], now:
 
 
 def _record(connection: sa.Connection, partition: Partition, update_id: str, reason: str, now: datetime) -> None:
-    values = {"state": updates.PRUNED, "reason": reason}
     if updates.find(connection, partition, update_id):
-        updates.change(connection, partition, update_id, listing=None, **values)
+        updates.change(connection, partition, update_id, updates.PRUNED, now, listing=None, reason=reason)
     else:
-        updates.insert(connection, partition, update_id, at=now, **values)
+        updates.insert(connection, partition, update_id, updates.PRUNED, now, reason=reason)
 
 
 def removed(ledger: Ledger, partition: Partition, update_id: str) -> None:

@@ -37,7 +37,7 @@ def record(ledger: Ledger, seen: Sequence[Seen], pins: Sequence[Pin], now: datet
 
     So that nobody sees it published without what it was built from, and starts a run because of that.
     """
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         for each in seen[:-1]:
             _record(connection, each, None, now)
         if seen:
@@ -69,9 +69,9 @@ def _record(connection: sa.Connection, seen: Seen, correlation: str | None, now:
     if updates.find(connection, found.partition, found.id):
         return
     values = {"version": seen.version or found.files_digest, "size": found.size, "files": len(found.files)}
-    values |= {"files_digest": found.files_digest, "records": seen.records, "run": REBUILT, "at": now}
+    values |= {"files_digest": found.files_digest, "records": seen.records, "run": REBUILT}
     values["correlation"] = correlation
-    updates.insert(connection, found.partition, found.id, state=updates.PUBLISHED, **values)
+    updates.insert(connection, found.partition, found.id, updates.PUBLISHED, now, **values)
 
 
 def _assume(connection: sa.Connection, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:

@@ -1,5 +1,6 @@
 """Builds of one partition, from their start to their end; one at a time for each output."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from feed_assets.core import attempts
 from feed_assets.core.errors import AlreadyRunning
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import updates
+from feed_assets.ledger import log, updates, wanted
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import due, run, update
 
@@ -62,10 +63,15 @@ def is_as_read(connection: sa.Connection, known: Run) -> bool:
     return connection.execute(sa.select(run.c.state).where(run.c.id == known.id)).scalar() == known.state
 
 
-def open_attempts(connection: sa.Connection, output: Partition) -> tuple[Run, ...]:
-    """Ended runs of an output since its last publication, oldest first."""
-    query = sa.select(run).where(_is(output), ~run.c.settled, run.c.state != RUNNING)
-    return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started)))
+def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tuple[Run, ...]:
+    """The runs of some outputs that failed or were refused since the last that ended well, oldest first."""
+    asked = wanted.partitions(connection, outputs)
+    ended = run.alias()
+    well = wanted.same(ended, asked) & ended.c.state.in_([updates.PUBLISHED, UNCHANGED])
+    last = sa.select(sa.func.max(ended.c.finished)).where(well).correlate(asked).scalar_subquery()
+    query = sa.select(run).join(asked, wanted.same(run, asked)).where(run.c.state.in_(sorted(attempts.ATTEMPTS)))
+    query = query.where(run.c.began >= sa.func.coalesce(last, 0))
+    return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started, run.c.began)))
 
 
 def start(ledger: Ledger, new: Run) -> None:
@@ -81,7 +87,7 @@ def start(ledger: Ledger, new: Run) -> None:
                     dagster_run=new.dagster_run,
                     process=new.process,
                     started=new.started,
-                    settled=False,
+                    began=log.last(connection),
                 )
             )
     except IntegrityError as error:
@@ -100,15 +106,12 @@ def pinned(connection: sa.Connection, run_id: str, pins: str) -> None:
     connection.execute(sa.update(run).where(run.c.id == run_id).values(pins=pins))
 
 
-def end(
-    connection: sa.Connection, output: Partition, run_id: str, state: str, now: datetime, reason: str | None
-) -> None:
-    """Record how a run ended. A published or unchanged one settles every attempt before it, and none that runs."""
-    connection.execute(sa.update(run).where(run.c.id == run_id).values(state=state, ended=now, reason=reason))
+def end(connection: sa.Connection, run_id: str, state: str, now: datetime, reason: str | None) -> None:
+    """Record how a run ended; after what it changed, so that what failed before that is no attempt any more."""
+    values = {"state": state, "ended": now, "reason": reason, "finished": log.last(connection)}
+    connection.execute(sa.update(run).where(run.c.id == run_id).values(values))
     if state in attempts.ATTEMPTS:
         _decide_again(connection, run_id, now)
-    if state in (updates.PUBLISHED, UNCHANGED):
-        settle(connection, output)
 
 
 def _decide_again(connection: sa.Connection, run_id: str, now: datetime) -> None:
@@ -116,9 +119,3 @@ def _decide_again(connection: sa.Connection, run_id: str, now: datetime) -> None
     output = sa.select(run.c.feed, run.c.partition).where(run.c.id == run_id)
     mine = sa.tuple_(due.c.feed, due.c.partition).in_(output) & (due.c.look_at > now)
     connection.execute(sa.update(due).where(mine).values(look_at=now))
-
-
-def settle(connection: sa.Connection, output: Partition) -> None:
-    """Close the ended attempts of an output: what is published is good."""
-    ended = sa.update(run).where(_is(output), ~run.c.settled, run.c.state != RUNNING)
-    connection.execute(ended.values(settled=True))

@@ -30,6 +30,62 @@ TEXT = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 metadata = sa.MetaData()
 
+change = sa.Table(
+    "change",
+    metadata,
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False, comment="commit order"),
+    sa.Column("feed", TEXT, nullable=False),
+    sa.Column("partition", TEXT, nullable=False),
+    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality or unchanged"),
+    sa.Column("subject", TEXT, nullable=False, comment="what changed: update id, marker or check"),
+    sa.Column("before", TEXT, comment="its state before; NULL if it was not known"),
+    sa.Column("after", TEXT, comment="its state after"),
+    sa.Column("why", TEXT),
+    sa.Column("who", TEXT, comment="run, event source or person"),
+    sa.Column("at", UtcDateTime, nullable=False),
+)
+sa.Index("change_of_partition", change.c.feed, change.c.partition, change.c.sequence)
+
+subscription = sa.Table(
+    "subscription",
+    metadata,
+    sa.Column("subscriber", TEXT, primary_key=True, comment="consumer, or who else listens to the log"),
+    sa.Column("feed", TEXT, primary_key=True, comment="whose changes; '' for those of all"),
+    sa.Column("position", sa.BigInteger, nullable=False, comment="sequence of the last change that it has"),
+)
+
+quality = sa.Table(
+    "quality",
+    metadata,
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True),
+    sa.Column("check", TEXT, primary_key=True),
+    sa.Column("state", TEXT, nullable=False, comment="passed or failed"),
+    sa.Column("reason", TEXT),
+    sa.Column("by", TEXT, comment="run or person that reported it"),
+    sa.Column("at", UtcDateTime, nullable=False),
+)
+
+pause = sa.Table(
+    "pause",
+    metadata,
+    sa.Column("feed", TEXT, primary_key=True, comment="consumer"),
+    sa.Column("why", TEXT, nullable=False),
+    sa.Column("who", TEXT),
+    sa.Column("at", UtcDateTime, nullable=False),
+)
+
+awaited = sa.Table(
+    "awaited",
+    metadata,
+    sa.Column("subscriber", TEXT, primary_key=True, comment="consumer that cannot be told; '' for all readers"),
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True, comment="that changed, and cannot be mapped to outputs"),
+    sa.Column("sequence", sa.BigInteger, nullable=False, comment="first change that has not been fanned out"),
+    sa.Column("look_at", UtcDateTime, nullable=False),
+    sa.Column("reason", TEXT, comment="error; NULL if it is a dynamic partition that is not there"),
+)
+
 update = sa.Table(
     "update_",
     metadata,
@@ -51,12 +107,11 @@ update = sa.Table(
     sa.Column("parents", TEXT, comment="JSON: the correlation ids that went in, where there were several"),
     sa.Column("reason", TEXT, comment="why it was refused, abandoned or invalidated"),
     sa.Column("at", UtcDateTime, nullable=False, comment="when the ledger first heard of it"),
-    sa.Column("changed", sa.BigInteger, nullable=False, unique=True, comment="commit order of its last change"),
+    sa.Column("changed", sa.BigInteger, nullable=False, comment="sequence of its last change"),
     sa.Column("told", sa.BigInteger, comment="sensor tick that told Dagster; NULL if none did"),
 )
 sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
 sa.Index("update_to_tell", update.c.state, update.c.told)
-sa.Index("update_by_change", update.c.feed, update.c.changed)
 sa.Index("update_of_run", update.c.run, update.c.state)
 
 batch = sa.Table(
@@ -96,9 +151,10 @@ run = sa.Table(
     sa.Column("started", UtcDateTime, nullable=False),
     sa.Column("ended", UtcDateTime),
     sa.Column("reason", TEXT),
-    sa.Column("settled", sa.Boolean, nullable=False, comment="a later publication: no longer an open attempt"),
+    sa.Column("began", sa.BigInteger, comment="last change when it started"),
+    sa.Column("finished", sa.BigInteger, comment="last change when it ended"),
 )
-sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.settled)
+sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.state, run.c.began)
 sa.Index("run_by_state", run.c.state)
 sa.Index(
     "run_one_at_a_time",
@@ -114,7 +170,6 @@ due = sa.Table(
     metadata,
     sa.Column("feed", TEXT, primary_key=True),
     sa.Column("partition", TEXT, primary_key=True),
-    sa.Column("awaited", sa.Boolean, nullable=False, comment="true: `feed|key` of an input's partition, not yet one"),
     sa.Column("changed", sa.BigInteger, nullable=False, comment="change that put it here: a later one wins"),
     sa.Column("since", UtcDateTime, nullable=False),
     sa.Column("requested", sa.Integer, nullable=False, comment="runs requested since that change"),
@@ -127,7 +182,12 @@ sa.Index("due_next", due.c.feed, due.c.look_at)
 event = sa.Table(
     "event",
     metadata,
-    sa.Column("sequence", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column(
+        "sequence",
+        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+    ),
     sa.Column("source", TEXT, nullable=False, comment="event source that it was read from; '' for our own"),
     sa.Column("feed", TEXT, nullable=False, comment="table_name"),
     sa.Column("partition", TEXT, nullable=False, comment="partition_key"),

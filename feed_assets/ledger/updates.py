@@ -13,9 +13,10 @@ from feed_assets.core.events import foreign_correlation, joined_correlation
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Slice
-from feed_assets.ledger import inbox
+from feed_assets.ledger import inbox, log, quality
 from feed_assets.ledger.announce import announce, correlations
-from feed_assets.ledger.database import Ledger, next_change
+from feed_assets.ledger.database import Ledger, insert_missing
+from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import batch, consumed, update
 
 CLAIMED, PUBLISHED, REFUSED, ABANDONED, INVALIDATED = "claimed", "published", "refused", "abandoned", "invalidated"
@@ -101,41 +102,58 @@ def pin_of(row: sa.Row[Any]) -> Pin:
     return Pin(partition, row.position, row.version, row.size, row.files, row.slice_from)
 
 
-def change(connection: sa.Connection, partition: Partition, update_id: str, **values: Any) -> None:
-    """Change one update, and number the change."""
-    values["changed"] = next_change(connection)
-    connection.execute(sa.update(update).where(is_(partition, update_id)).values(values))
+LOGGED = {PUBLISHED, INVALIDATED, PRUNED}
+"""States that others listen to: the log tells of these."""
+
+
+def change(
+    connection: sa.Connection, partition: Partition, update_id: str, state: str, now: datetime, **values: Any
+) -> None:
+    """Change the state of an update."""
+    known = find(connection, partition, update_id)
+    if known:
+        values |= {"state": state, "changed": _log(connection, known, state, values.get("reason"), now)}
+        connection.execute(sa.update(update).where(is_(partition, update_id)).values(values))
+
+
+def _log(connection: sa.Connection, known: Row, state: str, why: str | None, now: datetime) -> int:
+    """Tell the log, if others listen to this; the number of the change, or of the last one before it."""
+    if state not in LOGGED:
+        return log.last(connection)
+    return log.append(
+        connection, [Change(known.partition, log.UPDATE, known.id, now, known.state, state, why, known.run)]
+    )
 
 
 def publish(connection: sa.Connection, partition: Partition, update_id: str, now: datetime, **values: Any) -> None:
     """An update is published: with it comes its write event, and what its run consumed leaves the inbox."""
-    change(connection, partition, update_id, state=PUBLISHED, **values)
+    change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)
     if row:
         announce(connection, row, now)
     if row and row.run:
+        quality.release(connection, partition, row.run, now)
         inbox.consume(connection, partition, row.run, now)
 
 
-def insert(connection: sa.Connection, partition: Partition, update_id: str, **values: Any) -> None:
+def insert(
+    connection: sa.Connection, partition: Partition, update_id: str, state: str, at: datetime, **values: Any
+) -> None:
     """Record an update that the ledger has not heard of; if it is published, with its write event.
 
     Its partition is then known among those that it may be a batch of.
     """
     key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
-    connection.execute(sa.insert(update).values({**key, **values, "changed": next_change(connection)}))
-    row = find(connection, partition, update_id) if values["state"] == PUBLISHED else None
+    number, who, why = log.last(connection), values.get("run"), values.get("reason")
+    if state in LOGGED:
+        number = log.append(connection, [Change(partition, log.UPDATE, update_id, at, None, state, why, who)])
+    connection.execute(sa.insert(update).values({**key, **values, "state": state, "at": at, "changed": number}))
+    row = find(connection, partition, update_id) if state == PUBLISHED else None
     if row:
         announce(connection, row, row.at)
     if partition.holder:
-        _know(connection, {"feed": str(partition.feed), "partition": partition.holder.key, "key": partition.key})
-
-
-def _know(connection: sa.Connection, row: dict[str, str]) -> None:
-    """After `next_change`, whose lock keeps another process from doing the same between look and insert."""
-    same = sa.and_(*(batch.c[name] == value for name, value in row.items()))
-    if connection.execute(sa.select(batch.c.key).where(same)).first() is None:
-        connection.execute(sa.insert(batch).values(row))
+        member = {"feed": str(partition.feed), "partition": partition.holder.key, "key": partition.key}
+        insert_missing(connection, batch, [member])
 
 
 def observe(
@@ -149,8 +167,8 @@ def observe(
     with ledger.read() as connection:
         if _agrees(newest(connection, partition), valid):
             return newest(connection, partition)
-    with ledger.write() as connection:
-        _invalidate_after(connection, partition, valid.id if valid else "", reasons, as_of)
+    with ledger.change() as connection:
+        _invalidate_after(connection, partition, valid.id if valid else "", reasons, as_of, now)
         if valid is None:
             return None
         _learn(connection, valid, now, as_of)
@@ -165,12 +183,12 @@ def _agrees(known: Row | None, valid: Update | None) -> bool:
 
 
 def _invalidate_after(
-    connection: sa.Connection, partition: Partition, update_id: str, reasons: dict[str, str], as_of: int
+    connection: sa.Connection, partition: Partition, update_id: str, reasons: dict[str, str], as_of: int, now: datetime
 ) -> None:
     newer = sa.select(update.c.id).where(is_(partition), update.c.state == PUBLISHED, update.c.id > update_id)
     for gone in connection.execute(newer.where(update.c.changed <= as_of)).scalars().all():
         reason = reasons.get(gone, "it is no longer there")
-        change(connection, partition, gone, state=INVALIDATED, reason=reason)
+        change(connection, partition, gone, INVALIDATED, now, reason=reason)
 
 
 def _learn(connection: sa.Connection, valid: Update, now: datetime, as_of: int) -> None:
@@ -180,7 +198,7 @@ def _learn(connection: sa.Connection, valid: Update, now: datetime, as_of: int) 
     seen = {"version": valid.files_digest, "size": valid.size, "files": len(valid.files), **_files(valid)}
     if known is None:
         correlation = foreign_correlation(valid.partition, valid.id)
-        insert(connection, valid.partition, valid.id, state=PUBLISHED, at=now, correlation=correlation, **seen)
+        insert(connection, valid.partition, valid.id, PUBLISHED, now, correlation=correlation, **seen)
     elif known.run is None and (known.state, known.version) != (PUBLISHED, valid.files_digest):
         publish(connection, valid.partition, valid.id, now, reason=None, told=None, **seen)
     elif known.state in (INVALIDATED, ABANDONED, REFUSED, PRUNED):
@@ -214,7 +232,7 @@ def claim(
     values = {"run": run_id, "code_version": code_version, "correlation": correlation}
     values["parents"] = json.dumps(parents) if parents else None
     for partition, update_id in outputs:
-        insert(connection, partition, update_id, state=CLAIMED, at=now, **values)
+        insert(connection, partition, update_id, CLAIMED, now, **values)
     for pin in pins:
         consume(connection, outputs[-1], pin, is_input=True)
         _refuse_pruned(connection, pin)
@@ -223,7 +241,7 @@ def claim(
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
-    """Of a prune and a claim the later one sees the other: both hold the lock of `next_change` when they look."""
+    """Of a prune and a claim the later one sees the other: both are in the queue of changes when they look."""
     row = find(connection, pin.partition, pin.update_id)
     if row and row.state == PRUNED:
         raise UpdateChanged(
@@ -234,7 +252,7 @@ def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
 def stage(connection: sa.Connection, written: Update, version: str, **statistics: Any) -> None:
     """Record what was written under a claimed update, before anybody can see it."""
     values = {"version": version, "size": written.size, "files": len(written.files), **_files(written), **statistics}
-    change(connection, written.partition, written.id, **values)
+    connection.execute(sa.update(update).where(is_(written.partition, written.id)).values(values))
 
 
 def _files(update: Update) -> dict[str, str]:
@@ -274,7 +292,7 @@ def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, 
 def claimed_by(connection: sa.Connection, run_id: str) -> tuple[Row, ...]:
     """The updates that a run claimed and did neither publish nor give up, rejects first."""
     mine = (update.c.run == run_id) & (update.c.state == CLAIMED)
-    rows = connection.execute(sa.select(*COLUMNS).where(mine).order_by(update.c.changed)).mappings()
+    rows = connection.execute(sa.select(*COLUMNS).where(mine).order_by(update.c.feed.desc())).mappings()
     return tuple(row_of(row) for row in rows)
 
 
@@ -298,16 +316,3 @@ def forget_told(ledger: Ledger, feeds: Collection[Feed]) -> None:
     with ledger.write() as connection:
         mine = update.c.feed.in_(sorted(map(str, feeds)))
         connection.execute(sa.update(update).where(mine, update.c.told.is_not(None)).values(told=None))
-
-
-def changes(
-    connection: sa.Connection, feeds: Collection[Feed], after: int, limit: int
-) -> tuple[tuple[Partition, int], ...]:
-    """Partitions of some feeds with changed updates, in commit order, with the number of the change.
-
-    Without those that were pruned: only what had been replaced is, and so no decision depends on it.
-    """
-    mine = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state != PRUNED)
-    query = sa.select(update.c.feed, update.c.partition, update.c.changed).where(mine, update.c.changed > after)
-    rows = connection.execute(query.order_by(update.c.changed).limit(limit))
-    return tuple((Partition(Feed.parse(feed), key), number) for feed, key, number in rows)

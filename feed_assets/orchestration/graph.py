@@ -26,11 +26,21 @@ from feed_assets.orchestration.declare.declarations import (
     declaration_of,
 )
 from feed_assets.orchestration.declare.inputs import asset_key
-from feed_assets.orchestration.declare.partitions import Partitions, Standing, standing, to_key, to_path
+from feed_assets.orchestration.declare.partitions import (
+    Partitions,
+    Standing,
+    begins_at,
+    standing,
+    to_key,
+    to_path,
+)
 from feed_assets.orchestration.pipelines import consumer_of
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+
+Affected = tuple[Partition, datetime]
+"""An output, and from when on it can be decided about (UTC)."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +165,10 @@ class Graph:
         """The feeds that a dataset reads, by name."""
         return [*self._nodes.parents[node.feed]]
 
+    def heard(self, node: Node) -> set[Feed]:
+        """The feeds whose changes concern a dataset: its inputs, and itself: what it published may be invalidated."""
+        return {node.feed, *(parent.feed for parent in self.parents(node))}
+
     def checks(self, node: Node) -> list[dg.AssetCheckKey]:
         """The checks that a run of a dataset makes: not those that a sensor tells the results of."""
         keys = self._assets.get_check_keys_for_assets({node.key})
@@ -199,15 +213,24 @@ class Graph:
         above = {node.feed: [parent.feed for parent in self.parents(node)] for node in nodes}
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
-    def affected(self, child: Node, changed: Partition, now: datetime) -> list[Partition] | None:
-        """The outputs of a dataset to decide about after a change of itself or an input; None: no partition *yet*."""
+    def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:
+        """The outputs of a dataset to decide about after a change of itself or an input, and from when on (UTC).
+
+        A time window that is not over comes into being at its end, and so do the outputs that are made of it. None:
+        a dynamic partition that is not there, of which nobody knows when it is.
+        """
         parent = self.node(changed.feed)
         stands = standing(parent.partitions_def, changed.key, now)
-        if stands is not Standing.IS:
-            return None if stands is Standing.NOT_YET else []
+        if stands is Standing.NEVER:
+            return []
+        begins = now if stands is Standing.IS else begins_at(parent.partitions_def, changed.key)
+        if begins is None:
+            return None
         if parent is child:
-            return [changed]
-        return [child.partition(key) for key in self._downstream(parent, child, parent.key_of(changed))]
+            return [(changed, begins)]
+        with dg.partition_loading_context(begins):
+            keys = self._downstream(parent, child, parent.key_of(changed))
+            return [(child.partition(key), begins) for key in keys]
 
     def _downstream(self, parent: Node, child: Node, key: str | None) -> Sequence[str | None]:
         if child.partitions_def is None:

@@ -134,7 +134,7 @@ class _Part:
         """Events, rejects and position in one transaction: a kill repeats all of it or nothing."""
         sound = [named for event in new if (named := self._named(event, rejected))]
         refuse = self.source.out_of_order == "refuse"
-        with self.bench.ledger.write() as connection:
+        with self.bench.ledger.change() as connection:
             if get_cursor(connection, self.cursor) != before:
                 return 0  # Another process has read this.
             refused = events.record(connection, self.source.name, sound, self.now, refuse_out_of_order=refuse)

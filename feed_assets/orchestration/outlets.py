@@ -5,8 +5,7 @@ from collections.abc import Callable
 from feed_assets.core.errors import shown
 from feed_assets.core.events import Recorded, WriteEvent, decode
 from feed_assets.core.failures import failing_alone
-from feed_assets.ledger import events
-from feed_assets.ledger.database import get_cursor, put_cursor
+from feed_assets.ledger import events, subscriptions
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import expand, settings
 from feed_assets.sources.outlets import open_outlet
@@ -29,14 +28,13 @@ def _publish_some(bench: Workbench, url: str) -> int:
     """The cursor moves after the outlet has them: a kill in between repeats it, and an outlet drops repeats."""
     name = f"published to {shown(url)}"
     with bench.ledger.read() as connection:
-        start = int(get_cursor(connection, name) or 0)
+        start = subscriptions.position(connection, name)
         found = events.ours(connection, start, EVENTS_PER_WRITE)
     if found:
         outlet = open_outlet(expand(url), bench.board)
         outlet.publish([(each.sequence, _told(each)) for each in found])
         with bench.ledger.write() as connection:
-            last = max(found[-1].sequence, int(get_cursor(connection, name) or 0))
-            put_cursor(connection, name, str(last))
+            subscriptions.advance(connection, name, found[-1].sequence)
     return len(found)
 
 

@@ -8,7 +8,7 @@ import dagster as dg
 from feed_assets.core.events import Recorded, in_words
 from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin, pins_digest
-from feed_assets.ledger import events, updates
+from feed_assets.ledger import events, log, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.facts import pins_of
 from feed_assets.orchestration.declare.partitions import Standing, standing
@@ -57,7 +57,7 @@ def _position(context: dg.SensorEvaluationContext) -> str:
 def _recent(ledger: Ledger) -> int:
     """Where a new Dagster instance begins to be told: not with all of the history."""
     with ledger.read() as connection:
-        return max(0, events.last_sequence(connection) - REPORTS)
+        return max(0, log.last(connection) - REPORTS)
 
 
 def _confirmed(tick: Tick) -> int:
@@ -140,7 +140,7 @@ def _newest_events(graph: Graph, ledger: Ledger, source: str, after: int, limit:
     """The events of a source's declared tables that come after a number."""
     tables = [node.feed for node in graph.tables() if node.source == source]
     with ledger.read() as connection:
-        return events.after(connection, tables, after, events.last_sequence(connection), limit)
+        return events.after(connection, tables, after, log.last(connection), limit)
 
 
 def _event_of_table(graph: Graph, event: Recorded, now: datetime) -> dg.AssetMaterialization | None:

@@ -10,12 +10,12 @@ from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import run_key
 from feed_assets.core.plans import choose
-from feed_assets.core.propagation import Due as Taken
+from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.words import some
 from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.due import Due
+from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.left_runs import UNFINISHED
 from feed_assets.orchestration.run_config import run_config_of
@@ -28,7 +28,7 @@ NAMED = 3
 """Slices and correlation ids that a run's tags name; of the others they say how many there are."""
 
 InProgress = set[tuple[dg.AssetKey, str | None]]
-Found = Sequence[tuple[Due, Verdict]]
+Found = Sequence[tuple[Listed, Verdict]]
 
 
 def in_progress(instance: dg.DagsterInstance) -> InProgress:
@@ -64,12 +64,12 @@ def is_busy(graph: Graph, partition: Partition, busy: InProgress) -> bool:
     return (node.key, node.key_of(graph.whole(partition))) in busy
 
 
-def _request(graph: Graph, item: Due, verdict: Verdict) -> dg.RunRequest:
+def _request(graph: Graph, item: Listed, verdict: Verdict) -> dg.RunRequest:
     node = graph.node(verdict.output.feed)
     tags = {**PRIORITY, "feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason}
     config: dict[str, Any] = {}
     if node.by_events:
-        due = verdict.due or Taken()
+        due = verdict.due or Due()
         plan = choose(node.by_events.plans, due.slices)
         tags |= {**_tags_of(due), "feed_assets/plan": plan.kind, **plan.tags}
         config = run_config_of(node, graph.need(verdict.output), verdict, plan)
@@ -83,7 +83,7 @@ def _request(graph: Graph, item: Due, verdict: Verdict) -> dg.RunRequest:
     )
 
 
-def _tags_of(due: Taken) -> dict[str, str]:
+def _tags_of(due: Due) -> dict[str, str]:
     """What a run consumes, for people who look for it in the UI: a few of many."""
     slices = [f"{each.place} ({in_words(each.start)}, {in_words(each.end)}]" for each in due.slices]
     tags = {"feed_assets/correlation": some(due.correlations, NAMED), "feed_assets/slices": some(slices, NAMED)}

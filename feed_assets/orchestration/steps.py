@@ -1,8 +1,7 @@
 """The steps that ticks are made of. Each is idempotent, and may be killed anywhere: the next tick takes it again."""
 
 from feed_assets.core.readiness import State
-from feed_assets.orchestration.decisions import decide_due
-from feed_assets.orchestration.decisions import fan_out as fan_out_to
+from feed_assets.orchestration.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.ingest import ingest, sources_of
 from feed_assets.orchestration.left_runs import settle_left
 from feed_assets.orchestration.outlets import publish_events

@@ -18,7 +18,7 @@ from feed_assets.core.errors import in_short
 from feed_assets.core.readiness import Verdict
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.ledger.due import Due
+from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.graph import Graph
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import settings
@@ -69,7 +69,7 @@ class Tick:
     budget: Budget
     source: str | None
     """The event source that the sensor looks after; None: it looks after all that no source's sensor does."""
-    decided: list[tuple[Due, Verdict]] = field(default_factory=list[tuple[Due, Verdict]])
+    decided: list[tuple[Listed, Verdict]] = field(default_factory=list[tuple[Listed, Verdict]])
     requests: Sequence[dg.RunRequest] = ()
     reports: Sequence[dg.AssetMaterialization | dg.AssetCheckEvaluation] = ()
     problems: dict[str, str] = field(default_factory=dict[str, str])

@@ -102,10 +102,10 @@ def _on_their_way(graph: Graph, ledger: Ledger, now: datetime) -> _OnTheirWay:
     """Only of consumers that something waits for; of one that cannot be looked at what was open stays so."""
     found, datasets = _OnTheirWay(), {node.feed: node for node in graph.datasets()}
     with ledger.read() as connection:
-        undecided = due.undecided(connection, datasets.keys())
+        undecided = due.undecided(connection)
         opened = alerts.open_alerts(connection)
         waiting = [datasets[feed] for feed in inbox.consumers(connection) if feed in datasets]
-    found.undecided |= {str(feed): reason for feed, reason in undecided.items()}
+    found.undecided |= {str(feed): reason for feed, reason in undecided.items() if feed in datasets}
     for node in waiting:
         failed: dict[str, str] = {}
         with failing_alone(failed, str(node.feed)):

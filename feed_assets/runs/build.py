@@ -17,7 +17,8 @@ from feed_assets.core.plans import BY_HAND, Work
 from feed_assets.core.positions import changed, pins_digest
 from feed_assets.core.propagation import Slice
 from feed_assets.feeds import write as feed_write
-from feed_assets.ledger import inbox, runs, updates
+from feed_assets.ledger import inbox, log, quality, runs, updates
+from feed_assets.ledger.log import Change
 from feed_assets.runs import reconcile
 from feed_assets.runs.maker import Made, Output, Task
 from feed_assets.runs.observe import observe
@@ -93,15 +94,15 @@ class _Build:
         """The end of a build whose work was published already, by this run before a kill or by one that was faster."""
         output, now = self.order.output, self.bench.now()
         observe(self.bench.board, self.bench.ledger, output, now)
-        with self.bench.ledger.write() as connection:
+        with self.bench.ledger.change() as connection:
             runs.pinned(connection, self.run_id, pins_digest(pinned.pins))
             published = updates.newest(connection, output)
             if published is None or not self._is_done(connection, published, pinned):
                 return None
-            # What is published is good again: consumers that a refused run held look once more.
-            updates.change(connection, output, published.id)
+            log.append(connection, [Change(output, log.UNCHANGED, published.id, now, who=self.run_id)])
+            quality.release(connection, output, self.run_id, now, "it was built from these very inputs")
             inbox.consume_now(connection, output, self._consumed, now)
-            runs.end(connection, output, self.run_id, runs.UNCHANGED, now, None)
+            runs.end(connection, self.run_id, runs.UNCHANGED, now, None)
         return Unchanged(published.id, pinned.pins)
 
     def _is_done(self, connection: "sa.Connection", published: updates.Row, pinned: Pinned) -> bool:
@@ -128,7 +129,7 @@ class _Build:
         ids = tuple(self._claimed(feed) for feed in self.order.recipe.outputs)
         self.bench.on_step("claimed on the blackboard")
         code_version = self.order.recipe.code_version
-        with self.bench.ledger.write() as connection:
+        with self.bench.ledger.change() as connection:
             updates.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed)
         self.bench.on_step("claimed in the ledger")
         return Claimed(pinned, ids)
@@ -164,11 +165,15 @@ class _Build:
         """The parts stay for whoever looks into it; without a manifest no reader sees them."""
         staged, now = audited.staged, self.bench.now()
         refused = Refused(staged.outputs, staged.pinned.pins, audited.audit.checks)
-        with self.bench.ledger.write() as connection:
+        with self.bench.ledger.change() as connection:
             for output in refused.outputs:
-                values = {"state": updates.REFUSED, "reason": refused.reason}
-                updates.change(connection, output.partition, output.id, **values)
-            runs.end(connection, self.order.output, self.run_id, updates.REFUSED, now, refused.reason)
+                updates.change(connection, output.partition, output.id, updates.REFUSED, now, reason=refused.reason)
+            for result in refused.checks:
+                state = quality.PASSED if result.passed else quality.FAILED
+                quality.report(
+                    connection, self.order.output, result.check.name, state, result.message, self.run_id, now
+                )
+            runs.end(connection, self.run_id, updates.REFUSED, now, refused.reason)
         return refused
 
     def _publish(self, audited: Audited) -> Published:
@@ -177,9 +182,9 @@ class _Build:
         for output in staged.outputs:
             feed_write.seal(self.bench.board, output.partition, output.id, output.written.files)
             self.bench.on_step(f"manifest of {output.partition.feed} written")
-        with self.bench.ledger.write() as connection:
+        with self.bench.ledger.change() as connection:
             for output in staged.outputs:
                 updates.publish(connection, output.partition, output.id, self.bench.now())
-            runs.end(connection, self.order.output, self.run_id, updates.PUBLISHED, self.bench.now(), None)
+            runs.end(connection, self.run_id, updates.PUBLISHED, self.bench.now(), None)
         self.bench.on_step("published")
         return Published(staged.outputs, staged.pinned.pins, audit.checks, audit.preview, audit.chart)

@@ -8,15 +8,15 @@ from feed_assets.core.feeds import Partition, Update, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.feeds import batches, read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import facts, updates
-from feed_assets.ledger.database import Ledger, last_change
+from feed_assets.ledger import facts, log, updates
+from feed_assets.ledger.database import Ledger
 from feed_assets.runs.workbench import Workbench
 
 
 def observe(board: Blackboard, ledger: Ledger, partition: Partition, now: datetime) -> tuple[read.Reading, Pin | None]:
     """Read a partition's newest valid update and record it; newer ones that are no longer valid, too."""
     with ledger.read() as connection:
-        as_of, known = last_change(connection), updates.newest(connection, partition)
+        as_of, known = log.last(connection), updates.newest(connection, partition)
     reading = read.latest(board, partition, known=known.id if known else None)
     return reading, _record(ledger, reading, now, as_of)
 
@@ -26,7 +26,7 @@ def observe_batches(
 ) -> tuple[batches.SetReading, tuple[Pin, ...]]:
     """Read the newest valid update of every batch of a partition and record them; a batch that is gone, too."""
     with ledger.read() as connection:
-        as_of = last_change(connection)
+        as_of = log.last(connection)
         known = facts.pins_of(connection, [partition])[partition]
     reading = batches.latest(board, partition)
     for gone in {pin.partition for pin in known} - {each.partition for each in reading.batches}:

@@ -79,15 +79,15 @@ def settle(bench: Workbench, run: Run, state: str, reason: str) -> Settled:
     except (BlackboardMissing, BlackboardUnavailable, BlackboardRefused) as error:
         _log.warning("%s: the claims of run %s stay open: %s", run.output, run.id, error)
         settled = Settled(run, (), ())
-    with bench.ledger.write() as connection:
+    with bench.ledger.change() as connection:
         if not runs.is_as_read(connection, run):
             return Settled(run, (), ())
         for row in settled.published:
             updates.publish(connection, row.partition, row.id, bench.now())
         for row in settled.swept:
-            updates.change(connection, row.partition, row.id, state=updates.ABANDONED, reason=reason)
+            updates.change(connection, row.partition, row.id, updates.ABANDONED, bench.now(), reason=reason)
         ended = updates.PUBLISHED if settled.is_published else state
-        runs.end(connection, run.output, run.id, ended, bench.now(), None if settled.is_published else reason)
+        runs.end(connection, run.id, ended, bench.now(), None if settled.is_published else reason)
     return settled
 
 

@@ -19,7 +19,7 @@ def revalidate(bench: Workbench, partition: Partition, update_id: str) -> Update
     write.revalidate(bench.board, recorded)
     bench.on_step("valid on the blackboard")
     found = read.named(bench.board, partition, update_id)
-    with bench.ledger.write() as connection:
+    with bench.ledger.change() as connection:
         row = updates.find(connection, partition, update_id)
         if row and row.state == updates.INVALIDATED:
             updates.publish(connection, partition, update_id, bench.now(), reason=None, told=None)

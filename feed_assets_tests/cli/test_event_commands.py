@@ -113,7 +113,7 @@ def test_stats_tell_how_long_updates_take_and_whether_new_code_made_it_longer() 
         context = {"code_version": code, PARENTS: [f"X{number}", "elsewhere"]}
         done = begun + timedelta(seconds=seconds)
         new.append(WriteEvent("b", done, done, f"joined {number}", context=context))
-    with open_ledger(settings().ledger).write() as connection:
+    with open_ledger(settings().ledger).change() as connection:
         events.record(connection, events.OURS, new, now, refuse_out_of_order=False)
     assert said("events", "stats", "a", "b").splitlines() == [
         "code_version  count  median  p95     change",

@@ -32,15 +32,15 @@ def left_behind(state: str, at: datetime, *, sealed: bool = False) -> str:
     run = runs.Run(f"run {at} {state}", SHOWN, runs.RUNNING, None, None, f"{socket.gethostname()}:1:-1.00", at, None)
     runs.start(ledger, run)
     update_id = write.claim(board, SHOWN, run.id.encode(), at)
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         updates.claim(connection, run.id, [(SHOWN, update_id)], (), "1", at)
     board.put(f"{SHOWN.path}/{update_id}/part-0", b"rows")
     if sealed:
         write.seal(board, SHOWN, update_id, write.listed(board, SHOWN, update_id))
     if state != runs.RUNNING:
-        with ledger.write() as connection:
-            updates.change(connection, SHOWN, update_id, state=state, reason="not_empty")
-            runs.end(connection, SHOWN, run.id, state, at, "not_empty")
+        with ledger.change() as connection:
+            updates.change(connection, SHOWN, update_id, state, NOW, reason="not_empty")
+            runs.end(connection, run.id, state, at, "not_empty")
     return update_id
 
 

@@ -81,9 +81,9 @@ def test_a_foreign_feed_is_pruned_only_where_that_is_asked_for(feed, board):
 def test_a_feed_of_our_own_is_pruned_without_more_words(feed, board):
     effect = Partition(Feed.parse("ads/effectiveness/v1.0"), "2019-11-24/men")
     ledger = open_ledger(settings().ledger)
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         updates.claim(connection, "r1", [(effect, OLD)], [], None, utc_now())
-        updates.change(connection, effect, OLD, state=updates.PUBLISHED)
+        updates.change(connection, effect, OLD, updates.PUBLISHED, utc_now())
     for update_id in (OLD, NEW):
         write(board, update_id, partition=effect)
     assert feed("prune", str(effect.feed), "--keep", "1", "--apply")[1].endswith("1 updates pruned\n")

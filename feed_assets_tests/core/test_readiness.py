@@ -372,18 +372,18 @@ def test_a_long_list_of_what_is_missing_is_cut_short():
 
 
 @pytest.mark.parametrize(
-    ("attempts", "rolled_back"),
+    ("attempts", "held", "is_good_again"),
     [
-        pytest.param((), False, id="no attempt"),
-        pytest.param((refused(NEW_PINS),), True, id="other inputs were refused"),
-        pytest.param((failed(NEW_PINS),), True, id="a run on other inputs failed"),
-        pytest.param((refused(OLD_PINS),), False, id="these very inputs were refused"),
-        pytest.param((refused(NEW_PINS), refused(OLD_PINS)), False, id="both were refused"),
+        pytest.param((), {}, False, id="its quality is good"),
+        pytest.param((refused(NEW_PINS),), {EFFECT: "empty"}, True, id="other inputs were refused"),
+        pytest.param((failed(NEW_PINS),), {EFFECT: "a person said so"}, False, id="somebody reported it"),
+        pytest.param((refused(OLD_PINS),), {EFFECT: "empty"}, False, id="these very inputs were refused"),
+        pytest.param((refused(NEW_PINS), refused(OLD_PINS)), {EFFECT: "empty"}, False, id="both were refused"),
     ],
 )
-def test_a_refusal_of_other_inputs_holds_nobody_once_they_are_rolled_back(attempts, rolled_back):
-    (verdict,) = decide([NEED], Facts(now=NOW, newest=BOTH, attempts={EFFECT: attempts}, **BUILT))
-    assert (verdict.state, verdict.rolled_back) == (State.CURRENT, rolled_back)
+def test_a_refusal_of_other_inputs_holds_nobody_once_they_are_rolled_back(attempts, held, is_good_again):
+    (verdict,) = decide([NEED], Facts(now=NOW, newest=BOTH, attempts={EFFECT: attempts}, held=held, **BUILT))
+    assert (verdict.state, verdict.is_good_again) == (State.CURRENT, is_good_again)
 
 
 EVENTS = Partition(Feed.parse("ads/events/v1.0"), "2019-11-24")

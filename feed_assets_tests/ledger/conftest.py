@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.ledger.database import Ledger, open_ledger, put_cursor
+from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.tables import metadata
 from feed_assets_tests.servers import PostgreSQL
 
@@ -33,7 +33,6 @@ def postgresql_ledger(on_postgresql: Ledger) -> Ledger:
     with on_postgresql.write() as connection:
         for table in metadata.sorted_tables:
             connection.execute(sa.delete(table))
-        put_cursor(connection, "change", "0")
     return on_postgresql
 
 

@@ -17,11 +17,11 @@ from feed_assets.core.errors import UpdateChanged
 from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.propagation import Consumer, Slice
-from feed_assets.ledger import events, inbox, updates
+from feed_assets.ledger import events, inbox, pauses, subscriptions, updates
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
-from feed_assets.ledger.due import Due as Item
 from feed_assets.ledger.tables import cursor, metadata
 from feed_assets.ledger.tables import inbox as left
+from feed_assets_tests.ledger.records import deliver
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 SOURCE, READ = "team", "read team/0"
@@ -78,7 +78,6 @@ class EventMachine(RuleBasedStateMachine):
         with self.ledger.write() as connection:
             for table in metadata.sorted_tables:
                 connection.execute(sa.delete(table))
-            put_cursor(connection, "change", "0")
         self.published: list[WriteEvent] = []
         self.top: Counter[tuple[Feed, str]] = Counter()
         self.numbers = count(1)
@@ -137,7 +136,7 @@ class EventMachine(RuleBasedStateMachine):
         some = self.published[position : position + limit]
         if dies == "before":
             return
-        with suppress(KeyboardInterrupt), self.ledger.write() as connection:
+        with suppress(KeyboardInterrupt), self.ledger.change() as connection:
             events.record(connection, SOURCE, some, NOW, refuse_out_of_order=self.refuse)
             put_cursor(connection, READ, str(position + len(some)))
             if dies:
@@ -154,21 +153,15 @@ class EventMachine(RuleBasedStateMachine):
     @rule(name=whose, some=subsets, behind=st.integers(0, 4))
     def deliver(self, name, some, behind) -> None:
         if reader := self.readers.get(name):
-            for table in sorted(some & reader.consumer.tables):
-                self._deliver(reader, table, max(self.recorded, default=0) - behind)
+            self._deliver(reader, some & reader.consumer.tables, limit=1 + behind)
 
     @rule(name=whose)
     def deliver_all(self, name) -> None:
-        reader = self.readers.get(name)
-        for table in sorted(reader.consumer.tables) if reader else ():
-            while not self._deliver(reader, table, max(self.recorded, default=0)):
-                continue
+        if reader := self.readers.get(name):
+            assert self._deliver(reader, reader.consumer.tables)
 
-    def _deliver(self, reader, table, upto) -> bool:
-        def outputs(_place, number):
-            return [Item(reader.consumer.feed, reader.output, number)]
-
-        return inbox.deliver(self.ledger, reader.consumer.feed, [table], outputs, upto, NOW)
+    def _deliver(self, reader, tables, **options) -> bool:
+        return deliver(self.ledger, reader.output, tables, NOW, **options)
 
     @rule(name=whose)
     def decide(self, name) -> None:
@@ -201,7 +194,7 @@ class EventMachine(RuleBasedStateMachine):
         with self.ledger.write() as connection:
             if not inbox.holds(connection, reader.output, slices):
                 return
-        with suppress(UpdateChanged), self.ledger.write() as connection:
+        with suppress(UpdateChanged), self.ledger.change() as connection:
             updates.claim(connection, run.id, [(reader.output, run.update)], (), "1", NOW, slices)
             reader.run = run
         if reader.run is run:
@@ -236,9 +229,9 @@ class EventMachine(RuleBasedStateMachine):
             return
         before = self._waiting(reader)
         made = f"by hand {next(self.numbers)}", update_id(NOW.replace(year=2024 + next(self.numbers)))
-        with self.ledger.write() as connection:
+        with self.ledger.change() as connection:
             updates.claim(connection, made[0], [(reader.output, made[1])], (), "1", NOW)
-        with self.ledger.write() as connection:
+        with self.ledger.change() as connection:
             updates.publish(connection, reader.output, made[1], NOW)
         assert self._waiting(reader) == before, "a run by hand consumed something"
 
@@ -248,12 +241,12 @@ class EventMachine(RuleBasedStateMachine):
         if run and run.is_dead and run.has_manifest:
             self._publish(reader, run)
         elif run and run.is_dead:
-            with self.ledger.write() as connection:
-                updates.change(connection, reader.output, run.update, state=updates.ABANDONED)
+            with self.ledger.change() as connection:
+                updates.change(connection, reader.output, run.update, updates.ABANDONED, NOW)
             reader.run = None
 
     def _publish(self, reader, run) -> None:
-        with self.ledger.write() as connection:
+        with self.ledger.change() as connection:
             updates.publish(connection, reader.output, run.update, NOW)
         reader.run = None
         reader.consumed.update(run.events)
@@ -266,7 +259,10 @@ class EventMachine(RuleBasedStateMachine):
         if reader := self.readers.get(name):
             reader.is_paused = not reader.is_paused
             feed = reader.consumer.feed
-            inbox.pause(self.ledger, feed, "why") if reader.is_paused else inbox.resume(self.ledger, feed, NOW)
+            if reader.is_paused:
+                pauses.pause_consumer(self.ledger, feed, "why", None, NOW)
+            else:
+                pauses.resume(self.ledger, feed, NOW)
 
     @rule(name=whose, some=subsets, named=pipelines)
     def change_consumer(self, name, some, named) -> None:
@@ -307,7 +303,7 @@ class EventMachine(RuleBasedStateMachine):
 
     def _delivered(self, reader) -> dict[int, Recorded]:
         with self.ledger.read() as connection:
-            upto = {t: int(get_cursor(connection, f"events of {t} to {reader.consumer.feed}") or 0) for t in TABLES}
+            upto = {t: subscriptions.position(connection, str(reader.consumer.feed), str(t)) for t in TABLES}
         return {number: each for number, each in self.recorded.items() if number <= upto[each.place.feed]}
 
     def _judge(self, reader, due, waiting, within) -> None:

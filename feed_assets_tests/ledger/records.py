@@ -1,15 +1,18 @@
 """Short ways to put things into a ledger, as runs and readers do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
-from feed_assets.ledger import runs, updates
-from feed_assets.ledger.database import Ledger, last_change
+from feed_assets.ledger import log, quality, runs, updates
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.fan_out import Affected, fan_out
+from feed_assets.ledger.log import Change
 
 SHOWN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 CLICKED = Partition(Feed.parse("ads/clicked/v1.0"), "2019-11-24/men")
@@ -29,7 +32,7 @@ def observe(
 ) -> updates.Row | None:
     """Observe a partition by a reading of now."""
     with ledger.read() as connection:
-        as_of = last_change(connection)
+        as_of = log.last(connection)
     return updates.observe(ledger, partition, valid, reasons or {}, NOW, as_of)
 
 
@@ -41,22 +44,35 @@ def new_run(run_id: str, output: Partition = EFFECT, started: datetime = NOW) ->
 def attempt(ledger: Ledger, run_id: str, state: str, output: Partition = EFFECT, started: datetime = NOW) -> None:
     """A run that started and ended."""
     runs.start(ledger, new_run(run_id, output, started))
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         runs.pinned(connection, run_id, f"pins of {run_id}")
-        runs.end(connection, output, run_id, state, started + MINUTE, f"why {run_id} {state}")
+        if state in (updates.PUBLISHED, runs.UNCHANGED):
+            log.append(connection, [Change(output, log.UNCHANGED, run_id, started)])
+        if state == updates.REFUSED:
+            quality.report(connection, output, "audit", quality.FAILED, f"why {run_id} {state}", run_id, started)
+        elif state in (updates.PUBLISHED, runs.UNCHANGED):
+            quality.release(connection, output, run_id, started)
+        runs.end(connection, run_id, state, started + MINUTE, f"why {run_id} {state}")
+
+
+def deliver(ledger: Ledger, output: Partition, tables: Iterable[Feed], now: datetime, **options: Any) -> bool:
+    """Fan out what came of some tables to the one output of a consumer that takes events."""
+    edges = [(str(output.feed), str(table)) for table in tables]
+    affected = Affected([(output, now)], takes_events=True)
+    return fan_out(ledger, edges, lambda _consumer, _changed: affected, now, lambda: bool(options), **options)
 
 
 def claim(ledger: Ledger, run_id: str, *outputs: tuple[Partition, str], pins: tuple[Pin, ...] = ()) -> None:
     """A run's claims, recorded."""
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         updates.claim(connection, run_id, outputs, pins, "code 1", NOW)
 
 
 def publish(ledger: Ledger, run_id: str, partition: Partition, update_id: str, version: str = "rows") -> None:
     """Record that a claimed update was written and published."""
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         updates.stage(connection, seen(partition, update_id), version, records=3)
-        updates.change(connection, partition, update_id, state=updates.PUBLISHED)
+        updates.change(connection, partition, update_id, updates.PUBLISHED, NOW)
 
 
 def row(ledger: Ledger, partition: Partition, update_id: str) -> updates.Row:
@@ -86,3 +102,9 @@ def statements(ledger: Ledger) -> Iterator[list[tuple[str, object]]]:
     sa.event.listen(ledger.engine, "before_cursor_execute", remember)
     yield executed
     sa.event.remove(ledger.engine, "before_cursor_execute", remember)
+
+
+def scanned(steps: Iterable[str]) -> list[str]:
+    """The steps of query plans that go through a whole table: not the values that were asked for, nor a small one."""
+    fine = ("CONSTANT", "given", "wanted", "subscription", "awaited")
+    return [step for step in steps if step.startswith("SCAN") and not any(name in step for name in fine)]

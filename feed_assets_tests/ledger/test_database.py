@@ -10,8 +10,9 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import StatementError
 
 from feed_assets.core.errors import FeedAssetsError, LedgerUnavailable
-from feed_assets.ledger import runs, updates
-from feed_assets.ledger.database import get_cursor, last_change, next_change, open_ledger, put_cursor
+from feed_assets.ledger import log, runs, updates
+from feed_assets.ledger.database import get_cursor, open_ledger, put_cursor
+from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, metadata
 from feed_assets_tests.feeds.workers import processes, start
 from feed_assets_tests.ledger.records import NOW, SHOWN, new_run
@@ -78,7 +79,7 @@ def test_processes_that_open_a_new_ledger_at_once_all_find_it_ready(url):
     ledger = open_ledger(url)
     with ledger.read() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM alembic_version").scalar_one() == 1
-        assert last_change(connection) == 0
+        assert log.last(connection) == 0
     ledger.engine.dispose()
 
 
@@ -96,12 +97,12 @@ def test_a_transaction_that_raises_leaves_nothing(ledger):
 
 def test_a_reader_goes_on_seeing_the_state_that_it_began_with(ledger):
     with ledger.read() as reader:
-        before = last_change(reader)
-        with ledger.write() as writer:
-            next_change(writer)
-        assert last_change(reader) == before
+        before = log.last(reader)
+        with ledger.change() as writer:
+            append(writer)
+        assert log.last(reader) == before
     with ledger.read() as reader:
-        assert last_change(reader) == before + 1
+        assert log.last(reader) == before + 1
 
 
 def test_a_cursor_has_the_value_that_was_put_last(ledger):
@@ -115,7 +116,7 @@ def test_a_cursor_has_the_value_that_was_put_last(ledger):
 def test_a_time_without_a_zone_is_refused(ledger):
     naive = NOW.replace(tzinfo=None)
     with pytest.raises(StatementError, match="has no time zone"), ledger.write() as connection:
-        connection.execute(sa.insert(due).values(feed="a", partition="b", awaited=False, changed=1, since=naive))
+        connection.execute(sa.insert(due).values(feed="a", partition="b", changed=1, since=naive))
 
 
 def test_a_time_of_any_zone_comes_back_as_the_same_moment_in_utc(ledger):
@@ -129,50 +130,80 @@ def test_a_time_of_any_zone_comes_back_as_the_same_moment_in_utc(ledger):
 
 def test_no_time_stays_none(ledger):
     with ledger.write() as connection:
-        row = {"feed": "a", "partition": "b", "awaited": False, "changed": 1, "requested": 0, "since": NOW}
+        row = {"feed": "a", "partition": "b", "changed": 1, "requested": 0, "since": NOW}
         connection.execute(sa.insert(due).values(row))
         assert connection.execute(sa.select(due.c.look_at)).scalar_one() is None
 
 
+def append(connection, count=1):
+    return log.append(connection, [Change(SHOWN, log.UNCHANGED, "20191125.060000", NOW)] * count)
+
+
 def test_a_change_that_is_rolled_back_leaves_no_gap(ledger):
     def die():
-        with ledger.write() as connection:
-            next_change(connection)
+        with ledger.change() as connection:
+            append(connection)
             raise FeedAssetsError
 
-    with ledger.write() as connection:
-        first = next_change(connection)
+    with ledger.change() as connection:
+        first = append(connection)
     with pytest.raises(FeedAssetsError):
         die()
-    with ledger.write() as connection:
-        assert next_change(connection) == first + 1
+    with ledger.change() as connection:
+        assert append(connection) == first + 1
 
 
-def test_numbers_go_on_as_numbers_beyond_nine(ledger):
-    with ledger.write() as connection:
-        assert [next_change(connection) for _ in range(11)] == [*range(1, 12)]
+def test_changes_are_numbered_one_after_another(ledger):
+    with ledger.change() as connection:
+        assert [append(connection, count) for count in (1, 3, 0, 1)] == [1, 2, 5, 5]
+
+
+def test_a_transaction_that_does_not_queue_cannot_append_to_the_log(ledger):
+    with pytest.raises(ValueError, match=r"Ledger.change\(\)"), ledger.write() as connection:
+        append(connection)
+
+
+def test_who_changes_nothing_does_not_wait_for_who_does(postgresql_ledger):
+    with postgresql_ledger.change() as changer:
+        append(changer)
+        with postgresql_ledger.write() as writer:
+            put_cursor(writer, "beside", "it")
 
 
 def test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order(url):
     ledger = open_ledger(url)
     barrier = processes.Barrier(3)
     writers = [start(change_many, url, writer, 40, barrier) for writer in range(3)]
-    read: list[tuple[str, int]] = []
+    read: list[log.Numbered] = []
     alive = True
     while alive:
         alive = any(writer.is_alive() for writer in writers)
         with ledger.read() as connection:
-            found = updates.changes(connection, [FEED], read[-1][1] if read else 0, 7)
-        read += [(partition.key, number) for partition, number in found]
+            found = log.after(connection, read[-1].sequence if read else 0, 10**9, 7, [FEED])
+        read += found
         alive = alive or bool(found)
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
-    assert [number for _, number in read] == [*range(1, 121)]
-    assert {key for key, _ in read} == {f"writer-{writer}/{number}" for writer in range(3) for number in range(40)}
+    assert [each.sequence for each in read] == [*range(1, 241)]
+    published = {each.partition.key for each in read if each.kind == log.UPDATE}
+    assert published == {f"writer-{writer}/{number}" for writer in range(3) for number in range(40)}
     ledger.engine.dispose()
 
 
 def test_changes_of_other_feeds_are_not_read(ledger):
+    with ledger.change() as connection:
+        updates.insert(connection, SHOWN, "20191125.060000", updates.PUBLISHED, NOW)
+        assert [each.kind for each in log.after(connection, 0, 10, 10, [FEED])] == [log.UPDATE, log.EVENT]
+        assert log.after(connection, 0, 10, 10, [new_run("x").output.feed]) == ()
+
+
+def test_what_every_subscriber_has_is_pruned_but_for_the_last_of_each_kind(ledger):
+    with ledger.change() as connection:
+        append(connection, 3)
+        updates.insert(connection, SHOWN, "20191125.060000", updates.PUBLISHED, NOW)
     with ledger.write() as connection:
-        updates.insert(connection, SHOWN, "20191125.060000", state=updates.PUBLISHED, at=NOW)
-        assert updates.changes(connection, [FEED], 0, 10) == ((SHOWN, 1),)
-        assert updates.changes(connection, [new_run("x").output.feed], 0, 10) == ()
+        assert log.prune(connection, NOW, 10) == 0
+        assert log.prune(connection, NOW + timedelta(days=1), 1) == 1
+        assert log.prune(connection, NOW + timedelta(days=1), 10) == 1
+        assert [each.sequence for each in log.after(connection, 0, 10, 10)] == [3, 4, 5]
+    with ledger.change() as connection:
+        assert append(connection) == 6

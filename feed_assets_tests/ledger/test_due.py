@@ -5,12 +5,11 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict
-from feed_assets.ledger.due import AWAIT, Due, arrived, await_again, fan_out, fanned_out, look, settle
+from feed_assets.ledger.due import LOOK_AGAIN, Woken, acknowledge, look, postpone, wake
 from feed_assets.ledger.tables import due as table
-from feed_assets_tests.ledger.records import MINUTE, NOW, SHOWN
+from feed_assets_tests.ledger.records import MINUTE, NOW
 
 FEED = Feed.parse("ads/effectiveness/v1.0")
 OTHER = Feed.parse("ads/effectiveness_daily/v1.0")
@@ -22,17 +21,32 @@ WAITING = [
 ]
 
 
-def day(number: int, changed: int, consumer: Feed = FEED) -> Due:
-    return Due(consumer, Partition(consumer, f"2019-11-{number}"), changed)
+def day(number: int, changed: int, consumer: Feed = FEED) -> tuple[Partition, int]:
+    return Partition(consumer, f"2019-11-{number}"), changed
 
 
-def verdict(item: Due, state: State, look_again=None) -> Verdict:
+def put(ledger, *days, now=NOW):
+    """Put outputs on the list, as a change does."""
+    with ledger.write() as connection:
+        wake(connection, [Woken(*each, now) for each in days], now)
+
+
+def verdict(item, state: State, look_again=None) -> Verdict:
     return Verdict(item.partition, state, f"because it {state}", look_again=look_again)
 
 
-def looked(ledger, now=NOW, consumers=(FEED, OTHER), limit=100):
+def listed(ledger, now=NOW, consumers=(FEED, OTHER), limit=100):
     with ledger.read() as connection:
         return look(connection, consumers, now, limit)
+
+
+def looked(*arguments, **options):
+    return tuple((item.partition, item.changed) for item in listed(*arguments, **options))
+
+
+def keep(ledger, state, now=NOW, look_again=None):
+    """Decide about all that is on the list."""
+    acknowledge(ledger, [(item, verdict(item, state, look_again)) for item in listed(ledger)], now)
 
 
 def rows(ledger):
@@ -41,163 +55,128 @@ def rows(ledger):
         return [(row.partition, row.changed, row.since, row.look_at, row.state, row.reason) for row in found]
 
 
-def cursor(ledger, consumer=FEED):
-    with ledger.read() as connection:
-        return fanned_out(connection, consumer)
-
-
 def test_what_a_change_affects_is_looked_at_at_once(ledger):
-    fan_out(ledger, FEED, [day(24, 1), day(25, 1)], 1, NOW)
+    put(ledger, day(24, 1), day(25, 1))
     assert looked(ledger) == (day(24, 1), day(25, 1))
-    assert cursor(ledger) == 1
 
 
-def test_a_new_consumer_starts_at_the_first_change(ledger):
-    fan_out(ledger, FEED, [], 7, NOW)
-    assert (cursor(ledger), cursor(ledger, OTHER)) == (7, 0)
+def test_what_is_no_partition_yet_is_looked_at_when_it_is_one(ledger):
+    with ledger.write() as connection:
+        wake(connection, [Woken(*day(24, 1), NOW + MINUTE)], NOW)
+    assert looked(ledger) == ()
+    assert looked(ledger, NOW + MINUTE) == (day(24, 1),)
 
 
-def test_fanning_out_again_changes_nothing(ledger):
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
+def test_waking_again_changes_nothing(ledger):
+    put(ledger, day(24, 1))
     before = rows(ledger)
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
+    put(ledger, day(24, 1))
     assert rows(ledger) == before
 
 
-def test_a_fan_out_that_dies_on_the_way_is_done_again_as_a_whole(ledger):
-    def dying():
-        yield day(24, 1)
-        raise FeedAssetsError
-
-    with pytest.raises(FeedAssetsError):
-        fan_out(ledger, FEED, dying(), 2, NOW)
-    assert (rows(ledger), cursor(ledger)) == ([], 0)
-
-
-def test_a_process_that_is_behind_moves_neither_the_cursor_nor_a_number_back(ledger):
-    fan_out(ledger, FEED, [day(24, 2)], 2, NOW)
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
-    assert (looked(ledger), cursor(ledger)) == ((day(24, 2),), 2)
-
-
-def test_a_process_that_is_behind_does_not_have_the_newer_change_settled(ledger):
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
-    (decided_before,) = looked(ledger)
-    fan_out(ledger, FEED, [day(24, 2)], 2, NOW)
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
-    settle(ledger, [(decided_before, verdict(decided_before, State.CURRENT))], NOW)
+def test_a_process_that_is_behind_does_not_move_a_number_back(ledger):
+    put(ledger, day(24, 2))
+    put(ledger, day(24, 1))
     assert looked(ledger) == (day(24, 2),)
 
 
+def test_a_process_that_is_behind_does_not_have_the_newer_change_acknowledged(ledger):
+    put(ledger, day(24, 1))
+    (decided_before,) = listed(ledger)
+    put(ledger, day(24, 2))
+    put(ledger, day(24, 1))
+    acknowledge(ledger, [(decided_before, verdict(decided_before, State.CURRENT))], NOW)
+    assert looked(ledger) == (day(24, 2),)
+
+
+def test_what_was_decided_before_a_change_is_no_verdict_after_it(ledger):
+    put(ledger, day(24, 1))
+    keep(ledger, State.REBUILD)
+    put(ledger, day(24, 2))
+    assert [(state, reason) for *_, state, reason in rows(ledger)] == [(None, None)]
+
+
+def test_what_cannot_be_decided_about_says_why_and_is_looked_at_later(ledger):
+    put(ledger, day(24, 1))
+    (item,) = listed(ledger)
+    postpone(ledger, {item: "its mapping raises"}, NOW)
+    assert looked(ledger, NOW + LOOK_AGAIN - timedelta(seconds=1)) == ()
+    (again,) = listed(ledger, NOW + LOOK_AGAIN)
+    assert (again.state, again.reason) == ("cannot be decided", "its mapping raises")
+
+
 def test_what_is_current_leaves_the_list(ledger):
-    fan_out(ledger, FEED, [day(24, 1), day(25, 1)], 1, NOW)
-    settle(ledger, [(day(24, 1), verdict(day(24, 1), State.CURRENT))], NOW)
+    put(ledger, day(24, 1))
+    items = listed(ledger)
+    put(ledger, day(25, 1))
+    acknowledge(ledger, [(item, verdict(item, State.CURRENT)) for item in items], NOW)
     assert [key for key, *_ in rows(ledger)] == ["2019-11-25"]
 
 
 @pytest.mark.parametrize("state", [State.BUILD, State.REBUILD])
 def test_what_is_to_be_built_is_looked_at_until_it_was(ledger, state):
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
-    settle(ledger, [(day(24, 1), verdict(day(24, 1), state))], NOW + MINUTE)
+    put(ledger, day(24, 1))
+    keep(ledger, state, NOW + MINUTE)
     assert looked(ledger, NOW) == ()
     assert looked(ledger, NOW + MINUTE) == (day(24, 1),)
 
 
 @pytest.mark.parametrize("state", WAITING)
 def test_what_waits_is_not_looked_at_until_something_changes(ledger, state):
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
-    settle(ledger, [(day(24, 1), verdict(day(24, 1), state))], NOW)
+    put(ledger, day(24, 1))
+    keep(ledger, state)
     assert looked(ledger, NOW + timedelta(days=10_000)) == ()
-    fan_out(ledger, FEED, [day(24, 2)], 2, NOW + MINUTE)
+    put(ledger, day(24, 2), now=NOW + MINUTE)
     assert looked(ledger, NOW + MINUTE) == (day(24, 2),)
 
 
 def test_what_waits_for_its_time_is_looked_at_then(ledger):
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
-    waits = verdict(day(24, 1), State.WAITS_FOR_LATE_DATA, look_again=NOW + 2 * MINUTE)
-    settle(ledger, [(day(24, 1), waits)], NOW)
+    put(ledger, day(24, 1))
+    keep(ledger, State.WAITS_FOR_LATE_DATA, look_again=NOW + 2 * MINUTE)
     assert looked(ledger, NOW + 2 * MINUTE - timedelta(seconds=1)) == ()
     assert looked(ledger, NOW + 2 * MINUTE) == (day(24, 1),)
 
 
 @pytest.mark.parametrize("state", [State.CURRENT, State.WAITS_FOR_INPUT, State.BUILD])
-def test_a_change_between_look_and_settle_survives_the_settling(ledger, state):
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
-    (item,) = looked(ledger)
-    fan_out(ledger, FEED, [day(24, 2)], 2, NOW)
-    settle(ledger, [(item, verdict(item, state))], NOW + MINUTE)
+def test_a_change_between_look_and_acknowledgement_survives_it(ledger, state):
+    put(ledger, day(24, 1))
+    (item,) = listed(ledger)
+    put(ledger, day(24, 2))
+    acknowledge(ledger, [(item, verdict(item, state))], NOW + MINUTE)
     assert looked(ledger, NOW) == (day(24, 2),)
 
 
 def test_the_last_verdict_is_kept_in_words_for_people(ledger):
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
-    settle(ledger, [(day(24, 1), verdict(day(24, 1), State.WAITS_FOR_INPUT))], NOW)
+    put(ledger, day(24, 1))
+    keep(ledger, State.WAITS_FOR_INPUT)
     assert rows(ledger) == [("2019-11-24", 1, NOW, None, "waits for input", "because it waits for input")]
 
 
 def test_it_is_known_since_when_something_is_on_the_list(ledger):
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
-    fan_out(ledger, FEED, [day(24, 2)], 2, NOW + MINUTE)
+    put(ledger, day(24, 1))
+    put(ledger, day(24, 2), now=NOW + MINUTE)
     assert rows(ledger) == [("2019-11-24", 2, NOW, NOW + MINUTE, None, None)]
 
 
 def test_what_has_waited_longest_comes_first_and_no_more_than_asked_for(ledger):
-    fan_out(ledger, FEED, [day(25, 1)], 1, NOW + MINUTE)
-    fan_out(ledger, FEED, [day(24, 2)], 2, NOW + 2 * MINUTE)
-    fan_out(ledger, FEED, [day(26, 3)], 3, NOW)
+    put(ledger, day(25, 1), now=NOW + MINUTE)
+    put(ledger, day(24, 2), now=NOW + 2 * MINUTE)
+    put(ledger, day(26, 3))
     late = NOW + 5 * MINUTE
     assert looked(ledger, late, limit=2) == (day(26, 3), day(25, 1))
 
 
 def test_a_list_that_is_longer_than_a_look_is_gone_through_all_the_same(ledger):
-    fan_out(ledger, FEED, [day(number, 1) for number in range(24, 29)], 1, NOW)
+    put(ledger, *(day(number, 1) for number in range(24, 29)))
     seen = []
     for tick in range(3):
-        items = looked(ledger, NOW + tick * MINUTE, limit=2)
-        settle(ledger, [(item, verdict(item, State.BUILD)) for item in items], NOW + (tick + 1) * MINUTE)
+        items = listed(ledger, NOW + tick * MINUTE, limit=2)
+        acknowledge(ledger, [(item, verdict(item, State.BUILD)) for item in items], NOW + (tick + 1) * MINUTE)
         seen += [item.partition.key for item in items]
     assert sorted(set(seen)) == [f"2019-11-{number}" for number in range(24, 29)]
 
 
 def test_only_the_consumers_that_were_asked_about_are_looked_at(ledger):
-    fan_out(ledger, FEED, [day(24, 1)], 1, NOW)
-    fan_out(ledger, OTHER, [day(24, 1, OTHER)], 1, NOW)
+    put(ledger, day(24, 1))
+    put(ledger, day(24, 1, OTHER))
     assert looked(ledger, consumers=[OTHER]) == (day(24, 1, OTHER),)
-
-
-def test_an_input_s_partition_that_does_not_exist_yet_is_looked_at_every_few_minutes(ledger):
-    awaited = Due(FEED, SHOWN, 1)
-    fan_out(ledger, FEED, [awaited], 1, NOW)
-    assert looked(ledger) == (awaited,)
-    await_again(ledger, [awaited], NOW)
-    assert looked(ledger, NOW + AWAIT - timedelta(seconds=1)) == ()
-    assert looked(ledger, NOW + AWAIT) == (awaited,)
-
-
-def test_an_awaited_partition_of_a_feed_without_a_version_is_looked_at(ledger):
-    awaited = Due(FEED, Partition(Feed.parse("ads/raw"), "2019-11-24/men"), 1)
-    fan_out(ledger, FEED, [awaited], 1, NOW)
-    assert looked(ledger) == (awaited,)
-
-
-def test_an_awaited_partition_is_told_from_one_of_the_consumer(ledger):
-    fan_out(ledger, FEED, [Due(FEED, SHOWN, 1), day(24, 1)], 1, NOW)
-    assert {(item.partition, item.awaited) for item in looked(ledger)} == {
-        (SHOWN, True),
-        (day(24, 1).partition, False),
-    }
-
-
-def test_an_awaited_partition_that_came_into_being_gives_way_to_its_outputs(ledger):
-    awaited = Due(FEED, SHOWN, 1)
-    fan_out(ledger, FEED, [awaited], 1, NOW)
-    arrived(ledger, awaited, [day(24, 1), day(25, 1)], NOW + MINUTE)
-    assert looked(ledger, NOW + MINUTE) == (day(24, 1), day(25, 1))
-
-
-def test_a_change_of_an_awaited_partition_while_it_came_into_being_is_looked_at_again(ledger):
-    fan_out(ledger, FEED, [Due(FEED, SHOWN, 1)], 1, NOW)
-    (awaited,) = looked(ledger)
-    fan_out(ledger, FEED, [Due(FEED, SHOWN, 2)], 2, NOW)
-    arrived(ledger, awaited, [day(24, 1)], NOW)
-    assert set(looked(ledger)) == {day(24, 1), Due(FEED, SHOWN, 2)}

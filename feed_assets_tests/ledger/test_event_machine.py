@@ -29,9 +29,8 @@ def ledger(tmp_path, empty_ledger):
 
 
 @pytest.fixture
-def run(ledger, monkeypatch):
+def run(ledger):
     """The same examples each time, or those of FAULT_SEED; one that fails is printed as a list of calls."""
-    monkeypatch.setattr(inbox, "SOME", 3)
 
     def examples(number: int, steps: int, *, shrink: bool = True) -> None:
         machine = type("Machine", (EventMachine,), {"ledger": ledger})

@@ -10,9 +10,11 @@ from feed_assets.core.events import Operation, WriteEvent, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer
 from feed_assets.ledger import events, inbox, updates
-from feed_assets.ledger.due import Due, look
+from feed_assets.ledger.due import look
+from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import event
-from feed_assets_tests.ledger.records import statements
+from feed_assets_tests.ledger import records
+from feed_assets_tests.ledger.records import scanned, statements
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 REPORT, A, B = Feed.parse("report"), Feed.parse("a"), Feed.parse("b")
@@ -25,18 +27,12 @@ def told(table, correlation, marker, **options):
 
 
 def record(ledger, *new, source="team", refuse=False):
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         return events.record(connection, source, new, NOW, refuse_out_of_order=refuse)
 
 
-def whole(_place, number):
-    return [Due(REPORT, WHOLE, number)]
-
-
 def deliver(ledger, tables=(A, B)):
-    with ledger.read() as connection:
-        upto = events.last_sequence(connection)
-    return inbox.deliver(ledger, REPORT, tables, whole, upto, NOW)
+    return records.deliver(ledger, WHOLE, tables, NOW)
 
 
 def due(ledger):
@@ -65,7 +61,7 @@ def test_an_event_is_recorded_once_and_numbered_in_order(ledger):
 
 
 def test_publishing_again_is_harmless_and_another_marker_out_of_order_is_refused(ledger):
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         assert events.publish(connection, told("a", "X", 5), NOW)
         assert not events.publish(connection, told("a", "X", 5), NOW)
         with pytest.raises(EventOutOfOrder):
@@ -111,30 +107,17 @@ def test_an_event_is_delivered_once(ledger):
         assert [item.partition for item in look(connection, [REPORT], NOW, 10)] == [WHOLE]
 
 
-def test_who_was_overtaken_delivers_nothing(ledger):
+def test_what_another_process_fanned_out_in_between_is_left_to_it(ledger):
     record(ledger, told("a", "X", 1))
 
-    def overtaken(place, number):
+    def overtaken(_consumer, _changed):
         if not ran:
-            ran.append(True)
-        return whole(place, number)
+            ran.append(deliver(ledger))
+        return Affected([(WHOLE, NOW)], takes_events=True)
 
     ran = []
-    with ledger.read() as connection:
-        upto = events.last_sequence(connection)
-    original = events.after_each
-
-    def after(*arguments):
-        found = original(*arguments)
-        events.after_each = original
-        assert inbox.deliver(ledger, REPORT, [A], overtaken, upto, NOW)
-        return found
-
-    events.after_each = after
-    try:
-        assert not inbox.deliver(ledger, REPORT, [A], whole, upto, NOW)
-    finally:
-        events.after_each = original
+    assert fan_out(ledger, [("report", "a"), ("report", "b")], overtaken, NOW, lambda: False)
+    assert ran == [True]
     with ledger.read() as connection:
         assert len(inbox.waiting(connection, REPORT)[""]) == 1
 
@@ -208,7 +191,7 @@ def test_a_run_that_was_requested_before_another_one_consumed_some_of_its_slices
     deliver(ledger)
     both = due(ledger).slices
     take(ledger, first)
-    with pytest.raises(UpdateChanged, match="was consumed since it was requested"), ledger.write() as connection:
+    with pytest.raises(UpdateChanged, match="was consumed since it was requested"), ledger.change() as connection:
         updates.claim(connection, "r2", [(WHOLE, "20240101.000000")], (), "1", NOW, both)
     assert {int(each.start) for each in due(ledger).slices} == {1, 7}
 
@@ -235,7 +218,7 @@ def test_what_is_due_is_found_by_seeks_whatever_the_history(sqlite_ledger):
             for sql, values in [*executed]
             for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)
         ]
-    assert [step for step in steps if step.startswith("SCAN") and "CONSTANT" not in step and "asked" not in step] == []
+    assert scanned(steps) == []
     assert len(executed) < 40
 
 
@@ -246,7 +229,7 @@ def test_a_reader_by_number_misses_no_event_that_commits_late(ledger):
     started, go_on = threading.Event(), threading.Event()
 
     def slow():
-        with ledger.write() as connection:
+        with ledger.change() as connection:
             events.record(connection, "team", [told("a", "slow", 1)], NOW, refuse_out_of_order=False)
             started.set()
             go_on.wait(20)

@@ -10,7 +10,7 @@ from feed_assets_tests.ledger.records import CLICKED, EFFECT, MINUTE, NOW, attem
 
 def open_attempts(ledger, output=EFFECT):
     with ledger.read() as connection:
-        return [(run.id, run.state) for run in runs.open_attempts(connection, output)]
+        return [(run.id, run.state) for run in runs.open_attempts(connection, [output])]
 
 
 def test_a_second_run_of_an_output_is_told_which_one_builds_it(ledger):
@@ -41,7 +41,7 @@ def test_a_run_id_that_is_used_twice_is_no_run_that_goes_on(ledger):
         runs.start(ledger, new_run("same", CLICKED))
 
 
-def test_attempts_are_the_ended_runs_since_the_last_publication_in_order(ledger):
+def test_attempts_are_the_runs_that_ended_badly_since_the_last_that_ended_well_in_order(ledger):
     attempt(ledger, "a", runs.FAILED, started=NOW)
     attempt(ledger, "b", updates.PUBLISHED, started=NOW + MINUTE)
     attempt(ledger, "d", updates.REFUSED, started=NOW + 3 * MINUTE)
@@ -51,33 +51,33 @@ def test_attempts_are_the_ended_runs_since_the_last_publication_in_order(ledger)
 
 
 @pytest.mark.parametrize("good", [updates.PUBLISHED, runs.UNCHANGED])
-def test_a_good_end_settles_every_attempt_before_it(ledger, good):
+def test_after_a_good_end_no_run_before_it_is_an_attempt(ledger, good):
     attempt(ledger, "refused", updates.REFUSED)
     attempt(ledger, "failed", runs.FAILED)
     attempt(ledger, "good", good)
     assert open_attempts(ledger) == []
 
 
-def test_a_good_end_of_one_output_settles_nothing_of_another(ledger):
+def test_a_good_end_of_one_output_is_none_of_another(ledger):
     attempt(ledger, "refused", updates.REFUSED, CLICKED)
     attempt(ledger, "good", updates.PUBLISHED)
     assert open_attempts(ledger, CLICKED) == [("refused", updates.REFUSED)]
 
 
-@pytest.mark.parametrize("bad", [runs.FAILED, updates.REFUSED, updates.ABANDONED])
-def test_a_bad_end_settles_nothing(ledger, bad):
+@pytest.mark.parametrize(("bad", "counts"), [(runs.FAILED, True), (updates.REFUSED, True), (updates.ABANDONED, False)])
+def test_what_ended_for_a_reason_that_is_not_its_own_is_no_attempt(ledger, bad, counts):
     attempt(ledger, "refused", updates.REFUSED)
     attempt(ledger, "bad", bad, started=NOW + MINUTE)
-    assert open_attempts(ledger) == [("refused", updates.REFUSED), ("bad", bad)]
+    assert open_attempts(ledger) == [("refused", updates.REFUSED)] + [("bad", bad)] * counts
 
 
-def test_a_run_that_is_found_published_after_its_end_does_not_settle_the_one_that_runs_now(ledger):
+def test_a_run_that_is_found_published_after_its_end_does_not_undo_the_one_that_runs_now(ledger):
     """Its manifest was put and the answer lost; the next run started before anybody looked again, and is refused."""
     attempt(ledger, "lost", runs.FAILED)
     runs.start(ledger, new_run("now"))
-    with ledger.write() as connection:
-        runs.end(connection, EFFECT, "lost", updates.PUBLISHED, NOW, None)
-        runs.end(connection, EFFECT, "now", updates.REFUSED, NOW, "not_empty")
+    with ledger.change() as connection:
+        runs.end(connection, "lost", updates.PUBLISHED, NOW, None)
+        runs.end(connection, "now", updates.REFUSED, NOW, "not_empty")
     assert open_attempts(ledger) == [("now", updates.REFUSED)]
 
 
@@ -86,7 +86,7 @@ def test_a_run_is_as_it_was_read_until_it_ends(ledger):
     with ledger.write() as connection:
         (read,) = runs.running(connection)
         before = runs.is_as_read(connection, read)
-        runs.end(connection, EFFECT, "one", updates.REFUSED, NOW, "not_empty")
+        runs.end(connection, "one", updates.REFUSED, NOW, "not_empty")
         assert (before, runs.is_as_read(connection, read)) == (True, False)
 
 

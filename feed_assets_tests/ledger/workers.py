@@ -23,6 +23,6 @@ def change_many(url: str, writer: int, count: int, barrier) -> None:
     ledger = open_ledger(url)
     barrier.wait(60)
     for number in range(count):
-        with ledger.write() as connection:
+        with ledger.change() as connection:
             partition = Partition(FEED, f"writer-{writer}/{number}")
-            updates.insert(connection, partition, "20191125.060000", state=updates.PUBLISHED, at=NOW)
+            updates.insert(connection, partition, "20191125.060000", updates.PUBLISHED, NOW)

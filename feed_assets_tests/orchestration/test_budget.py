@@ -7,8 +7,10 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets import Input
-from feed_assets.ledger import due, updates
-from feed_assets.ledger.database import last_change, open_ledger, put_cursor
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import due, log, updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import update
 from feed_assets.orchestration.tick import FEWEST_REPORTS
 from feed_assets.runs.workbench import utc_now
@@ -25,15 +27,16 @@ def waiting(count: int) -> Harness:
     parts = dg.StaticPartitionsDefinition(keys)
     raw = raw_feed(partitions_def=parts)
     world = harness(raw, sums_of(raw, partitions_def=parts))
-    with open_ledger(settings().ledger).write() as connection:
-        first = last_change(connection) + 1
+    with open_ledger(settings().ledger).change() as connection:
+        first = log.last(connection) + 1
         told = {"feed": RAW, "id": "20200101.000000", "state": updates.PUBLISHED, "files": 1, "size": 1}
         new = [
             {**told, "partition": key, "version": key, "at": utc_now(), "changed": first + at}
             for at, key in enumerate(keys)
         ]
         connection.execute(sa.insert(update), new)
-        put_cursor(connection, "change", str(first + count))
+        places = [Partition(Feed.parse(RAW), key) for key in keys]
+        log.append(connection, [Change(at, log.UPDATE, "20200101.000000", utc_now()) for at in places])
     return world
 
 

@@ -21,7 +21,7 @@ from feed_assets import (
 )
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import due, events, inbox
+from feed_assets.ledger import due, events, inbox, pauses
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.components import Table
 from feed_assets.orchestration.runner import why_failed
@@ -222,12 +222,12 @@ def test_by_hand_there_must_be_something_to_read(team, seen):
 def test_a_paused_consumer_loses_nothing(team, seen):
     world_ = world(team, seen)
     ledger = open_ledger(settings().ledger)
-    inbox.pause(ledger, REPORT, "paused for the test")
+    pauses.pause_consumer(ledger, REPORT, "paused for the test", None, NOON)
     team.publish(("a", "X", 1), ("b", "X", 7))
     assert world_.run_until_idle() == []
     team.publish(("a", "Y", 2), ("b", "Y", 8))
     assert world_.run_until_idle() == []
-    assert inbox.resume(ledger, REPORT, NOON)
+    assert pauses.resume(ledger, REPORT, NOON)
     world_.run_until_idle()
     assert [ranges(work) for work in seen] == [{"team/a": (None, 2), "team/b": (None, 8)}]
 

@@ -13,7 +13,7 @@ import pytest
 from feed_assets import ByEvents, EventSource, SqlTable, event_table, feed_asset
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import due, inbox
+from feed_assets.ledger import due, pauses
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.sources.outlets import SqlOutlet
@@ -113,9 +113,9 @@ class Chance:
 
     def pause(self):
         ledger = open_ledger(settings().ledger)
-        inbox.pause(ledger, REPORT, "why")
+        pauses.pause_consumer(ledger, REPORT, "why", None, self.world.harness.now())
         assert not self.world.ask().run_requests
-        inbox.resume(ledger, REPORT, self.world.harness.now())
+        pauses.resume(ledger, REPORT, self.world.harness.now())
 
 
 NAMES = [f"X{number}" for number in range(6)]

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
-from feed_assets.ledger import updates
-from feed_assets.ledger.database import last_change, open_ledger
+from feed_assets.ledger import log, updates
+from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import metadata
 from feed_assets.orchestration.decisions import verdicts
 from feed_assets.orchestration.graph import Graph
@@ -264,4 +264,4 @@ def test_a_ledger_that_was_never_lost_numbers_on(built, home):
     lose(home)
     rebuild(built)
     with open_ledger(settings().ledger).read() as connection:
-        assert last_change(connection) == 6
+        assert log.last(connection) == 6

@@ -90,7 +90,7 @@ class Lake:
     def attempts(self, feed: Feed = CLEAN, key: str = DAY) -> list[tuple[str, str | None]]:
         """State and reason of the runs since the last publication."""
         with self.bench.ledger.read() as connection:
-            return [(run.state, run.reason) for run in runs.open_attempts(connection, Partition(feed, key))]
+            return [(run.state, run.reason) for run in runs.open_attempts(connection, [Partition(feed, key)])]
 
     def running(self) -> list[Run]:
         """The runs that have not ended."""

@@ -10,7 +10,7 @@ from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate, publish
-from feed_assets.ledger import updates
+from feed_assets.ledger import log, updates
 from feed_assets.ledger.facts import pins_of
 from feed_assets.runs.arrive import RECENT, ROTATION, arrive, arrive_all
 from feed_assets.runs.workbench import Workbench
@@ -43,7 +43,8 @@ def after(steps: int):
 
 def known(lake: Lake, *feeds: Feed) -> list[str]:
     with lake.bench.ledger.read() as connection:
-        return [str(partition) for partition, _ in updates.changes(connection, feeds, 0, 100)]
+        found = log.after(connection, 0, 10**9, 100, feeds)
+        return [str(each.partition) for each in found if each.kind == log.UPDATE]
 
 
 def test_every_partition_is_seen_the_newest_first(quiet):

@@ -13,8 +13,8 @@ import pytest
 from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import updates
-from feed_assets.ledger.database import last_change, open_ledger
+from feed_assets.ledger import log, updates
+from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.updates import Row
 from feed_assets.runs.phases import Published, Unchanged
 from feed_assets.runs.reconcile import Settled, reconcile
@@ -163,10 +163,10 @@ def test_nothing_is_left_under_what_was_swept(aftermath):
 def test_reconciling_again_changes_nothing(aftermath):
     ledger, before = aftermath.lake.bench.ledger, aftermath.lake.objects()
     with ledger.read() as connection:
-        number = last_change(connection)
+        number = log.last(connection)
     again = reconcile(aftermath.lake.bench)
     with ledger.read() as connection:
-        assert (again, last_change(connection)) == ((), number)
+        assert (again, log.last(connection)) == ((), number)
     assert aftermath.lake.objects() == before
 
 

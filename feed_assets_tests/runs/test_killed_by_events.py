@@ -20,7 +20,7 @@ from feed_assets.core.propagation import Consumer
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import events, inbox, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.due import Due
+from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import update
 from feed_assets.runs import reconcile
 from feed_assets.runs.phases import Published, Unchanged
@@ -57,11 +57,11 @@ class Team:
     def deliver(self, number: int) -> None:
         """An update reaches both tables, and is delivered to every output."""
         new = [WriteEvent(f"team/{name}", number, NOW, f"X{number}", Operation.UPSERT) for name in "ab"]
-        with self.bench.ledger.write() as connection:
+        with self.bench.ledger.change() as connection:
             events.record(connection, "team", new, NOW, refuse_out_of_order=False)
-            upto = events.last_sequence(connection)
-        outputs = lambda _, n: [Due(REPORT, Partition(REPORT, key), n) for key in self.keys]  # noqa: E731
-        inbox.deliver(self.bench.ledger, REPORT, [A, B], outputs, upto, NOW)
+        affected = Affected([(Partition(REPORT, key), NOW) for key in self.keys], takes_events=True)
+        edges = [(str(REPORT), str(table)) for table in (A, B)]
+        fan_out(self.bench.ledger, edges, lambda _consumer, _changed: affected, NOW, lambda: False)
 
     def work(self, key: str) -> Work | None:
         """What the sensor would ask for."""

@@ -51,13 +51,13 @@ def attempt(lake: Lake, state: str, *, parts: int = 2, manifest: bytes | None = 
     run = runs.Run(f"run of {state} {output.path}", output, runs.RUNNING, None, None, "host:1:0.00", NOW, None)
     runs.start(ledger, run)
     update_id = write.claim(board, output, run.id.encode(), NOW)
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         updates.claim(connection, run.id, [(output, update_id)], (), "1", NOW)
     put(lake, output, update_id, parts, manifest)
     if state != runs.RUNNING:
-        with ledger.write() as connection:
-            updates.change(connection, output, update_id, state=state, reason=f"why {state}")
-            runs.end(connection, output, run.id, state, NOW, f"why {state}")
+        with ledger.change() as connection:
+            updates.change(connection, output, update_id, state, NOW, reason=f"why {state}")
+            runs.end(connection, run.id, state, NOW, f"why {state}")
     return update_id
 
 
@@ -107,7 +107,7 @@ def test_a_claim_that_its_run_has_not_told_the_ledger_of_is_known_by_the_run_in_
     write.claim(lake.bench.board, OUTPUT, run.id.encode(), NOW)
     assert sweep(at(lake, DAY_LATER), OURS).claims == 0
     with lake.bench.ledger.write() as connection:
-        runs.end(connection, OUTPUT, run.id, runs.FAILED, NOW + timedelta(hours=1), "killed")
+        runs.end(connection, run.id, runs.FAILED, NOW + timedelta(hours=1), "killed")
     assert sweep(at(lake, DAY_LATER), OURS).claims == 0
     assert sweep(at(lake, DAY_LATER + timedelta(hours=1)), OURS).claims == 1
 

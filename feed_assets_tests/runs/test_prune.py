@@ -11,7 +11,7 @@ from feed_assets.core.positions import Pin
 from feed_assets.core.retention import Retention
 from feed_assets.feeds.read import latest
 from feed_assets.feeds.write import CLAIMS, invalidate
-from feed_assets.ledger import pruning, runs, updates
+from feed_assets.ledger import log, pruning, runs, updates
 from feed_assets.runs.observe import observe
 from feed_assets.runs.orphans import sweep
 from feed_assets.runs.prune import prune, prune_feed
@@ -80,13 +80,11 @@ def test_what_the_ledger_never_heard_of_is_recorded_when_it_goes(bench):
     assert states(bench, "20191123.060000") == ["pruned"]
 
 
-def test_a_prune_is_no_change_that_decisions_are_made_again_for(bench):
-    with bench.ledger.read() as connection:
-        before = updates.changes(connection, [MEN.feed], 0, 100)
+def test_a_prune_is_in_the_log_with_its_reason(bench):
     prune(bench, MEN, LAST, apply=True)
     with bench.ledger.read() as connection:
-        after = updates.changes(connection, [MEN.feed], 0, 100)
-    assert after == before[-1:]
+        found = [each for each in log.after(connection, 0, 10**9, 100, [MEN.feed]) if each.after == updates.PRUNED]
+    assert [each.partition for each in found] == [MEN]
 
 
 def test_every_partition_of_a_feed_is_pruned(bench):
@@ -106,7 +104,7 @@ def test_what_a_run_in_progress_has_pinned_stays_until_it_ends(bench):
     assert left(bench) == [OLD, NEW]
     published(bench.ledger, "r1", EFFECT, NEW)
     with bench.ledger.write() as connection:
-        runs.end(connection, EFFECT, "r1", updates.PUBLISHED, utc_now(), None)
+        runs.end(connection, "r1", updates.PUBLISHED, utc_now(), None)
     prune(bench, MEN, LAST, apply=True)
     assert left(bench) == [NEW]
 
@@ -149,9 +147,9 @@ def test_what_may_be_unfinished_stays_for_a_day(bench):
 def test_what_was_refused_goes_with_its_time_and_stays_refused_in_the_ledger(bench):
     runs.start(bench.ledger, new_run("r1", MEN))
     claim(bench.ledger, "r1", (MEN, "20191125.070000"))
-    with bench.ledger.write() as connection:
-        updates.change(connection, MEN, "20191125.070000", state=updates.REFUSED, reason="not_empty: found 0")
-        runs.end(connection, MEN, "r1", updates.REFUSED, utc_now(), "not_empty: found 0")
+    with bench.ledger.change() as connection:
+        updates.change(connection, MEN, "20191125.070000", updates.REFUSED, utc_now(), reason="not_empty: found 0")
+        runs.end(connection, "r1", updates.REFUSED, utc_now(), "not_empty: found 0")
     write(bench.board, "20191125.070000", None)
     prune(bench, MEN, LAST, apply=True)
     found = row(bench.ledger, MEN, "20191125.070000")
@@ -164,7 +162,7 @@ def refused(bench, update_id, parts=2):
     bench.board.put(f"{CLAIMS}/{MEN.path}/{update_id}", b"r1")
     claim(bench.ledger, "r1", (MEN, update_id))
     with bench.ledger.write() as connection:
-        updates.change(connection, MEN, update_id, state=updates.REFUSED, reason="not_empty: found 0")
+        updates.change(connection, MEN, update_id, updates.REFUSED, utc_now(), reason="not_empty: found 0")
         runs.end(connection, MEN, "r1", updates.REFUSED, utc_now(), "not_empty: found 0")
     for number in range(parts):
         bench.board.put(f"{MEN.path}/{update_id}/part-{number}", b"rows")
@@ -266,15 +264,15 @@ def test_an_altered_update_stays_invalid(bench):
 )
 def test_only_what_was_published_can_be_valid_again(bench, state, update_id, message):
     if state:
-        with bench.ledger.write() as connection:
-            updates.change(connection, MEN, update_id, state=state, reason="because")
+        with bench.ledger.change() as connection:
+            updates.change(connection, MEN, update_id, state, utc_now(), reason="because")
     with pytest.raises(NotRevalidated, match=message):
         revalidate(bench, MEN, update_id)
 
 
 def test_what_was_recorded_without_its_files_cannot_be_compared(bench):
-    with bench.ledger.write() as connection:
-        updates.change(connection, MEN, NEW, listing=None)
+    with bench.ledger.change() as connection:
+        updates.change(connection, MEN, NEW, updates.PUBLISHED, utc_now(), listing=None)
     with pytest.raises(NotRevalidated, match="without a list of its files"):
         revalidate(bench, MEN, NEW)
 

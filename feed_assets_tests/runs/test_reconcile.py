@@ -13,8 +13,8 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import runs, updates
-from feed_assets.ledger.database import Ledger, last_change
+from feed_assets.ledger import log, runs, updates
+from feed_assets.ledger.database import Ledger
 from feed_assets.runs.observe import observe
 from feed_assets.runs.reconcile import reconcile, release_dead, settle
 from feed_assets.runs.workbench import Workbench, this_process
@@ -46,7 +46,7 @@ def left_behind(lake: Lake, sealed: int, process: str = GONE) -> runs.Run:
     runs.start(ledger, run)
     places = [Partition(feed, DAY) for feed in (REJECTS, CLEAN)]
     claimed = [(place, write.claim(board, place, run.id.encode(), NOW)) for place in places]
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         updates.claim(connection, run.id, claimed, [PIN], "1", NOW)
     for number, (place, update_id) in enumerate(claimed):
         board.put(f"{place.path}/{update_id}/part-0", b"rows")
@@ -97,10 +97,10 @@ def test_reconciling_again_changes_nothing(quiet, sealed):
     left_behind(quiet, sealed)
     reconcile(quiet.bench)
     with quiet.bench.ledger.read() as connection:
-        number = last_change(connection)
+        number = log.last(connection)
     assert reconcile(quiet.bench) == ()
     with quiet.bench.ledger.read() as connection:
-        assert (last_change(connection), outcome(quiet)) == (number, EXPECTED[sealed])
+        assert (log.last(connection), outcome(quiet)) == (number, EXPECTED[sealed])
 
 
 def test_a_run_whose_process_lives_is_left_alone(quiet):
@@ -128,7 +128,7 @@ def test_only_dead_runs_of_the_output_are_released(quiet):
 def test_a_refused_run_that_ended_while_others_were_settled_stays_refused(quiet):
     run = left_behind(quiet, 0)
     with quiet.bench.ledger.write() as connection:
-        runs.end(connection, OUTPUT, run.id, updates.REFUSED, NOW, "not_empty")
+        runs.end(connection, run.id, updates.REFUSED, NOW, "not_empty")
     settle(quiet.bench, run, "abandoned", "its process is gone")
     assert quiet.attempts() == [(updates.REFUSED, "not_empty")]
 

@@ -86,3 +86,17 @@ def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime
     except ValueError:
         return Standing.NEVER
     return Standing.NOT_YET if window.end > now else Standing.NEVER
+
+
+def begins_at(partitions_def: Partitions, path: str) -> datetime | None:
+    """When a path that is no partition yet is one: at the end of its time window; None if a person has to add it."""
+    key = to_key(partitions_def, path)
+    if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) and key is not None:
+        return partitions_def.time_window_for_partition_key(key).end
+    if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return None
+    segments = zip(dimensions(partitions_def), path.split("/"), strict=True)
+    by_name = {part.name: part.partitions_def for part in partitions_def.partitions_defs}
+    absent = [(by_name[name], each) for name, each in segments if not by_name[name].has_partition_key(each)]
+    moments = [begins_at(each, name) for each, name in absent]
+    return max((each for each in moments if each), default=None) if all(moments) else None

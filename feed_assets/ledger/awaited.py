@@ -1,0 +1,60 @@
+"""Changes that cannot be fanned out yet: looked at again until they can.
+
+A dynamic partition that changed before it was added, for all that read it; or what a partition mapping that raises an
+error keeps from one consumer.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import wanted
+from feed_assets.ledger.database import upsert
+from feed_assets.ledger.due import LOOK_AGAIN
+from feed_assets.ledger.tables import awaited
+
+EVERYBODY = ""
+"""In place of a subscriber: all that read the feed."""
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """A partition whose changes from `sequence` on a subscriber has not got; `reason` is an error in words."""
+
+    subscriber: str
+    partition: Partition
+    sequence: int
+    reason: str | None = None
+
+
+def put(connection: sa.Connection, absent: Iterable[Awaited], now: datetime) -> None:
+    """Look again later; of what waits already the first change stays."""
+    for each in absent:
+        values = {"look_at": now + LOOK_AGAIN, "reason": each.reason}
+        upsert(connection, awaited, _key(each), values, {"sequence": each.sequence})
+
+
+def look(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> tuple[Awaited, ...]:
+    """What to look at now of some feeds, first changes first."""
+    names = {str(feed) for feed in feeds}
+    rows = connection.execute(sa.select(awaited).where(awaited.c.look_at <= now).order_by(awaited.c.sequence))
+    return tuple(
+        Awaited(row.subscriber, Partition(Feed.parse(row.feed), row.partition), row.sequence, row.reason)
+        for row in rows
+        if row.feed in names
+    )
+
+
+def drop(connection: sa.Connection, looked: Iterable[Awaited]) -> None:
+    """Forget what could be fanned out."""
+    names = ("subscriber", "feed", "partition")
+    asked = wanted.rows(connection, names, (tuple(_key(each).values()) for each in looked))
+    key = sa.tuple_(*(awaited.c[name] for name in names))
+    connection.execute(sa.delete(awaited).where(key.in_(sa.select(*(asked.c[name] for name in names)))))
+
+
+def _key(each: Awaited) -> dict[str, str]:
+    return {"subscriber": each.subscriber, "feed": str(each.partition.feed), "partition": each.partition.key}

@@ -1,0 +1,153 @@
+"""From a change to the list: every output that a change of the log affects, for all consumers at once."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import awaited, due, events, inbox, log, subscriptions
+from feed_assets.ledger.awaited import EVERYBODY, Awaited
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.due import Woken
+from feed_assets.ledger.log import Numbered
+from feed_assets.ledger.subscriptions import Edge
+from feed_assets.ledger.updates import PRUNED
+
+CHANGES_PER_READ = 1000
+"""Changes that are taken from the log at a time: then the time is looked at."""
+
+
+@dataclass(frozen=True)
+class Affected:
+    """The outputs of one consumer that a change affects, each with the moment from which it is a partition (UTC).
+
+    `outputs` None: they cannot be told, as `why_not` says, or as the changed partition is a dynamic one that is not
+    there. `takes_events`: they have inboxes.
+    """
+
+    outputs: Sequence[tuple[Partition, datetime]] | None
+    takes_events: bool
+    why_not: str | None = None
+    """The error for which the outputs cannot be told."""
+
+
+AffectedOf = Callable[[str, Partition], Affected]
+"""By consumer and changed partition (of a feed that it reads, or its own)."""
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Changes that a group of subscriptions has not heard of, and where the group is once they are fanned out."""
+
+    group: Collection[Edge]
+    start: int
+    changes: Sequence[Numbered]
+    reached: int
+
+
+@dataclass
+class _Reach:
+    """What some changes reach: outputs to decide about, events for inboxes, partitions that are not there yet."""
+
+    woken: list[Woken] = field(default_factory=list[Woken])
+    delivered: list[tuple[Partition, int]] = field(default_factory=list[tuple[Partition, int]])
+    absent: dict[tuple[str, Partition], Awaited] = field(default_factory=dict[tuple[str, Partition], Awaited])
+
+
+def fan_out(
+    ledger: Ledger,
+    edges: Collection[Edge],
+    affected: AffectedOf,
+    now: datetime,
+    is_over: Callable[[], bool],
+    limit: int = CHANGES_PER_READ,
+) -> bool:
+    """Put on the list every output that a change affects, and events into inboxes, for each (consumer, feed).
+
+    Until the time is over: False if something is left. List, inboxes and subscriptions move in one transaction; what
+    another process has fanned out in between is left to it. So a kill, or a repeat, changes nothing.
+    """
+    with ledger.read() as connection:
+        new = {*edges} - subscriptions.positions(connection).keys()
+    if new:
+        with ledger.write() as connection:
+            subscriptions.subscribe(connection, new)
+    _look_at_absent(ledger, edges, affected, now)
+    while batch := _next(ledger, edges, limit):
+        _put(ledger, batch, _reach(batch.group, batch.changes, affected), now)
+        if is_over():
+            return _next(ledger, edges, limit) is None
+    return True
+
+
+def _next(ledger: Ledger, edges: Collection[Edge], limit: int) -> _Batch | None:
+    """What those subscriptions have not heard of that are furthest behind; None if all have heard everything."""
+    with ledger.read() as connection:
+        known = subscriptions.positions(connection)
+        positions = {edge: known.get(edge, 0) for edge in edges}
+        last = log.last(connection)
+        start = min(positions.values(), default=last)
+        if start == last:
+            return None
+        group = [edge for edge, at in positions.items() if at == start]
+        upto = min((at for at in positions.values() if at > start), default=last)
+        feeds = None if len(group) == len(edges) else {Feed.parse(feed) for _, feed in group}
+        changes = log.after(connection, start, upto, limit, feeds)
+    return _Batch(group, start, changes, changes[-1].sequence if len(changes) == limit else upto)
+
+
+def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: AffectedOf) -> _Reach:
+    readers: dict[str, list[str]] = {}
+    for consumer, feed in edges:
+        readers.setdefault(feed, []).append(consumer)
+    reach = _Reach()
+    for change in changes:
+        for reader in readers.get(str(change.partition.feed), ()) if change.after != PRUNED else ():
+            _add(reach, reader, change, affected(reader, change.partition))
+    return reach
+
+
+def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> None:
+    if affected.outputs is None:
+        whose = reader if affected.why_not else EVERYBODY
+        new = Awaited(whose, change.partition, change.sequence, affected.why_not)
+        reach.absent.setdefault((whose, change.partition), new)
+        return
+    reach.woken += [Woken(output, change.sequence, look_at) for output, look_at in affected.outputs]
+    if change.kind == log.EVENT and affected.takes_events:
+        reach.delivered += [(output, change.sequence) for output, _ in affected.outputs]
+
+
+def _put(ledger: Ledger, batch: _Batch, reach: _Reach, now: datetime) -> None:
+    with ledger.change() as connection:
+        if subscriptions.move(connection, batch.group, batch.start, batch.reached):
+            awaited.put(connection, reach.absent.values(), now)
+            _record(connection, reach, now)
+
+
+def _record(connection: sa.Connection, reach: _Reach, now: datetime) -> None:
+    due.wake(connection, reach.woken, now)
+    inbox.deliver(connection, reach.delivered)
+
+
+def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, now: datetime) -> None:
+    """Fan out what could not be before, if it can be now."""
+    with ledger.read() as connection:
+        looked = awaited.look(connection, {Feed.parse(feed) for _, feed in edges}, now)
+        missed = {each: _since(connection, each) for each in looked}
+    for each, changes in missed.items():
+        mine = [edge for edge in edges if each.subscriber in (EVERYBODY, edge[0])]
+        reach = _reach(mine, changes, affected)
+        with ledger.change() as connection:
+            awaited.drop(connection, [each])
+            awaited.put(connection, reach.absent.values(), now)
+            _record(connection, reach, now)
+
+
+def _since(connection: sa.Connection, missed: Awaited) -> list[Numbered]:
+    """The change that could not be fanned out, and every event of its partition since."""
+    partition, first = missed.partition, missed.sequence
+    told = events.since(connection, partition, first)
+    return [Numbered(first, partition, log.UPDATE, None), *(Numbered(n, partition, log.EVENT, None) for n in told)]

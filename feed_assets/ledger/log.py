@@ -1,0 +1,91 @@
+"""The one log: every change that others listen to, append-only, numbered in commit order.
+
+Source: "a log of state transitions that everything else listens to", the global state store of the second article.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger.database import CHANGES
+from feed_assets.ledger.tables import change
+
+UPDATE, EVENT, QUALITY, UNCHANGED = "update", "event", "quality", "unchanged"
+"""Kinds: of an update's state, a write event, the state of a check; and a run that left its dataset as it was."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row of the log: what (`subject`: update id, marker, check) became what, and why, by whom, when (UTC)."""
+
+    partition: Partition
+    kind: str
+    subject: str
+    at: datetime
+    before: str | None = None
+    after: str | None = None
+    why: str | None = None
+    who: str | None = None
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A change with its number."""
+
+    sequence: int
+    partition: Partition
+    kind: str
+    after: str | None
+
+
+def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
+    """Append changes, and return the number of the first.
+
+    In a transaction of `Ledger.change()` alone: there the greatest number that can be read is the last that there is,
+    and whoever has a lower one has committed. It is never pruned, so no number is given twice.
+    """
+    if connection.get_execution_options().get("write") != CHANGES:
+        raise ValueError("a change outside of Ledger.change() would have no number in commit order.")
+    first = last(connection) + 1
+    if changes:
+        connection.execute(sa.insert(change), [_row(number, each) for number, each in enumerate(changes, first)])
+    return first
+
+
+def _row(sequence: int, new: Change) -> dict[str, object]:
+    values = asdict(new) | {"partition": new.partition.key}
+    return {"sequence": sequence, "feed": str(new.partition.feed), **values}
+
+
+def last(connection: sa.Connection) -> int:
+    """The number of the last change that was committed."""
+    return connection.execute(sa.select(sa.func.max(change.c.sequence))).scalar() or 0
+
+
+def after(
+    connection: sa.Connection, sequence: int, upto: int, limit: int, feeds: Collection[Feed] | None = None
+) -> tuple[Numbered, ...]:
+    """The changes with numbers in `(sequence, upto]`, of some feeds or of all, in order."""
+    query = sa.select(change.c.sequence, change.c.feed, change.c.partition, change.c.kind, change.c.after)
+    query = query.where(change.c.sequence > sequence, change.c.sequence <= upto)
+    if feeds is not None:
+        query = query.where(change.c.feed.in_(sorted(map(str, feeds))))
+    rows = connection.execute(query.order_by(change.c.sequence).limit(limit))
+    return tuple(
+        Numbered(row.sequence, Partition(Feed.parse(row.feed), row.partition), row.kind, row.after) for row in rows
+    )
+
+
+def prune(connection: sa.Connection, before: datetime, upto: int) -> int:
+    """Remove the changes that are older and that every subscriber has (up to `upto`); how many went.
+
+    Of each partition the last of each kind stays: a new subscriber begins with these, as with a snapshot.
+    """
+    later = change.alias()
+    same = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
+    followed = sa.exists().where(same, later.c.sequence > change.c.sequence, later.c.kind == change.c.kind)
+    old = (change.c.at < before) & (change.c.sequence <= upto)
+    return connection.execute(sa.delete(change).where(old, followed)).rowcount

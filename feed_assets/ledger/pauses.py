@@ -1,0 +1,36 @@
+"""Consumers that somebody has paused: no run of them is requested, and what comes for them stays due."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger.database import Ledger, upsert
+from feed_assets.ledger.tables import due, pause
+
+
+def pause_consumer(ledger: Ledger, consumer: Feed, why: str, who: str | None, now: datetime) -> None:
+    """Request no run of a consumer until it is resumed."""
+    with ledger.write() as connection:
+        upsert(connection, pause, {"feed": str(consumer)}, {"why": why, "who": who, "at": now})
+
+
+def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:
+    """Decide about everything that has come for a paused consumer; False if it was not paused."""
+    with ledger.write() as connection:
+        was_paused = connection.execute(sa.delete(pause).where(pause.c.feed == str(consumer))).rowcount
+        connection.execute(sa.update(due).where(due.c.feed == str(consumer)).values(look_at=now))
+    return bool(was_paused)
+
+
+def paused(connection: sa.Connection, consumers: Collection[Feed]) -> dict[Feed, str]:
+    """Which of some consumers are paused: since when, why, by whom, in words."""
+    mine = set(consumers)
+    rows = [(Feed.parse(row.feed), row) for row in connection.execute(sa.select(pause))] if mine else []
+    return {feed: _in_words(feed, row) for feed, row in rows if feed in mine}
+
+
+def _in_words(feed: Feed, row: sa.Row[tuple[str, str, str | None, datetime]]) -> str:
+    who, why = f" by {row.who}" if row.who else "", f": {row.why}" if row.why else ""
+    return f"paused since {row.at:%Y-%m-%d %H:%M} UTC{who}{why}; `feed-assets events resume {feed}` ends it"

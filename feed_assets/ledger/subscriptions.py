@@ -1,0 +1,58 @@
+"""How far each subscriber has the change log: a consumer for each feed that it reads, others for all feeds."""
+
+from collections.abc import Collection, Iterable
+
+import sqlalchemy as sa
+
+from feed_assets.ledger.database import insert_missing
+from feed_assets.ledger.tables import subscription
+from feed_assets.ledger.wanted import rows
+
+ALL = ""
+"""In place of a feed: the changes of all."""
+
+Edge = tuple[str, str]
+"""Subscriber and feed."""
+
+
+def positions(connection: sa.Connection, subscribers: Collection[str] | None = None) -> dict[Edge, int]:
+    """By subscriber and feed the number of the last change that it has, of some subscribers or of all."""
+    query = sa.select(subscription)
+    if subscribers is not None:
+        query = query.where(subscription.c.subscriber.in_(sorted(subscribers)))
+    return {(row.subscriber, row.feed): row.position for row in connection.execute(query)}
+
+
+def position(connection: sa.Connection, subscriber: str, feed: str = ALL) -> int:
+    """The number of the last change that one subscriber has; 0 of a new one."""
+    mine = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
+    return connection.execute(sa.select(subscription.c.position).where(mine)).scalar() or 0
+
+
+def subscribe(connection: sa.Connection, edges: Iterable[Edge]) -> None:
+    """Add the subscriptions that are not there; they begin with the first change that is kept."""
+    new = [{"subscriber": subscriber, "feed": feed, "position": 0} for subscriber, feed in edges]
+    insert_missing(connection, subscription, new)
+
+
+def move(connection: sa.Connection, edges: Collection[Edge], start: int, position: int) -> bool:
+    """Move subscriptions that are all at `start`; False, and nothing is moved, if one of them has moved since.
+
+    In a transaction of `Ledger.change()`: between the look and the move nobody else is.
+    """
+    wanted = rows(connection, ("subscriber", "feed"), edges)
+    key = sa.tuple_(subscription.c.subscriber, subscription.c.feed)
+    mine = key.in_(sa.select(wanted.c.subscriber, wanted.c.feed)) & (subscription.c.position == start)
+    there = connection.execute(sa.select(sa.func.count()).select_from(subscription).where(mine)).scalar()
+    if there != len(edges):
+        return False
+    connection.execute(sa.update(subscription).where(mine).values(position=position))
+    return True
+
+
+def advance(connection: sa.Connection, subscriber: str, position: int, feed: str = ALL) -> None:
+    """Move one subscription forwards; another process may have moved it further."""
+    subscribe(connection, [(subscriber, feed)])
+    mine = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)
+    behind = mine & (subscription.c.position < position)
+    connection.execute(sa.update(subscription).where(behind).values(position=position))

@@ -1,0 +1,48 @@
+"""Values as a table to join with: one parameter, so that a statement is compiled once for however many."""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Partition
+
+
+def partitions(connection: sa.Connection, wanted: Iterable[Partition]) -> sa.CTE:
+    """Partitions, with the columns feed and partition."""
+    return rows(connection, ("feed", "partition"), ((str(each.feed), each.key) for each in wanted))
+
+
+def updates(connection: sa.Connection, wanted: Iterable[tuple[Partition, str]]) -> sa.CTE:
+    """Updates, with the columns feed, partition and id."""
+    return rows(connection, ("feed", "partition", "id"), ((str(at.feed), at.key, id_) for at, id_ in wanted))
+
+
+def rows(connection: sa.Connection, names: tuple[str, ...], values: Iterable[Sequence[str | int | None]]) -> sa.CTE:
+    """Rows with these columns, which are texts in the database."""
+    text = json.dumps([[*row] for row in values])
+    return _select(connection.dialect.name, names).bindparams(wanted=text).columns(*_columns(names)).cte("wanted")
+
+
+_TABLES = {
+    "sqlite": "json_each(:wanted) AS given",
+    "postgresql": "jsonb_array_elements(CAST(:wanted AS jsonb)) AS given",
+}
+_CELLS = {"sqlite": "json_extract(given.value, '$[{at}]') AS {name}", "postgresql": "given.value->>{at} AS {name}"}
+
+
+@cache
+def _select(dialect: str, names: tuple[str, ...]) -> sa.TextClause:
+    cells = ", ".join(_CELLS[dialect].format(at=at, name=f'"{name}"') for at, name in enumerate(names))
+    return sa.text(f"SELECT {cells} FROM {_TABLES[dialect]}")  # noqa: S608 (names are ours)
+
+
+def _columns(names: tuple[str, ...]) -> list[sa.ColumnClause[Any]]:
+    return [sa.column(name, sa.String) for name in names]
+
+
+def same(table: sa.FromClause, wanted: sa.CTE) -> sa.ColumnElement[bool]:
+    """The condition that joins a table with wanted rows: equality of each column that both have by one name."""
+    return sa.and_(sa.true(), *(table.c[name] == wanted.c[name] for name in wanted.c.keys()))  # noqa: SIM118
