@@ -14,9 +14,9 @@ from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.ledger import updates
-from feed_assets.ledger.database import Ledger, open_ledger, put_cursor
-from feed_assets.ledger.tables import consumed, due, event, update
-from feed_assets.orchestration.decisions import decide_due, fan_out
+from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.ledger.tables import change, consumed, due, event, subscription, update
+from feed_assets.orchestration.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.reporter import TOLD
 from feed_assets.runs.workbench import open_board
@@ -99,13 +99,17 @@ class World:
 
     def fill(self, folder: Path) -> None:
         """Make what as many runs would have left, in bulk."""
-        with self.ledger.write() as connection:
+        last = len(self.feeds) * len(self.days)
+        heard = [
+            {"subscriber": output, "feed": feed, "position": last}
+            for edge in self.edges
+            for output, feed in _heard(edge)
+        ]
+        with self.ledger.change() as connection:
             connection.execute(_published(self.feeds, self.days))
+            connection.execute(_logged())
             connection.execute(_consumed(self.edges, self.days))
-            last = len(self.feeds) * len(self.days)
-            put_cursor(connection, "change", str(last))
-            for output, _ in self.edges:
-                put_cursor(connection, f"fanned out to {output}", str(last))
+            connection.execute(sa.insert(subscription), heard)
         self._drop(folder)
         if self.ledger.engine.dialect.name == "postgresql":
             with self.ledger.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -135,7 +139,7 @@ class World:
     def change(self, numbers: Collection[int] = range(CHANGES // len(CHANGED))) -> None:
         """Take back what the round before has changed, and publish updates of the clean datasets of these numbers."""
         feeds = [clean(number) for number in numbers]
-        with self.ledger.write() as connection:
+        with self.ledger.change() as connection:
             connection.execute(sa.delete(due))
             connection.execute(sa.delete(event))
             for table in (update, consumed):
@@ -145,15 +149,15 @@ class World:
             )
             connection.execute(sa.insert(consumed).from_select([each.name for each in consumed.c], copied))
             for feed, key in product(feeds, CHANGED):
-                values = {"state": "published", "run": "y", "version": "y", "size": 8, "files": 1, "at": NOW, "told": 0}
-                updates.insert(connection, Partition(Feed.parse(feed), key), NEXT_ID, **values)
+                values = {"run": "y", "version": "y", "size": 8, "files": 1, "told": 0}
+                updates.insert(connection, Partition(Feed.parse(feed), key), NEXT_ID, updates.PUBLISHED, NOW, **values)
 
     def decide(self) -> None:
         """Decide about all that they concern: each changed output, and what is made of it."""
         graph = Graph(_graph_of(self.count))
         mine = [node for node in graph.datasets() if not node.by_events]
         with dg.partition_loading_context(NOW + timedelta(days=1)):
-            fan_out(graph, mine, self.ledger, NOW, _never)
+            fan_out_to(graph, mine, self.ledger, NOW, _never)
             found = decide_due(graph, mine, self.ledger, NOW, 10 * CHANGES, _never).found
         late = [verdict for _, verdict in found if verdict.state.value == "rebuild"]
         if (len(found), len(late)) != (2 * CHANGES, CHANGES):
@@ -190,6 +194,18 @@ def _published(feeds: list[str], days: Sequence[str]) -> sa.Insert:
         "changed": of.c.number * len(days) + day.c.number + 1,
     }
     return sa.insert(update).from_select([*values], sa.select(*values.values()).join_from(of, day, sa.true()))
+
+
+def _logged() -> sa.Insert:
+    """Their changes."""
+    columns = ["sequence", "feed", "partition", "kind", "subject", "after", "at"]
+    told = update.c.changed, update.c.feed, update.c.partition, sa.literal("update"), update.c.id, update.c.state
+    return sa.insert(change).from_select(columns, sa.select(*told, update.c.at))
+
+
+def _heard(edge: tuple[str, str]) -> list[tuple[str, str]]:
+    """A dataset has heard of its input and of itself."""
+    return [edge, (edge[0], edge[0])]
 
 
 def _consumed(edges: list[tuple[str, str]], days: Sequence[str]) -> sa.Insert:

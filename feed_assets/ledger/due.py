@@ -100,9 +100,15 @@ def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, 
 
 
 def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
-    """What is on the list of a consumer, as it was last decided."""
+    """What is on the list of a consumer, as it was last decided, and changes of inputs that cannot be mapped to it."""
     query = sa.select(*_COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
-    return tuple(_of(row) for row in connection.execute(query))
+    lost = sa.select(awaited).where(awaited.c.subscriber == str(consumer)).order_by(awaited.c.feed, awaited.c.partition)
+    return (*map(_of, connection.execute(query)), *map(_undecided, connection.execute(lost)))
+
+
+def _undecided(row: Any) -> Listed:
+    changed = Partition(Feed.parse(row.feed), row.partition)
+    return Listed(changed, row.sequence, 0, row.look_at - LOOK_AGAIN, UNDECIDED, row.reason, row.look_at)
 
 
 def to_rebuild(connection: sa.Connection, limit: int) -> dict[Feed, list[str]]:

@@ -20,7 +20,7 @@ from feed_assets.orchestration.declare.partitions import Standing, standing
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.settings import settings
 
-DECISIONS_AT_ONCE = 250
+DECISIONS_AT_ONCE = 100
 """Outputs that are decided about at a time: then the time is looked at."""
 
 _logger = logging.getLogger(__name__)

@@ -120,7 +120,8 @@ def test_batches_of_a_day_that_is_not_over_wait_for_it_as_one():
     world.now = lambda: noon
     assert (requested(world), world.ask().events) == ([], ())
     with open_ledger(settings().ledger).read() as connection:
-        assert [item.partition for item in due.look(connection, [Feed.parse(SUMS)], noon + due.AWAIT, 9)] == [HELD]
+        (item,) = due.look(connection, [Feed.parse(SUMS)], noon + timedelta(hours=12), 9)
+    assert (item.partition, item.look_at) == (Partition(Feed.parse(SUMS), DAY), noon + timedelta(hours=12))
     world.now = lambda: noon + timedelta(days=1)
     assert requested(world) == [DAY]
 

@@ -34,7 +34,7 @@ def needed(graph, key):
 
 def affected(graph, key):
     found = graph.affected(graph.node(Feed.parse(SUMS)), Partition(Feed.parse(RAW), key), NOW)
-    return found if found is None else [partition.key for partition in found]
+    return found if found is None else [partition.key for partition, _ in found]
 
 
 IDENTITY = (DAYS, DAYS, None)
@@ -83,9 +83,11 @@ def test_a_change_affects(shape, changed, outputs):
     assert affected(graph_of(*shape), changed) == outputs
 
 
-def test_a_change_of_what_is_no_partition_yet_affects_nothing_yet():
+def test_a_change_of_a_window_that_is_not_over_affects_its_outputs_at_its_end():
     daily = dg.DailyPartitionsDefinition("2020-01-01")
-    assert affected(graph_of(daily, daily), "2020-12-31") is None
+    graph, last_day = graph_of(daily, daily), Partition(Feed.parse(RAW), "2020-12-31")
+    found = graph.affected(graph.node(Feed.parse(SUMS)), last_day, NOW)
+    assert found == [(Partition(Feed.parse(SUMS), "2020-12-31"), datetime(2021, 1, 1, tzinfo=UTC))]
 
 
 @pytest.mark.parametrize(("day", "hours"), [("2020-03-29", 23), ("2020-06-01", 24), ("2020-10-25", 25)])

@@ -51,7 +51,7 @@ def open_alerts():
 
 def listed(feed):
     with open_ledger(settings().ledger).read() as connection:
-        return {each.partition: (each.state, each.reason) for each in due.listed(connection, Feed.parse(feed))}
+        return {each.partition.key: (each.state, each.reason) for each in due.listed(connection, Feed.parse(feed))}
 
 
 def test_a_lineage_table_out_of_reach_stops_its_consumer_alone(team):

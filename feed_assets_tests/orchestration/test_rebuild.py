@@ -264,4 +264,4 @@ def test_a_ledger_that_was_never_lost_numbers_on(built, home):
     lose(home)
     rebuild(built)
     with open_ledger(settings().ledger).read() as connection:
-        assert log.last(connection) == 6
+        assert log.last(connection) == 12  # six updates, each with its write event
