@@ -14,8 +14,9 @@ from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.readiness import Facts, Need
 from feed_assets.feeds import read
 from feed_assets.feeds.write import publish
-from feed_assets.ledger import facts, runs, updates
+from feed_assets.ledger import facts, log, runs, updates
 from feed_assets.ledger.runs import Run
+from feed_assets.ledger.tables import run
 from feed_assets.ledger.tables import update as table
 from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.maker import Maker
@@ -87,10 +88,18 @@ class Lake:
             query = sa.select(table.c.state).where(mine).order_by(table.c.id)
             return [*connection.execute(query).scalars()]
 
-    def attempts(self, feed: Feed = CLEAN, key: str = DAY) -> list[tuple[str, str | None]]:
-        """State and reason of the runs since the last publication."""
+    def bad_ends(self, feed: Feed = CLEAN, key: str = DAY) -> list[tuple[str, str | None]]:
+        """State and reason of an output's runs that ended badly since the last that ended well, attempts or not."""
+        same = (run.c.feed == str(feed)) & (run.c.partition == key) & (run.c.state != runs.RUNNING)
         with self.bench.ledger.read() as connection:
-            return [(run.state, run.reason) for run in runs.open_attempts(connection, [Partition(feed, key)])]
+            rows = connection.execute(sa.select(run).where(same).order_by(run.c.started, run.c.began)).all()
+        well = [at for at, row in enumerate(rows) if row.state in (updates.PUBLISHED, runs.UNCHANGED)]
+        return [(row.state, row.reason) for row in rows[well[-1] + 1 if well else 0 :]]
+
+    def last_change(self) -> int:
+        """The number of the last change."""
+        with self.bench.ledger.read() as connection:
+            return log.last(connection)
 
     def running(self) -> list[Run]:
         """The runs that have not ended."""

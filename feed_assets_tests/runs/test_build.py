@@ -117,7 +117,7 @@ def test_equal_pins_publish_nothing(lake):
     first = lake.clean()
     before = lake.objects()
     assert lake.clean() == Unchanged(first.outputs[-1].id, first.pins)
-    assert (lake.objects(), lake.running(), lake.attempts()) == (before, [], [])
+    assert (lake.objects(), lake.running(), lake.bad_ends()) == (before, [], [])
 
 
 def test_equal_rows_of_a_newer_input_are_a_new_update_with_the_same_data_version(lake):
@@ -266,7 +266,7 @@ def test_a_parsed_input_accounts_for_what_did_not_parse(lake):
 def test_an_input_without_an_update_is_named(lake):
     with pytest.raises(NoValidUpdate, match=r"ads/raw/v1\.0 2019-11-24 has no update: there is nothing at"):
         lake.clean()
-    assert [state for state, _ in lake.attempts()] == [updates.ABANDONED]
+    assert [state for state, _ in lake.bad_ends()] == [updates.ABANDONED]
 
 
 def test_an_input_without_a_valid_update_is_named_with_the_reasons(lake):

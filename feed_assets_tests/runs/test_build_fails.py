@@ -14,7 +14,7 @@ from feed_assets.core.errors import (
 )
 from feed_assets.core.feeds import MANIFEST, Partition
 from feed_assets.feeds.write import invalidate
-from feed_assets.ledger import runs, updates
+from feed_assets.ledger import log, runs, updates
 from feed_assets.runs import checks
 from feed_assets.runs.phases import Published, Refused, Unchanged
 from feed_assets.runs.reconcile import reconcile
@@ -47,7 +47,7 @@ def test_a_refused_audit_publishes_nothing_and_the_previous_update_is_served(lak
     assert refused.reason == "not_two: id 2 must not occur; found 1"
     assert lake.valid().id == lake.newest().id == first
     assert (lake.states(), lake.states(REJECTS)) == ([updates.PUBLISHED, updates.REFUSED],) * 2
-    assert lake.attempts() == [(updates.REFUSED, refused.reason)]
+    assert lake.bad_ends() == [(updates.REFUSED, refused.reason)]
     for output in refused.outputs:
         assert lake.bench.board.get(f"{output.partition.path}/{output.id}/{MANIFEST}") is None
         assert lake.bench.board.files(f"{output.partition.path}/{output.id}") == output.written.files
@@ -71,11 +71,13 @@ def test_a_roll_back_of_what_was_refused_releases_the_consumers_and_wakes_them(l
     lake.clean(checks=(MAYBE,))
     bad = lake.drop(ONE, TWO)
     lake.clean(checks=(MAYBE,))
-    before = lake.newest().changed
+    before = lake.last_change()
     invalidate(lake.bench.board, RAW_DAY, bad.id)
     assert isinstance(lake.clean(checks=(MAYBE,)), Unchanged)
     assert lake.facts_of_top().held == {}
-    assert lake.newest().changed > before
+    with lake.bench.ledger.read() as connection:
+        since = log.after(connection, before, 10**9, 10, [CLEAN])
+    assert {each.kind for each in since} >= {log.UNCHANGED, log.QUALITY}
 
 
 def test_a_function_that_raises_leaves_a_failed_run_and_nothing_on_the_blackboard(lake):
@@ -86,7 +88,7 @@ def test_a_function_that_raises_leaves_a_failed_run_and_nothing_on_the_blackboar
     before = lake.objects()
     with pytest.raises(Mistake):
         lake.clean(transform=fail)
-    assert lake.attempts() == [(runs.FAILED, "Mistake: no such column")]
+    assert lake.bad_ends() == [(runs.FAILED, "Mistake: no such column")]
     assert (lake.states(), lake.states(REJECTS)) == ([updates.ABANDONED], [updates.ABANDONED])
     assert (lake.objects(), lake.running()) == (before, [])
 
@@ -114,7 +116,7 @@ def test_what_fails_after_the_manifest_is_published_all_the_same(lake, step):
     with pytest.raises(Mistake):
         lake.clean(bench=stepping(lake, fail))
     assert (lake.valid().id, lake.states()) == (lake.newest().id, [updates.PUBLISHED])
-    assert (lake.attempts(), lake.running()) == ([], [])
+    assert (lake.bad_ends(), lake.running()) == ([], [])
 
 
 def test_a_run_that_fails_while_the_blackboard_is_out_of_reach_is_settled_by_the_next_reconcile(lake):
@@ -131,9 +133,9 @@ def test_a_run_that_fails_while_the_blackboard_is_out_of_reach_is_settled_by_the
     before = lake.objects()
     with pytest.raises(Mistake):
         lake.clean(transform=fail, bench=replace(lake.bench, board=reachable.board))
-    assert (lake.states(), lake.attempts()) == ([updates.CLAIMED], [(runs.FAILED, "Mistake: no such column")])
+    assert (lake.states(), lake.bad_ends()) == ([updates.CLAIMED], [(runs.FAILED, "Mistake: no such column")])
     reconcile(lake.bench)
-    assert (lake.states(), lake.attempts()) == ([updates.ABANDONED], [(runs.FAILED, "Mistake: no such column")])
+    assert (lake.states(), lake.bad_ends()) == ([updates.ABANDONED], [(runs.FAILED, "Mistake: no such column")])
     assert (lake.objects(), isinstance(lake.clean(), Published)) == (before, True)
 
 
@@ -153,7 +155,7 @@ def test_what_is_no_attempt_leaves_an_abandoned_run_with_its_reason(lake, error,
     before = lake.objects()
     with pytest.raises(type(error)):
         lake.clean(transform=interrupt)
-    assert (lake.attempts(), lake.running()) == ([(updates.ABANDONED, reason)], [])
+    assert (lake.bad_ends(), lake.running()) == ([(updates.ABANDONED, reason)], [])
     assert (lake.objects(), lake.states()) == (before, [updates.ABANDONED])
 
 
@@ -162,7 +164,7 @@ def test_a_spark_that_cannot_be_reached_is_no_attempt(lake):
     lake.drop(ONE)
     with pytest.raises(SparkUnavailable):
         lake.clean(bench=replace(lake.bench, maker=lambda: spark_maker(gone)))
-    ((state, reason),) = lake.attempts()
+    ((state, reason),) = lake.bad_ends()
     assert (state, lake.states(), lake.running()) == (updates.ABANDONED, [updates.ABANDONED], [])
     assert reason.startswith("SparkUnavailable: nobody listens at FEED_ASSETS_SPARK_REMOTE=sc://127.0.0.1:9")
 
@@ -187,4 +189,4 @@ def test_a_function_that_returns_no_frame_is_told_so(lake, made, called):
     lake.drop(ONE)
     with pytest.raises(InvalidDefinition, match=f"ads/clean/v1.0: the function returned {called}: expected"):
         lake.clean(transform=lambda raw: made)
-    assert lake.attempts()[0][0] == runs.FAILED
+    assert lake.bad_ends()[0][0] == runs.FAILED
