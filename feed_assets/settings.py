@@ -59,6 +59,9 @@ class Settings(BaseSettings):
     max_attempts: int = Field(default=3, ge=1)
     """Runs that are started at most for one partition on the same inputs before a person must look."""
 
+    log_days: int = Field(default=90, ge=1)
+    """Days for which the ledger keeps its log of changes; the last change of each partition stays."""
+
     alert_webhook: SecretStr | None = None
     """URL that alerts are posted to, with `alert_secret`; secret because some services have their key in it."""
 

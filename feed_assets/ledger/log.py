@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger.database import CHANGES
-from feed_assets.ledger.tables import change
+from feed_assets.ledger.tables import change, subscription
 
 UPDATE, EVENT, QUALITY, UNCHANGED = "update", "event", "quality", "unchanged"
 """Kinds: of an update's state, a write event, the state of a check; and a run that left its dataset as it was."""
@@ -79,13 +79,14 @@ def after(
     )
 
 
-def prune(connection: sa.Connection, before: datetime, upto: int) -> int:
-    """Remove the changes that are older and that every subscriber has (up to `upto`); how many went.
+def prune(connection: sa.Connection, before: datetime) -> int:
+    """Remove the changes that are older and that every subscriber has; how many went.
 
     Of each partition the last of each kind stays: a new subscriber begins with these, as with a snapshot.
     """
     later = change.alias()
     same = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
     followed = sa.exists().where(same, later.c.sequence > change.c.sequence, later.c.kind == change.c.kind)
-    old = (change.c.at < before) & (change.c.sequence <= upto)
+    everybody_has = sa.select(sa.func.min(subscription.c.position)).scalar_subquery()
+    old = (change.c.at < before) & (change.c.sequence <= everybody_has)
     return connection.execute(sa.delete(change).where(old, followed)).rowcount

@@ -1,4 +1,4 @@
-"""The slow sensor: once an hour it sweeps what attempts left on the blackboard a day ago."""
+"""The slow sensor: once an hour it sweeps what attempts left on the blackboard, and prunes the log of changes."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -6,6 +6,7 @@ from time import monotonic
 
 import dagster as dg
 
+from feed_assets.ledger import log
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
 from feed_assets.orchestration.graph import Graph
 from feed_assets.runs.orphans import Swept, sweep
@@ -35,6 +36,8 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     swept = sweep(bench, graph.own(), lambda: monotonic() > deadline, stopped)
     for done in swept.done:
         context.log.info(str(done))
+    with bench.ledger.write() as connection:
+        log.prune(connection, now - timedelta(days=settings().log_days))
     _put_cursors(bench.ledger, "" if swept.stopped else now.isoformat(), swept.stopped)
     return dg.SkipReason(_message(swept))
 

@@ -10,12 +10,12 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import StatementError
 
 from feed_assets.core.errors import FeedAssetsError, LedgerUnavailable
-from feed_assets.ledger import log, runs, updates
+from feed_assets.ledger import log, runs, subscriptions, updates
 from feed_assets.ledger.database import get_cursor, open_ledger, put_cursor
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, metadata
 from feed_assets_tests.feeds.workers import processes, start
-from feed_assets_tests.ledger.records import NOW, SHOWN, new_run
+from feed_assets_tests.ledger.records import MINUTE, NOW, SHOWN, new_run
 from feed_assets_tests.ledger.workers import FEED, change_many, open_together
 
 
@@ -201,9 +201,13 @@ def test_what_every_subscriber_has_is_pruned_but_for_the_last_of_each_kind(ledge
         append(connection, 3)
         updates.insert(connection, SHOWN, "20191125.060000", updates.PUBLISHED, NOW)
     with ledger.write() as connection:
-        assert log.prune(connection, NOW, 10) == 0
-        assert log.prune(connection, NOW + timedelta(days=1), 1) == 1
-        assert log.prune(connection, NOW + timedelta(days=1), 10) == 1
+        assert log.prune(connection, NOW + MINUTE) == 0  # Nobody has anything yet.
+        subscriptions.advance(connection, "ahead", 10)
+        subscriptions.advance(connection, "behind", 1)
+        assert log.prune(connection, NOW) == 0
+        assert log.prune(connection, NOW + MINUTE) == 1
+        subscriptions.advance(connection, "behind", 10)
+        assert log.prune(connection, NOW + MINUTE) == 1
         assert [each.sequence for each in log.after(connection, 0, 10, 10)] == [3, 4, 5]
     with ledger.change() as connection:
         assert append(connection) == 6
