@@ -35,7 +35,6 @@ def facts_by_hand(connection: sa.Connection, held: Held, needs: Sequence[Need]) 
         consumed={place: read for place in published if (read := _read(held, place, published[place]))},
         late_since={},
         attempts={place: tried for place in outputs if (tried := _attempts(held, place))},
-        requested={place: count for place, count in held.requested.items() if place in outputs},
         pruned={place: name for place, name in _last(held, updates.PRUNED).items() if place in members},
         due=_due(connection, needs),
         paused=pauses.paused(connection, held.paused & {need.consumer.feed for need in needs if need.consumer}),

@@ -12,7 +12,7 @@ from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
 from feed_assets.ledger import quality, runs, updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.tables import batch, consumed, due, event, metadata, pause, run, subscription, update
+from feed_assets.ledger.tables import batch, consumed, event, metadata, pause, run, subscription, update
 from feed_assets.ledger.tables import inbox as inbox_table
 from feed_assets.ledger.tables import quality as quality_table
 from feed_assets_tests.ledger.records import NOW
@@ -72,7 +72,6 @@ class Held:
     batches: frozenset[Partition] = frozenset()
     checks: dict[tuple[Partition, str], tuple[str, str | None]] = field(default_factory=dict)
     """By partition and check: state and reason."""
-    requested: dict[Partition, int] = field(default_factory=dict)
     paused: frozenset[Feed] = frozenset()
     events: tuple[Told, ...] = ()
     position: int = 0
@@ -102,7 +101,6 @@ ledgers = st.builds(
         st.tuples(st.sampled_from([quality.PASSED, quality.FAILED]), texts),
         max_size=6,
     ),
-    st.dictionaries(outputs, st.integers(0, 3), max_size=4),
     st.sets(st.sampled_from([*FEEDS, REPORT.feed])).map(frozenset),
     st.lists(
         st.builds(Told, st.sampled_from(READS), ids, st.sampled_from("XYZ"), st.sampled_from(Operation), st.booleans()),
@@ -149,9 +147,6 @@ def stored(ledger: Ledger, held: Held) -> None:
         quality_table: [
             {**_of(place), "check": check, "state": state, "reason": reason, "by": "run", "at": NOW}
             for (place, check), (state, reason) in held.checks.items()
-        ],
-        due: [
-            {**_of(place), "changed": 0, "since": NOW, "requested": count} for place, count in held.requested.items()
         ],
         pause: [{"feed": str(feed), "why": f"of {feed}", "at": NOW} for feed in held.paused],
         **_of_events(held),
