@@ -18,13 +18,19 @@ def upgrade() -> None:
     _create()
     connection = op.get_bind()
     offset = int(connection.execute(sa.text("SELECT value FROM cursor WHERE name = 'change'")).scalar() or 0)
-    _fill_log(connection, offset)
+    copied_after = _fill_log(connection, offset)
     last = connection.execute(sa.text("SELECT max(sequence) FROM change")).scalar() or 0
-    _absent(connection, offset)
-    _subscriptions(connection, offset, last)
+    heard = min(copied_after, last)
+    _absent(connection)
+    _subscriptions(connection, offset, heard)
+    # After the events, which have come to be the last changes of what is listed: else it had changed since.
+    connection.execute(sa.text("UPDATE due SET changed = :heard"), {"heard": heard})
     _quality(connection)
     _pauses(connection)
     _alter(connection, last)
+    for name in ("looked for", "stopped looking for"):
+        rename = sa.text("UPDATE cursor SET name = :new WHERE name = :old")
+        connection.execute(rename, {"old": f"{name} litter", "new": f"{name} orphans"})
     connection.execute(
         sa.text(
             "DELETE FROM cursor WHERE name = 'change' OR name LIKE 'fanned out to %' OR name LIKE 'events of %' "
@@ -87,8 +93,11 @@ def _create() -> None:
     )
 
 
-def _fill_log(connection: sa.Connection, offset: int) -> None:
-    """Changes keep their numbers, events come after them; what not every consumer had been told of comes once more."""
+def _fill_log(connection: sa.Connection, offset: int) -> int:
+    """Changes keep their numbers, events come after them; what not every consumer had been told of comes once more.
+
+    Returns the number after which these copies come.
+    """
     columns = "(sequence, feed, partition, kind, subject, before, after, why, who, at)"
     updates = "feed, partition, 'update', id, NULL, state, reason, run, at FROM update_"
     logged = "state IN ('published', 'invalidated', 'pruned')"
@@ -99,9 +108,11 @@ def _fill_log(connection: sa.Connection, offset: int) -> None:
     events = "sequence, feed, partition, 'event', marker, NULL, NULL, NULL, NULLIF(source, ''), at FROM event"
     connection.execute(sa.text(f"INSERT INTO change {columns} SELECT {events}"))
     told = [int(value) for _, value in _cursors(connection, "fanned out to ")]
-    last = connection.execute(sa.text("SELECT max(sequence) FROM change")).scalar() or 0
+    # Not all numbers up to `offset` are in the log: a claim, for one, has had one.
+    last = max(offset, connection.execute(sa.text("SELECT max(sequence) FROM change")).scalar() or 0)
     again = f"INSERT INTO change {columns} SELECT changed + {last}, {updates} WHERE {logged} AND changed > :told"
     connection.execute(sa.text(again), {"told": min(told, default=offset)})
+    return last
 
 
 def _cursors(connection: sa.Connection, prefix: str) -> list[tuple[str, str]]:
@@ -109,15 +120,11 @@ def _cursors(connection: sa.Connection, prefix: str) -> list[tuple[str, str]]:
     return [(name.removeprefix(prefix), value) for name, value in rows]
 
 
-def _subscriptions(connection: sa.Connection, offset: int, last: int) -> None:
-    """A consumer goes on where it was: of event tables after the last event delivered, of all else at the end.
+def _subscriptions(connection: sa.Connection, offset: int, heard: int) -> None:
+    """A consumer goes on where it was: of event tables after the last event delivered, of all else after `heard`.
 
-    What it had not heard of the changes of updates is there once more, after the events.
+    What it had not heard of the changes of updates is there once more, after that.
     """
-    copies = connection.execute(
-        sa.text("SELECT min(sequence) FROM change WHERE kind = 'update' AND sequence > :offset"), {"offset": offset}
-    ).scalar()
-    heard = copies - 1 if copies else last
     found: dict[tuple[str, str], int] = {}
     inputs = sa.text("SELECT DISTINCT input_feed FROM consumed WHERE feed = :feed AND is_input")
     for consumer, _ in _cursors(connection, "fanned out to "):
@@ -132,21 +139,22 @@ def _subscriptions(connection: sa.Connection, offset: int, last: int) -> None:
         connection.execute(insert, {"subscriber": subscriber, "feed": feed, "position": position})
 
 
-def _absent(connection: sa.Connection, offset: int) -> None:
-    """Input partitions that did not exist yet: once for each input; their events are delivered when they are there."""
-    rows = connection.execute(sa.text("SELECT partition, changed FROM due WHERE awaited")).all()
+def _absent(connection: sa.Connection) -> None:
+    """Input partitions that did not exist yet: their events are delivered when they are there.
+
+    For each consumer, as before: another one may have been told of the partition, and have consumed its events.
+    """
+    rows = connection.execute(sa.text("SELECT feed, partition, changed FROM due WHERE awaited")).all()
     insert = sa.text(
-        "INSERT INTO awaited (subscriber, feed, partition, sequence, look_at) VALUES ('', :feed, :key, :first, :at)"
-    )
-    first: dict[str, int] = {}
-    for key, changed in rows:
-        first[key] = min(changed, offset, first.get(key, changed))
-    at = datetime.now(UTC)
-    for name, number in first.items():
+        "INSERT INTO awaited (subscriber, feed, partition, sequence, look_at) "
+        "VALUES (:reader, :feed, :key, :first, :at)"
+    ).bindparams(sa.bindparam("at", type_=UtcDateTime()))
+    for reader, name, changed in rows:
         feed, _, key = name.partition("|")
-        values = {"feed": feed, "key": key, "first": number, "at": at}
-        connection.execute(insert.bindparams(sa.bindparam("at", type_=UtcDateTime())), values)
-        connection.execute(sa.text("DELETE FROM inbox WHERE partition = :name"), {"name": name})
+        values = {"reader": reader, "feed": feed, "key": key, "first": changed, "at": datetime.now(UTC)}
+        connection.execute(insert, values)
+        waited = sa.text("DELETE FROM inbox WHERE feed = :reader AND partition = :name")
+        connection.execute(waited, {"reader": reader, "name": name})
     connection.execute(sa.text("DELETE FROM due WHERE awaited"))
 
 
@@ -173,8 +181,7 @@ def _alter(connection: sa.Connection, last: int) -> None:
         table.alter_column(
             "changed", existing_type=sa.BigInteger(), existing_nullable=False, comment="sequence of its last change"
         )
-    for table in ("update_", "due"):
-        connection.execute(sa.text(f"UPDATE {table} SET changed = :last WHERE changed > :last"), {"last": last})  # noqa: S608
+    connection.execute(sa.text("UPDATE update_ SET changed = :last WHERE changed > :last"), {"last": last})
     op.drop_index("run_of_output", "run")
     op.add_column("run", sa.Column("began", sa.BigInteger(), comment="last change when it started"))
     op.add_column("run", sa.Column("finished", sa.BigInteger(), comment="last change when it ended"))

@@ -1,0 +1,177 @@
+"""A ledger of the first schema, with rows in every table, goes on right with today's code."""
+
+from datetime import timedelta
+from functools import partial
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import events, inbox, log, pauses, quality, runs, subscriptions, updates
+from feed_assets.ledger.awaited import look
+from feed_assets.ledger.database import MIGRATIONS, Ledger, get_cursor, open_ledger
+from feed_assets.ledger.due import listed, to_rebuild
+from feed_assets.ledger.fan_out import Affected, fan_out
+from feed_assets_tests.ledger.first_schema import CURSORS, DAY, NEW, OFFSET, ROWS, WITHOUT_EVENTS
+from feed_assets_tests.ledger.records import NOW, attempt, new_run
+
+SHOWN, TABLE = Feed.parse("ads/shown/v1.0"), Feed.parse("shop/orders")
+EFFECT, REPORT, OTHER = (Feed.parse(f"ads/{name}/v1.0") for name in ("effect", "report", "other"))
+KEPT = ("read ", "looked ", "watched ", "stopped ")
+"""Cursors that are positions in foreign places."""
+EDGES = [(str(EFFECT), str(SHOWN)), (str(EFFECT), str(EFFECT))]
+EDGES += [(str(reader), str(table)) for reader in (REPORT, OTHER) for table in (SHOWN, TABLE)]
+
+
+def first(url, rows, cursors):
+    """A ledger as the first schema left it."""
+    engine, config = sa.create_engine(url), Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(sa.text("DELETE FROM cursor"))
+        for table, each in rows:
+            columns = [sa.column(name) for name in each]
+            connection.execute(sa.insert(sa.table(table, *columns)).values(each))
+        for name, value in cursors.items():
+            connection.execute(sa.text("INSERT INTO cursor VALUES (:name, :value)"), {"name": name, "value": value})
+    engine.dispose()
+
+
+@pytest.fixture
+def bare_url(request, tmp_path):
+    """A database without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.db'}"
+    return request.getfixturevalue("postgresql").database()
+
+
+@pytest.fixture
+def upgraded(bare_url):
+    first(bare_url, ROWS, CURSORS)
+    ledger = open_ledger(bare_url)
+    yield ledger
+    ledger.engine.dispose()
+
+
+both = partial(pytest.mark.parametrize, "bare_url", ["sqlite", "postgresql"], indirect=True)
+
+
+def affected(added, reader, changed):
+    """Every reader has a partition for each of the input; `NEW` is there when it was added."""
+    there = changed.key != NEW or added
+    return Affected([(Partition(Feed.parse(reader), changed.key), NOW)] if there else None, reader != str(EFFECT))
+
+
+def fan(ledger: Ledger, *, added=False, now=NOW):
+    assert fan_out(ledger, EDGES, partial(affected, added), now, lambda: False)
+
+
+def inboxes(ledger):
+    with ledger.read() as connection:
+        found = {name: inbox.waiting(connection, name) for name in (EFFECT, REPORT, OTHER)}
+    return {
+        (str(name), key): [each.correlation for each in told] for name, of in found.items() for key, told in of.items()
+    }
+
+
+def asked(ledger, question, *arguments):
+    with ledger.read() as connection:
+        return question(connection, *arguments)
+
+
+@both()
+def test_what_was_not_delivered_comes_once_and_what_was_consumed_never_again(upgraded):
+    assert inboxes(upgraded) == {(str(REPORT), DAY): ["o2"], (str(OTHER), NEW): ["n1"]}
+    fan(upgraded)
+    assert inboxes(upgraded) == {(str(REPORT), DAY): ["o2", "o3"], (str(OTHER), NEW): ["n1"]}
+    fan(upgraded, added=True, now=NOW + timedelta(days=9999))
+    whole = {(str(REPORT), DAY): ["o2", "o3"], (str(REPORT), NEW): ["n1"], (str(OTHER), NEW): ["n1"]}
+    assert inboxes(upgraded) == whole
+    fan(upgraded, added=True, now=NOW + timedelta(days=19999))
+    assert inboxes(upgraded) == whole
+
+
+@both()
+def test_a_partition_that_has_come_into_being_meanwhile_reaches_only_who_waited_for_it(upgraded):
+    with upgraded.write() as connection:
+        connection.execute(sa.text("DELETE FROM inbox WHERE feed = :other"), {"other": str(OTHER)})
+    assert {each.subscriber for each in asked(upgraded, look, [TABLE], NOW + timedelta(days=9999))} == {str(REPORT)}
+    fan(upgraded, added=True, now=NOW + timedelta(days=9999))
+    assert inboxes(upgraded) == {(str(REPORT), DAY): ["o2", "o3"], (str(REPORT), NEW): ["n1"]}
+
+
+@both()
+def test_changes_that_a_consumer_had_not_heard_of_put_its_outputs_on_the_list(upgraded):
+    before = {each.partition.key for each in asked(upgraded, listed, EFFECT)}
+    fan(upgraded)
+    assert before == {"stale"}
+    assert {each.partition.key for each in asked(upgraded, listed, EFFECT)} == {"stale", "unheard"}
+
+
+@both()
+def test_changes_that_nobody_had_heard_of_are_not_lost_where_there_is_no_event(bare_url):
+    first(bare_url, WITHOUT_EVENTS, {"change": "10", f"fanned out to {EFFECT}": "1"})
+    ledger = open_ledger(bare_url)
+    fan(ledger)
+    assert [each.partition.key for each in asked(ledger, listed, EFFECT)] == ["unheard"]
+    ledger.engine.dispose()
+
+
+@both()
+def test_what_was_to_be_rebuilt_still_is(upgraded):
+    assert asked(upgraded, to_rebuild, 10) == {EFFECT: ["stale"]}
+
+
+@both()
+def test_refusals_that_were_not_settled_block_and_attempts_that_were_not_count(upgraded):
+    refused, failed, fine = (Partition(EFFECT, key) for key in ("refused", "failed", "fine"))
+    assert asked(upgraded, quality.failed, [refused, failed, fine]) == {refused: "two rows twice"}
+    assert [run.id for run in asked(upgraded, runs.open_attempts, [refused, failed, fine])] == ["refused", "failed"]
+    attempt(upgraded, "well", runs.UNCHANGED, failed)
+    attempt(upgraded, "better", runs.UNCHANGED, refused)
+    assert asked(upgraded, runs.open_attempts, [refused, failed]) == ()
+    assert asked(upgraded, quality.failed, [refused]) == {}
+
+
+@both()
+def test_one_run_at_a_time_holds_of_those_that_run(upgraded):
+    output = Partition(EFFECT, "running")
+    assert [run.id for run in asked(upgraded, runs.running)] == ["running"]
+    with pytest.raises(Exception, match="one at a time"):
+        runs.start(upgraded, new_run("second", output))
+
+
+@both()
+def test_pauses_sinks_sources_and_looks_go_on_where_they_were(upgraded):
+    assert [*asked(upgraded, pauses.paused, [REPORT, OTHER])] == [OTHER]
+    sink = asked(upgraded, subscriptions.position, "published to file://events")
+    assert [each.correlation for each in asked(upgraded, events.ours, sink, 10)] == ["s2"]
+    kept = {name.replace("litter", "orphans"): value for name, value in CURSORS.items() if name.startswith(KEPT)}
+    assert {name: asked(upgraded, get_cursor, name) for name in kept} == kept
+    with upgraded.read() as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM cursor")).scalar_one() == len(kept)
+
+
+@both()
+def test_numbers_go_on_after_the_greatest(upgraded):
+    last = asked(upgraded, log.last)
+    with upgraded.change() as connection:
+        updates.insert(connection, Partition(SHOWN, "later"), "20191125.060000", updates.PUBLISHED, NOW)
+    told = asked(upgraded, events.since, Partition(SHOWN, "later"), 0)
+    assert OFFSET < last < told[0]
+
+
+@both()
+def test_what_has_no_numbers_is_kept(upgraded):
+    metadata = sa.MetaData()
+    with upgraded.read() as connection:
+        metadata.reflect(connection)
+        for table in ("batch", "consumed", "run", "event", "marker", "alert", "event_reject"):
+            found = connection.execute(sa.select(sa.func.count()).select_from(metadata.tables[table])).scalar_one()
+            assert found == sum(name == table for name, _ in ROWS)
+        states = connection.execute(sa.text("SELECT DISTINCT state FROM update_")).scalars().all()
+    assert {*states} == {"claimed", "published", "refused", "abandoned", "invalidated", "pruned"}
