@@ -9,6 +9,8 @@ from feed_assets.cli.location import DEFAULT_MODULE, Module, load, open_instance
 if TYPE_CHECKING:
     import dagster as dg
 
+    from feed_assets.core.feeds import Partition
+
 
 def run(
     module: Module = DEFAULT_MODULE,
@@ -16,11 +18,12 @@ def run(
 ) -> None:
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
-    Exit code 1 if a run failed.
+    Exit code 1 if a run failed, or if in the end something is ready that could not be built.
     """
     from feed_assets.orchestration.runner import Runner
 
     failed: list[dg.ExecuteInProcessResult] = []
+    left: dict[Partition, str] = {}
 
     def show(result: "dg.ExecuteInProcessResult") -> None:
         typer.echo(sentence(result))
@@ -31,10 +34,18 @@ def run(
     with open_instance() as instance:
         runner = Runner(definitions, instance, show)
         if until_idle:
-            typer.echo(f"idle after {runner.run_until_idle()} ticks")
+            ticks = runner.run_until_idle()
+            left = runner.in_vain()
+            for output, why in left.items():
+                typer.echo(f"LEFT    {output}: it is ready, and its runs came to nothing: {why.splitlines()[0]}")
+            typer.echo(f"stopped after {ticks} ticks: {_not_built(len(left))}" if left else f"idle after {ticks} ticks")
         else:
             typer.echo(f"one tick: {runner.run_once()} runs and events")
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(1 if failed or left else 0)
+
+
+def _not_built(count: int) -> str:
+    return f"{count} partition{'s' * (count > 1)} ready and not built; mend the cause, then run it again"
 
 
 def sentence(result: "dg.ExecuteInProcessResult") -> str:

@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import wait_after
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.tables import awaited, change, due
+from feed_assets.ledger.tables import awaited, change, due, run
 
 LOOK_AGAIN = timedelta(minutes=5)
 """How often an output that cannot be decided about is looked at again."""
@@ -103,7 +103,8 @@ def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
     """What is on the list of a consumer, as it was last decided, and changes of inputs that cannot be mapped to it."""
     query = sa.select(*_COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
     lost = sa.select(awaited).where(awaited.c.subscriber == str(consumer)).order_by(awaited.c.feed, awaited.c.partition)
-    return (*map(_of, connection.execute(query)), *map(_undecided, connection.execute(lost)))
+    known = [_of(row) for row in connection.execute(query)]
+    return (*known, *map(_undecided, connection.execute(lost)))
 
 
 def _undecided(row: Any) -> Listed:
@@ -111,21 +112,30 @@ def _undecided(row: Any) -> Listed:
     return Listed(changed, row.sequence, 0, row.look_at - LOOK_AGAIN, UNDECIDED, row.reason, row.look_at)
 
 
-def to_rebuild(connection: sa.Connection, limit: int) -> dict[Feed, list[str]]:
-    """By dataset the keys whose kept verdict is 'rebuild', at most so many of each: what was decided first comes first.
+def to_rebuild(connection: sa.Connection, now: datetime, limit: int) -> dict[Feed, list[Listed]]:
+    """By dataset what has the verdict 'rebuild' and may be requested now, at most so many: what is due longest first.
 
-    Without those of which the log has something since: a run has published, and no tick has decided again.
+    Without what is being built, and that of which the log has something since: a run has published, and no tick has
+    decided again.
     """
     own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition)
     since = sa.exists().where(own, change.c.sequence > due.c.changed, change.c.after.is_distinct_from("pruned"))
+    builds = sa.exists().where(run.c.feed == due.c.feed, run.c.partition == due.c.partition, run.c.state == "running")
     turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=(due.c.look_at, due.c.partition))
-    stale = sa.select(due.c.feed, due.c.partition, turn.label("turn"))
-    stale = stale.where(due.c.state == State.REBUILD.value, ~since).subquery()
-    found: dict[Feed, list[str]] = {}
-    query = sa.select(stale.c.feed, stale.c.partition).where(stale.c.turn <= limit)
-    for feed, key in connection.execute(query.order_by(stale.c.feed, stale.c.turn)):
-        found.setdefault(Feed.parse(feed), []).append(key)
+    stale = sa.select(*_COLUMNS, turn.label("turn")).where(due.c.state == State.REBUILD.value, due.c.look_at <= now)
+    stale = stale.where(~since, ~builds).subquery()
+    found: dict[Feed, list[Listed]] = {}
+    query = sa.select(stale).where(stale.c.turn <= limit).order_by(stale.c.feed, stale.c.turn)
+    for item in map(_of, connection.execute(query)):
+        found.setdefault(item.partition.feed, []).append(item)
     return found
+
+
+def not_begun(connection: sa.Connection) -> tuple[Listed, ...]:
+    """What is ready, and was requested since its last change: of its runs none has come to an end that counts."""
+    ready = due.c.state.in_([State.BUILD.value, State.REBUILD.value])
+    query = sa.select(*_COLUMNS).where(ready, due.c.requested > 0).order_by(due.c.feed, due.c.partition)
+    return tuple(_of(row) for row in connection.execute(query))
 
 
 def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:

@@ -63,6 +63,18 @@ def is_as_read(connection: sa.Connection, known: Run) -> bool:
     return connection.execute(sa.select(run.c.state).where(run.c.id == known.id)).scalar() == known.state
 
 
+def last(connection: sa.Connection, output: Partition) -> Run | None:
+    """The run of an output that was started last."""
+    found = connection.execute(sa.select(run).where(_is(output)).order_by(run.c.started.desc()).limit(1)).first()
+    return _of(found) if found else None
+
+
+def of_dagster(connection: sa.Connection, dagster_run: str) -> Run | None:
+    """The build of a run of Dagster, if it began."""
+    found = connection.execute(sa.select(run).where(run.c.dagster_run == dagster_run)).first()
+    return _of(found) if found else None
+
+
 def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tuple[Run, ...]:
     """The runs of some outputs that failed or were refused since the last that ended well, oldest first."""
     asked = wanted.partitions(connection, outputs)

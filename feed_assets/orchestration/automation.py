@@ -3,7 +3,8 @@
 Staleness is a level: the condition asks the ledger what is stale now, and so cannot lose an edge.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -14,6 +15,7 @@ from dagster import AutomationContext, AutomationResult
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.declare.partitions import Standing, standing
 from feed_assets.orchestration.graph import Graph
 from feed_assets.settings import settings
@@ -21,10 +23,17 @@ from feed_assets.settings import settings
 if TYPE_CHECKING:
     from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
 
-Stale = Mapping[Feed, list[str]]
 
-_stale: "WeakKeyDictionary[AssetGraphView, Stale]" = WeakKeyDictionary()
-"""What is stale, by evaluation: one query for all assets."""
+@dataclass(frozen=True)
+class _Stale:
+    """What is stale in one evaluation, and for which datasets it was noted that runs are requested."""
+
+    listed: Mapping[Feed, Sequence[Listed]]
+    noted: set[Feed] = field(default_factory=set[Feed])
+
+
+_stale: "WeakKeyDictionary[AssetGraphView, _Stale]" = WeakKeyDictionary()
+"""By evaluation: one query for all assets."""
 
 
 class LateRerun(dg.AutomationCondition[dg.AssetKey]):
@@ -36,10 +45,13 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
         return "late data is worth a re-run"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """Read the verdict that the sensor has kept; nothing is remembered between evaluations."""
+        """Read the verdict that the sensor has kept, and note that a run is requested; the condition keeps nothing.
+
+        A run that never begins, or comes to nothing, is requested again after a while, like a first one.
+        """
         view = context.asset_graph_view
         stale = _stale_in(view)
-        keys = _keys(Graph(view.asset_graph), context.key, stale, view.effective_dt) if stale else []
+        keys = _requested(Graph(view.asset_graph), context.key, stale, view.effective_dt) if stale.listed else []
         if not keys:
             subset = context.get_empty_subset()
         elif context.partitions_def is None:
@@ -49,22 +61,25 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
         return AutomationResult(context, context.candidate_subset.compute_intersection(subset))
 
 
-def _stale_in(view: "AssetGraphView") -> Stale:
+def _stale_in(view: "AssetGraphView") -> _Stale:
     if view not in _stale:
         with open_ledger(settings().ledger).read() as connection:
-            _stale[view] = due.to_rebuild(connection, settings().max_requests)
+            _stale[view] = _Stale(due.to_rebuild(connection, view.effective_dt, settings().max_requests))
     return _stale[view]
 
 
-def _keys(graph: Graph, asset: dg.AssetKey, stale: Stale, now: datetime) -> list[str | None]:
+def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -> list[str | None]:
     """The stale partitions of a dataset, asked by the key of any of its assets, in Dagster's words.
 
     What was removed since it was decided about is left out: Dagster would fail a whole tick for it.
     """
-    node = graph.by_key[asset]
-    found = stale.get(graph.dataset(asset).feed, [])
-    stands = [key for key in found if standing(node.partitions_def, key, now) is Standing.IS]
-    return [node.key_of(Partition(node.feed, key)) for key in stands]
+    node, dataset = graph.by_key[asset], graph.dataset(asset).feed
+    found = stale.listed.get(dataset, [])
+    stands = [each for each in found if standing(node.partitions_def, each.partition.key, now) is Standing.IS]
+    if dataset not in stale.noted:  # Its rejects are asked about in the same evaluation, and built by the same run.
+        stale.noted.add(dataset)
+        due.space_out(open_ledger(settings().ledger), stands, now)
+    return [node.key_of(Partition(node.feed, each.partition.key)) for each in stands]
 
 
 def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:

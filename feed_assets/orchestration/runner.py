@@ -4,15 +4,18 @@ Cursors live in the Dagster instance, as the daemon's do: they belong to what th
 process that drives them, because a killed driver leaves them `STARTED` for ever, and their partitions in progress.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import dagster as dg
 
+from feed_assets.core.attempts import ABANDONED, ATTEMPTS
 from feed_assets.core.errors import DaemonRunning, NotIdle
-from feed_assets.ledger import due
+from feed_assets.core.feeds import Partition
+from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.left_runs import DRIVER, UNFINISHED, fail
@@ -44,6 +47,8 @@ class Runner:
     on_run: Callable[[dg.ExecuteInProcessResult], None] = _ignore
     now: Callable[[], datetime] = utc_now
     """The clock by which partitions come into being and late data ripen."""
+    _in_vain: Counter[tuple[str, str | None]] = field(default_factory=Counter[tuple[str, str | None]])
+    """How often runs of some assets and a partition came to nothing here."""
 
     def run_once(self) -> int:
         """One tick; how much was done. DaemonRunning beside a live daemon."""
@@ -55,7 +60,7 @@ class Runner:
 
         Ticks look at a few of the known partitions. Nobody may tick again for long, so here all are looked at before
         it is over, and what waits after a run that came to nothing is requested once more; after the first idle tick,
-        because what is new comes first.
+        because what is new comes first. `in_vain` says what was not built then.
         """
         self._begin()
         has_looked = False
@@ -74,6 +79,17 @@ class Runner:
         sensors = [each for each in self._sensors() if not isinstance(each, dg.AutomationConditionSensorDefinition)]
         with dg.partition_loading_context(self.now(), self.instance):
             return sum(self._tick_sensor(sensor) for sensor in sensors) + self._tick_conditions()
+
+    def in_vain(self) -> dict[Partition, str]:
+        """What is ready, and was requested and not built, each with the reason."""
+        own = Graph(self.definitions.resolve_asset_graph()).by_feed
+        with open_ledger(settings().ledger).read() as connection:
+            left = [each for each in due.not_begun(connection) if each.partition.feed in own]
+            last = {each.partition: runs.last(connection, each.partition) for each in left}
+        return {
+            output: run.reason if run and run.state == ABANDONED and run.reason else "no run of it has begun"
+            for output, run in last.items()
+        }
 
     def _look_at_everything(self) -> None:
         foreign = Graph(self.definitions.resolve_asset_graph()).foreign()
@@ -115,7 +131,13 @@ class Runner:
         )
 
     def _run(self, request: dg.RunRequest, sensor: str) -> int:
-        """Run a request here and now, unless its key was seen; how many runs that were."""
+        """Run a request here and now, unless its key was seen or it came to nothing often; how many runs that were.
+
+        A tick may take longer than the longest wait between two requests: it would be run for ever.
+        """
+        whose = (str(request.asset_selection), request.partition_key)
+        if self._in_vain[whose] >= settings().max_attempts:
+            return 0
         tags = {SENSOR: sensor, DRIVER: this_process()}
         if request.run_key:
             tags[RUN_KEY] = request.run_key
@@ -131,8 +153,14 @@ class Runner:
             tags={**request.tags, **tags},
             raise_on_error=False,
         )
+        self._in_vain[whose] += not result.success and not self._is_attempt(result.run_id)
         self.on_run(result)
         return 1
+
+    def _is_attempt(self, dagster_run: str) -> bool:
+        with open_ledger(settings().ledger).read() as connection:
+            run = runs.of_dagster(connection, dagster_run)
+        return run is not None and run.state in ATTEMPTS
 
     def _cursor(self, sensor: str) -> str | None:
         key = f"feed_assets/{sensor}"

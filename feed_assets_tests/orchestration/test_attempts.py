@@ -6,19 +6,22 @@ from datetime import timedelta
 import dagster as dg
 import pytest
 
+from feed_assets.core.errors import BlackboardUnavailable, SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.runner import Runner
+from feed_assets.runs.maker import Task
 from feed_assets.runs.workbench import utc_now
 from feed_assets.settings import settings
-from feed_assets.testing import PlainMaker
+from feed_assets.testing import Given, Harness, PlainMaker
 from feed_assets_tests.orchestration.worlds import (
     BOTH,
     DAY,
     NEXT_DAY,
     RAW,
     SUMS,
+    given,
     harness,
     outcomes,
     raw_feed,
@@ -151,3 +154,119 @@ def test_what_is_built_already_is_not_requested_by_the_sensor():
     world.run_until_idle()
     world.drop(RAW, DAY, rows(1, 2))
     assert world.ask("9").wanted == []
+
+
+def conditions_ask(world) -> list[str]:
+    """The keys of `sums` that the real evaluator is asked to run, dataset and rejects alike."""
+    found = dg.evaluate_automation_conditions(world.definitions, world.instance, evaluation_time=world.now())
+    asked = [sorted(found.get_requested_partitions(dg.AssetKey.from_user_string(asset)), key=str) for asset in BOTH]
+    assert asked[0] == asked[1]
+    return asked[0]
+
+
+def late_world(clock) -> Harness:
+    """A day that is built, and late data of it."""
+    raw = raw_feed()
+    world = harness(raw, sums_of(raw), maker=PlainMaker(given), now=clock)
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    world.drop(RAW, DAY, rows(1, 2))
+    return world
+
+
+def test_a_late_re_run_that_never_begins_is_asked_for_ever_later():
+    clock = Clock()
+    world = late_world(clock)
+    began, moments = clock.moment, []
+    for _ in range(130):
+        world.ask()
+        if conditions_ask(world):
+            moments.append((clock.moment - began).total_seconds())
+        assert conditions_ask(world) == []  # of an evaluation whose runs were never created
+        clock.moment += timedelta(seconds=5)
+    assert moments == [0, 5, 15, 35, 75, 155, 315, 615]
+    world.drop(RAW, DAY, rows(1, 2, 3))
+    world.ask()
+    assert conditions_ask(world) == [DAY]
+
+
+def test_run_begins_at_once_with_a_late_re_run_that_was_asked_for_in_vain():
+    world = late_world(Clock())
+    for _ in range(3):
+        world.ask()
+        conditions_ask(world)
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+    assert conditions_ask(world) == []
+
+
+class Outage:
+    """A maker whose store or engine is down while `error` says so."""
+
+    def __init__(self, error: Exception):
+        self.error: Exception | None = error
+
+    def __call__(self, task: Task) -> Given:
+        if self.error:
+            raise self.error
+        return given(task)
+
+
+def ticking(world, clock, ticks: int) -> list[float]:
+    """When runs were made, in seconds, with a tick every 5 seconds."""
+    began, moments = clock.moment, []
+    for _ in range(ticks):
+        moments += [(clock.moment - began).total_seconds() for _ in world.tick()]
+        clock.moment += timedelta(seconds=5)
+    return moments
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_runs_that_come_to_nothing_are_no_attempts_and_follow_each_other_ever_later(is_late):
+    clock, outage = Clock(), Outage(SparkUnavailable("no Java"))
+    raw = raw_feed()
+    world = harness(raw, sums_of(raw), maker=PlainMaker(outage), now=clock)
+    if is_late:
+        outage.error = None
+        world.drop(RAW, DAY, rows(2))
+        world.run_until_idle()
+        outage.error = SparkUnavailable("no Java")
+    world.drop(RAW, DAY, rows(1))
+    assert ticking(world, clock, 130) == [0, 5, 15, 35, 75, 155, 315, 615]
+    (row,) = listed()
+    assert (row.state, row.requested) == ("rebuild" if is_late else "build", 8)
+    assert (row.look_at - clock.moment).total_seconds() == 265
+    outage.error = None
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+    assert listed() == ()
+
+
+def listed() -> tuple[due.Listed, ...]:
+    with open_ledger(settings().ledger).read() as connection:
+        return due.listed(connection, Feed.parse(SUMS))
+
+
+def test_a_run_that_comes_to_nothing_is_idle_in_the_end_and_asked_for_by_the_next_one():
+    raw = raw_feed()
+    world = harness(raw, sums_of(raw), maker=PlainMaker(Outage(BlackboardUnavailable("the store failed"))), now=Clock())
+    world.drop(RAW, DAY, rows(1))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, False)] * 2
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, False)] * 2
+    (row,) = listed()
+    assert row.state == "build"
+
+
+def test_runs_that_take_longer_than_the_longest_wait_come_to_an_end_and_are_named():
+    clock = Clock()
+
+    def give(_task):
+        clock.moment += timedelta(minutes=6)
+        raise BlackboardUnavailable("the store failed")
+
+    raw = raw_feed()
+    world = harness(raw, sums_of(raw), maker=PlainMaker(give), now=clock)
+    world.drop(RAW, DAY, rows(1))
+    runner = world.runner
+    runner.run_until_idle(max_ticks=30)
+    assert outcomes(world.runs) == [("sums", DAY, False)] * settings().max_attempts
+    sums = Partition(Feed.parse(SUMS), DAY)
+    assert runner.in_vain() == {sums: "BlackboardUnavailable: the store failed"}

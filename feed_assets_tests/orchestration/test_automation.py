@@ -14,6 +14,7 @@ from feed_assets_tests.orchestration.worlds import (
     RAW,
     SUMS,
     chain,
+    end_waits,
     harness,
     outcomes,
     raw_feed,
@@ -26,7 +27,10 @@ SUMS_OF_THE_DAY = [("t/sums", DAY), ("t/sums_rejects", DAY)]
 
 
 class Conditions:
-    """The conditions, evaluated both with a fresh cursor each time and with the one of the time before."""
+    """The conditions, evaluated both with a fresh cursor each time and with the one of the time before.
+
+    Whatever was requested before and never began.
+    """
 
     def __init__(self) -> None:
         self._cursor = None
@@ -34,10 +38,12 @@ class Conditions:
     def requested(self, world: Harness) -> list[tuple[str, str | None]]:
         """What the conditions ask for after a tick of the sensor, as (asset, partition)."""
         world.ask()
+        end_waits(world)
         carried = dg.evaluate_automation_conditions(
             world.definitions, world.instance, cursor=self._cursor, evaluation_time=world.now()
         )
         self._cursor = carried.cursor
+        end_waits(world)
         fresh = dg.evaluate_automation_conditions(world.definitions, world.instance, evaluation_time=world.now())
         assert _requests(fresh) == _requests(carried)
         return _requests(fresh)
@@ -258,6 +264,7 @@ def test_the_sensor_that_evaluates_the_conditions_asks_for_the_same():
     world = built(short())
     world.drop(RAW, DAY, rows(1, 2))
     assert Conditions().requested(world) == SUMS_OF_THE_DAY
+    end_waits(world)
     sensor = world.definitions.resolve_sensor_def("late_data")
     with dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name="late_data") as context:
         (request,) = sensor(context).run_requests

@@ -132,8 +132,13 @@ def harness(*assets, give: Callable[[Task], Given] = given, **options) -> Harnes
 
 def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:
     """The partitions of `sums` that a tick asks for, whatever was asked before and never began."""
-    due.end_waits(open_ledger(settings().ledger), harness.now())
+    end_waits(harness)
     return [partition for assets, partition in harness.ask(cursor).wanted if assets == BOTH]
+
+
+def end_waits(harness: Harness) -> None:
+    """Whoever requested runs is dead, and so are its requests."""
+    due.end_waits(open_ledger(settings().ledger), harness.now())
 
 
 def rows(*numbers: int) -> str:
