@@ -6,6 +6,7 @@ from feed_assets.core.errors import (
     BlackboardRefused,
     BlackboardUnavailable,
     LedgerUnavailable,
+    MixedInputs,
     NoValidUpdate,
     SparkUnavailable,
     UpdateChanged,
@@ -22,6 +23,7 @@ NO_ATTEMPT: tuple[type[Exception], ...] = (
     BlackboardRefused,
     BlackboardUnavailable,
     LedgerUnavailable,
+    MixedInputs,  # It read nothing, too: what is missing is on its way.
     NoValidUpdate,  # It read nothing: whatever comes is another input.
     SparkUnavailable,
     UpdateChanged,  # What it pinned is gone: the next run pins something else.

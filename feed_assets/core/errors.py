@@ -62,6 +62,10 @@ class NoValidUpdate(FeedAssetsError):
     """The partition has no valid update; the message lists why each candidate was skipped."""
 
 
+class MixedInputs(FeedAssetsError):
+    """The newest updates of two inputs were made of different data of one source: they are not read together."""
+
+
 class UpdatePruned(NoValidUpdate):
     """The answer would need an update that a prune has removed; the message says from when on history is kept."""
 

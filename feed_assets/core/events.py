@@ -14,14 +14,17 @@ from uuid import NAMESPACE_URL, uuid5
 
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
+from feed_assets.core.intervals import Interval, start_of
 
 Marker = datetime | int
 """What orders the updates of one table: timezone-aware moments, or versions from 0. A table has one kind."""
 
 NO_NEW_DATA = "no_new_data"
 """In an event's context: the update has gone through this table and left nothing new in it."""
+UPDATE_ID = "update_id"
+"""In an event's context: the update of a feed that it tells of, which covers all of its partition."""
 PARENTS = "parents"
-"""In an event's context: the correlation ids that went in, where there were several."""
+"""In an event's context, where several went into its correlation id: those that its run consumed."""
 
 _DIGITS = 20
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -63,6 +66,13 @@ class WriteEvent:
         """Whether there may be new data; only the writer can say that there are none."""
         return not self.context.get(NO_NEW_DATA)
 
+    def start(self, previous: str | None) -> str | None:
+        """After which marker its data begin, given the marker before its own."""
+        is_update = UPDATE_ID in self.context
+        replaces_all = is_update or self.write_operation is Operation.OVERWRITE
+        is_empty = not is_update and not self.has_new_data
+        return start_of(previous, encode(self.marker), replaces_all=replaces_all, is_empty=is_empty)
+
 
 @dataclass(frozen=True)
 class Rejected:
@@ -76,7 +86,8 @@ class Rejected:
 class Recorded:
     """An event as the ledger has it, with its number in commit order; markers are encoded.
 
-    It covers what was updated in `(previous, marker]` of its table's partition; `previous` None is the beginning.
+    It covers what was updated in `(start, marker]` of its table's partition, as `start_of` says. `previous` is the
+    marker before its own there, None of the first.
     """
 
     sequence: int
@@ -84,6 +95,7 @@ class Recorded:
     place: Partition
     marker: str
     previous: str | None
+    start: str | None
     event_marker: str
     correlation: str
     operation: Operation
@@ -98,9 +110,9 @@ class Recorded:
         return marker if isinstance(marker, datetime) else self.at
 
     @property
-    def start(self) -> str | None:
-        """After which marker its data begin: an OVERWRITE replaced all there was."""
-        return None if self.operation is Operation.OVERWRITE else self.previous
+    def interval(self) -> Interval:
+        """What it covers."""
+        return Interval(self.start, self.marker)
 
 
 def encode(marker: Marker) -> str:

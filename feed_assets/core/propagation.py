@@ -11,9 +11,14 @@ from typing import Literal
 
 from feed_assets.core.events import Marker, Operation, Recorded, decode
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.intervals import Interval
+from feed_assets.core.rounds import Round, rounds
 
-Seen = Mapping[tuple[str, str], frozenset[Feed]]
-"""By correlation id and partition key the tables that have an event of it, consumed or not."""
+Seen = Mapping[tuple[str, str], Sequence[tuple[Feed, int]]]
+"""By correlation id and partition key the tables and numbers of its events, consumed or not, in commit order."""
+
+Group = tuple[str, str]
+"""A pipeline and a partition key: what belongs together."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,11 @@ class Propagation:
     missing: frozenset[Feed] = frozenset()
 
     @property
+    def group(self) -> Group:
+        """The pipeline and the partition that it goes through."""
+        return self.pipeline, self.partition_key
+
+    @property
     def since(self) -> datetime:
         """When the first of its events came (UTC)."""
         return min(event.at for event in self.events)
@@ -80,6 +90,11 @@ class Slice:
     operations: frozenset[Operation]
     events: int = 1
     bytes: int = 0
+
+    @property
+    def interval(self) -> Interval:
+        """Its bounds, as they are compared."""
+        return Interval(self.start, self.end)
 
     @property
     def after(self) -> Marker | None:
@@ -133,20 +148,37 @@ def _literal(marker: Marker) -> str:
     return str(marker) if isinstance(marker, int) else f"'{marker:%Y-%m-%d %H:%M:%S.%f}+00:00'"
 
 
-def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen) -> Due:
+@dataclass(frozen=True)
+class Judged:
+    """What lineage says of a consumer's inputs, by pipeline and partition key.
+
+    Of `whole` ones the newest updates belong together, whatever their events say, and all events are taken. Of `mixed`
+    ones, each with the reason, nothing is taken.
+    """
+
+    whole: frozenset[Group] = frozenset()
+    mixed: Mapping[Group, str] = field(default_factory=dict[Group, str])
+
+
+BY_EVENTS_ALONE = Judged()
+"""Lineage was not asked."""
+
+
+def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen, judged: Judged = BY_EVENTS_ALONE) -> Due:
     """What is due of the events that a consumer has not consumed, in the order in which they were recorded."""
-    every = _propagations(consumer, [event for event in events if event.place.feed in consumer.tables], seen)
+    every = _propagations(consumer, [event for event in events if event.place.feed in consumer.tables], seen, judged)
+    open_ = [each for each in every if each.missing or each.group in judged.mixed]
     complete = [each for each in every if not each.missing]
     incomplete = tuple(each for each in every if each.missing)
-    ready = _before_the_first(incomplete, every) if consumer.on_incomplete == "block" else complete
+    ready = _ready(consumer, every, open_)
+    why = next(iter(judged.mixed.values()), None) or _in_words(incomplete)
     if absent := _absent(consumer, ready):
-        return Due(
-            later=tuple(complete), incomplete=incomplete, waits=f"no complete update of {absent}" if every else None
-        )
-    taken, slices = _take(consumer, ready)
+        waits = f"no complete update of {absent}" if every else why
+        return Due(later=tuple(complete), incomplete=incomplete, waits=waits)
+    taken, slices = _take(consumer, ready, judged)
     gone = {id(each) for each in taken}  # Not by comparing each with each: there may be thousands.
     later = tuple(each for each in complete if id(each) not in gone)
-    return Due(taken, slices, later, incomplete, _in_words(incomplete))
+    return Due(taken, slices, later, incomplete, why)
 
 
 def _in_words(incomplete: Sequence[Propagation]) -> str | None:
@@ -154,8 +186,13 @@ def _in_words(incomplete: Sequence[Propagation]) -> str | None:
     return f"update {incomplete[0]}{more}" if incomplete else None
 
 
-def _before_the_first(incomplete: Sequence[Propagation], every: Sequence[Propagation]) -> list[Propagation]:
-    return [*every[: every.index(incomplete[0])]] if incomplete else [*every]
+def _ready(consumer: Consumer, every: Sequence[Propagation], open_: Sequence[Propagation]) -> list[Propagation]:
+    """What may be taken: all that is not open, or only what came before the first that is."""
+    waiting = {id(each) for each in open_}
+    ready = [each for each in every if id(each) not in waiting]
+    if consumer.on_incomplete == "skip" or not open_:
+        return ready
+    return [each for each in ready if each.events[0].sequence < open_[0].events[0].sequence]
 
 
 def _absent(consumer: Consumer, ready: Sequence[Propagation]) -> str:
@@ -165,28 +202,32 @@ def _absent(consumer: Consumer, ready: Sequence[Propagation]) -> str:
     return ", ".join(sorted(consumer.needed.keys() - {each.pipeline for each in ready}))
 
 
-def _propagations(consumer: Consumer, events: Sequence[Recorded], seen: Seen) -> list[Propagation]:
+def _propagations(consumer: Consumer, events: Sequence[Recorded], seen: Seen, judged: Judged) -> list[Propagation]:
     """The propagations that events belong to, or their pieces, in the order of their first events."""
     grouped: dict[tuple[str, str], list[Recorded]] = {}
     for event in events:
         grouped.setdefault((event.correlation, event.place.key), []).append(event)
     needed = consumer.needed
-    found = [each for key, group in grouped.items() for each in _of(needed, key, group, seen.get(key, frozenset()))]
+    found = [each for key, group in grouped.items() for each in _of(needed, key, group, seen.get(key, ()))]
+    found = [replace(each, missing=frozenset()) if each.group in judged.whole else each for each in found]
     return sorted((piece for each in found for piece in _pieces(each)), key=lambda each: each.events[0].sequence)
 
 
 def _of(
-    needed: Mapping[str, frozenset[Feed]], key: tuple[str, str], group: Sequence[Recorded], seen: frozenset[Feed]
+    needed: Mapping[str, frozenset[Feed]],
+    key: tuple[str, str],
+    group: Sequence[Recorded],
+    history: Sequence[tuple[Feed, int]],
 ) -> list[Propagation]:
-    """One correlation id in one partition. A table of two pipelines is served by whichever is complete."""
-    tables = seen | {event.place.feed for event in group}
-    left, found = list(group), list[Propagation]()
-    for name, wanted in sorted(needed.items(), key=lambda item: bool(item[1] - tables)):
-        mine = tuple(event for event in left if event.place.feed in wanted)
-        left = [event for event in left if event.place.feed not in wanted]
-        if mine:
-            found.append(Propagation(name, *key, mine, wanted - tables))
-    return found
+    """One correlation id in one partition, round by round. The complete one of two pipelines serves a table of both."""
+    told = sorted({*history, *((event.place.feed, event.sequence) for event in group)}, key=lambda each: each[1])
+    known = {name: rounds(told, wanted) for name, wanted in needed.items()}
+    found: dict[tuple[str, Round], list[Recorded]] = {}
+    for event in group:
+        open_to = {name: of[event.sequence] for name, of in known.items() if event.sequence in of}
+        name = min(open_to, key=lambda each: (bool(open_to[each].missing), each))
+        found.setdefault((name, open_to[name]), []).append(event)
+    return [Propagation(name, *key, tuple(mine), round_.missing) for (name, round_), mine in found.items()]
 
 
 def _pieces(whole: Propagation) -> list[Propagation]:
@@ -206,12 +247,15 @@ def _pieces(whole: Propagation) -> list[Propagation]:
     return [replace(whole, events=tuple(piece)) for piece in pieces]
 
 
-def _take(consumer: Consumer, ready: Sequence[Propagation]) -> tuple[tuple[Propagation, ...], tuple[Slice, ...]]:
+def _take(
+    consumer: Consumer, ready: Sequence[Propagation], judged: Judged
+) -> tuple[tuple[Propagation, ...], tuple[Slice, ...]]:
     """As many propagations as have slices without a hole between them; the others are for the next run."""
     taken: list[Propagation] = []
     slices: dict[Partition, Slice] = {}
     for each in ready:
-        if not consumer.merge and each.pipeline in {other.pipeline for other in taken}:
+        alone = not consumer.merge and each.group not in judged.whole
+        if alone and each.pipeline in {other.pipeline for other in taken}:
             continue
         joined = _joined(slices, each.events)
         if joined is not None:
@@ -224,13 +268,20 @@ def _joined(slices: Mapping[Partition, Slice], events: Iterable[Recorded]) -> di
     """The slices grown by some events; None if what is between them belongs to somebody else."""
     grown = dict(slices)
     for event in events:
-        new = slice_of(event)
         old = grown.get(event.place)
-        union = _union(old, new) if old else new
+        union = _grown(old, event) if old else slice_of(event)
         if union is None:
             return None
         grown[event.place] = union
     return grown
+
+
+def _grown(old: Slice, event: Recorded) -> Slice | None:
+    interval, new = old.interval.grown(event.interval, event.previous), slice_of(event)
+    if interval is None:
+        return None
+    operations, size = old.operations | new.operations, old.bytes + new.bytes
+    return Slice(old.place, interval.start, interval.end, operations, old.events + 1, size)
 
 
 def slice_of(event: Recorded) -> Slice:
@@ -244,18 +295,4 @@ def is_whole(piece: Slice, events: Iterable[Recorded]) -> bool:
     """Whether the events that are not consumed yet still make up a slice that was cut of them before."""
     joined = _joined({}, sorted(events, key=lambda event: (event.start or "", event.marker)))
     whole = joined.get(piece.place) if joined else None
-    return whole is not None and (whole.start, whole.end) == (piece.start, piece.end)
-
-
-def _union(one: Slice, other: Slice) -> Slice | None:
-    low, high = sorted((one, other), key=lambda each: (each.start or "", each.end))
-    if low.end < (high.start or ""):
-        return None
-    return Slice(
-        one.place,
-        low.start,
-        max(one.end, other.end),
-        one.operations | other.operations,
-        one.events + other.events,
-        one.bytes + other.bytes,
-    )
+    return whole is not None and whole.interval == piece.interval

@@ -140,7 +140,7 @@ def _state(
         return *missing, None
     changes = changed(pins, facts.consumed.get(need.output, ()), need.appendable)
     if published and not changes:
-        waits = _waits(need, facts)
+        waits = None if _takes(need, facts) else _waits(need, facts)
         current = State.CURRENT, f"update {published} was built from the newest inputs", None
         return (State.WAITS_FOR_PROPAGATION, waits, None) if waits else current
     if blocked := _blocked(need, pins, attempts, facts):
@@ -176,6 +176,12 @@ def _missing(need: Need, pins: tuple[Pin, ...], facts: Facts) -> tuple[State, st
 def _waits(need: Need, facts: Facts) -> str | None:
     due = facts.due.get(need.output)
     return due.waits if due else None
+
+
+def _takes(need: Need, facts: Facts) -> bool:
+    """Whether events are due: if they leave the output as it is, they are consumed without a run before it waits."""
+    due = facts.due.get(need.output)
+    return bool(due and due.slices)
 
 
 def _is_on_its_way(need: Need, partition: Partition, facts: Facts) -> bool:

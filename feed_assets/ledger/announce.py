@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.events import NO_NEW_DATA, PARENTS, WriteEvent, decode, foreign_correlation, joined_correlation
+from feed_assets.core.events import (
+    NO_NEW_DATA,
+    PARENTS,
+    UPDATE_ID,
+    WriteEvent,
+    decode,
+    foreign_correlation,
+    joined_correlation,
+)
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import events, inbox
@@ -27,12 +35,13 @@ def announce(connection: sa.Connection, row: "Row", now: datetime) -> None:
 
 
 def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """The correlation ids of what is read: of updates their own, of slices of event tables those of their events."""
+    """The correlation ids of what is read: of what a run claimed those of its events, of others their last event's.
+
+    An update that a later one went through carries that one's id: it is as new as that.
+    """
     found = inbox.correlations(connection, run_id)
     for pin in pins:
-        mine = (update.c.feed == str(pin.partition.feed)) & (update.c.partition == pin.partition.key)
-        row = connection.execute(sa.select(update.c.correlation).where(mine, update.c.id == pin.update_id)).first()
-        told = row.correlation if row else events.correlation(connection, pin.partition, pin.update_id)
+        told = events.correlation(connection, pin.partition, pin.update_id)
         found |= {told} if told else set()
     return found
 
@@ -46,7 +55,7 @@ def untold(connection: sa.Connection, output: Partition, incoming: set[str]) -> 
     correlation, parents = joined_correlation(incoming)
     if newest.correlation in (correlation, None) or events.has(connection, output, correlation):
         return None
-    context: dict[str, Any] = {NO_NEW_DATA: True, **({PARENTS: [*parents]} if parents else {})}
+    context: dict[str, Any] = {UPDATE_ID: newest.id, NO_NEW_DATA: True, **({PARENTS: [*parents]} if parents else {})}
     marker = decode(newest.id)
     return WriteEvent(str(output.feed), marker, marker, correlation, partition_key=output.key, context=context)
 
@@ -78,7 +87,7 @@ def _is_published(output: Partition) -> sa.ColumnElement[bool]:
 
 def _event(connection: sa.Connection, row: "Row", now: datetime) -> WriteEvent:
     correlation = row.correlation or foreign_correlation(row.partition, row.id)
-    context: dict[str, Any] = {"update_id": row.id, "bytes": row.size, "files": row.files, "records": row.records}
+    context: dict[str, Any] = {UPDATE_ID: row.id, "bytes": row.size, "files": row.files, "records": row.records}
     context |= {"code_version": row.code_version, "run": row.run}
     if row.parents:
         context[PARENTS] = json.loads(row.parents)

@@ -152,6 +152,7 @@ def _row(
         "partition": new.partition_key,
         "marker": marker,
         "previous": previous,
+        "start": new.start(previous),
         "event_marker": encode(new.event_marker),
         "correlation": new.correlation_id,
         "operation": new.write_operation.value,
@@ -202,7 +203,9 @@ def has(connection: sa.Connection, place: Partition, correlation: str) -> bool:
 def recorded_of(row: Mapping[Any, Any]) -> Recorded:
     """A selected row as a value."""
     place = Partition(Feed.parse(row["feed"]), row["partition"])
-    named = {name: row[name] for name in ("sequence", "source", "marker", "previous", "event_marker", "correlation")}
+    named = {
+        name: row[name] for name in ("sequence", "source", "marker", "previous", "start", "event_marker", "correlation")
+    }
     operation, context = Operation(row["operation"]), json.loads(row["context"])
     return Recorded(place=place, operation=operation, context=context, flag=row["flag"], at=row["at"], **named)
 
@@ -245,17 +248,19 @@ def newest(connection: sa.Connection, limit: int, table: Feed | None = None) -> 
     return tuple(recorded_of(row) for row in connection.execute(query).mappings())
 
 
-def tables_by_update(
+def histories(
     connection: sa.Connection, correlations: Collection[str], upto: Mapping[Feed, int]
-) -> dict[tuple[str, str], frozenset[Feed]]:
-    """By correlation id and partition key, which of some tables have an event, up to a number of each: by seeks."""
-    found: dict[tuple[str, str], set[Feed]] = {}
+) -> dict[tuple[str, str], list[tuple[Feed, int]]]:
+    """By correlation id and partition key the events of some tables, up to a number of each, in commit order."""
+    found: dict[tuple[str, str], list[tuple[Feed, int]]] = {}
     asked = wanted.rows(connection, ("correlation",), [[each] for each in correlations])
-    same = (event.c.correlation, event.c.partition, event.c.feed)
+    same = (event.c.correlation, event.c.partition, event.c.feed, event.c.sequence)
     mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(map(str, upto)))
+    tables = {str(table): (table, number) for table, number in upto.items()}
     for correlation, partition, feed, sequence in connection.execute(
-        sa.select(*same, sa.func.min(event.c.sequence)).where(mine).group_by(*same)
+        sa.select(*same).where(mine).order_by(event.c.sequence)
     ):
-        if sequence <= upto[Feed.parse(feed)]:
-            found.setdefault((correlation, partition), set()).add(Feed.parse(feed))
-    return {key: frozenset(each) for key, each in found.items()}
+        table, last = tables[feed]
+        if sequence <= last:
+            found.setdefault((correlation, partition), []).append((table, sequence))
+    return found

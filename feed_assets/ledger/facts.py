@@ -8,9 +8,10 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
-from feed_assets.core.propagation import Due, Slice
+from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Attempt, Facts, Need
-from feed_assets.ledger import inbox, pauses, quality, runs, updates, wanted
+from feed_assets.ledger import pauses, quality, runs, updates, wanted
+from feed_assets.ledger.choices import choices
 from feed_assets.ledger.tables import batch, consumed, update
 
 
@@ -23,7 +24,7 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
     outputs = sorted({need.output for need in needs})
     published = {row.partition: row.id for row in _newest(connection, outputs)}
     consumed_by = _consumed(connection, published)
-    due_of = _due(connection, needs)
+    chosen = choices(connection, needs, held, newest, consumed_by)
     return Facts(
         now=now,
         newest=newest,
@@ -34,70 +35,11 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
         late_since=_earlier(_late_since(connection, published), _new_since(connection, needs, held, consumed_by)),
         attempts=_attempts(connection, outputs),
         pruned=_edge(connection, members, sa.func.max, updates.PRUNED),
-        due=due_of,
-        chosen=_chosen(connection, needs, held, newest, consumed_by, due_of),
+        due={output: choice.due for output, choice in chosen.items() if choice.due != Due()},
+        chosen={(output, member): pin for output, choice in chosen.items() for member, pin in choice.pins.items()},
         paused=pauses.paused(connection, {need.consumer.feed for need in needs if need.consumer}),
         max_attempts=max_attempts,
     )
-
-
-def _due(connection: sa.Connection, needs: Sequence[Need]) -> dict[Partition, Due]:
-    """What is due of the outputs that are built by events."""
-    by_consumer: dict[Feed, list[Need]] = {}
-    for need in needs:
-        if need.consumer:
-            by_consumer.setdefault(need.output.feed, []).append(need)
-    return {
-        Partition(feed, key): due_of
-        for feed, mine in by_consumer.items()
-        for key, due_of in _due_of(connection, mine).items()
-    }
-
-
-def _due_of(connection: sa.Connection, needs: Sequence[Need]) -> dict[str, Due]:
-    """Of one consumer, by output key."""
-    consumer = needs[0].consumer
-    return inbox.due_of(connection, consumer, {need.output.key for need in needs}) if consumer else {}
-
-
-def _chosen(
-    connection: sa.Connection,
-    needs: Sequence[Need],
-    held: Mapping[Partition, tuple[Partition, ...]],
-    newest: Mapping[Partition, Pin],
-    consumed_by: Mapping[Partition, tuple[Pin, ...]],
-    due_of: Mapping[Partition, Due],
-) -> dict[tuple[Partition, Partition], Pin | None]:
-    """What outputs that are built by events read in place of the newest update.
-
-    Of what is taken its update, if that is valid still; of what is on its way the consumed one; of an event table the
-    slice.
-    """
-    found: dict[tuple[Partition, Partition], Pin | None] = {}
-    for need in needs:
-        if not need.consumer:
-            continue
-        due = due_of.get(need.output, Due())
-        slices = {each.place: each for each in due.slices}
-        coming = {event.place for each in (*due.later, *due.incomplete) for event in each.events}
-        consumed = {pin.partition: pin for pin in consumed_by.get(need.output, ())}
-        for member in [member for each in need.inputs for member in held.get(each, (each,))]:
-            if member in slices and member.feed in need.tables:
-                piece = slices[member]
-                found[need.output, member] = Pin(member, piece.end, piece.version, start=piece.start)
-            elif member in slices:
-                found[need.output, member] = _up_to(connection, slices[member], newest.get(member))
-            elif member in coming or (member.feed in need.tables and member in consumed):
-                found[need.output, member] = consumed.get(member)
-    return found
-
-
-def _up_to(connection: sa.Connection, piece: Slice, newest: Pin | None) -> Pin | None:
-    """The update that a slice of a feed ends at. If that is no longer valid, it is the newest that is."""
-    if newest is None or newest.update_id <= piece.end:
-        return newest
-    row = updates.find(connection, piece.place, piece.end)
-    return row.pin if row and row.state == updates.PUBLISHED else newest
 
 
 def batches(connection: sa.Connection, holders: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:

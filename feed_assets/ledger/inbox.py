@@ -7,17 +7,16 @@ one transaction, which moves the consumer's markers; until then every tick finds
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
 import sqlalchemy as sa
 
-from feed_assets.core.events import Operation, Recorded
+from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.propagation import Consumer, Due, Slice, is_whole
+from feed_assets.core.propagation import Consumer, Due, Seen, Slice, is_whole
 from feed_assets.core.propagation import due as judge
 from feed_assets.ledger import events, subscriptions
 from feed_assets.ledger.database import insert_missing
-from feed_assets.ledger.tables import event, inbox, marker
+from feed_assets.ledger.tables import event, inbox, marker, taken, update
 
 
 def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]]) -> None:
@@ -46,8 +45,10 @@ def consumers(connection: sa.Connection) -> tuple[Feed, ...]:
     return tuple(map(Feed.parse, found))
 
 
-def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None) -> dict[str, Due]:
-    """What is due of a consumer, by its partition: from what it has not consumed only, never the history.
+def waiting_and_seen(
+    connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None
+) -> tuple[dict[str, tuple[Recorded, ...]], Seen]:
+    """What a consumer has not consumed, by its partition, and the whole history of these correlation ids.
 
     An event that was recorded and not delivered yet has not come: half of its update would be taken without it.
     """
@@ -55,7 +56,12 @@ def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] 
     correlations = {each.correlation for group in found.values() for each in group}
     known = subscriptions.positions(connection, [str(consumer.feed)])
     upto = {table: known.get((str(consumer.feed), str(table)), 0) for table in consumer.tables}
-    seen = events.tables_by_update(connection, correlations, upto)
+    return found, events.histories(connection, correlations, upto)
+
+
+def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None) -> dict[str, Due]:
+    """What is due of a consumer by its events alone, by its partition: from what it has not consumed only."""
+    found, seen = waiting_and_seen(connection, consumer, keys)
     return {key: judge(consumer, group, seen) for key, group in found.items()}
 
 
@@ -85,12 +91,12 @@ def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice])
 
 
 def _within(piece: Slice) -> sa.ColumnElement[bool]:
-    """The events whose data lie in a slice; those of an OVERWRITE begin at the beginning."""
+    """The events that lie in a slice: as `Interval.within`, of the same two columns."""
     mine = (event.c.feed == str(piece.place.feed)) & (event.c.partition == piece.place.key)
     mine &= event.c.marker <= piece.end
     if piece.start is not None:
-        mine &= (event.c.previous >= piece.start) & (event.c.operation != Operation.OVERWRITE.value)
-    return sa.select(event.c.sequence).where(mine, event.c.sequence == inbox.c.sequence).exists()
+        mine &= event.c.start >= piece.start
+    return sa.select(event.c.sequence).where(mine, event.c.sequence == inbox.c.sequence).correlate(inbox).exists()
 
 
 def _of(output: Partition) -> sa.ColumnElement[bool]:
@@ -104,20 +110,56 @@ def correlations(connection: sa.Connection, run: str) -> set[str]:
 
 
 def consume(connection: sa.Connection, output: Partition, run: str, now: datetime) -> None:
-    """With the publication of a run: its events leave the inbox, and the markers move, all together."""
+    """With the publication of a run: its events leave the inbox, and the markers move, all together. Repeatable.
+
+    Which events these were is kept: they come back if the update is invalidated, and go again if it is valid again.
+    """
+    known = _taken_by(output, run)
+    mine = _of(output) & ((inbox.c.run == run) | inbox.c.sequence.in_(known))
+    columns = inbox.c.feed, inbox.c.partition, inbox.c.sequence, sa.literal(run)
+    new = sa.select(*columns).where(mine, inbox.c.sequence.not_in(known))
+    connection.execute(sa.insert(taken).from_select([column.name for column in taken.c], new))
+    _leave(connection, output, mine, now)
+
+
+def _leave(connection: sa.Connection, output: Partition, mine: sa.ColumnElement[bool], now: datetime) -> None:
     last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker)
     query = sa.select(event.c.feed, event.c.partition, *last).join(inbox, inbox.c.sequence == event.c.sequence)
-    query = query.where(_of(output), inbox.c.run == run).group_by(event.c.feed, event.c.partition)
-    for feed, partition, table_marker, event_marker in connection.execute(query).all():
+    for feed, partition, table_marker, event_marker in connection.execute(
+        query.where(mine).group_by(event.c.feed, event.c.partition)
+    ).all():
         _move(connection, output, Partition(Feed.parse(feed), partition), table_marker, event_marker, now)
-    connection.execute(sa.delete(inbox).where(_of(output), inbox.c.run == run))
+    connection.execute(sa.delete(inbox).where(mine))
+
+
+def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
+    """With the invalidation of what a run published: the events that it consumed are due again. Repeatable.
+
+    Markers stay: they say how far anything was ever read. What another published update has consumed since, stays so.
+    """
+    again = taken.alias()
+    since = sa.select(again.c.sequence).join(update, update.c.run == again.c.run)
+    others = (again.c.feed == str(output.feed)) & (again.c.partition == output.key) & (again.c.run != run)
+    since = since.where(others, update.c.feed == again.c.feed, update.c.state.in_(["published", "pruned"]))
+    known = sa.select(inbox.c.sequence).where(_of(output))
+    gone = sa.select(taken.c.feed, taken.c.partition, taken.c.sequence).where(
+        _is_taken(output, run), taken.c.sequence.not_in(known), taken.c.sequence.not_in(since)
+    )
+    connection.execute(sa.insert(inbox).from_select(["feed", "partition", "sequence"], gone))
+
+
+def _is_taken(output: Partition, run: str) -> sa.ColumnElement[bool]:
+    return (taken.c.feed == str(output.feed)) & (taken.c.partition == output.key) & (taken.c.run == run)
+
+
+def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
+    return sa.select(taken.c.sequence).where(_is_taken(output, run))
 
 
 def consume_now(connection: sa.Connection, output: Partition, slices: Iterable[Slice], now: datetime) -> None:
     """Consume events that left nothing new to read, without a run."""
-    token = uuid4().hex
-    claim(connection, output, token, slices)
-    consume(connection, output, token, now)
+    for each in slices:
+        _leave(connection, output, _of(output) & _within(each), now)
 
 
 def _move(

@@ -65,6 +65,12 @@ def last(connection: sa.Connection) -> int:
     return connection.execute(sa.select(sa.func.max(change.c.sequence))).scalar() or 0
 
 
+def last_of(connection: sa.Connection, partition: Partition) -> int:
+    """The number of the last change of a partition; 0 if there is none."""
+    mine = (change.c.feed == str(partition.feed)) & (change.c.partition == partition.key)
+    return connection.execute(sa.select(sa.func.max(change.c.sequence)).where(mine)).scalar() or 0
+
+
 def after(
     connection: sa.Connection, sequence: int, upto: int, limit: int, feeds: Collection[Feed] | None = None
 ) -> tuple[Numbered, ...]:

@@ -195,6 +195,7 @@ event = sa.Table(
         "marker", TEXT, nullable=False, comment="sorts as the moments or versions do; of our feeds the update id"
     ),
     sa.Column("previous", TEXT, comment="the marker before it in its table and partition: it covers what is between"),
+    sa.Column("start", TEXT, comment="it covers what was updated after this, up to marker; NULL: from the beginning"),
     sa.Column("event_marker", TEXT, nullable=False),
     sa.Column("correlation", TEXT, nullable=False),
     sa.Column("operation", TEXT, nullable=False),
@@ -233,6 +234,16 @@ inbox = sa.Table(
     sa.Column("run", TEXT, comment="run that last claimed it"),
 )
 sa.Index("inbox_of_run", inbox.c.run)
+
+taken = sa.Table(
+    "taken",
+    metadata,
+    sa.Column("feed", TEXT, primary_key=True, comment="consumer"),
+    sa.Column("partition", TEXT, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False, comment="event, consumed"),
+    sa.Column("run", TEXT, primary_key=True, comment="run whose update it went into"),
+)
+sa.Index("taken_by_run", taken.c.run)
 
 marker = sa.Table(
     "marker",

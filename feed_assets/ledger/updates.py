@@ -109,11 +109,13 @@ LOGGED = {PUBLISHED, INVALIDATED, PRUNED}
 def change(
     connection: sa.Connection, partition: Partition, update_id: str, state: str, now: datetime, **values: Any
 ) -> None:
-    """Change the state of an update."""
+    """Change the state of an update. What an invalidated one's run consumed is due again, until it is valid again."""
     known = find(connection, partition, update_id)
     if known:
         values |= {"state": state, "changed": _log(connection, known, state, values.get("reason"), now)}
         connection.execute(sa.update(update).where(is_(partition, update_id)).values(values))
+    if known and known.run and state == INVALIDATED:
+        inbox.give_back(connection, partition, known.run)
 
 
 def _log(connection: sa.Connection, known: Row, state: str, why: str | None, now: datetime) -> int:
@@ -230,7 +232,8 @@ def claim(
         correlations(connection, run_id, pins) or {foreign_correlation(*outputs[-1])}
     )
     values = {"run": run_id, "code_version": code_version, "correlation": correlation}
-    values["parents"] = json.dumps(parents) if parents else None
+    new = _new_of(connection, outputs[-1][0], run_id, pins)
+    values["parents"] = json.dumps([each for each in parents if each in new] or parents) if parents else None
     for partition, update_id in outputs:
         insert(connection, partition, update_id, CLAIMED, now, **values)
     for pin in pins:
@@ -238,6 +241,13 @@ def claim(
         _refuse_pruned(connection, pin)
     for partition, update_id in outputs[:-1]:
         consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
+
+
+def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
+    """The correlation ids that a run consumes; those of what the published update has read are only carried."""
+    published = newest(connection, output)
+    known = consumed_by(connection, output, published.id) if published else ()
+    return correlations(connection, run_id, {*pins} - {*known})
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:

@@ -96,6 +96,7 @@ def feed_asset(
 
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
         recipe = recipe_of(Feed.parse(feed), function, read, checks, event_time, chart, code_version)
+        recipe = replace(recipe, is_by_events=by_events is not None)
         dataset = dataset_of(recipe, read, late or Late(), retention, by_events, cadence)
         condition = None if by_events else late_rerun()
         specs = [spec_of(recipe, output, read, dataset, owners, condition) for output in recipe.outputs]

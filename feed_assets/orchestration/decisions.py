@@ -11,11 +11,12 @@ import sqlalchemy as sa
 from feed_assets.core.errors import in_short
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import Need, State, Verdict, decide
-from feed_assets.ledger import announce, due, inbox, quality
+from feed_assets.ledger import announce, due, inbox, log, quality, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.ledger.facts import facts
 from feed_assets.ledger.fan_out import Affected, fan_out
+from feed_assets.ledger.log import Change
 from feed_assets.orchestration.declare.partitions import Standing, standing
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.settings import settings
@@ -57,7 +58,7 @@ def decide_due(
         if first and is_over():
             return Decided(found, is_complete=False)
         found += _decide_some(graph, ledger, looked[first : first + DECISIONS_AT_ONCE], now)
-    released = any(verdict.is_good_again for _, verdict in found)
+    released = any(verdict.is_good_again or _consumes_without_a_run(verdict) for _, verdict in found)
     return Decided(found, is_complete=len(looked) < limit and not released)
 
 
@@ -68,26 +69,37 @@ def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: dat
     with ledger.read() as connection:
         decided = decide_needs(connection, [*needs.values()], now)
     found = list(zip(needs, decided, strict=True))
-    _pass_on(ledger, decided, now)
+    passed = {verdict.output for item, verdict in found if _pass_on(ledger, item, verdict, now)}
     _release(ledger, decided, now)
-    due.acknowledge(ledger, found, now)
+    due.acknowledge(ledger, [(item, verdict) for item, verdict in found if verdict.output not in passed], now)
     return found
 
 
-def _pass_on(ledger: Ledger, decided: Iterable[Verdict], now: datetime) -> None:
+def _consumes_without_a_run(verdict: Verdict) -> bool:
+    """Whether what is due of an output leaves it as it is: what comes after that is decided next."""
+    return verdict.state is State.CURRENT and verdict.due is not None and bool(verdict.due.slices)
+
+
+def _pass_on(ledger: Ledger, item: Listed, verdict: Verdict, now: datetime) -> bool:
     """What has gone through a dataset and left nothing new: its own event says so, and its inputs' are consumed.
 
-    Else it would not have reached this table, and who waits for that would wait for ever. Before the verdicts are
-    kept: a kill in between repeats it, and repeating it changes nothing.
+    Else it would not have reached this table, and who waits for that would wait for ever. Before the verdict is kept:
+    a kill in between repeats it, and repeating it changes nothing. True if events were consumed: there may be more.
     """
-    for verdict in decided:
-        if verdict.state is State.CURRENT:
-            with ledger.read() as connection:
-                told = announce.untold(connection, verdict.output, announce.correlations(connection, "", verdict.pins))
-            if told or (verdict.due and verdict.due.slices):
-                with ledger.change() as connection:
-                    announce.pass_on(connection, told, now)
-                    inbox.consume_now(connection, verdict.output, verdict.due.slices if verdict.due else (), now)
+    if verdict.state is not State.CURRENT:
+        return False
+    slices = verdict.due.slices if verdict.due else ()
+    with ledger.read() as connection:
+        untold = announce.untold(connection, verdict.output, announce.correlations(connection, "", verdict.pins))
+        published = updates.newest(connection, verdict.output)
+        wakes = published is not None and log.last_of(connection, verdict.output) < item.changed
+    if untold or slices or wakes:
+        with ledger.change() as connection:
+            announce.pass_on(connection, untold, now)
+            inbox.consume_now(connection, verdict.output, slices, now)
+            if published and wakes:  # What its rows are made of has changed: its consumers may have waited for that.
+                log.append(connection, [Change(verdict.output, log.UNCHANGED, published.id, now)])
+    return _consumes_without_a_run(verdict)
 
 
 def fan_out_to(

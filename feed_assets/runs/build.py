@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from feed_assets.core.attempts import end_of
-from feed_assets.core.errors import NoValidUpdate
+from feed_assets.core.errors import MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import BY_HAND, Work
 from feed_assets.core.positions import changed, pins_digest
@@ -50,8 +50,9 @@ def build(
     `optional` partitions are left out if they have no valid update, unless one is named. Of event tables the slices of
     `work` are read; if it consumes, markers move with the publication.
 
-    Raises AlreadyRunning, NoValidUpdate, UpdateChanged, UnreadableUpdate, UpdateAbandoned, SparkUnavailable, and what
-    the function raises; the run then ends as `core.attempts` says, and leaves no valid update.
+    Raises AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
+    SparkUnavailable, and what the function raises; the run then ends as `core.attempts` says, and leaves no valid
+    update.
     """
     reconcile.release_dead(bench, output)
     run = runs.Run(uuid4().hex, output, runs.RUNNING, None, dagster_run, this_process(), bench.now(), None)
@@ -85,7 +86,7 @@ class _Build:
     def _pin(self) -> Pinned:
         try:
             return pin_inputs(self.order, self.bench)
-        except NoValidUpdate:
+        except (NoValidUpdate, MixedInputs):
             with self.bench.ledger.write() as connection:  # It read nothing: no attempt on the inputs that will come.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise

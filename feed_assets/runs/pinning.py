@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from feed_assets.core.errors import NoValidUpdate
+from feed_assets.core.consistency import mixed, of_one_origin
+from feed_assets.core.errors import MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import Work
 from feed_assets.core.positions import Pin
+from feed_assets.ledger import lineage
 from feed_assets.runs import slices
 from feed_assets.runs.observe import pin, pin_batches
 from feed_assets.runs.phases import Pinned
@@ -33,7 +35,7 @@ class Order:
 
 
 def pin_inputs(order: Order, bench: Workbench) -> Pinned:
-    """Choose what is read of each input. Raises NoValidUpdate."""
+    """Choose what is read of each input. Raises NoValidUpdate and MixedInputs."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
     found = {
         name: [pair for partition in partitions for pair in _pinned(order, bench, name, partition)]
@@ -45,7 +47,23 @@ def pin_inputs(order: Order, bench: Workbench) -> Pinned:
     pins = tuple(sorted(read | slices.carried(bench.ledger, order.recipe, order.output, read)))
     if not pins:
         raise NoValidUpdate(f"{order.output}: none of its inputs has an event yet: expected one. Wait for it.")
+    if order.recipe.is_by_events and not order.work.consumes:
+        _refuse_mixed(order, bench, pins)
     return Pinned({name: [update for update, _ in pairs] for name, pairs in found.items()}, cut, pins)
+
+
+def _refuse_mixed(order: Order, bench: Workbench, pins: Sequence[Pin]) -> None:
+    """By hand the newest are read, which may be on their way through a pipeline; the sensors have asked lineage."""
+    with bench.ledger.read() as connection:
+        known = lineage.extend(connection, lineage.NOTHING, pins)
+    for group in of_one_origin(pins, known.built_from, known.newest):
+        is_named = any(pin.partition in order.named or pin.partition.holder in order.named for pin in group)
+        why = mixed(group, known.built_from, known.newest)
+        if why and not is_named:
+            raise MixedInputs(
+                f"{order.output}: {why}: expected inputs that were made of the same data. Wait until what is newer has "
+                "gone through the pipeline, or name the updates to read in the run's configuration."
+            )
 
 
 def _pinned(order: Order, bench: Workbench, name: str, partition: Partition) -> list[tuple[Update, Pin]]:

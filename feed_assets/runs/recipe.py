@@ -55,6 +55,9 @@ class Recipe:
     wants_work: bool = False
     """The function has a parameter `work`, the `Work` that its run was asked to do."""
 
+    is_by_events: bool = False
+    """Inputs that come through one pipeline are read together, or not at all."""
+
     @property
     def outputs(self) -> tuple[Feed, ...]:
         """The feeds that a run publishes, in order: rejects first, so that the clean update can name them."""

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from feed_assets.core.events import Operation, Recorded, encode
+from feed_assets.core.events import Operation, Recorded, WriteEvent, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Due, due
 
@@ -19,7 +19,7 @@ def consumer(*tables, pipelines=None, **options):
 
 
 def arrived(*told, key="", operation=Operation.INSERT):
-    """Each as (table, correlation) or (table, correlation, marker), in the order in which they were recorded."""
+    """Each as (table, correlation[, marker[, operation[, context]]]), in the order in which they were recorded."""
     last, found = {}, []
     for number, (table, correlation, *rest) in enumerate(told, 1):
         marker = rest[0] if rest and rest[0] is not None else number
@@ -29,15 +29,21 @@ def arrived(*told, key="", operation=Operation.INSERT):
         last.setdefault(table, []).append(marker)
         at = START + timedelta(minutes=number)
         place = Partition(feed(table), key)
-        found.append(Recorded(number, "", place, encode(marker), previous, encode(at), correlation, kind, {}, None, at))
+        context = rest[2] if len(rest) > 2 else {}
+        start = WriteEvent(table, marker, at, correlation, kind, key, context).start(previous)
+        found.append(
+            Recorded(
+                number, "", place, encode(marker), previous, start, encode(at), correlation, kind, context, None, at
+            )
+        )
     return found
 
 
 def seen_in(events):
     seen = {}
     for event in events:
-        seen.setdefault((event.correlation, event.place.key), set()).add(event.place.feed)
-    return {key: frozenset(tables) for key, tables in seen.items()}
+        seen.setdefault((event.correlation, event.place.key), set()).add((event.place.feed, event.sequence))
+    return {key: sorted(told, key=lambda each: each[1]) for key, told in seen.items()}
 
 
 def due_of(who, events, history=()) -> Due:

@@ -222,6 +222,73 @@ def test_a_slice_is_a_condition_with_both_its_bounds():
     )
 
 
+def test_the_bounds_of_a_slice_are_moments_or_versions():
+    (piece,) = due_of(consumer("orders"), arrived(("orders", "A", 10), ("orders", "B", 20))[1:]).slices
+    assert (piece.after, piece.upto) == (10, 20)
+    (piece,) = due_of(consumer("orders"), arrived(("orders", "A", START))).slices
+    assert (piece.after, piece.upto) == (None, START)
+
+
+EMPTY = {"no_new_data": True}
+
+
+@pytest.mark.parametrize("operation", list(Operation))
+def test_an_event_without_new_data_is_an_empty_slice_however_it_was_written(operation):
+    events = arrived(("orders", "A", 10), ("orders", "B", 20, operation, EMPTY))
+    (piece,) = due_of(consumer("orders"), events[1:], events).slices
+    assert (piece.after, piece.upto) == (20, 20)
+    assert piece.interval.is_empty
+
+
+def test_the_cure_of_a_stuck_update_reads_nothing_of_the_table_that_was_missing():
+    history = arrived(("num_purchases_per_day", "W", 5))
+    cured = [
+        ("num_purchases_per_day", "W", 5),
+        ("purchases", "X", 7),
+        ("num_purchases_per_day", "X", 5, Operation.OVERWRITE, EMPTY),
+    ]
+    found = due_of(SUMMARY, arrived(*cured)[1:], history)
+    assert taken(found) == ["X"]
+    assert ranges(found) == {"purchases": (None, 7), "num_purchases_per_day": (5, 5)}
+
+
+def test_an_event_without_new_data_holds_two_slices_together_between_which_it_lies():
+    events = arrived(("orders", "A", 10), ("orders", "B", 20, Operation.INSERT, EMPTY), ("orders", "C", 30))
+    found = due_of(consumer("orders"), events)
+    assert (taken(found), ranges(found)) == (["A", "B", "C"], {"orders": (None, 30)})
+
+
+TWICE = [("purchases", "X"), ("num_purchases_per_day", "X"), ("purchases", "X")]
+
+
+def test_a_propagation_that_begins_anew_is_a_new_one():
+    events = arrived(*TWICE, ("num_purchases_per_day", "X"))
+    found = due_of(SUMMARY, events[2:3], events[:3])
+    assert found.taken == ()
+    assert [each.missing for each in found.incomplete] == [{feed("num_purchases_per_day")}]
+    assert taken(due_of(SUMMARY, events[2:], events)) == ["X"]
+
+
+def test_two_rounds_of_one_correlation_id_wait_side_by_side():
+    found = due_of(SUMMARY, arrived(*TWICE))
+    assert (taken(found), [each.correlation for each in found.incomplete]) == (["X"], ["X"])
+    assert ranges(found) == {"purchases": (None, 1), "num_purchases_per_day": (None, 2)}
+
+
+def test_a_table_that_publishes_again_before_the_round_is_complete_stays_in_it():
+    found = due_of(SUMMARY, arrived(("purchases", "X"), ("purchases", "X"), ("num_purchases_per_day", "X")))
+    assert (taken(found), ranges(found)["purchases"]) == (["X"], (None, 2))
+
+
+def test_rounds_are_counted_for_each_pipeline_of_a_table():
+    two = {"daily": ["a", "b"], "hourly": ["a", "c"]}
+    who = consumer("a", "b", "c", pipelines=two)
+    found = due_of(who, arrived(("a", "X"), ("c", "X"), ("a", "X")))
+    assert [(each.pipeline, len(each.events)) for each in found.taken] == [("hourly", 2)]
+    assert [(each.pipeline, each.missing) for each in found.incomplete] == [("daily", {feed("b")})]
+    assert due_of(who, arrived(("a", "X"), ("c", "X"), ("a", "X"), ("b", "X"))).incomplete == ()
+
+
 def test_what_lies_between_two_events_of_one_update_holds_up_neither():
     who = consumer("a", "b", pipelines={"p": ["a", "b"]})
     events = arrived(("a", "X"), ("a", "Y"), ("a", "X"), ("b", "X"))
@@ -256,5 +323,5 @@ def arrived_at_once(correlations, tables):
     for marker, correlation in enumerate(correlations, 1):
         for table in tables:
             one = arrived((table, correlation, marker))[0]
-            found.append(replace(one, sequence=len(found) + 1, previous=encode(marker - 1)))
+            found.append(replace(one, sequence=len(found) + 1, previous=encode(marker - 1), start=encode(marker - 1)))
     return found

@@ -381,9 +381,23 @@ def _is_special(event: Recorded) -> bool:
 
 def _is_complete(who: Consumer, event: Recorded, delivered) -> bool:
     """Whether the update of an event has reached all tables of one of the pipelines that its table is in."""
-    same = {each.place.feed for each in delivered if _key(each) == _key(event)}
+    same = sorted((each for each in delivered if _key(each) == _key(event)), key=lambda each: each.sequence)
     groups = [some & who.tables for some in who.pipelines.values() if event.place.feed in some]
-    return any(group <= same for group in groups) if groups else True
+    return any(_has_reached(group, event, same) for group in groups) if groups else True
+
+
+def _has_reached(group, event: Recorded, same) -> bool:
+    """Each time that an id goes through a pipeline ends with its last table; whether the event's time has ended."""
+    reached, is_in = set(), False
+    for each in same:
+        if each.place.feed in group:
+            reached.add(each.place.feed)
+            is_in |= each.sequence == event.sequence
+            if reached == group and is_in:
+                return True
+            if reached == group:
+                reached = set()
+    return False
 
 
 def _key(event: Recorded) -> tuple[str, str]:

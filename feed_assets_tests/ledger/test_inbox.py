@@ -14,7 +14,7 @@ from feed_assets.ledger.due import look
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import event
 from feed_assets_tests.ledger import records
-from feed_assets_tests.ledger.records import scanned, statements
+from feed_assets_tests.ledger.records import observe, scanned, seen, statements
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 REPORT, A, B = Feed.parse("report"), Feed.parse("a"), Feed.parse("b")
@@ -84,8 +84,10 @@ def test_what_is_refused_is_kept_once_with_its_reason(ledger):
     assert len(rejected) == 2
     with ledger.read() as connection:
         kept = events.rejects(connection, 10)
-    assert {each.reason.split(":")[-1].strip() for _, each, _ in kept}
+    late, nameless = sorted(each.reason for _, each, _ in kept)[::-1]
     assert len(kept) == 2
+    assert "does not come after" in late + nameless
+    assert {each.reason for each in rejected} == {late, nameless}
 
 
 def test_a_batch_with_repeats_and_events_without_new_data(ledger):
@@ -147,11 +149,75 @@ def test_a_claim_without_a_publication_consumes_nothing(ledger):
     deliver(ledger)
     with ledger.write() as connection:
         inbox.claim(connection, WHOLE, "died", due(ledger).slices)
-    assert due(ledger).taken
-    take(ledger, due(ledger).slices, "lives")
+    slices = due(ledger).slices
+    assert (len(slices), markers(ledger)) == (2, {})
+    with ledger.read() as connection:
+        assert inbox.holds(connection, WHOLE, slices)
+    take(ledger, slices, "lives")
+    with ledger.read() as connection:
+        assert not inbox.holds(connection, WHOLE, slices)
+    assert (due(ledger), markers(ledger)) == (None, {"a": 1, "b": 7})
+
+
+UPDATE = "20240101.000000"
+
+
+def published(ledger, slices, run="r", update_id=UPDATE):
+    """A run's update, published with what it consumed."""
     with ledger.write() as connection:
-        assert not inbox.holds(connection, WHOLE, [])
-    assert markers(ledger) == {"a": 1, "b": 7}
+        updates.claim(connection, run, [(WHOLE, update_id)], (), "1", NOW, slices)
+        updates.publish(connection, WHOLE, update_id, NOW)
+
+
+def test_what_an_invalidated_update_consumed_is_due_again_until_it_is_valid_again(ledger):
+    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    deliver(ledger)
+    slices = due(ledger).slices
+    published(ledger, slices)
+    assert due(ledger) is None
+    for _ in range(2):
+        observe(ledger, WHOLE, None)
+        assert due(ledger).slices == slices
+        with ledger.write() as connection:
+            updates.publish(connection, WHOLE, UPDATE, NOW, reason=None)
+        assert due(ledger) is None
+
+
+def test_only_what_the_invalidated_update_itself_consumed_comes_back(ledger):
+    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    deliver(ledger)
+    published(ledger, due(ledger).slices)
+    record(ledger, told("a", "Y", 2), told("b", "Y", 8))
+    deliver(ledger)
+    second = due(ledger).slices
+    published(ledger, second, "s", "20240102.000000")
+    observe(ledger, WHOLE, seen(WHOLE, UPDATE))
+    assert due(ledger).slices == second
+
+
+def test_what_another_update_has_consumed_since_does_not_come_back(ledger):
+    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    deliver(ledger)
+    published(ledger, due(ledger).slices)
+    observe(ledger, WHOLE, None)
+    published(ledger, due(ledger).slices, "s", "20240102.000000")
+    with ledger.write() as connection:
+        inbox.give_back(connection, WHOLE, "r")
+    assert due(ledger) is None
+
+
+def test_an_event_without_new_data_is_claimed_by_an_empty_slice(ledger):
+    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    deliver(ledger)
+    take(ledger, due(ledger).slices)
+    with ledger.write() as connection:
+        for table, marker, context in (("a", 2, {}), ("b", 7, {"no_new_data": True})):
+            events.publish(connection, WriteEvent(table, marker, NOW, "Y", context=context), NOW)
+    deliver(ledger)
+    slices = due(ledger).slices
+    assert {str(each.place.feed): (each.after, each.upto) for each in slices} == {"a": (None, 2), "b": (7, 7)}
+    take(ledger, slices, "s")
+    assert due(ledger) is None
 
 
 def test_a_slice_claims_the_events_within_it_alone(ledger):

@@ -123,3 +123,35 @@ def test_a_run_reads_what_it_was_told_although_more_has_come():
     built(world_.run_until_idle())
     assert world_.newest("t/report/v1.0", DAY) > before
     assert not left()
+
+
+def chained():
+    """raw -> a -> b -> c; a and c -> report, by events."""
+    raw = raw_feed()
+    a = made_of("t/a/v1.0", raw=raw)
+    b = made_of("t/b/v1.0", a=a)
+    c = made_of("t/c/v1.0", b=b)
+    report = feed_asset("t/report/v1.0", partitions_def=DAYS, inputs={"a": a, "c": c}, by_events=ByEvents())(
+        lambda a, c: a.unionByName(c)
+    )
+    world_ = harness(raw, a, b, c, report)
+    world_.drop("t/raw/v1.0", DAY, rows(1))
+    world_.run_until_idle()
+    return world_
+
+
+def reports(ran):
+    """What was read for each report that was built, by the updates of a and c."""
+    return [run for run in ran if run == ("report", DAY)]
+
+
+def test_a_roll_back_is_read_once_it_has_gone_through_the_pipeline():
+    world_ = chained()
+    second = world_.drop("t/raw/v1.0", DAY, rows(1, 2))
+    world_.run_until_idle()
+    world_.invalidate("t/raw/v1.0", DAY, second)
+    ran = built(world_.run_until_idle())
+    assert ran == [("a", DAY), ("b", DAY), ("c", DAY), ("report", DAY)]
+    newest = pins(world_.newest("t/report/v1.0", DAY))
+    assert newest == {f"t/{name}/v1.0": world_.newest(f"t/{name}/v1.0", DAY) for name in "ac"}
+    assert not left()

@@ -1,5 +1,9 @@
-"""One log for what two counters numbered, subscriptions, quality as a fact, pauses; attempts by the log's numbers."""
+"""One log for what two counters numbered, subscriptions, quality as a fact, pauses; attempts by the log's numbers.
 
+What an event covers as columns, and which events a run consumed.
+"""
+
+import json
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
@@ -31,6 +35,7 @@ def upgrade() -> None:
     for name in ("looked for", "stopped looking for"):
         rename = sa.text("UPDATE cursor SET name = :new WHERE name = :old")
         connection.execute(rename, {"old": f"{name} litter", "new": f"{name} orphans"})
+    _starts(connection)
     connection.execute(
         sa.text(
             "DELETE FROM cursor WHERE name = 'change' OR name LIKE 'fanned out to %' OR name LIKE 'events of %' "
@@ -81,6 +86,15 @@ def _create() -> None:
         sa.Column("at", UtcDateTime(), nullable=False),
         sa.PrimaryKeyConstraint("feed"),
     )
+    op.create_table(
+        "taken",
+        sa.Column("feed", TEXT, nullable=False, comment="consumer"),
+        sa.Column("partition", TEXT, nullable=False),
+        sa.Column("sequence", sa.BigInteger(), autoincrement=False, nullable=False, comment="event, consumed"),
+        sa.Column("run", TEXT, nullable=False, comment="run whose update it went into"),
+        sa.PrimaryKeyConstraint("feed", "partition", "sequence", "run"),
+    )
+    op.create_index("taken_by_run", "taken", ["run"])
     op.create_table(
         "awaited",
         sa.Column("subscriber", TEXT, nullable=False, comment="consumer that cannot be told; '' for all readers"),
@@ -193,3 +207,27 @@ def _alter(connection: sa.Connection, last: int) -> None:
     if connection.dialect.name == "postgresql":
         op.execute("ALTER TABLE event ALTER COLUMN sequence DROP DEFAULT")
         op.execute("DROP SEQUENCE IF EXISTS event_sequence_seq")
+
+
+_EVENT = sa.table(
+    "event", *map(sa.column, ("sequence", "feed", "partition", "marker", "previous", "start", "operation", "context"))
+)
+
+
+def _starts(connection: sa.Connection) -> None:
+    """As `WriteEvent.start` has it; an event of a feed's update covers all, and is known by its update.
+
+    What was consumed before is not known event by event, and stays consumed.
+    """
+    what = "it covers what was updated after this, up to marker; NULL: from the beginning"
+    op.add_column("event", sa.Column("start", TEXT, comment=what))
+    update = sa.table("update_", *map(sa.column, ("feed", "partition", "id")))
+    same = (update.c.feed == _EVENT.c.feed) & (update.c.partition == _EVENT.c.partition)
+    is_update = sa.select(update.c.id).where(same, update.c.id == _EVENT.c.marker).exists()
+    increments = sa.update(_EVENT).where(_EVENT.c.operation != "OVERWRITE", ~is_update)
+    connection.execute(increments.values(start=_EVENT.c.previous))
+    empty = sa.select(_EVENT.c.sequence, _EVENT.c.context).where(_EVENT.c.context.like("%no_new_data%"), ~is_update)
+    for sequence, context in connection.execute(empty).all():
+        if json.loads(context).get("no_new_data"):
+            mine = sa.update(_EVENT).where(_EVENT.c.sequence == sequence)
+            connection.execute(mine.values(start=_EVENT.c.marker))

@@ -1,0 +1,106 @@
+"""Whether inputs that come through one pipeline were made of the same data: lineage is asked, versions decide.
+
+The newest update of a dataset speaks for every older one with the same rows: what it was built from last is what these
+rows are made of now, although who consumed them was not built again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from feed_assets.core.feeds import Partition
+from feed_assets.core.positions import Pin
+
+BuiltFrom = Mapping[tuple[Partition, str], tuple[Pin, ...]]
+"""What updates were built from, by partition and update id."""
+Newest = Mapping[Partition, Pin]
+"""The newest published update of partitions."""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What the ledger knows of some updates and of all that they lead back to, by the same partition key."""
+
+    built_from: BuiltFrom = field(default_factory=dict[tuple[Partition, str], tuple[Pin, ...]])
+    newest: Newest = field(default_factory=dict[Partition, Pin])
+
+
+def mixed(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
+    """Returns in words which two of some pins lead back to different data of one partition; None if no two do.
+
+    They belong together if they do by what each was built from, or by what rows like theirs are made of now.
+    """
+    pins = sorted(pins)
+    found = _conflict(pins, built_from, newest)
+    return found if found and _conflict(pins, built_from, {}) else None
+
+
+def belong_together(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> bool:
+    """Whether lineage shows that pins were made of the same data: each two have an ancestor, and none differs."""
+    pins = sorted(pins)
+    traces = [_traced(pin, built_from, newest) for pin in pins]
+    are_related = all(one.keys() & other.keys() for one, other in combinations(traces, 2))
+    return len(pins) > 1 and are_related and mixed(pins, built_from, newest) is None
+
+
+def of_one_origin(pins: Iterable[Pin], built_from: BuiltFrom, newest: Newest) -> list[list[Pin]]:
+    """Returns those of some pins that lead back to the same sources by the same key: they came through one pipeline."""
+    groups: dict[tuple[str, frozenset[Partition]], list[Pin]] = {}
+    made = {partition for (partition, _), some in built_from.items() if some}
+    for pin in sorted(pins):
+        sources = frozenset(_traced(pin, built_from, newest).keys() - made)
+        groups.setdefault((pin.partition.key, sources), []).append(pin)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+_Trace = Mapping[Partition, Mapping[str, str]]
+"""By partition the data that a pin leads back to, each with an update that has it."""
+
+
+def _conflict(pins: Sequence[Pin], built_from: BuiltFrom, newest: Newest) -> str | None:
+    traces = {pin: _traced(pin, built_from, newest) for pin in pins}
+    for one, other in combinations(pins, 2):
+        mine, theirs = traces[one], traces[other]
+        differing = [each for each in mine.keys() & theirs.keys() if mine[each].keys() != theirs[each].keys()]
+        if differing:
+            return _in_words(one, other, _source(differing, built_from), mine, theirs)
+    return None
+
+
+def _source(differing: Sequence[Partition], built_from: BuiltFrom) -> Partition:
+    """The one to name: what nothing leads back from, if there is one."""
+    made = {partition for (partition, _), pins in built_from.items() if pins}
+    return min(differing, key=lambda each: (each in made, each))
+
+
+def _in_words(one: Pin, other: Pin, source: Partition, mine: _Trace, theirs: _Trace) -> str:
+    led = " and ".join(" and ".join(sorted(trace[source].values())) for trace in (mine, theirs))
+    return (
+        f"{one.partition} {one.update_id} and {other.partition} {other.update_id} do not belong together: they lead "
+        f"back to different updates of {source}, {led}"
+    )
+
+
+def _traced(pin: Pin, built_from: BuiltFrom, newest: Newest) -> _Trace:
+    found: dict[Partition, dict[str, str]] = {}
+    left, visited = [pin], set[tuple[Partition, str]]()
+    while left:
+        each = left.pop()
+        found.setdefault(each.partition, {})[_data(each)] = each.update_id
+        key = (each.partition, _speaker(each, newest).update_id)
+        if key not in visited:
+            visited.add(key)
+            left += [made_of for made_of in built_from.get(key, ()) if made_of.partition.key == pin.partition.key]
+    return found
+
+
+def _speaker(pin: Pin, newest: Newest) -> Pin:
+    """The update that tells what a pin's data are made of."""
+    last = newest.get(pin.partition)
+    return last if last and _data(last) == _data(pin) else pin
+
+
+def _data(pin: Pin) -> str:
+    """What tells other data apart: of a slice of an event table the marker up to which it was read."""
+    is_slice = pin.version == f"{pin.start or ''}..{pin.update_id}"
+    return pin.update_id if is_slice else pin.version

@@ -1,0 +1,39 @@
+"""How often one correlation id has gone through a pipeline: each time is a round, and each is judged for itself.
+
+An id comes again when a table is made anew of what it was made of before: after a roll-back, or with changed code.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from feed_assets.core.feeds import Feed
+
+History = Iterable[tuple[Feed, int]]
+"""The events of one correlation id, consumed or not: their tables and numbers, in commit order."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One time; `missing` are the tables that have no event of it."""
+
+    number: int
+    missing: frozenset[Feed]
+
+
+def rounds(history: History, wanted: Set[Feed]) -> Mapping[int, Round]:
+    """Returns the round of each event of the wanted tables, by the event's number.
+
+    A table that publishes twice stays in its round until every table has its event; the next event begins a new one.
+    """
+    numbers: list[list[int]] = [[]]
+    tables: list[set[Feed]] = [set()]
+    for table, sequence in history:
+        if table not in wanted:
+            continue
+        if tables[-1] == wanted:
+            numbers.append([])
+            tables.append(set())
+        numbers[-1].append(sequence)
+        tables[-1].add(table)
+    found = [Round(at, frozenset(wanted - reached)) for at, reached in enumerate(tables)]
+    return {sequence: found[at] for at, group in enumerate(numbers) for sequence in group}

@@ -1,0 +1,100 @@
+"""What the outputs that are built by events read and consume: the facts that `core.choosing` wants, for all at once."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from feed_assets.core.choosing import Choice, Inbox, choose
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.positions import Pin
+from feed_assets.core.propagation import Consumer
+from feed_assets.core.readiness import Need
+from feed_assets.ledger import inbox, lineage
+
+Members = Mapping[Partition, tuple[Partition, ...]]
+"""The batches of each partition of an appendable input."""
+_Inboxes = dict[Partition, tuple[Consumer, Inbox]]
+
+
+def choices(
+    connection: sa.Connection,
+    needs: Sequence[Need],
+    batches: Members,
+    newest: Mapping[Partition, Pin],
+    consumed: Mapping[Partition, tuple[Pin, ...]],
+) -> dict[Partition, Choice]:
+    """By output what is due of it and read by its next run; `consumed` is what its newest update was built from.
+
+    Statements grow with the levels of the lineage and with consumers, never with outputs.
+    """
+    found = _inboxes(connection, needs, batches, newest, consumed)
+    known = lineage.NOTHING
+    pins = {pin for who, each in found.values() if _is_judged(who) for pin in _candidates(each)}
+    while pins:
+        known = lineage.extend(connection, known, pins)
+        found = {output: (who, replace(each, lineage=known)) for output, (who, each) in found.items()}
+        pins = {pin for pin in _chosen(found) if (pin.partition, pin.update_id) not in known.built_from}
+    return {output: choose(who, each) for output, (who, each) in found.items()}
+
+
+def _is_judged(consumer: Consumer) -> bool:
+    """Whether it reads several tables of one pipeline."""
+    return any(len(tables) > 1 for tables in consumer.needed.values())
+
+
+def _candidates(each: Inbox) -> Iterable[Pin]:
+    return [*(each.newest[place] for place in each.inputs if place in each.newest), *each.consumed.values()]
+
+
+def _chosen(found: _Inboxes) -> Iterable[Pin]:
+    """What would be read by what is known now: that may name updates whose lineage was not asked about yet."""
+    judged = ((who, each) for who, each in found.values() if _is_judged(who))
+    return (pin for who, each in judged for pin in choose(who, each).pins.values() if pin)
+
+
+def _inboxes(
+    connection: sa.Connection,
+    needs: Sequence[Need],
+    batches: Members,
+    newest: Mapping[Partition, Pin],
+    consumed: Mapping[Partition, tuple[Pin, ...]],
+) -> _Inboxes:
+    by_events = [need for need in needs if need.consumer]
+    by_feed: dict[Feed, list[Need]] = {}
+    for need in by_events:
+        by_feed.setdefault(need.output.feed, []).append(need)
+    found: _Inboxes = {}
+    for mine in by_feed.values():
+        found |= _of_consumer(connection, mine, batches)
+    valid = lineage.valid(connection, _named(found, consumed, newest))
+    return {
+        output: (who, replace(each, newest=newest, consumed=_by_place(consumed.get(output, ())), valid=valid))
+        for output, (who, each) in found.items()
+    }
+
+
+def _of_consumer(connection: sa.Connection, needs: Sequence[Need], batches: Members) -> _Inboxes:
+    consumer = needs[0].consumer
+    if consumer is None:
+        return {}
+    events, seen = inbox.waiting_and_seen(connection, consumer, {need.output.key for need in needs})
+    found: _Inboxes = {}
+    for need in needs:
+        inputs = tuple(member for each in need.inputs for member in batches.get(each, (each,)))
+        found[need.output] = consumer, Inbox(inputs, events.get(need.output.key, ()), seen, need.tables)
+    return found
+
+
+def _by_place(pins: Iterable[Pin]) -> dict[Partition, Pin]:
+    return {pin.partition: pin for pin in pins}
+
+
+def _named(
+    found: _Inboxes, consumed: Mapping[Partition, tuple[Pin, ...]], newest: Mapping[Partition, Pin]
+) -> set[tuple[Partition, str]]:
+    """The updates that events and lineage name, of which only the newest are known to be valid."""
+    named = {(pin.partition, pin.update_id) for output in found for pin in consumed.get(output, ())}
+    for _, each in found.values():
+        named |= {(event.place, event.marker) for event in each.events if event.place.feed not in each.tables}
+    return {key for key in named if key[0] not in newest or newest[key[0]].update_id != key[1]}

@@ -1,0 +1,67 @@
+"""What updates were made of, level by level: one statement of each kind for all that are asked about."""
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from feed_assets.core.consistency import Lineage
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.positions import Pin
+from feed_assets.ledger import updates, wanted
+from feed_assets.ledger.tables import consumed, update
+
+NOTHING = Lineage()
+"""What is known before the ledger was asked."""
+
+_Key = tuple[Partition, str]
+
+
+def extend(connection: sa.Connection, known: Lineage, pins: Iterable[Pin]) -> Lineage:
+    """Returns what is known and all that some pins lead back to by their own partition keys, down to the sources.
+
+    An update with rows of its own is followed, and so is the newest of its partition: its rows may be the same.
+    """
+    built, newest = dict(known.built_from), dict(known.newest)
+    level = set(pins)
+    while level:
+        newest |= _newest(connection, {pin.partition for pin in level} - newest.keys())
+        level |= {newest[pin.partition] for pin in level if pin.partition in newest}
+        new = {(pin.partition, pin.update_id) for pin in level} - built.keys()
+        found = made_of(connection, new)
+        built |= found
+        level = {pin for pins in found.values() for pin in pins}
+    return Lineage(built, newest)
+
+
+def made_of(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Key, tuple[Pin, ...]]:
+    """What each of some updates read of partitions with its own key; () of what was made of nothing."""
+    found: dict[_Key, list[Pin]] = {key: [] for key in wanted_updates}
+    if not found:
+        return {}
+    asked = wanted.updates(connection, found)
+    mine = wanted.same(consumed, asked) & consumed.c.is_input & (consumed.c.input_partition == consumed.c.partition)
+    for row in connection.execute(sa.select(consumed).join(asked, mine)):
+        found[Partition(Feed.parse(row.feed), row.partition), row.id].append(updates.pin_of(row))
+    return {key: tuple(sorted(pins)) for key, pins in found.items()}
+
+
+def valid(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Key, Pin]:
+    """Those of some updates that are published, as pins."""
+    keys = {*wanted_updates}
+    if not keys:
+        return {}
+    asked = wanted.updates(connection, keys)
+    query = sa.select(*updates.COLUMNS).join(asked, wanted.same(update, asked))
+    rows = map(updates.row_of, connection.execute(query.where(update.c.state == updates.PUBLISHED)).mappings())
+    return {(row.partition, row.id): row.pin for row in rows}
+
+
+def _newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Pin]:
+    missing = {*partitions}
+    if not missing:
+        return {}
+    asked, history = wanted.partitions(connection, missing), update.alias()
+    mine = wanted.same(history, asked) & (history.c.state == updates.PUBLISHED)
+    last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(asked).scalar_subquery()
+    query = sa.select(*updates.COLUMNS).join(asked, wanted.same(update, asked)).where(update.c.id == last)
+    return {row.partition: row.pin for row in map(updates.row_of, connection.execute(query).mappings())}
