@@ -19,7 +19,7 @@ def at(minute):
 
 
 def write(ledger, table, marker, correlation, minute):
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         new = WriteEvent(table, marker, at(minute), correlation, Operation.UPSERT)
         events.record(connection, "team", [new], at(minute), refuse_out_of_order=False)
 
@@ -29,7 +29,7 @@ def report(ledger, number, minute, *slices):
     pieces = [Slice(Partition(Feed.parse(table)), start, end, UPSERT) for table, start, end in slices]
     pins = [Pin(each.place, each.end, each.version, start=each.start) for each in pieces]
     update_id = at(minute).strftime("%Y%m%d.%H%M%S")
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         updates.claim(connection, f"run {number}", [(Partition(REPORT), update_id)], pins, "1", at(minute))
         updates.publish(connection, Partition(REPORT), update_id, at(minute))
 

@@ -164,7 +164,7 @@ UPDATE = "20240101.000000"
 
 def published(ledger, slices, run="r", update_id=UPDATE):
     """A run's update, published with what it consumed."""
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         updates.claim(connection, run, [(WHOLE, update_id)], (), "1", NOW, slices)
         updates.publish(connection, WHOLE, update_id, NOW)
 
@@ -178,7 +178,7 @@ def test_what_an_invalidated_update_consumed_is_due_again_until_it_is_valid_agai
     for _ in range(2):
         observe(ledger, WHOLE, None)
         assert due(ledger).slices == slices
-        with ledger.write() as connection:
+        with ledger.change() as connection:
             updates.publish(connection, WHOLE, UPDATE, NOW, reason=None)
         assert due(ledger) is None
 
@@ -210,7 +210,7 @@ def test_an_event_without_new_data_is_claimed_by_an_empty_slice(ledger):
     record(ledger, told("a", "X", 1), told("b", "X", 7))
     deliver(ledger)
     take(ledger, due(ledger).slices)
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         for table, marker, context in (("a", 2, {}), ("b", 7, {"no_new_data": True})):
             events.publish(connection, WriteEvent(table, marker, NOW, "Y", context=context), NOW)
     deliver(ledger)
