@@ -80,9 +80,9 @@ def consumed_when_requested(monkeypatch):
 
 def by_what_is_recorded(monkeypatch):
     """An update is complete as soon as all of it is recorded, delivered or not."""
-    told = events.tables_by_update
+    told = events.histories
     monkeypatch.setattr(
-        events, "tables_by_update", lambda connection, some, upto: told(connection, some, dict.fromkeys(upto, 10**9))
+        events, "histories", lambda connection, some, upto: told(connection, some, dict.fromkeys(upto, 10**9))
     )
 
 
