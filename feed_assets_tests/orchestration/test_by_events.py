@@ -5,6 +5,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import events, inbox, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
+from feed_assets.testing import by_inputs
 from feed_assets_tests.orchestration.worlds import DAY, DAYS, harness, raw_feed, rows
 
 REPORT = Feed.parse("t/report/v1.0")
@@ -125,24 +126,23 @@ def test_a_run_reads_what_it_was_told_although_more_has_come():
     assert not left()
 
 
-def chained():
+def chain_of(a):
     """raw -> a -> b -> c; a and c -> report, by events."""
-    raw = raw_feed()
-    a = made_of("t/a/v1.0", raw=raw)
     b = made_of("t/b/v1.0", a=a)
     c = made_of("t/c/v1.0", b=b)
     report = feed_asset("t/report/v1.0", partitions_def=DAYS, inputs={"a": a, "c": c}, by_events=ByEvents())(
         lambda a, c: a.unionByName(c)
     )
-    world_ = harness(raw, a, b, c, report)
+    return a, b, c, report
+
+
+def chained():
+    """That chain, built from a first update."""
+    raw = raw_feed()
+    world_ = harness(raw, *chain_of(made_of("t/a/v1.0", raw=raw)))
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.run_until_idle()
     return world_
-
-
-def reports(ran):
-    """What was read for each report that was built, by the updates of a and c."""
-    return [run for run in ran if run == ("report", DAY)]
 
 
 def test_a_roll_back_is_read_once_it_has_gone_through_the_pipeline():
@@ -152,6 +152,24 @@ def test_a_roll_back_is_read_once_it_has_gone_through_the_pipeline():
     world_.invalidate("t/raw/v1.0", DAY, second)
     ran = built(world_.run_until_idle())
     assert ran == [("a", DAY), ("b", DAY), ("c", DAY), ("report", DAY)]
+    newest = pins(world_.newest("t/report/v1.0", DAY))
+    assert newest == {f"t/{name}/v1.0": world_.newest(f"t/{name}/v1.0", DAY) for name in "ac"}
+    assert not left()
+
+
+def test_a_dataset_in_the_middle_that_is_materialized_by_hand_with_other_code_is_read_with_what_follows_from_it():
+    before = chained()
+    raw = raw_feed()
+
+    @feed_asset("t/a/v1.0", partitions_def=DAYS, inputs={"raw": raw})
+    def mended(raw):
+        return raw.selectExpr("k", "n + 1 AS n")
+
+    world_ = harness(raw, *chain_of(mended), instance=before.instance, give=by_inputs)
+    job = world_.definitions.resolve_implicit_global_asset_job_def()
+    by_hand = job.execute_in_process(instance=world_.instance, partition_key=DAY, asset_selection=[*mended.keys])
+    assert by_hand.success
+    assert sorted(built(world_.run_until_idle())) == [("b", DAY), ("c", DAY), ("report", DAY)]
     newest = pins(world_.newest("t/report/v1.0", DAY))
     assert newest == {f"t/{name}/v1.0": world_.newest(f"t/{name}/v1.0", DAY) for name in "ac"}
     assert not left()
