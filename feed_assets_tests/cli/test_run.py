@@ -109,7 +109,7 @@ def test_what_an_engine_out_of_reach_leaves_unbuilt_is_said_with_the_reason_and_
     result = feed_assets("run", "--until-idle")
     (left,) = [line for line in result.output.splitlines() if line.startswith("LEFT")]
     why = "it is ready, and its runs came to nothing: SparkUnavailable: nobody listens at FEED_ASSETS_SPARK_REMOTE"
-    assert f"ads/clicked/v1.0/{DAY}: {why}" in left
+    assert f"ads/clicked/v1.0 {DAY}: {why}" in left
     assert "1 partition ready and not built" in result.output.splitlines()[-1]
     assert result.exit_code == 1
     said = json.loads(feed_assets("explain", "ads/clicked/v1.0", DAY, "--json").output)
