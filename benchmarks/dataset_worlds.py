@@ -107,7 +107,7 @@ class World:
         ]
         with self.ledger.change() as connection:
             connection.execute(_published(self.feeds, self.days))
-            connection.execute(_logged())
+            connection.execute(logged())
             connection.execute(_consumed(self.edges, self.days))
             connection.execute(sa.insert(subscription), heard)
         self._drop(folder)
@@ -196,7 +196,7 @@ def _published(feeds: list[str], days: Sequence[str]) -> sa.Insert:
     return sa.insert(update).from_select([*values], sa.select(*values.values()).join_from(of, day, sa.true()))
 
 
-def _logged() -> sa.Insert:
+def logged() -> sa.Insert:
     """Their changes."""
     columns = ["sequence", "feed", "partition", "kind", "subject", "after", "at"]
     told = update.c.changed, update.c.feed, update.c.partition, sa.literal("update"), update.c.id, update.c.state

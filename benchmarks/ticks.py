@@ -13,10 +13,12 @@ import dagster as dg
 import sqlalchemy as sa
 
 from benchmarks import Benchmark, Goal, Pair, at_home
+from benchmarks.dataset_worlds import logged
 from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Feed, Partition, Update, update_id
 from feed_assets.feeds import read
-from feed_assets.ledger.database import open_ledger, put_cursor
+from feed_assets.ledger import subscriptions
+from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, due, update
 from feed_assets.orchestration.reporter import TOLD
 from feed_assets.runs.workbench import open_board
@@ -67,8 +69,9 @@ class Home:
             with open_ledger(settings().ledger).write() as connection:
                 connection.execute(sa.insert(update), [row for at, each in enumerate(found) for row in _rows(at, each)])
                 connection.execute(sa.insert(consumed), [_consumed(each) for each in found])
-                put_cursor(connection, "change", str(2 * self.known))
-                put_cursor(connection, f"fanned out to {MADE}", str(2 * self.known))
+                connection.execute(logged())
+                for feed in (RAW, MADE):
+                    subscriptions.advance(connection, str(MADE), 2 * self.known, str(feed))
             self.harness.instance.daemon_cursor_storage.set_cursor_values({TOLD: "1"})
 
     def _drop(self, numbers: range) -> None:
