@@ -165,6 +165,11 @@ def drop_cursor(connection: sa.Connection, name: str) -> bool:
 _INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
+def insert_into(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """An insert that can say what becomes of a row that is there."""
+    return _INSERT[connection.dialect.name](table)
+
+
 def upsert(
     connection: sa.Connection,
     table: sa.Table,
@@ -173,11 +178,11 @@ def upsert(
     new: Mapping[str, Any] | None = None,
 ) -> None:
     """Insert a row with this key, or set `values` on the one that is there; `new` only a new row gets."""
-    insert = _INSERT[connection.dialect.name](table).values({**key, **values, **(new or {})})
+    insert = insert_into(connection, table).values({**key, **values, **(new or {})})
     connection.execute(insert.on_conflict_do_update(index_elements=[*key], set_=dict(values)))
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert those of some rows whose primary key is not there."""
     if rows:
-        connection.execute(_INSERT[connection.dialect.name](table).on_conflict_do_nothing(), rows)
+        connection.execute(insert_into(connection, table).on_conflict_do_nothing(), rows)

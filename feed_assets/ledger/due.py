@@ -10,12 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import wait_after
 from feed_assets.core.readiness import State, Verdict
-from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.tables import awaited, change, due, run
 
 LOOK_AGAIN = timedelta(minutes=5)
@@ -23,8 +22,6 @@ LOOK_AGAIN = timedelta(minutes=5)
 
 NOT_YET, UNDECIDED = "no partition yet", "cannot be decided"
 """In place of a verdict's state: it is no partition, or what one must know to decide cannot be had."""
-
-_INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def wake(connection: sa.Connection, woken: Iterable[Woken], now: datetime) -> No
     rows = [_row(each, now) for each in {each.partition: each for each in sorted(woken, key=_by_change)}.values()]
     if not rows:
         return
-    insert = _INSERT[connection.dialect.name](due)
+    insert = insert_into(connection, due)
     new = insert.excluded
     # Never a lower number: another process may be ahead, and its change would be acknowledged with this one.
     changed = sa.case((due.c.changed > new.changed, due.c.changed), else_=new.changed)

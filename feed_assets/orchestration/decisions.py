@@ -126,17 +126,11 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
         return Affected(None, takes_events, in_short(error))
 
 
-def need_if_known(graph: Graph, output: Partition, now: datetime) -> Need | None:
-    """What an output needs; None if it is no partition (any more), or its inputs cannot be told.
+def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
+    """What an output needs, or why that cannot be told; None if it is no partition (any more).
 
     A dynamic one was removed, a start date moved, a mapping raises: Dagster would fail a whole tick for one of these.
     """
-    need = _need(graph, output, now)
-    return need if isinstance(need, Need) else None
-
-
-def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
-    """What an output needs, or why that cannot be told; None if it is no partition."""
     if standing(graph.node(output.feed).partitions_def, output.key, now) is not Standing.IS:
         return None
     try:
