@@ -13,11 +13,11 @@ from feed_assets.core.events import foreign_correlation, joined_correlation
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Slice
-from feed_assets.ledger import inbox, log, quality
+from feed_assets.ledger import batches, inbox, log, quality
 from feed_assets.ledger.announce import announce, correlations
-from feed_assets.ledger.database import Ledger, insert_missing
+from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.tables import batch, consumed, update
+from feed_assets.ledger.tables import consumed, update
 
 CLAIMED, PUBLISHED, REFUSED, ABANDONED, INVALIDATED = "claimed", "published", "refused", "abandoned", "invalidated"
 PRUNED = "pruned"
@@ -141,10 +141,7 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
 def insert(
     connection: sa.Connection, partition: Partition, update_id: str, state: str, at: datetime, **values: Any
 ) -> None:
-    """Record an update that the ledger has not heard of; if it is published, with its write event.
-
-    Its partition is then known among those that it may be a batch of.
-    """
+    """Record an update that the ledger has not heard of; if it is published, with its write event."""
     key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
     number, who, why = log.last(connection), values.get("run"), values.get("reason")
     if state in LOGGED:
@@ -153,28 +150,43 @@ def insert(
     row = find(connection, partition, update_id) if state == PUBLISHED else None
     if row:
         announce(connection, row, row.at)
-    if partition.holder:
-        member = {"feed": str(partition.feed), "partition": partition.holder.key, "key": partition.key}
-        insert_missing(connection, batch, [member])
 
 
 def observe(
-    ledger: Ledger, partition: Partition, valid: Update | None, reasons: dict[str, str], now: datetime, as_of: int
+    ledger: Ledger,
+    partition: Partition,
+    valid: Update | None,
+    reasons: dict[str, str],
+    now: datetime,
+    as_of: int,
+    *,
+    is_batch: bool = False,
 ) -> Row | None:
     """Learn which update of a partition is the newest valid one on the blackboard, as just read there.
 
     Published updates that are newer are invalid by now, with the reason in `reasons`. A claimed one is left to its run.
-    `as_of` is the last change before the reading began: of what changed since the ledger knows better.
+    `as_of` is the last change before the reading began: of what changed since the ledger knows better. A batch is
+    from then on one of its parent partition's.
     """
     with ledger.read() as connection:
-        if _agrees(newest(connection, partition), valid):
-            return newest(connection, partition)
+        known = newest(connection, partition)
+        if _agrees(known, valid) and (known is None or not is_batch or batches.has_joined(connection, partition)):
+            return known
     with ledger.change() as connection:
         _invalidate_after(connection, partition, valid.id if valid else "", reasons, as_of, now)
         if valid is None:
             return None
+        if is_batch and batches.join(connection, partition):
+            _tell_of(connection, partition, now)
         _learn(connection, valid, now, as_of)
         return find(connection, partition, valid.id)
+
+
+def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None:
+    """Wake who reads a partition that has a batch more, of which updates were known before."""
+    if known := newest(connection, batch):
+        why = f"it is a batch of {batch.holder}"
+        log.append(connection, [Change(batch, log.UPDATE, known.id, now, known.state, known.state, why)])
 
 
 def _agrees(known: Row | None, valid: Update | None) -> bool:

@@ -139,7 +139,7 @@ class _Look:
     def _observe(self, name: str) -> None:
         found = [*_partitions(self.bench, self.feed, name, is_appendable=self.is_appendable)]
         for partition in found:
-            observe(self.bench.board, self.bench.ledger, partition, self.bench.now())
+            observe(self.bench.board, self.bench.ledger, partition, self.bench.now(), is_batch=self.is_appendable)
         if self.is_appendable:
             holders = {batch.holder for batch in found if batch.holder and batch.holder.key}
             self._observe_gone(holders, {batch.key for batch in found})

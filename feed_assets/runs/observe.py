@@ -13,12 +13,14 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.runs.workbench import Workbench
 
 
-def observe(board: Blackboard, ledger: Ledger, partition: Partition, now: datetime) -> tuple[read.Reading, Pin | None]:
+def observe(
+    board: Blackboard, ledger: Ledger, partition: Partition, now: datetime, *, is_batch: bool = False
+) -> tuple[read.Reading, Pin | None]:
     """Read a partition's newest valid update and record it; newer ones that are no longer valid, too."""
     with ledger.read() as connection:
         as_of, known = log.last(connection), updates.newest(connection, partition)
     reading = read.latest(board, partition, known=known.id if known else None)
-    return reading, _record(ledger, reading, now, as_of)
+    return reading, _record(ledger, reading, now, as_of, is_batch=is_batch)
 
 
 def observe_batches(
@@ -31,13 +33,13 @@ def observe_batches(
     reading = batches.latest(board, partition)
     for gone in {pin.partition for pin in known} - {each.partition for each in reading.batches}:
         _record(ledger, read.Reading(gone, None, ()), now, as_of)
-    pins = [_record(ledger, each, now, as_of) for each in reading.batches]
+    pins = [_record(ledger, each, now, as_of, is_batch=True) for each in reading.batches]
     return reading, tuple(pin for pin in pins if pin)
 
 
-def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int) -> Pin | None:
+def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *, is_batch: bool = False) -> Pin | None:
     reasons = {skipped.id: skipped.reason for skipped in reading.skipped}
-    row = updates.observe(ledger, reading.partition, reading.update, reasons, now, as_of)
+    row = updates.observe(ledger, reading.partition, reading.update, reasons, now, as_of, is_batch=is_batch)
     return row.pin if row and reading.update else None
 
 

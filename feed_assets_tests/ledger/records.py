@@ -28,12 +28,17 @@ def seen(partition: Partition, update_id: str, size: int = 10) -> Update:
 
 
 def observe(
-    ledger: Ledger, partition: Partition, valid: Update | None, reasons: dict[str, str] | None = None
+    ledger: Ledger,
+    partition: Partition,
+    valid: Update | None,
+    reasons: dict[str, str] | None = None,
+    *,
+    is_batch: bool = False,
 ) -> updates.Row | None:
     """Observe a partition by a reading of now."""
     with ledger.read() as connection:
         as_of = log.last(connection)
-    return updates.observe(ledger, partition, valid, reasons or {}, NOW, as_of)
+    return updates.observe(ledger, partition, valid, reasons or {}, NOW, as_of, is_batch=is_batch)
 
 
 def new_run(run_id: str, output: Partition = EFFECT, started: datetime = NOW) -> runs.Run:
