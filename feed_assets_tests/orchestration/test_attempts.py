@@ -2,19 +2,21 @@
 
 import socket
 from datetime import timedelta
+from random import Random
 
 import dagster as dg
 import pytest
 
 from feed_assets.core.errors import BlackboardUnavailable, SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import read
 from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.runner import Runner
 from feed_assets.runs.maker import Task
 from feed_assets.runs.workbench import utc_now
 from feed_assets.settings import settings
-from feed_assets.testing import Given, Harness, PlainMaker
+from feed_assets.testing import Given, Harness, PlainMaker, rows_of
 from feed_assets_tests.orchestration.worlds import (
     BOTH,
     DAY,
@@ -270,3 +272,42 @@ def test_runs_that_take_longer_than_the_longest_wait_come_to_an_end_and_are_name
     assert outcomes(world.runs) == [("sums", DAY, False)] * settings().max_attempts
     sums = Partition(Feed.parse(SUMS), DAY)
     assert runner.in_vain() == {sums: "BlackboardUnavailable: the store failed"}
+
+
+SEEDS = [1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 12))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sixty_updates_with_a_kill_at_every_fifth_are_all_built_and_nobody_is_waited_for(seed):
+    chance, days = Random(seed), dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-02-01")  # noqa: S311
+    raw, sums, ended = raw_feed(partitions_def=days), dict[str, int](), []
+    world = harness(raw, sums_of(raw, partitions_def=days), maker=PlainMaker(given), now=Clock())
+    for number in range(60):
+        day = chance.choice(days.get_partition_keys())
+        sums[day] = sums.get(day, 0) + 1
+        world.drop(RAW, day, rows(*[1] * sums[day]))
+        if number % 5 == 4:
+            ended += [until_killed(world) for _ in range(3)]
+    assert ended.count("killed") > 30
+    assert all(run.succeeded for run in world.run_until_idle())
+    assert (listed(), world.runner.in_vain()) == ((), {})
+    assert {day: built_of(world, day) for day in sums} == sums
+
+
+def built_of(world: Harness, day: str) -> int:
+    """The sum that a day's newest update holds."""
+    (row,) = rows_of(world.board, read.latest(world.board, Partition(Feed.parse(SUMS), day)).update)
+    return row["n"]
+
+
+def until_killed(world: Harness) -> str:
+    """Run what is due, and be killed after the first run: the others were requested, and did not begin."""
+
+    def kill(_run):
+        raise Killed
+
+    try:
+        Runner(world.definitions, world.instance, kill, world.now).run_until_idle()
+    except Killed:
+        return "killed"
+    return "idle"
