@@ -1,34 +1,37 @@
-"""`feed-assets events`: publish and list write events, and say what is due of whom."""
+"""`feed-assets events`: publish and list write events, and say what is due for whom."""
 
+from datetime import UTC, datetime
 from getpass import getuser
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import TypeAdapter
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench
-from feed_assets.cli.show import show
+from feed_assets.cli.location import DEFAULT_MODULE, Module, ledger_of_settings, load_graph, open_bench
+from feed_assets.cli.show import Values, show
+from feed_assets.cli.views import ConsumerView, DueView, EventView, TrendView, UnreadView
 from feed_assets.core.errors import InvalidEvent, InvalidName
+from feed_assets.core.events import Marker, Operation, WriteEvent, encode, foreign_correlation, parse_marker
 from feed_assets.core.failures import failing_alone
-from feed_assets.core.feeds import Feed
+from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
-    from feed_assets.cli.event_views import ConsumerView
-    from feed_assets.ledger.database import Ledger
     from feed_assets.orchestration.graph import Graph, Node
+    from feed_assets.runs.workbench import Workbench
 
 app = typer.Typer(help="Write events: what was written when, who waits for what.", no_args_is_help=True)
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as 'shop/orders' or 'ads/shown/v1.0'.")]
 Consumer = Annotated[str, typer.Argument(metavar="CONSUMER", help="A dataset that is built by events.")]
-Marker = Annotated[str, typer.Option("--marker", help="A moment such as 2010-12-01T06:00:00Z, or a version.")]
+MarkerText = Annotated[str, typer.Option("--marker", help="A moment such as 2010-12-01T06:00:00Z, or a version.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="So many at most.")]
 
 
 @app.command()
 def publish(
     table: Table,
-    marker: Marker,
+    marker: MarkerText,
     partition: Annotated[str, typer.Option("--partition", help="The partition that was written.")] = "",
     correlation: Annotated[str, typer.Option("--correlation", help="By default made of the other three.")] = "",
     operation: Annotated[str, typer.Option("--operation", help="How it was written.")] = "OVERWRITE",
@@ -39,34 +42,32 @@ def publish(
     as_json: AsJson = False,
 ) -> None:
     """Publish a write event. Publishing it again is harmless; one whose marker is not the table's last is refused."""
-    from feed_assets.cli.views import Values
-    from feed_assets.core.events import Operation, WriteEvent, encode, foreign_correlation, parse_marker
-    from feed_assets.core.feeds import Partition
     from feed_assets.ledger import events
-    from feed_assets.runs.workbench import utc_now
 
-    place, found = Partition(Feed.parse(table), partition), parse_marker(marker)
-    if operation not in list(Operation):
-        raise InvalidEvent(f"{operation!r} is no operation: expected one of {', '.join(Operation)}.")
-    new = WriteEvent(
-        str(place.feed),
-        found,
-        utc_now(),
-        correlation or foreign_correlation(place, encode(found)),
-        Operation(operation),
-        partition,
-        _object(context),
-    )
     bounds = (parse_marker(updated_at[0]), parse_marker(updated_at[1])) if updated_at else None
-    with _ledger().change() as connection:
-        is_new = events.publish(connection, new, utc_now(), bounds)
-    done = Values.of(table=str(place.feed), partition=place.key, published=is_new, correlation_id=new.correlation_id)
+    new = _event(Partition(Feed.parse(table), partition), parse_marker(marker), correlation, operation, context)
+    with ledger_of_settings().change() as connection:
+        is_new = events.publish(connection, new, datetime.now(UTC), bounds)
+    done = Values.of(table=new.table_name, partition=partition, published=is_new, correlation_id=new.correlation_id)
     show(done, as_json, "" if is_new else "it is known already")
 
 
-def _object(text: str) -> dict[str, Any]:
-    from pydantic import TypeAdapter
+def _event(partition: Partition, marker: Marker, correlation: str, operation: str, context: str) -> WriteEvent:
+    """The event that the options describe. Raises InvalidEvent."""
+    if operation not in list(Operation):
+        raise InvalidEvent(f"{operation!r} is no operation: expected one of {', '.join(Operation)}.")
+    return WriteEvent(
+        str(partition.feed),
+        marker,
+        datetime.now(UTC),
+        correlation or foreign_correlation(partition, encode(marker)),
+        Operation(operation),
+        partition.key,
+        _object(context),
+    )
 
+
+def _object(text: str) -> dict[str, Any]:
     try:
         return TypeAdapter(dict[str, Any]).validate_json(text)
     except ValueError as error:
@@ -81,11 +82,9 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the newest write events, newest first."""
-    from feed_assets.cli.event_views import EventView
-    from feed_assets.cli.views import Values
     from feed_assets.ledger import events
 
-    with _ledger().read() as connection:
+    with ledger_of_settings().read() as connection:
         if rejected:
             found = events.rejects(connection, limit)
             show([Values.of(source=name, at=at, reason=one.reason, raw=one.raw) for name, one, at in found], as_json)
@@ -100,37 +99,31 @@ def due(
     as_json: AsJson = False,
 ) -> None:
     """Say what the next runs of consumers take, what is incomplete and for how long, and up to where they have read."""
-    from feed_assets.cli.event_views import UnreadView
-    from feed_assets.orchestration.ingest import ingest_for
-    from feed_assets.runs.workbench import utc_now
-
     graph, bench = load_graph(module), open_bench()
     nodes = [_consumer(graph, consumer)] if consumer else [node for node in graph.datasets() if node.by_events]
-    unread = {node.feed: UnreadView.each(ingest_for(graph, bench, [node], utc_now())) for node in nodes}
-    views = [_due(graph, node, bench.ledger) for node in nodes]
-    show([view.model_copy(update={"unread": unread[Feed.parse(view.consumer)]}) for view in views], as_json)
+    show([_due(graph, node, bench) for node in nodes], as_json)
 
 
-def _due(graph: "Graph", node: "Node", ledger: "Ledger") -> "ConsumerView":
-    """What is due of a consumer, after what the sensor does at its next tick: so that it is told as of now."""
-    from feed_assets.cli.event_views import ConsumerView, DueView
-    from feed_assets.cli.views import Values
+def _due(graph: "Graph", node: "Node", bench: "Workbench") -> ConsumerView:
+    """What is due for a consumer as of now: after what the sensors do for it at their next ticks."""
     from feed_assets.ledger import inbox, pauses
     from feed_assets.orchestration.decisions import fan_out_to
-    from feed_assets.runs.workbench import utc_now
+    from feed_assets.orchestration.ingest import ingest_for
 
-    fan_out_to(graph, [node], ledger, utc_now(), lambda: False)
+    unread = UnreadView.each(ingest_for(graph, bench, [node], bench.now()))
+    fan_out_to(graph, [node], bench.ledger, bench.now(), lambda: False)
     known, problems = None, dict[str, str]()
     with failing_alone(problems, "lineage"):  # Its lineage table may be out of reach: that concerns it alone.
         known = graph.consumer(node)
-    with ledger.read() as connection:
-        found = inbox.due_of(connection, known) if known else {}
+    with bench.ledger.read() as connection:
+        due = inbox.due_of(connection, known) if known else {}
         return ConsumerView(
             problem=problems.get("lineage"),
             consumer=str(node.feed),
             paused=pauses.paused(connection, [node.feed]).get(node.feed),
-            due={key: DueView.model_validate(each) for key, each in sorted(found.items())},
+            due={key: DueView.model_validate(each) for key, each in sorted(due.items())},
             markers=tuple(Values.of(**row) for row in inbox.markers(connection, node.feed)),
+            unread=unread,
         )
 
 
@@ -149,12 +142,10 @@ def pause(
     as_json: AsJson = False,
 ) -> None:
     """Request no more runs of a consumer. What comes for it is kept until `resume`."""
-    from feed_assets.cli.views import Values
     from feed_assets.ledger import pauses
-    from feed_assets.runs.workbench import utc_now
 
-    node, ledger = _consumer(load_graph(module), consumer), _ledger()
-    pauses.pause_consumer(ledger, node.feed, why, getuser(), utc_now())
+    node, ledger = _consumer(load_graph(module), consumer), ledger_of_settings()
+    pauses.pause_consumer(ledger, node.feed, why, getuser(), datetime.now(UTC))
     with ledger.read() as connection:
         text = pauses.paused(connection, [node.feed])[node.feed]
     show(Values.of(consumer=str(node.feed), paused=text), as_json)
@@ -163,12 +154,10 @@ def pause(
 @app.command()
 def resume(consumer: Consumer, module: Module = DEFAULT_MODULE, as_json: AsJson = False) -> None:
     """Go on with a paused consumer: everything that has come since is due."""
-    from feed_assets.cli.views import Values
     from feed_assets.ledger import pauses
-    from feed_assets.runs.workbench import utc_now
 
     node = _consumer(load_graph(module), consumer)
-    was_paused = pauses.resume(_ledger(), node.feed, utc_now())
+    was_paused = pauses.resume(ledger_of_settings(), node.feed, datetime.now(UTC))
     show(Values.of(consumer=str(node.feed), was_paused=was_paused), as_json)
 
 
@@ -180,17 +169,9 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Say how long updates take from one table to another, by the version of the second one's code."""
-    from feed_assets.cli.event_views import TrendView
     from feed_assets.core.durations import trend
     from feed_assets.ledger.durations import durations
 
-    with _ledger().read() as connection:
-        found = trend(durations(connection, Feed.parse(first), Feed.parse(last), limit))
-    show(TrendView.each(found), as_json, "" if found else f"no update has gone from {first} to {last} yet")
-
-
-def _ledger() -> "Ledger":
-    from feed_assets.ledger.database import open_ledger
-    from feed_assets.settings import settings
-
-    return open_ledger(settings().ledger)
+    with ledger_of_settings().read() as connection:
+        trends = trend(durations(connection, Feed.parse(first), Feed.parse(last), limit))
+    show(TrendView.each(trends), as_json, "" if trends else f"no update has gone from {first} to {last} yet")

@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
 from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench
-from feed_assets.cli.show import show
+from feed_assets.cli.show import Values, show
+from feed_assets.cli.views import UnreadView, VerdictView, WaitingView
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
-    from feed_assets.cli.event_views import VerdictView
-    from feed_assets.cli.views import Values
     from feed_assets.core.readiness import Need
     from feed_assets.orchestration.graph import Graph, Node
     from feed_assets.runs.workbench import Workbench
@@ -25,7 +24,6 @@ def explain(
     Without a partition: every one of its partitions that waits, as it was last decided. What no tick has read of its
     event sources is read first; where that cannot be, it is said why, and when it was read last.
     """
-    from feed_assets.cli.event_views import UnreadView, WaitingView
     from feed_assets.ledger import due
     from feed_assets.orchestration.decisions import fan_out_to
     from feed_assets.orchestration.ingest import ingest_for
@@ -50,11 +48,9 @@ def _dataset(graph: "Graph", feed: Feed) -> "Node":
     return node
 
 
-def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition) -> "VerdictView":
+def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
-    from feed_assets.cli.event_views import VerdictView
     from feed_assets.ledger import due
-    from feed_assets.ledger.due import UNDECIDED
     from feed_assets.orchestration.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.declare.partitions import Standing, standing
 
@@ -64,7 +60,9 @@ def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition
     with failing_alone(problems, output.key):  # A mapping may be anybody's, and a lineage table out of reach.
         needs.append(graph.need(output))
     if problems:
-        return VerdictView(feed=str(output.feed), partition=output.key, state=UNDECIDED, reason=problems[output.key])
+        return VerdictView(
+            feed=str(output.feed), partition=output.key, state=due.UNDECIDED, reason=problems[output.key]
+        )
     left_out = _observe_inputs(bench, needs[0])
     fan_out_to(graph, [node], bench.ledger, bench.now(), lambda: False)
     with bench.ledger.read() as connection:
@@ -75,9 +73,8 @@ def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition
     return VerdictView.model_validate(verdict).model_copy(update=more)
 
 
-def _observe_inputs(bench: "Workbench", need: "Need") -> "tuple[Values, ...]":
+def _observe_inputs(bench: "Workbench", need: "Need") -> tuple[Values, ...]:
     """Record the newest updates of the inputs; the batches among them that have no valid one."""
-    from feed_assets.cli.views import Values
     from feed_assets.runs.observe import observe, observe_batches
 
     left_out: list[Values] = []

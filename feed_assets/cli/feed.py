@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feed_assets.cli import views
+from feed_assets.cli.location import ledger_of_settings
+from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
 from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
@@ -31,14 +34,13 @@ class How(StrEnum):
     FILE = "file"
 
 
-def tell(what: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
-    """Say that this command line has changed a feed, and let the ledger learn of it if the blackboard is its own."""
-    from feed_assets.ledger.database import open_ledger
+def report(what: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
+    """Say that a command has changed a feed, and record it in the ledger if the blackboard is that of the settings."""
     from feed_assets.runs.observe import observe
     from feed_assets.settings import settings
 
     if board.url.rstrip("/") == settings().blackboard.rstrip("/"):
-        observe(board, open_ledger(settings().ledger), partition, datetime.now(UTC))
+        observe(board, ledger_of_settings(), partition, datetime.now(UTC))
     typer.echo(f"{what} {partition} {update_id}", err=True)
 
 
@@ -51,18 +53,17 @@ def list_feeds(
     as_json: AsJson = False,
 ) -> None:
     """List the feeds, the partitions of a feed, or the updates (or batches) of a partition."""
-    from feed_assets.cli.views import BatchView, HistoryView, KeyView, Values
     from feed_assets.feeds import batches, read
 
     board = _open(blackboard)
     if feed is None:
         return say([Values.of(feed=str(found)) for found in read.feeds(board)], as_json)
     if partition is None:
-        return say([KeyView.of(found) for found in read.walk(board, Feed.parse(feed))], as_json)
+        return say(views.KeyView.each(read.walk(board, Feed.parse(feed))), as_json)
     wanted = Partition(Feed.parse(feed), partition)
     if all_batches:
-        return say(BatchView.of_set(batches.latest(board, wanted)), as_json)
-    return say([HistoryView.of(found) for found in read.history(board, wanted)], as_json)
+        return say(views.BatchView.of_set(batches.latest(board, wanted)), as_json)
+    return say(views.HistoryView.each(read.history(board, wanted)), as_json)
 
 
 @app.command()
@@ -74,7 +75,6 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the newest valid update (or batches), what was skipped and why, newer versions of the feed, all updates."""
-    from feed_assets.cli.views import HistoryView, ShownSetView, ShownView
     from feed_assets.feeds import batches, read
 
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
@@ -82,9 +82,9 @@ def show(
     if all_batches:
         held = batches.latest(board, wanted)
         note = f"{len(held.updates)} of {len(held.batches)} batches have a valid update"
-        return say(ShownSetView.model_validate(held).model_copy(update={"newer_versions": newer}), as_json, note)
-    history = tuple(HistoryView.of(found) for found in read.history(board, wanted))
-    view = ShownView.model_validate(read.latest(board, wanted))
+        return say(views.ShownSetView.model_validate(held).model_copy(update={"newer_versions": newer}), as_json, note)
+    history = views.HistoryView.each(read.history(board, wanted))
+    view = views.ShownView.model_validate(read.latest(board, wanted))
     return say(view.model_copy(update={"newer_versions": newer, "history": history}), as_json)
 
 
@@ -100,7 +100,6 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Copy the files of the newest valid update (of every batch), of the newest as of a time, or of the one named."""
-    from feed_assets.cli.views import SetView, UpdateView
     from feed_assets.feeds import batches, read
 
     if update and (as_of or all_batches):
@@ -110,10 +109,10 @@ def get(
     if all_batches:
         held = batches.latest(board, wanted, moment)
         batches.download(board, held, to)
-        return say(SetView.model_validate(held), as_json)
+        return say(views.SetView.model_validate(held), as_json)
     found = read.named(board, wanted, update) if update else read.require(read.latest(board, wanted, moment))
     read.download(board, found, to)
-    return say(UpdateView.model_validate(found), as_json)
+    return say(views.UpdateView.model_validate(found), as_json)
 
 
 @app.command()
@@ -125,7 +124,6 @@ def publish(
     as_json: AsJson = False,
 ) -> None:
     """Publish files as a new update."""
-    from feed_assets.cli.views import UpdateView
     from feed_assets.feeds import write
 
     parts = {file.name: file for file in files}
@@ -133,8 +131,8 @@ def publish(
         raise InvalidName("Two of the files have the same name: each name can be one part only. Rename one.")
     board, wanted = _open(blackboard, create=blackboard is None), Partition(Feed.parse(feed), partition)
     update = write.publish(board, wanted, parts, datetime.now(UTC))
-    tell("published", board, wanted, update.id)
-    say(UpdateView.model_validate(update), as_json)
+    report("published", board, wanted, update.id)
+    say(views.UpdateView.model_validate(update), as_json)
 
 
 @app.command()
@@ -147,12 +145,11 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that the newest update (of every batch), or the one named, is valid; exit code 1 and why if it is not."""
-    from feed_assets.cli.views import UpdateView, VerifiedView
     from feed_assets.feeds import batches, read
 
     board, parsed = _open(blackboard), Feed.parse(feed)
     if update:
-        return say(UpdateView.each([read.named(board, Partition(parsed, partition or ""), update)]), as_json)
+        return say(views.UpdateView.each([read.named(board, Partition(parsed, partition or ""), update)]), as_json)
     if all_batches:
         readings = [*batches.latest(board, Partition(parsed, partition or "")).batches]
     else:
@@ -160,10 +157,10 @@ def verify(
         readings = [read.latest(board, key) for key in keys]
     if not readings:
         raise NoValidUpdate(f"{parsed} has no partition with updates: there is nothing to verify at {parsed}/.")
-    views = VerifiedView.each(readings)
-    say(views, as_json)
-    if bad := [view for view in views if view.problem]:
-        count = f"{len(bad)} of {len(views)} partitions are bad"
+    verified = views.VerifiedView.each(readings)
+    say(verified, as_json)
+    if bad := [view for view in verified if view.problem]:
+        count = f"{len(bad)} of {len(verified)} partitions are bad"
         raise NoValidUpdate(f"{bad[0].feed} {bad[0].partition}: {bad[0].problem}. {count}.")
     return None
 
@@ -178,13 +175,12 @@ def invalidate(
     as_json: AsJson = False,
 ) -> None:
     """Make an update invalid: readers go back to the one before."""
-    from feed_assets.cli.views import ReadingView
     from feed_assets.feeds import read, write
 
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
     write.invalidate(board, wanted, update, how=how.value)
-    tell("invalidated", board, wanted, update)
-    say(ReadingView.model_validate(read.latest(board, wanted)), as_json)
+    report("invalidated", board, wanted, update)
+    say(views.ReadingView.model_validate(read.latest(board, wanted)), as_json)
 
 
 def _open(url: str | None, *, create: bool = False) -> "Blackboard":

@@ -1,15 +1,13 @@
 """`feed-assets ledger`: the global state store."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench, open_instance
 from feed_assets.cli.show import show
-
-if TYPE_CHECKING:
-    from feed_assets.runs.rebuild import Rebuilt
+from feed_assets.cli.views import RebuiltView
 
 app = typer.Typer(help="The global state store.", no_args_is_help=True)
 
@@ -25,19 +23,12 @@ def rebuild(module: Module = DEFAULT_MODULE, trust: Trust = False, read: Read = 
 
     What the ledger knows is not changed. What cannot be known is printed; stop the daemon while this runs.
     """
-    from feed_assets.cli.views import RebuiltView
-    from feed_assets.runs.rebuild import NOT_KNOWN
-
-    view = RebuiltView.model_validate(_rebuild(module, trust, read)).model_copy(update={"not_known": NOT_KNOWN})
-    show(view, as_json)
-
-
-def _rebuild(module: str, trust: bool, read: bool) -> "Rebuilt":
     import dagster as dg
 
     from feed_assets.orchestration.rebuild import rebuild_ledger
+    from feed_assets.runs.rebuild import NOT_KNOWN
 
     graph = load_graph(module)
     with open_instance() as instance, dg.partition_loading_context(dynamic_partitions_store=instance) as loading:
-        bench = open_bench()
-        return rebuild_ledger(graph, bench, loading.effective_dt, rows=read, trust=trust)
+        rebuilt = rebuild_ledger(graph, open_bench(), loading.effective_dt, rows=read, trust=trust)
+    show(RebuiltView.model_validate(rebuilt).model_copy(update={"not_known": NOT_KNOWN}), as_json)

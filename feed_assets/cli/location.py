@@ -15,6 +15,7 @@ from feed_assets.core.errors import InvalidDefinition
 if TYPE_CHECKING:
     import dagster as dg
 
+    from feed_assets.ledger.database import Ledger
     from feed_assets.orchestration.graph import Graph
     from feed_assets.runs.workbench import Workbench
 
@@ -52,6 +53,14 @@ def open_bench() -> "Workbench":
     from feed_assets.settings import settings
 
     return Workbench.of(settings())
+
+
+def ledger_of_settings() -> "Ledger":
+    """The ledger of the settings, for a command that needs nothing else."""
+    from feed_assets.ledger.database import open_ledger
+    from feed_assets.settings import settings
+
+    return open_ledger(settings().ledger)
 
 
 def open_instance() -> "dg.DagsterInstance":

@@ -6,7 +6,8 @@ import typer
 
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench, open_instance
-from feed_assets.cli.show import show
+from feed_assets.cli.show import Values, show
+from feed_assets.cli.views import DoneView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,12 +26,10 @@ def reconcile(module: Module = DEFAULT_MODULE, unknown: Unknown = False, as_json
     Event sources are read once more from the beginning, for what came under an earlier name. Only the feeds of this
     code location are touched. It may run beside the daemon.
     """
-    from feed_assets.cli.views import DoneView, ReconciledView, Values
-
     done, claims = _reconcile(module, unknown)
     announced, problems = _heal(module)
-    events = (Values.of(table=str(at.feed), partition=at.key, update_id=each) for at, each in announced)
-    view = ReconciledView(claims=claims, done=DoneView.each(done), events=tuple(events), problems=tuple(problems))
+    events = tuple(Values.of(table=str(at.feed), partition=at.key, update_id=each) for at, each in announced)
+    view = Values.of(claims=claims, done=DoneView.each(done), events=events, problems=tuple(problems))
     show(view, as_json, "" if claims or done or announced else "nothing to finish, nothing to sweep")
 
 

@@ -7,8 +7,10 @@ import typer
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
 from feed_assets.cli.location import open_bench
 from feed_assets.cli.show import show
+from feed_assets.cli.views import PrunedView, RevalidatedView
 from feed_assets.core.errors import NotOurs
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.retention import Retention, parse_age
 
 if TYPE_CHECKING:
     from feed_assets.runs.workbench import Workbench
@@ -29,8 +31,6 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Remove old updates that nobody reads, or say what would go: of both options, either one keeps an update."""
-    from feed_assets.cli.views import PrunedView
-    from feed_assets.core.retention import Retention, parse_age
     from feed_assets.runs.prune import prune, prune_feed
 
     policy = Retention(keep, parse_age(older_than) if older_than else None)
@@ -52,7 +52,6 @@ def revalidate(
     as_json: AsJson = False,
 ) -> None:
     """Make an invalidated update valid again, if its files are exactly those that were published."""
-    from feed_assets.cli.views import RevalidatedView
     from feed_assets.runs.revalidate import revalidate
 
     found = revalidate(_bench(), Partition(Feed.parse(feed), partition), update)

@@ -1,29 +1,52 @@
-"""Print what a command says, a model of `views`: as JSON for machines, in aligned columns for people."""
+"""Print what a command says, a model: as JSON for machines, in aligned columns for people."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Self, cast
 
 import typer
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, RootModel, WrapSerializer
 
 Row = Mapping[str, Any]
 
-FOR_PEOPLE = {"for": "people"}
+_FOR_PEOPLE = {"for": "people"}
 """The context in which models are dumped that are printed in columns."""
 
+Counted = WrapSerializer(lambda values, dump, info: len(values) if info.context == _FOR_PEOPLE else dump(values))
+"""Marks a field of which people see the number of values only."""
+Sentence = WrapSerializer(lambda view, dump, info: str(view or "") if info.context == _FOR_PEOPLE else dump(view))
+"""Marks a field that people see in one cell."""
 
-def show(views: "BaseModel | Sequence[BaseModel]", as_json: bool, note: str = "") -> None:
+
+class View(BaseModel):
+    """What a command says of one object, read from its attributes."""
+
+    model_config = ConfigDict(from_attributes=True, validate_by_name=True, frozen=True)
+
+    @classmethod
+    def each(cls, objects: Iterable[object]) -> tuple[Self, ...]:
+        """A view of each object."""
+        return tuple(map(cls.model_validate, objects))
+
+
+class Values(RootModel[dict[str, Any]]):
+    """Named values without a view of their own."""
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """The values by their names."""
+        return cls(values)
+
+
+def show(views: BaseModel | Sequence[BaseModel], as_json: bool, note: str = "") -> None:
     """Print views: as JSON; or in columns with a header, what they hold below, and then the note."""
     many = views if isinstance(views, Sequence) else [views]
     if as_json:
         values = [view.model_dump(mode="json") for view in many]
         typer.echo(json.dumps(values if isinstance(views, Sequence) else values[0], indent=2))
         return
-    for line in _table([view.model_dump(context=FOR_PEOPLE) for view in many]):
+    for line in _table([view.model_dump(context=_FOR_PEOPLE) for view in many]):
         typer.echo(line)
     if note or not many:
         typer.echo(note or "nothing")
@@ -31,24 +54,18 @@ def show(views: "BaseModel | Sequence[BaseModel]", as_json: bool, note: str = ""
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
     """A header and a line for each row, without empty columns; below each line what is more than a cell."""
-    lines = [{name: _cell(value) for name, value in row.items() if not _is_below(value)} for row in rows]
-    names = [
-        name for name in dict.fromkeys(name for line in lines for name in line) if any(line.get(name) for line in lines)
-    ]
-    widths = {name: max(len(name), *(len(line.get(name, "")) for line in lines)) for name in names}
-    if names:
-        yield _line(dict(zip(names, names, strict=True)), widths)
-    for line, row in zip(lines, rows, strict=True):
-        if names:
-            yield _line(line, widths)
+    cells = [{name: _cell(value) for name, value in row.items() if not _is_below(value)} for row in rows]
+    names = dict.fromkeys(name for line in cells for name, cell in line.items() if cell)
+    order = [name for name in dict.fromkeys(name for line in cells for name in line) if name in names]
+    lines = [order, *([line.get(name, "") for name in order] for line in cells)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line, row in zip(lines, ({}, *rows), strict=True):
+        if order:
+            yield "  ".join(map(str.ljust, line, widths)).rstrip()
         for name, value in row.items():
             if value and _is_below(value):
                 yield f"  {name}"
                 yield from (f"    {below}" for below in _block(value))
-
-
-def _line(cells: Mapping[str, str], widths: Mapping[str, int]) -> str:
-    return "  ".join(cells.get(name, "").ljust(width) for name, width in widths.items()).rstrip()
 
 
 def _block(value: Any) -> Iterator[str]:
@@ -57,8 +74,8 @@ def _block(value: Any) -> Iterator[str]:
         row = cast("Mapping[str, Any]", value)
         is_by_partition = all(isinstance(one, dict) for one in row.values())
         return _table([{"partition": key, **one} for key, one in row.items()] if is_by_partition else [row])
-    found = cast("Sequence[Any]", value)
-    return _table(found) if isinstance(found[0], dict) else map(str, found)
+    values = cast("Sequence[Any]", value)
+    return _table(values) if isinstance(values[0], dict) else map(str, values)
 
 
 def _is_below(value: object) -> bool:

@@ -1,65 +1,40 @@
-"""What commands say, as models: `show` prints them as JSON for machines, as columns for people."""
+"""What commands say, as models, which `show` prints."""
 
-from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, WrapSerializer, computed_field
+from pydantic import AliasChoices, AliasPath, BeforeValidator, Field, computed_field
 
-from feed_assets.cli.show import FOR_PEOPLE
-from feed_assets.core.feeds import File, Partition, Skipped, Update, is_update_id
+from feed_assets.cli.show import Counted, Sentence, Values, View
+from feed_assets.core.events import in_words
+from feed_assets.core.feeds import File, Skipped, is_update_id
 from feed_assets.core.retention import Judged
 
 if TYPE_CHECKING:
+    from feed_assets.core.propagation import Propagation
     from feed_assets.feeds.batches import SetReading
 
-
-class View(BaseModel):
-    """What a command says of one thing. Its fields are read from the thing's attributes."""
-
-    model_config = ConfigDict(from_attributes=True, validate_by_name=True, frozen=True)
-
-    @classmethod
-    def each(cls, found: Iterable[object]) -> tuple[Self, ...]:
-        """A view of each of some things."""
-        return tuple(cls.model_validate(one) for one in found)
-
-
 Text = Annotated[str, BeforeValidator(str)]
-Counted = WrapSerializer(lambda values, dump, info: len(values) if info.context == FOR_PEOPLE else dump(values))
-"""Marks a field of which people are told the number of values only."""
-Sentence = WrapSerializer(lambda view, dump, info: str(view or "") if info.context == FOR_PEOPLE else dump(view))
-"""Marks a field that is told to people in one cell."""
 Key = Annotated[str, BeforeValidator(lambda partition: getattr(partition, "key", partition))]
-
-
-class Values(RootModel[dict[str, Any]]):
-    """Named values, as they are given."""
-
-    @classmethod
-    def of(cls, **values: Any) -> Self:
-        """These."""
-        return cls(values)
+Count = Annotated[int, BeforeValidator(len)]
+Marker = Annotated[str, BeforeValidator(in_words)]
+Correlations = Annotated[
+    tuple[str, ...], Counted, BeforeValidator(lambda propagations: [each.correlation for each in propagations])
+]
 
 
 class _OfPartition(View):
-    """Something of one partition."""
+    """Something about one partition."""
 
     feed: Text = Field(validation_alias=AliasPath("partition", "feed"))
     partition: str = Field(validation_alias=AliasPath("partition", "key"))
 
 
 class KeyView(View):
-    """A partition of a feed, or why a name is none."""
+    """A partition of a feed, or a name below the feed and why it is no partition."""
 
-    partition: str
-    skipped: str = ""
-
-    @classmethod
-    def of(cls, found: Partition | Skipped) -> Self:
-        """What there is to say of it."""
-        if isinstance(found, Skipped):
-            return cls(partition=found.id, skipped=found.reason)
-        return cls(partition=found.key)
+    partition: str = Field(validation_alias=AliasChoices("key", "id"))
+    skipped: str = Field("", validation_alias="reason")
 
 
 class UpdateView(_OfPartition):
@@ -74,34 +49,30 @@ class UpdateView(_OfPartition):
 
 
 class HistoryView(View):
-    """An update of a partition, valid or not."""
+    """An update of a partition, valid (it has files) or not (it has a reason)."""
 
     id: str
-    valid: bool
-    files: int | None = None
-    bytes: int | None = None
+    valid: Annotated[bool, BeforeValidator(lambda files: files is not None)] = Field(False, validation_alias="files")
+    files: Count | None = None
+    bytes: int | None = Field(None, validation_alias="size")
+    reason: str = ""
+
+
+class BatchView(View):
+    """A batch with its newest valid update, or why it has none."""
+
+    batch: str = Field(validation_alias=AliasPath("partition", "name"))
+    id: str = ""
+    valid: bool = True
+    files: Count | None = None
+    bytes: int | None = Field(None, validation_alias="size")
     reason: str = ""
 
     @classmethod
-    def of(cls, found: Update | Skipped) -> Self:
-        """What there is to say of it."""
-        if isinstance(found, Skipped):
-            return cls(id=found.id, valid=False, reason=found.reason)
-        return cls(id=found.id, valid=True, files=len(found.files), bytes=found.size)
-
-
-class _Batch(View):
-    batch: str
-
-
-class BatchView(HistoryView, _Batch):
-    """A batch with its newest valid update, or why it has none."""
-
-    @classmethod
-    def of_set(cls, held: "SetReading") -> tuple[Self, ...]:
-        """Every batch of a partition; names that are no batches among those without."""
-        valid = [cls(batch=each.partition.name, **HistoryView.of(each).model_dump()) for each in held.updates]
-        return (*valid, *(cls(batch=left.id, id="", valid=False, reason=left.reason) for left in held.left_out))
+    def of_set(cls, reading: "SetReading") -> tuple[Self, ...]:
+        """A view of every batch of a partition; names that are no batches come with those without an update."""
+        without = (cls(batch=left.id, valid=False, bytes=None, reason=left.reason) for left in reading.left_out)
+        return (*cls.each(reading.updates), *without)
 
 
 class ReadingView(_OfPartition):
@@ -117,7 +88,7 @@ class VerifiedView(ReadingView):
     @computed_field
     @property
     def problem(self) -> str:
-        """Empty if it is valid."""
+        """Why the newest update is not valid; empty if it is."""
         newest = next((skip for skip in self.skipped if is_update_id(skip.id)), None)
         if newest:
             return f"{newest.id}: {newest.reason}"
@@ -148,7 +119,7 @@ class RevalidatedView(_OfPartition):
     """An update that is valid again."""
 
     id: str
-    files: Annotated[int, BeforeValidator(len)]
+    files: Count
     bytes: int = Field(validation_alias="size")
 
 
@@ -168,15 +139,6 @@ class DoneView(_OfPartition):
     why: str
 
 
-class ReconciledView(View):
-    """What `reconcile` did."""
-
-    claims: int
-    done: tuple[DoneView, ...]
-    events: tuple[Values, ...]
-    problems: tuple[str, ...]
-
-
 class ReadView(View):
     """An input's update that an output reads."""
 
@@ -184,7 +146,13 @@ class ReadView(View):
     update_id: str
 
 
-class AddedView(_OfPartition):
+class PinView(ReadView):
+    """The same with its data version."""
+
+    version: str
+
+
+class AddedView(View):
     """An update that a rebuilt ledger knows again."""
 
     feed: Text = Field(validation_alias=AliasPath("update", "partition", "feed"))
@@ -195,7 +163,7 @@ class AddedView(_OfPartition):
 
 
 class AssumedView(_OfPartition):
-    """What an update is taken to be built from."""
+    """What an update is assumed to be built from."""
 
     update_id: str
     reads: tuple[ReadView, ...] = Field(validation_alias="pins")
@@ -217,3 +185,120 @@ class RebuiltView(View):
     unread: tuple[NotKnownView, ...]
     invalid: tuple[NotKnownView, ...]
     not_known: tuple[str, ...] = ()
+
+
+class EventView(View):
+    """A write event."""
+
+    sequence: int
+    table: Text = Field(validation_alias=AliasPath("place", "feed"))
+    partition: str = Field(validation_alias=AliasPath("place", "key"))
+    marker: Marker
+    operation: str
+    correlation_id: str = Field(validation_alias="correlation")
+    event_marker: Marker
+    source: Annotated[str, BeforeValidator(lambda source: source or "here")]
+    flag: str | None
+    context: Annotated[dict[str, Any], Sentence]
+
+
+class SliceView(View):
+    """What a run reads of a table."""
+
+    table: Text = Field(validation_alias=AliasPath("place", "feed"))
+    partition: str = Field(validation_alias=AliasPath("place", "key"))
+    after: Marker = Field(validation_alias="start")
+    upto: Marker = Field(validation_alias="end")
+    operations: Annotated[tuple[str, ...], BeforeValidator(sorted)]
+
+
+class IncompleteView(View):
+    """An update that has not reached every table of its pipeline."""
+
+    correlation_id: str
+    missing: Annotated[tuple[str, ...], Counted]
+    since: datetime
+    why: str
+
+    @classmethod
+    def of(cls, propagation: "Propagation") -> Self:
+        """The view of one propagation."""
+        missing = tuple(sorted(map(str, propagation.missing)))
+        since, why = propagation.since, str(propagation)
+        return cls(correlation_id=propagation.correlation, missing=missing, since=since, why=why)
+
+
+class DueView(View):
+    """What the next run takes, and what is left."""
+
+    takes: Correlations = Field(validation_alias="taken")
+    slices: tuple[SliceView, ...]
+    later: Correlations
+    incomplete: Annotated[
+        tuple[IncompleteView, ...], BeforeValidator(lambda updates: [*map(IncompleteView.of, updates)])
+    ]
+    waits: str | None
+
+
+class UnreadView(View):
+    """A part of an event source that could not be read: what is said of it was so when it was last read."""
+
+    source: str
+    why: str
+    as_of: datetime | None
+
+
+class ConsumerView(View):
+    """What is due for a consumer, by its partition, and how far it has read."""
+
+    consumer: Text
+    paused: str | None
+    problem: str | None
+    due: dict[str, DueView]
+    markers: tuple[Values, ...]
+    unread: tuple[UnreadView, ...] = ()
+
+
+class TrendView(View):
+    """How long updates take, in seconds, under one version of code."""
+
+    code_version: str | None
+    count: int
+    median: float
+    p95: float
+    change: float | None
+
+
+class ListedView(View):
+    """A partition that waits, as it was last decided."""
+
+    partition: Key
+    state: str | None
+    reason: str | None
+    since: datetime
+    requested: int
+    next_request: datetime | None = Field(validation_alias="look_at")
+
+
+class WaitingView(View):
+    """The partitions of a dataset that wait."""
+
+    feed: Text
+    waiting: tuple[ListedView, ...]
+    unread: tuple[UnreadView, ...] = ()
+
+
+class VerdictView(View):
+    """What to do about a partition, and why."""
+
+    feed: Text = Field(validation_alias=AliasPath("output", "feed"))
+    partition: str = Field(validation_alias=AliasPath("output", "key"))
+    state: str
+    reason: str
+    published: str | None = None
+    reads: tuple[PinView, ...] = Field(default=(), validation_alias="pins")
+    due: DueView | None = None
+    left_out: tuple[Values, ...] = ()
+    unread: tuple[UnreadView, ...] = ()
+    requested: int | None = None
+    next_request: datetime | None = None

@@ -3,8 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from feed_assets.cli.show import show
-from feed_assets.cli.views import Counted, Values, View
+from feed_assets.cli.show import Counted, Values, View, show
 
 
 class Box(View):

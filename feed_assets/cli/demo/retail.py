@@ -1,9 +1,12 @@
 """Some days of a web shop, by events: what came, what waited for what, what ran."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.defs.retail.sample import invoices_csv, rates_csv
+from feed_assets.orchestration.decisions import verdicts
+from feed_assets.orchestration.graph import Graph
 
 if TYPE_CHECKING:
     from feed_assets.cli.demo.stage import Stage
@@ -15,16 +18,14 @@ FRIDAY, SATURDAY, SUNDAY = "2010-12-03", "2010-12-04", "2010-12-05"
 
 def play(stage: "Stage") -> None:
     """The story: a day that waits for the bank's event, not for a rate; a changed rate and the days that used it."""
-    from feed_assets.defs.retail.sample import invoices_csv, rates_csv
-
     stage.step(f"a shop drops invoices of {FRIDAY} and of Sunday, a bank Friday's rates and Saturday's empty file")
     for day in (FRIDAY, SUNDAY):
         stage.publish(INVOICES, day, invoices_csv(day))
     for day in (FRIDAY, SATURDAY):
         stage.publish(RATES, day, rates_csv(day))
     stage.run(9)
-    _tell_state(stage, FRIDAY)
-    _tell_state(stage, SUNDAY)
+    _say_state(stage, FRIDAY)
+    _say_state(stage, SUNDAY)
     stage.step("the bank's file of Sunday comes: no rate, but an event; Friday's rate is the last known one")
     stage.publish(RATES, SUNDAY, rates_csv(SUNDAY))
     stage.run(2)
@@ -34,35 +35,20 @@ def play(stage: "Stage") -> None:
     _finish(stage)
 
 
-def _tell_state(stage: "Stage", day: str) -> None:
+def _say_state(stage: "Stage", day: str) -> None:
     """As `feed-assets explain` does."""
-    from feed_assets.orchestration.decisions import verdicts
-    from feed_assets.orchestration.graph import Graph
-
     graph, output = Graph(stage.definitions.resolve_asset_graph()), Partition(SUMMARY, day)
     with stage.bench.ledger.read() as connection:
         verdict = verdicts(graph, connection, [output], stage.bench.now())[0]
-    stage.tell(f"  {output}: {verdict.state.value}: {verdict.reason}")
+    stage.say(f"  {output}: {verdict.state.value}: {verdict.reason}")
 
 
 def _finish(stage: "Stage") -> None:
-    from feed_assets.defs.retail.sample import invoices_csv
-
-    stage.tell(f"\n{SUMMARY}")
+    stage.say(f"\n{SUMMARY}")
     for day in (FRIDAY, SUNDAY):
-        row = _row(stage, day)
-        stage.tell("  " + "  ".join(f"{name} {value}" for name, value in row.items()))
+        row = stage.published(SUMMARY, day)[1].collect()[0].asDict()
+        stage.say("  " + "  ".join(f"{name} {value}" for name, value in row.items()))
         numbers = {line.split(b",", 1)[0] for line in invoices_csv(day).splitlines()[1:]}
-        wanted = len([number for number in numbers if not number.startswith(b"C")])
-        if (row["purchases"], str(row["gbp_per_eur"])) != (wanted, "0.850000"):
-            raise DemoFailed(f"{row} differs from the sample's {wanted} purchases, or from the corrected rate 0.85.")
-
-
-def _row(stage: "Stage", day: str) -> dict[str, Any]:
-    from feed_assets.feeds.read import latest, require
-    from feed_assets.settings import settings
-    from feed_assets.spark.read import read_own
-    from feed_assets.spark.session import session
-
-    update = require(latest(stage.board, Partition(SUMMARY, day)))
-    return read_own(session(settings()), stage.board, update).collect()[0].asDict()
+        purchases = len([number for number in numbers if not number.startswith(b"C")])
+        if (row["purchases"], str(row["gbp_per_eur"])) != (purchases, "0.850000"):
+            raise DemoFailed(f"{row} differs from the sample's {purchases} purchases, or from the corrected rate 0.85.")

@@ -1,27 +1,31 @@
-"""What every story of the demo plays on: a home of its own, a console, the runner, and what must come of a step."""
+"""What every story of the demo is played on: a home of its own, the runner, and what must come of a step."""
 
 import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import dagster as dg
+import typer
+
+from feed_assets.cli.location import open_bench
 from feed_assets.cli.run import sentence
 from feed_assets.core.errors import DemoFailed
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.feeds import read, write
+from feed_assets.orchestration.runner import Runner
+from feed_assets.settings import home, settings
+from feed_assets.spark.read import read_own
+from feed_assets.spark.session import session
 
 if TYPE_CHECKING:
-    import dagster as dg
-    from rich.console import Console
-
-    from feed_assets.feeds.blackboard import Blackboard
+    from pyspark.sql import DataFrame
 
 MARK = "this-is-the-demo"
 
 
 def fresh_home() -> Path:
-    """The demo has a home of its own, made anew each time; nothing else in the user's home is touched."""
-    from feed_assets.settings import home, settings
-
+    """A home of the demo's own, made anew each time; nothing else in the user's home is touched."""
     folder = home() / "demo"
     if folder.exists() and not (folder / MARK).exists():
         raise DemoFailed(f"{folder} is there and is not the demo's: move it away.")
@@ -36,55 +40,45 @@ def fresh_home() -> Path:
 
 
 class Stage:
-    """The demo's console and runner. A run that fails, or one too many or too few, ends the demo."""
+    """The demo's runner. A run that fails, or one too many or too few, ends the demo."""
 
-    def __init__(
-        self, console: "Console", definitions: "dg.Definitions", instance: "dg.DagsterInstance", folder: Path
-    ) -> None:
-        from feed_assets.orchestration.runner import Runner
-        from feed_assets.runs.workbench import Workbench
-        from feed_assets.settings import settings
-
-        self.console, self.folder, self.definitions = console, folder, definitions
-        self.bench = Workbench.of(settings())
-        self.board: Blackboard = self.bench.board
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, folder: Path) -> None:
+        self.definitions, self.folder = definitions, folder
+        self.bench = open_bench()
+        self.board = self.bench.board
         self.runner = Runner(definitions, instance, self._on_run)
-        self.runs: list[dg.ExecuteInProcessResult] = []
-        self._steps = 0
+        self._runs = self._steps = 0
 
     def step(self, text: str) -> None:
         """Say what comes next."""
         self._steps += 1
-        self.console.print(f"[bold]{self._steps}[/] {text}", soft_wrap=True)
+        self.say(f"{typer.style(self._steps, bold=True)} {text}")
 
-    def tell(self, text: str) -> None:
-        """Say something of this step."""
-        self.console.print(text, soft_wrap=True)
+    def say(self, text: str) -> None:
+        """Say something about this step."""
+        typer.echo(text)
 
     def publish(self, feed: Feed, key: str, content: bytes) -> None:
         """Drop a file as its foreign producer does."""
-        from feed_assets.feeds.write import publish
-        from feed_assets.runs.workbench import utc_now
+        write.publish(self.board, Partition(feed, key), {"part-1.csv": content}, self.bench.now())
 
-        publish(self.board, Partition(feed, key), {"part-1.csv": content}, utc_now())
+    def published(self, feed: Feed, key: str) -> "tuple[Update, DataFrame]":
+        """The newest update of a dataset, and its rows as any reader of the feed gets them."""
+        update = read.require(read.latest(self.board, Partition(feed, key)))
+        return update, read_own(session(settings()), self.board, update)
 
     def run(self, expected: int) -> None:
-        """Run until idle with a progress bar: so many runs, or the demo has failed."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        """Run until idle, a line for each run: as many as expected, or the demo has failed."""
+        before = self._runs
+        self.runner.run_until_idle()
+        runs = self._runs - before
+        if runs != expected:
+            raise DemoFailed(f"{runs} runs were made: expected {expected}. See them: {self.where_next}")
+        self.say(f"  idle after {runs}/{expected} runs")
 
-        before = len(self.runs)
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-        with Progress(*columns, console=self.console) as self._progress:
-            self._task = self._progress.add_task("looking", total=expected or None)
-            self.runner.run_until_idle()
-            self._progress.update(self._task, description="idle", total=expected)
-        found = len(self.runs) - before
-        if found != expected:
-            raise DemoFailed(f"{found} runs were made: expected {expected}. See them: {self.where_next}")
-
-    def _on_run(self, result: "dg.ExecuteInProcessResult") -> None:
-        self.runs.append(result)
-        self._progress.update(self._task, advance=1, description=sentence(result))
+    def _on_run(self, result: dg.ExecuteInProcessResult) -> None:
+        self._runs += 1
+        self.say(f"  {sentence(result)}")
         if not result.success:
             raise DemoFailed(f"{sentence(result)}. See the run's log: {self.where_next}")
 
@@ -96,5 +90,5 @@ class Stage:
             f"In the web UI:  {at} make ui\n"
             f"The files:      {at} .venv/bin/feed-assets feed show ads/effectiveness/v1.0 2019-11-26/men\n"
             f"Why or why not: {at} .venv/bin/feed-assets explain retail/daily_summary/v1.0 2010-12-05\n"
-            f"What was told:  {at} .venv/bin/feed-assets events ls retail/daily_summary/v1.0"
+            f"The events:     {at} .venv/bin/feed-assets events ls retail/daily_summary/v1.0"
         )
