@@ -23,7 +23,7 @@ from feed_assets.ledger.tables import change, due, event, marker, subscription
 from feed_assets.ledger.tables import inbox as inbox_table
 from feed_assets.runs.workbench import open_board
 from feed_assets.settings import settings
-from feed_assets.sources.outlets import SqlOutlet
+from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Harness
 
 NOW = datetime.now(UTC)
@@ -114,11 +114,11 @@ class Tick:
 
     def __post_init__(self) -> None:
         engine = sa.create_engine(self.team)
-        SqlOutlet(self.team, "events").publish([])
+        SqlSink(self.team, "events").publish([])
         fill_team(engine, self.world.known - 1, self.world.known)
         self.cursor = self._position()
         fill_team(engine, 0, self.world.known - 1)
-        SqlOutlet(self.team, "events").publish([(0, each) for each in written(self.world.known, MINE)])
+        SqlSink(self.team, "events").publish([(0, each) for each in written(self.world.known, MINE)])
         engine.dispose()
 
     def _position(self) -> str:

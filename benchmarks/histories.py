@@ -103,7 +103,7 @@ def fill_events(engine: sa.Engine, known: int) -> None:
 
 
 def fill_team(engine: sa.Engine, first: int, last: int) -> None:
-    """Make the events `[first, last)` in the table of their owner, an outlet's."""
+    """Make the events `[first, last)` in the table of their owner, a sink's."""
     said = _DIALECTS[engine.dialect.name]
     values = {
         "id": "n + 1",

@@ -51,7 +51,7 @@ def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
     """Compare manifests with events and publish what is missing; read event sources once more from the beginning."""
     from feed_assets.ledger import announce
     from feed_assets.orchestration.ingest import ingest, sources_of
-    from feed_assets.orchestration.outlets import publish_events
+    from feed_assets.orchestration.sinks import publish_events
     from feed_assets.runs.arrive import arrive_all
 
     graph, bench = load_graph(module), open_bench()

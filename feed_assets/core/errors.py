@@ -30,7 +30,7 @@ class SourceUnavailable(FeedAssetsError):
     """An event source cannot be read: its database or files do not answer, or lack what its declaration names."""
 
 
-class OutletUnavailable(FeedAssetsError):
+class SinkUnavailable(FeedAssetsError):
     """Our events cannot be published where a setting says: its database refuses them, or does not answer."""
 
 

@@ -17,8 +17,8 @@ from obstore import exceptions
 
 from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName
 from feed_assets.core.feeds import File
-from feed_assets.feeds.clients import PAGE, Client, LocalClient, ObstoreClient, Page, Pages
-from feed_assets.feeds.stores import PATIENCE, Patience, local_root, local_store, s3_credentials, store_at
+from feed_assets.feeds.clients import PAGE, LocalClient, ObstoreClient, Page, Pages
+from feed_assets.feeds.stores import PATIENCE, Patience, local_root, local_store, s3_credentials, s3_store, store_at
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
@@ -37,7 +37,7 @@ _UNREADABLE = re.compile(r"Filenames containing trailing|Too many levels of symb
 class Blackboard:
     """The store that feeds live on. Keys have no slash at either end."""
 
-    def __init__(self, url: str, client: Client, root: Path | None = None, pages: Pages | None = None) -> None:
+    def __init__(self, url: str, client: ObstoreClient, root: Path | None = None, pages: Pages | None = None) -> None:
         self.url = url
         self._client = client
         self._root = root
@@ -64,7 +64,7 @@ class Blackboard:
         from feed_assets.feeds.s3_pages import S3Pages  # boto3, which local blackboards do not need.
 
         provider = credentials or s3_credentials(url)
-        client = ObstoreClient(store_at(url, patience, endpoint, provider))
+        client = ObstoreClient(s3_store(url, endpoint, provider, patience))
         return cls(url, client, pages=S3Pages(url, endpoint, provider, patience))
 
     @property
@@ -197,16 +197,15 @@ class Blackboard:
         return len(files)
 
     def download(self, key: str, target: Path) -> File | None:
-        """Copy an object into the file `target`, in chunks; tells what was served, or None if it is not there."""
-        with self._translated(f"read {key}"):
-            found = self._found(key)
-        if found is None:
+        """Copy an object into the file `target`, in chunks; what was served, or None if it is not there."""
+        if (found := self.stream(key)) is None:
             return None
+        served, chunks = found
         with TemporaryDirectory(dir=target.parent, prefix=".") as unfinished:
             with (copy := Path(unfinished, "copy")).open("wb") as file:
-                file.writelines(self._chunks(key, found))
+                file.writelines(chunks)
             copy.rename(target)
-        return _file(found.meta)
+        return served
 
     def _chunks(self, key: str, found: "GetResult") -> Iterator[bytes]:
         # Its own generator: what fails while the copy is written is not the store's fault.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import obstore
 
@@ -28,32 +28,8 @@ Pages = Callable[[str, str], Page]
 """From a prefix and a name to the page of names after that one, in one request."""
 
 
-class Client(Protocol):
-    """The calls of obstore that a blackboard makes: each one is one request (or its pages)."""
-
-    def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
-        """Every object below a prefix whose key comes after `after`."""
-        ...
-
-    def children(self, prefix: str | None, /) -> Sequence[str]:
-        """The names of the common prefixes one level under a prefix."""
-        ...
-
-    def get(self, key: str, /, start: int = 0) -> "GetResult":
-        """One object, from byte `start` on."""
-        ...
-
-    def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
-        """Write one object; `create` fails if it exists."""
-        ...
-
-    def delete(self, keys: Sequence[str], /) -> None:
-        """Remove objects."""
-        ...
-
-
 class ObstoreClient:
-    """The calls as obstore has them."""
+    """The calls of obstore that a blackboard makes: each one is one request (or its pages)."""
 
     def __init__(self, store: "ObjectStore") -> None:
         self._store = store
@@ -73,7 +49,7 @@ class ObstoreClient:
         return obstore.get(self._store, key, options={"range": {"offset": start}} if start else None)
 
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
-        """Write one object; a conditional one is never multipart."""
+        """Write one object; `create` fails if it exists, and is never multipart."""
         obstore.put(self._store, key, data, mode="create" if create else "overwrite")
 
     def delete(self, keys: Sequence[str], /) -> None:
@@ -89,7 +65,7 @@ class LocalClient(ObstoreClient):
         self._root = root
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
-        """The folders right in a folder. Whatever is out of the ordinary, name or error, is left to obstore."""
+        """The folders right in a folder; an odd name or an error is left to obstore."""
         segments = prefix.split("/") if prefix else []
         if not all(segment.strip(".") for segment in segments):
             return super().children(prefix)

@@ -1,9 +1,6 @@
 """Names on S3, a page in one request, from any name on: obstore lists either all names, or all objects after a key."""
 
 import inspect
-import re
-import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,7 +16,6 @@ if TYPE_CHECKING:
     from obstore.store import S3CredentialProvider
 
 _Keys = tuple[str, str, str | None]
-_DECIDED = re.compile(r"status code: 4(?!29)[0-9]{2}")
 
 
 class S3Pages:
@@ -45,17 +41,6 @@ class S3Pages:
             wanted = {"ContinuationToken": found["NextContinuationToken"]}  # A page of objects beside the prefixes.
 
     def _list(self, **wanted: str) -> dict[str, Any]:
-        """One request, repeated as obstore does: not what the store refuses."""
-        for attempt in range(self._patience.retries):
-            try:
-                return self._listed(wanted)
-            except OSError as error:
-                if _DECIDED.search(str(error)):
-                    raise
-            time.sleep(self._patience.backoff * 2**attempt)
-        return self._listed(wanted)
-
-    def _listed(self, wanted: Mapping[str, str]) -> dict[str, Any]:
         client = self._client()
         try:
             return client.list_objects_v2(**wanted)
@@ -81,7 +66,7 @@ class S3Pages:
     def _connect(self, access_key: str, secret_key: str, token: str | None) -> Any:
         connect: Any = boto3.client  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         timeout = self._patience.timeout
-        retries = {"total_max_attempts": 1}  # Its own waits are seconds long.
+        retries = {"mode": "standard", "total_max_attempts": self._patience.retries + 1}
         style = {"addressing_style": "path"}  # As obstore does.
         return connect(
             "s3",

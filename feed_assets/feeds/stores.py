@@ -38,18 +38,11 @@ class Patience:
 PATIENCE = Patience()
 
 
-def store_at(
-    url: str,
-    patience: Patience = PATIENCE,
-    endpoint: str | None = None,
-    credentials: "S3CredentialProvider | None" = None,
-) -> ObjectStore:
-    """The store at `url`: `memory://`, `s3://bucket[/prefix]`, `gs://bucket`, `az://account/container`."""
+def store_at(url: str, patience: Patience = PATIENCE) -> ObjectStore:
+    """The store at `memory://`, `gs://bucket` or `az://account/container`."""
     scheme = urlsplit(url).scheme
     if scheme == "memory":
         return MemoryStore()
-    if scheme == "s3":
-        return _s3(url, patience, endpoint, credentials or s3_credentials(url))
     if scheme in ("az", "gs"):  # Not tested: configured by the variables that obstore documents.
         return obstore.store.from_url(url, retry_config=patience.retry_config)
     raise InvalidName(
@@ -81,14 +74,14 @@ def s3_region(provider: "S3CredentialProvider") -> str:
     return getattr(provider, "config", {}).get("region") or "us-east-1"
 
 
-def _s3(url: str, patience: Patience, endpoint: str | None, provider: "S3CredentialProvider") -> S3Store:
+def s3_store(url: str, endpoint: str | None, provider: "S3CredentialProvider", patience: Patience) -> S3Store:
+    """The store at `s3://bucket[/prefix]`."""
     region = s3_region(provider)
-    timeout = timedelta(seconds=patience.timeout)
     return S3Store.from_url(
         url,
         config={"endpoint": endpoint, "region": region} if endpoint else {"region": region},
         # Plain HTTP only where the endpoint itself says http://.
-        client_options={"allow_http": True, "timeout": timeout},
+        client_options={"allow_http": True, "timeout": timedelta(seconds=patience.timeout)},
         retry_config=patience.retry_config,
         credential_provider=provider,
     )

@@ -4,9 +4,9 @@ from feed_assets.core.readiness import State
 from feed_assets.orchestration.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.ingest import ingest, sources_of
 from feed_assets.orchestration.left_runs import settle_left
-from feed_assets.orchestration.outlets import publish_events
 from feed_assets.orchestration.reporter import report_checks, report_events, report_updates
 from feed_assets.orchestration.requests import in_progress, requests_for
+from feed_assets.orchestration.sinks import publish_events
 from feed_assets.orchestration.tick import OutOfTime, Step, Tick
 from feed_assets.orchestration.watch import keep_alerts
 from feed_assets.runs.arrive import arrive

@@ -36,34 +36,30 @@ class Done:
         return f"{self.what} {self.partition} {self.update_id}: {self.why}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Swept:
-    """One look through claims: what was done, how many claims went, and where it stopped ('': all were seen)."""
+    """What one sweep did, how many claims it removed, and the claim at which it stopped ('': all were seen)."""
 
-    done: tuple[Done, ...]
-    claims: int
-    stopped: str
+    done: tuple[Done, ...] = ()
+    claims: int = 0
+    stopped: str = ""
 
 
 @dataclass(frozen=True)
 class _Orphan:
-    """An old id, what its attempt left, and what becomes of it."""
+    """An old id, what its attempt left, and what becomes of it; `problem`: why it cannot be looked at."""
 
     partition: Partition
     update_id: str
     attempt: Attempt
-    objects: int
     fate: Fate
+    objects: int = 0
+    problem: str = ""
 
     def done(self, what: str, why: str) -> Done:
-        return _logged(Done(what, self.partition, self.update_id, why))
-
-
-@dataclass(frozen=True, order=True)
-class _Claim:
-    key: str
-    partition: Partition
-    update_id: str
+        done = Done(what, self.partition, self.update_id, why)
+        _log.info("%s", done)
+        return done
 
 
 def never() -> bool:
@@ -93,74 +89,42 @@ def sweep(bench: Workbench, feeds: Sequence[Feed], is_over: Callable[[], bool] =
     each attempt that was given up. A feed that cannot be read does not hold up the others; if none can, the first
     error is raised.
     """
-    sweeper = _Sweeper(bench, is_over, after)
-    failed: list[FeedAssetsError] = []
+    swept, failed = Swept(), list[FeedAssetsError]()
     for feed in sorted(feeds, key=lambda feed: f"{feed}/"):
         try:
-            if not sweeper.sweep(feed):
-                break
+            if f"{CLAIMS}/{feed}0" > after and not swept.stopped:  # `0` follows the slash: some claims may come after.
+                _sweep_feed(bench, feed, is_over, after, swept)
         except FeedAssetsError as error:
             _log.warning("orphans of %s could not be swept: %s", feed, error)
             failed.append(error)
     if feeds and len(failed) == len(feeds):
         raise failed[0]
-    return Swept(tuple(sweeper.done), sweeper.forgotten, sweeper.stopped)
+    return swept
 
 
-class _Sweeper:
-    """One pass over claims: what it did so far, and where it stopped."""
-
-    def __init__(self, bench: Workbench, is_over: Callable[[], bool], after: str) -> None:
-        self._bench, self._is_over, self._after = bench, is_over, after
-        self.done: list[Done] = []
-        self.forgotten = 0
-        self.stopped = ""
-
-    def sweep(self, feed: Feed) -> bool:
-        """The claims of one feed; False if the time was over before their end."""
-        if f"{CLAIMS}/{feed}0" <= self._after:  # The character after the slash: all its claims come before.
-            return True
-        forgotten: list[str] = []
-        try:
-            for claim in _claims(self._bench, Partition(feed)):
-                if claim.key <= self._after:
-                    continue
-                if self._is_finished(claim):
-                    forgotten.append(claim.key)
-                if self._is_over():  # After one claim at least, or the last ones would starve.
-                    self.stopped = claim.key
-                    return False
-        finally:
-            self._bench.board.delete(forgotten)
-            self.forgotten += len(forgotten)
-        return True
-
-    def _is_finished(self, claim: _Claim) -> bool:
-        """Do what is to be done about one claimed id; whether its claim may go."""
-        try:
-            orphan = _orphan(self._bench, claim.partition, claim.update_id)
-        except InvalidName as error:  # A key that no store can share, under this id alone.
-            self.done.append(_logged(Done(LEFT, claim.partition, claim.update_id, str(error))))
-            return False
-        if orphan is None:
-            return False
-        if done := _carry_out(self._bench, orphan):
-            self.done.append(done)
-        return orphan.fate not in (Fate.KEEP, Fate.ASK)
+def _sweep_feed(bench: Workbench, feed: Feed, is_over: Callable[[], bool], after: str, swept: Swept) -> None:
+    """Sweep what one feed's claims lead to, and remove those that lead to nothing more."""
+    forgotten: list[str] = []
+    try:
+        for key, partition, update_id in _claims(bench, Partition(feed)):
+            if key > after:
+                orphan = _orphan(bench, partition, update_id)
+                swept.done += _carry_out(bench, orphan)
+                if orphan and orphan.fate not in (Fate.KEEP, Fate.ASK):
+                    forgotten.append(key)
+                if is_over():  # After one claim at least, or the last ones would starve.
+                    swept.stopped = key
+                    break
+    finally:
+        bench.board.delete(forgotten)
+        swept.claims += len(forgotten)
 
 
 def forget_claims(bench: Workbench, partition: Partition) -> None:
     """Remove the old claims on a partition that lead to nothing more; `sweep` goes by those that stay."""
-    claims = [claim for claim in _claims(bench, partition) if claim.partition == partition]
-    bench.board.delete([claim.key for claim in claims if _leads_to_nothing(bench, claim)])
-
-
-def _leads_to_nothing(bench: Workbench, claim: _Claim) -> bool:
-    try:
-        orphan = _orphan(bench, claim.partition, claim.update_id)
-    except InvalidName:
-        return False
-    return orphan is not None and orphan.fate is Fate.FORGET
+    claims = [(key, update_id) for key, at, update_id in _claims(bench, partition) if at == partition]
+    orphans = [(key, _orphan(bench, partition, update_id)) for key, update_id in claims]
+    bench.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Fate.FORGET])
 
 
 def sweep_unclaimed(bench: Workbench, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[Done, ...]:
@@ -170,33 +134,33 @@ def sweep_unclaimed(bench: Workbench, feeds: Sequence[Feed], *, unknown: bool = 
     from an update whose manifest was removed to invalidate it. Costs a listing for each partition, then three requests
     for each id that the ledger has not as published or invalidated.
     """
-    done: list[Done] = []
+    done: tuple[Done, ...] = ()
     for feed in sorted(feeds):
         for partition in read.partitions(bench.board, feed):
             for update_id in filter(is_update_id, bench.board.children(partition.path)):
-                orphan = _orphan(bench, partition, update_id)
-                done += filter(None, [_carry_out(bench, orphan, unknown=unknown, asks=True)] if orphan else [])
-    return tuple(done)
+                done += _carry_out(bench, _orphan(bench, partition, update_id), unknown=unknown, asks=True)
+    return done
 
 
-def _carry_out(bench: Workbench, orphan: _Orphan, *, unknown: bool = False, asks: bool = False) -> Done | None:
-    """Do what becomes of an id, but for its claim; None if that is nothing."""
+def _carry_out(
+    bench: Workbench, orphan: _Orphan | None, *, unknown: bool = False, asks: bool = False
+) -> tuple[Done, ...]:
+    """Do what becomes of an id, but for its claim; what was done, if anything."""
+    if orphan is None:
+        return ()
+    if orphan.problem:
+        return (orphan.done(LEFT, orphan.problem),)
     if orphan.fate is Fate.FINISH:
         observe(bench.board, bench.ledger, orphan.partition, bench.now())
-        return orphan.done(FINISHED, "it is valid, though its run gave it up")
+        return (orphan.done(FINISHED, "it is valid, though its run gave it up"),)
     if orphan.fate is Fate.SWEEP or (orphan.fate is Fate.ASK and unknown):
         bench.board.sweep(f"{orphan.partition.path}/{orphan.update_id}")
         why = orphan.attempt.reason or "the ledger does not know it"
-        return orphan.done(SWEPT, f"{orphan.objects} objects without a valid manifest: {why}")
+        return (orphan.done(SWEPT, f"{orphan.objects} objects without a valid manifest: {why}"),)
     if orphan.fate is Fate.ASK and asks:
         why = f"{orphan.objects} objects without a manifest that the ledger does not know; --unknown sweeps them"
-        return orphan.done(LEFT, why)
-    return None
-
-
-def _logged(done: Done) -> Done:
-    _log.info("%s", done)
-    return done
+        return (orphan.done(LEFT, why),)
+    return ()
 
 
 def _orphan(bench: Workbench, partition: Partition, update_id: str) -> _Orphan | None:
@@ -206,13 +170,16 @@ def _orphan(bench: Workbench, partition: Partition, update_id: str) -> _Orphan |
     attempt = _attempt(bench, partition, update_id)
     if not is_old(update_id, bench.now(), attempt.ended):
         return None
-    looked = must_look(attempt.status)
-    contents, objects = contents_of(bench, partition, update_id) if looked else (Contents.NOTHING, 0)
-    return _Orphan(partition, update_id, attempt, objects, RULES[attempt.status][contents])
+    try:
+        looked = must_look(attempt.status)
+        contents, objects = contents_of(bench, partition, update_id) if looked else (Contents.NOTHING, 0)
+    except InvalidName as error:  # A key that no store can share, under this id alone.
+        return _Orphan(partition, update_id, attempt, Fate.ASK, problem=str(error))
+    return _Orphan(partition, update_id, attempt, RULES[attempt.status][contents], objects)
 
 
 def _attempt(bench: Workbench, partition: Partition, update_id: str) -> Attempt:
-    """What the ledger knows of an id; of one that it never heard of, the claim itself names the run."""
+    """What the ledger knows of an id; if it knows nothing, the claim itself names the run."""
     with bench.ledger.read() as connection:
         found = orphans.attempt(connection, partition, update_id)
     if found != Attempt(Status.UNKNOWN):
@@ -222,8 +189,11 @@ def _attempt(bench: Workbench, partition: Partition, update_id: str) -> Attempt:
         return orphans.claimed_by(connection, token.decode(errors="replace"))
 
 
-def _claims(bench: Workbench, below: Partition) -> Iterator[_Claim]:
-    """The claims on a partition and those below it, by key; also what a killed writer left half-written on disk."""
+def _claims(bench: Workbench, below: Partition) -> Iterator[tuple[str, Partition, str]]:
+    """Key, partition and update id of each claim on a partition and those below it, by key.
+
+    Among them is what a killed writer left half-written on disk.
+    """
     for file in bench.board.files(f"{CLAIMS}/{below.path}"):
         path, _, name = file.key.removeprefix(f"{CLAIMS}/{below.feed}").strip("/").rpartition("/")
         update_id = HALF_WRITTEN.sub("", name)
@@ -233,4 +203,4 @@ def _claims(bench: Workbench, below: Partition) -> Iterator[_Claim]:
             _log.warning("claim %s is skipped: %s", file.key, error)
             continue
         if is_update_id(update_id):
-            yield _Claim(file.key, partition, update_id)
+            yield file.key, partition, update_id

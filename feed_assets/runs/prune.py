@@ -4,7 +4,7 @@ The ledger knows first: a run that claims afterwards is told that its pin is gon
 finished by the next one, whatever its policy.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from feed_assets.core.feeds import Feed, Partition
@@ -56,13 +56,10 @@ def prune(bench: Workbench, partition: Partition, policy: Retention, *, apply: b
     stays = _remove(bench, partition, found, {each.id: each.reason for each in judged if each.goes})
     forget_claims(bench, partition)
     retention.tidy(bench.board, partition)
-    return Pruned(partition, tuple(_corrected(each, stays) for each in judged), applied=True)
-
-
-def _corrected(judged: Judged, stays: Mapping[str, str]) -> Judged:
-    if judged.id not in stays:
-        return judged
-    return replace(judged, goes=False, reason=stays[judged.id], surprising=True)
+    corrected = {
+        update_id: {"goes": False, "reason": reason, "surprising": True} for update_id, reason in stays.items()
+    }
+    return Pruned(partition, tuple(replace(each, **corrected.get(each.id, {})) for each in judged), applied=True)
 
 
 def _found(bench: Workbench, partition: Partition) -> tuple[Found, ...]:

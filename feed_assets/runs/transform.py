@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -35,91 +35,94 @@ class Frames:
 @contextmanager
 def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator[Frames]:
     """Read the inputs and run the function. Spark's errors about pinned files get their names while this is open."""
-    every = [update for updates in task.updates.values() for update in updates]
-    kept: list[DataFrame] = []
-    with reading(every):
+    transform = _Transform(task, spark, board)
+    with reading([update for updates in task.updates.values() for update in updates]):
         try:
-            yield _frames(task, spark, board, kept)
+            yield transform.frames()
         finally:
-            for frame in kept:
+            for frame in transform.kept:
                 frame.unpersist()
 
 
-def _frames(task: Task, spark: SparkSession, board: Blackboard, kept: list[DataFrame]) -> Frames:
-    recipe, found = task.recipe, task.updates
-    tagged = {
-        source.name: _read(spark, board, source, found[source.name], kept) for source in recipe.sources if source.schema
-    }
-    inputs = {
-        source.name: _input(spark, board, source, found[source.name], tagged.get(source.name))
-        for source in recipe.sources
-        if not source.is_table
-    }
-    result = recipe.transform(**inputs, **_told(task))
-    if not isinstance(result, DataFrame):
-        raise InvalidDefinition(f"{recipe.feed}: the function returned {type(result).__name__}: expected a DataFrame.")
-    if is_tagged(result) != any(source.tagged for source in recipe.sources):
-        raise InvalidDefinition(
-            f"{recipe.feed}: a function with a tagged input returns its rows with _raw, _file and _reasons, and one "
-            "without does not: rows would be lost otherwise. Keep the three columns, or take the input untagged."
-        )
-    rejected = [split(tagged[source.name])[1] for source in recipe.sources if source.schema and not source.tagged]
-    if is_tagged(result):
-        result, turned_away = split(_keep(_without_clean_texts(result), kept))
-        rejected.append(turned_away)
-    every = {**inputs, **tagged}
-    if recipe.rejects is None:
-        return Frames(inputs, every, (result,))
-    return Frames(inputs, every, (reduce(DataFrame.unionByName, rejected), result))
+@dataclass(frozen=True)
+class _Transform:
+    """One task on one session; `kept` are the frames that Spark keeps until its end."""
+
+    task: Task
+    spark: SparkSession
+    board: Blackboard
+    kept: list[DataFrame] = field(default_factory=list[DataFrame])
+
+    def frames(self) -> Frames:
+        """The frames of the task: what is turned away while reading and by the function comes first."""
+        sources = self.task.recipe.sources
+        tagged = {source.name: self._tagged(source) for source in sources if source.schema}
+        inputs = {source.name: self._input(source, tagged) for source in sources if not source.is_table}
+        result = self._result(inputs)
+        rejected = [split(tagged[source.name])[1] for source in sources if source.schema and not source.tagged]
+        if is_tagged(result):
+            result, turned_away = split(self._keep(_without_clean_texts(result)))
+            rejected.append(turned_away)
+        outputs = (reduce(DataFrame.unionByName, rejected), result) if self.task.recipe.rejects else (result,)
+        return Frames(inputs, {**inputs, **tagged}, outputs)
+
+    def _result(self, inputs: Mapping[str, DataFrame]) -> DataFrame:
+        """What the function makes of its inputs. Raises InvalidDefinition if that is not what it declares."""
+        recipe = self.task.recipe
+        result = recipe.transform(**inputs, **_further_arguments(self.task))
+        if not isinstance(result, DataFrame):
+            what = type(result).__name__
+            raise InvalidDefinition(f"{recipe.feed}: the function returned {what}: expected a DataFrame.")
+        if is_tagged(result) != any(source.tagged for source in recipe.sources):
+            raise InvalidDefinition(
+                f"{recipe.feed}: a function with a tagged input returns its rows with _raw, _file and _reasons, one "
+                "without does not: rows would be lost otherwise. Keep the three columns, or take the input untagged."
+            )
+        return result
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        """The frame, evaluated once: clean and rejected rows are written by two jobs, and must be of one evaluation."""
+        self.kept.append(frame.persist())
+        return self.kept[-1]
+
+    def _tagged(self, source: Source) -> DataFrame:
+        """One frame of the files of all batches and partitions: a frame for each would have Spark plan each anew.
+
+        It is kept if clean and rejected rows are taken from it, and not from what the function makes.
+        """
+        updates = self.task.updates[source.name]
+        tagged = read.read(self.spark, self.board, updates, source.format, source.schema or "")
+        if source.fans_in:
+            tagged = tagged.withColumn("_partition", _partition_of_file(source, updates))
+        return tagged if source.tagged else self._keep(tagged)
+
+    def _input(self, source: Source, tagged: Mapping[str, DataFrame]) -> DataFrame:
+        """The frame that the function gets of an input."""
+        if source.name in tagged:
+            return tagged[source.name] if source.tagged else read.clean(tagged[source.name])
+        frames: list[DataFrame] = []
+        for update in self.task.updates[source.name]:
+            frame = read.read_own(self.spark, self.board, update)
+            frames.append(frame.withColumn("_partition", sf.lit(update.partition.key)) if source.fans_in else frame)
+        return reduce(DataFrame.unionByName, frames)
 
 
-def _told(task: Task) -> dict[str, Any]:
+def _further_arguments(task: Task) -> dict[str, Any]:
     """What the function gets besides frames: slices of event tables, the partition, the work."""
     recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
-    told: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
-    told |= {"partition": task.output} if recipe.wants_partition else {}
-    return told | ({"work": task.work} if recipe.wants_work else {})
-
-
-def _keep(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
-    """Clean and rejected rows are written by two jobs: they must be of one and the same evaluation."""
-    kept.append(frame.persist())
-    return kept[-1]
+    further: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
+    further |= {"partition": task.output} if recipe.wants_partition else {}
+    return further | ({"work": task.work} if recipe.wants_work else {})
 
 
 def _without_clean_texts(tagged: DataFrame) -> DataFrame:
-    """Of a clean row nobody asks for the text any more: what is kept is half as much."""
+    """The frame without the texts of clean rows, which nobody asks for any more: what is kept is half as much."""
     return tagged.withColumn("_raw", sf.when(~is_clean(), sf.col("_raw")))
 
 
-def _read(
-    spark: SparkSession, board: Blackboard, source: Source, updates: Sequence[Update], kept: list[DataFrame]
-) -> DataFrame:
-    """A tagged frame. It is kept if clean and rejected rows are taken from it, and not from what the function makes."""
-    tagged = _tagged(spark, board, source, updates)
-    return tagged if source.tagged else _keep(tagged, kept)
-
-
-def _tagged(spark: SparkSession, board: Blackboard, source: Source, updates: Sequence[Update]) -> DataFrame:
-    """One frame of the files of all batches and partitions: a frame for each would have Spark plan each anew."""
-    tagged = read.read(spark, board, updates, source.format, source.schema or "")
-    return tagged.withColumn("_partition", _partition_of_file(source, updates)) if source.fans_in else tagged
-
-
 def _partition_of_file(source: Source, updates: Sequence[Update]) -> Column:
-    holders = {(update.partition.holder if source.is_appendable else None) or update.partition for update in updates}
+    """The key of the partition that a row's file is in; of an appendable input the one that holds the batch."""
+    partitions = {(source.is_appendable and update.partition.holder) or update.partition for update in updates}
     file = sf.col("_file")
-    return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(each.key)) for each in sorted(holders)))
-
-
-def _input(
-    spark: SparkSession, board: Blackboard, source: Source, updates: Sequence[Update], tagged: DataFrame | None
-) -> DataFrame:
-    if tagged is not None:
-        return tagged if source.tagged else read.clean(tagged)
-    frames = [read.read_own(spark, board, update) for update in updates]
-    if source.fans_in:
-        keys = [update.partition.key for update in updates]
-        frames = [frame.withColumn("_partition", sf.lit(key)) for frame, key in zip(frames, keys, strict=True)]
-    return reduce(DataFrame.unionByName, frames)
+    return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(each.key)) for each in sorted(partitions)))

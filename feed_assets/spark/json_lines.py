@@ -17,32 +17,23 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DecimalType,
-    FractionalType,
-    IntegralType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as st
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.spark.parse import check_scalars, collected, complaint, missing, value
 
 _OPTIONS: dict[str, bool | str] = {"lineSep": "\n", "ignoreCorruptFiles": False, "ignoreMissingFiles": False}
 _EXACT = "BIGINT|DECIMAL.*"
-_KINDS: dict[type[DataType], str] = {
-    StringType: "STRING",
-    IntegralType: _EXACT,
-    DecimalType: f"{_EXACT}|STRING",
-    FractionalType: f"{_EXACT}|DOUBLE",
-    BooleanType: "BOOLEAN",
+_KINDS: dict[type[st.DataType], str] = {
+    st.StringType: "STRING",
+    st.IntegralType: _EXACT,
+    st.DecimalType: f"{_EXACT}|STRING",
+    st.FractionalType: f"{_EXACT}|DOUBLE",
+    st.BooleanType: "BOOLEAN",
 }
 
 
-def read_json(spark: SparkSession, paths: list[str], schema: StructType, required: Sequence[str]) -> DataFrame:
+def read_json(spark: SparkSession, paths: list[str], schema: st.StructType, required: Sequence[str]) -> DataFrame:
     """The tagged frame of JSON lines; `_raw` is the line, with U+FFFD for bytes that are not UTF-8."""
     _check(schema)
     texts = sf.struct(*[_text(field).alias(field.name) for field in schema])
@@ -53,7 +44,7 @@ def read_json(spark: SparkSession, paths: list[str], schema: StructType, require
     return lines.select(*typed, "_raw", "_file", _reasons(schema, required).alias("_reasons"))
 
 
-def _check(schema: StructType) -> None:
+def _check(schema: st.StructType) -> None:
     check_scalars(schema, "JSON")
     if odd := [field.name for field in schema if '"' in field.name or "\\" in field.name]:
         raise InvalidDefinition(f"columns {odd} cannot be found in JSON: rename them without quotes and backslashes.")
@@ -84,22 +75,22 @@ def _item(name: str, kind: str) -> Column:
     return sf.try_variant_get(sf.col("_record"), f'$.record["{name}"]', kind)
 
 
-def _text(field: StructField) -> Column:
+def _text(field: st.StructField) -> Column:
     return sf.when(~_is_wrong(field), _item(field.name, "string"))
 
 
-def _is_wrong(field: StructField) -> Column:
+def _is_wrong(field: st.StructField) -> Column:
     """Whether there is a value of another JSON type. JSON's null is `VOID`, and missing."""
     kinds = next((found for types, found in _KINDS.items() if isinstance(field.dataType, types)), "STRING")
     kind = sf.schema_of_variant(_item(field.name, "variant"))
     return sf.coalesce(~kind.rlike(rf"\A(VOID|{kinds})\z"), sf.lit(False))
 
 
-def _wrong_kind(field: StructField) -> Column:
+def _wrong_kind(field: st.StructField) -> Column:
     return sf.when(_is_wrong(field), sf.lit(f"{field.name}: not a {field.dataType.simpleString()}"))
 
 
-def _reasons(schema: StructType, required: Sequence[str]) -> Column:
+def _reasons(schema: st.StructType, required: Sequence[str]) -> Column:
     complaints: list[Column] = [_unknown(schema)]
     for field in schema:
         wrong, text = sf.col("_wrong").getField(field.name), sf.col("_texts").getField(field.name)
@@ -113,6 +104,6 @@ def _reasons(schema: StructType, required: Sequence[str]) -> Column:
     return sf.when(broken.isNotNull(), sf.array(broken)).otherwise(collected(complaints))
 
 
-def _unknown(schema: StructType) -> Column:
+def _unknown(schema: st.StructType) -> Column:
     extra = sf.array_except("_keys", sf.array(*[sf.lit(field.name) for field in schema]))
     return sf.when(sf.size(extra) > 0, sf.concat(sf.lit("unknown fields: "), sf.array_join(extra, ", ")))

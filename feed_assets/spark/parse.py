@@ -19,18 +19,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    FractionalType,
-    IntegralType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as st
 
 from feed_assets.core.errors import InvalidDefinition
 
@@ -43,14 +32,14 @@ EXACT_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:m
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = f"{_DAY}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}"
 _OFFSET = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
-_FORMS: dict[type[DataType], str] = {
-    IntegralType: "-?[0-9]+",
-    DecimalType: r"-?[0-9]+(\.[0-9]+)?",
-    FractionalType: r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?",
-    BooleanType: "(?i)(true|false)",
-    DateType: _DAY,
-    TimestampType: rf"{_MOMENT}(\.[0-9]{{1,6}})?{_OFFSET}?",
-    TimestampNTZType: rf"{_MOMENT}(\.[0-9]{{1,6}})?",
+_FORMS: dict[type[st.DataType], str] = {
+    st.IntegralType: "-?[0-9]+",
+    st.DecimalType: r"-?[0-9]+(\.[0-9]+)?",
+    st.FractionalType: r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?",
+    st.BooleanType: "(?i)(true|false)",
+    st.DateType: _DAY,
+    st.TimestampType: rf"{_MOMENT}(\.[0-9]{{1,6}})?{_OFFSET}?",
+    st.TimestampNTZType: rf"{_MOMENT}(\.[0-9]{{1,6}})?",
 }
 
 
@@ -64,7 +53,7 @@ def matches(text: Column, pattern: str) -> Column:
     return text.rlike(rf"\A(?:{pattern})\z")
 
 
-def value(text: Column, kind: DataType) -> Column:
+def value(text: Column, kind: st.DataType) -> Column:
     """The typed value; NULL if the text is NULL or not exactly of this type."""
     form = _form(kind)
     if form is None:
@@ -72,14 +61,14 @@ def value(text: Column, kind: DataType) -> Column:
     cast = sf.when(_has_offset(text), text).otherwise(sf.concat(text, sf.lit("Z"))) if _is_moment(kind) else text
     found = cast.try_cast(kind)
     fits = matches(text, form)
-    if isinstance(kind, DecimalType):  # Of the others the form itself has as many digits as the type keeps.
+    if isinstance(kind, st.DecimalType):  # Of the others the form itself has as many digits as the type keeps.
         fits = fits & ~_too_fine(text, kind)
-    elif isinstance(kind, FractionalType):
+    elif isinstance(kind, st.FractionalType):
         fits = fits & (sf.abs(found) != sf.lit(float("inf")))
     return sf.when(fits, found)
 
 
-def complaint(name: str, text: Column, kind: DataType, found: Column) -> Column:
+def complaint(name: str, text: Column, kind: st.DataType, found: Column) -> Column:
     """Why the text is not of this type (`found` is its `value`), as `<column>: …`; NULL if it is, or without a text."""
     fine = sf.when(_too_fine(text, kind), sf.lit(f"{name}: more than {_digits(kind)} digits after the point"))
     wrong = sf.coalesce(fine, sf.lit(f"{name}: not a {kind.simpleString()}"))
@@ -113,28 +102,28 @@ def is_clean() -> Column:
     return sf.size(reasons()) == 0
 
 
-def check_scalars(schema: StructType, form: str) -> None:
+def check_scalars(schema: st.StructType, form: str) -> None:
     """Raise InvalidDefinition for a type that text of this format cannot hold exactly."""
     for field in schema:
-        if not isinstance(field.dataType, (StringType, *_FORMS)):
+        if not isinstance(field.dataType, (st.StringType, *_FORMS)):
             raise InvalidDefinition(
                 f"column {field.name!r} is declared {field.dataType.simpleString()}, which {form} is not read as: "
                 "expected string, boolean, a number, date or timestamp. Declare one of these, or publish Parquet."
             )
 
 
-def check_names(schema: StructType) -> None:
+def check_names(schema: st.StructType) -> None:
     """Raise InvalidDefinition for columns that would be taken for those that reading adds."""
     if taken := sorted({*META, "_corrupt", "_metadata"} & {field.name.lower() for field in schema}):
         raise InvalidDefinition(f"columns {taken} are what reading adds: rename them in the schema.")
 
 
-def _form(kind: DataType) -> str | None:
+def _form(kind: st.DataType) -> str | None:
     return next((form for types, form in _FORMS.items() if isinstance(kind, types)), None)
 
 
-def _is_moment(kind: DataType) -> bool:
-    return isinstance(kind, TimestampType)
+def _is_moment(kind: st.DataType) -> bool:
+    return isinstance(kind, st.TimestampType)
 
 
 def _has_offset(text: Column) -> Column:
@@ -142,14 +131,14 @@ def _has_offset(text: Column) -> Column:
     return text.endswith("Z") | text.contains("+") | (sf.locate("-", text, len("YYYY-MM-DD ")) > 0)
 
 
-def _digits(kind: DataType) -> int:
-    return kind.scale if isinstance(kind, DecimalType) else 6
+def _digits(kind: st.DataType) -> int:
+    return kind.scale if isinstance(kind, st.DecimalType) else 6
 
 
-def _too_fine(text: Column, kind: DataType) -> Column:
+def _too_fine(text: Column, kind: st.DataType) -> Column:
     """Whether there are more digits after the point than the type keeps: both casts would round, or cut, in silence."""
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, st.DecimalType):
         return sf.length(sf.regexp_extract(text, r"\A-?[0-9]+\.([0-9]*?)0*\z", 1)) > kind.scale
-    if isinstance(kind, (TimestampType, TimestampNTZType)):
+    if isinstance(kind, (st.TimestampType, st.TimestampNTZType)):
         return matches(text, rf"{_MOMENT}\.[0-9]{{7,}}{_OFFSET}?")
     return sf.lit(False)

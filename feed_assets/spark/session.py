@@ -7,16 +7,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
-from feed_assets.core.errors import BlackboardUnavailable, InvalidDefinition, SparkUnavailable
-from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
 from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
-from feed_assets.spark.urls import escaped, spark_path
 
 _SQL = {
     "spark.sql.session.timeZone": "UTC",
@@ -124,33 +121,6 @@ def _java() -> str:
     return shutil.which("java") or "no java on the PATH"
 
 
-def probe(spark: SparkSession, board: Blackboard) -> None:
-    """Write a small object with obstore and read it with Spark: both must see one store.
-
-    Raises BlackboardUnavailable if Spark does not see it. Costs one put, one small job and one delete.
-    """
-    token = uuid4().hex
-    key = f"_feed_assets/probe/{token}"
-    path = spark_path(board.url, key)
-    board.put(key, token.encode())
-    try:
-        found = [row[0] for row in spark.read.text(escaped(path)).collect()]
-    except SPARK_ERRORS as error:
-        raise _differ(path, board, str(error).strip().splitlines()[0]) from error
-    finally:
-        board.delete([key])
-    if found != [token]:
-        raise _differ(path, board, f"it read {found[:1]}, not {token!r}")
-
-
-def _differ(path: str, board: Blackboard, why: str) -> BlackboardUnavailable:
-    return BlackboardUnavailable(
-        f"Spark does not see in {path} what was written to {board.url}: {why}. Both must reach one store: check "
-        "FEED_ASSETS_S3_ENDPOINT, FEED_ASSETS_SPARK_JARS (s3a needs hadoop-aws), the credentials that Spark finds, "
-        "and for a file:// blackboard that Spark runs on this machine."
-    )
-
-
 def _is_local(settings: Settings) -> bool:
     return settings.spark_master.startswith("local") and "cluster" not in settings.spark_master
 
@@ -175,10 +145,11 @@ def _jars(folder: str | None) -> dict[str, str]:
 
 def _s3(endpoint: str | None) -> dict[str, str]:
     """s3a as obstore reaches it: the AWS SDK's own chain finds what is in the environment, in profiles and roles."""
+    credentials = {"spark.hadoop.fs.s3a.aws.credentials.provider": _CREDENTIALS}
     if endpoint is None:
-        return {"spark.hadoop.fs.s3a.aws.credentials.provider": _CREDENTIALS}
+        return credentials
     return {
-        "spark.hadoop.fs.s3a.aws.credentials.provider": _CREDENTIALS,
+        **credentials,
         "spark.hadoop.fs.s3a.endpoint": endpoint,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from feed_assets.cli import app
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.runs.workbench import utc_now
-from feed_assets.sources.outlets import SqlOutlet
+from feed_assets.sources.sinks import SqlSink
 
 REPORT, LOST = "gamma/report/v1.0", "gamma/lost/v1.0"
 WORLD = """
@@ -35,14 +35,14 @@ defs = with_automation(dg.Definitions(assets=assets))
 
 
 @pytest.fixture
-def team(home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlOutlet:
+def team(home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlSink:
     """Another team's table of events, which the definitions of the module `as_of_now` read."""
-    outlet = SqlOutlet(f"sqlite:///{tmp_path / 'team.db'}", "events")
-    (tmp_path / "as_of_now.py").write_text(WORLD.format(url=outlet.url))
+    sink = SqlSink(f"sqlite:///{tmp_path / 'team.db'}", "events")
+    (tmp_path / "as_of_now.py").write_text(WORLD.format(url=sink.url))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "as_of_now", raising=False)
-    outlet.publish([(0, WriteEvent(table, 1, utc_now(), "X", Operation.UPSERT)) for table in "ab"])
-    return outlet
+    sink.publish([(0, WriteEvent(table, 1, utc_now(), "X", Operation.UPSERT)) for table in "ab"])
+    return sink
 
 
 def said(*args: str):

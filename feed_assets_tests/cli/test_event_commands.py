@@ -155,7 +155,7 @@ def test_our_events_are_published_besides_where_the_settings_say(tmp_path, monke
     assert rows == [("shop/orders", "X")] * 2
 
 
-def test_an_outlet_that_does_not_answer_is_told_and_served_later(tmp_path, monkeypatch) -> None:
+def test_an_sink_that_does_not_answer_is_told_and_served_later(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FEED_ASSETS_EVENTS_TO", f"sqlite:///{tmp_path / 'not there' / 'team.db'}#told")
     settings.cache_clear()
     publish("shop/orders")

@@ -13,7 +13,7 @@ import obstore
 
 from feed_assets.core.feeds import MANIFEST
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.clients import Client
+from feed_assets.feeds.clients import ObstoreClient
 from feed_assets_tests.feeds.workers import MEN, NOW
 
 CLAIM = "the claim"
@@ -51,7 +51,7 @@ class Dying:
     """A client that takes its process with it when it writes one object."""
 
     def __init__(self, board: Blackboard, name: str, when: str) -> None:
-        self._client: Client = board._client
+        self._client: ObstoreClient = board._client
         self._name, self._when, self._local = name, when, board._root is not None
         self.list, self.children, self.get, self.delete = (
             *(self._client.list, self._client.children, self._client.get, self._client.delete),

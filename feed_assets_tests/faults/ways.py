@@ -8,7 +8,7 @@ from uuid import uuid4
 from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, File, Partition, Update, parse_update_id
 from feed_assets.feeds import read, retention, write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.clients import Client
+from feed_assets.feeds.clients import ObstoreClient
 
 
 def prune(board: Blackboard, partition: Partition) -> None:
@@ -29,7 +29,7 @@ class Ways:
     publish: Callable[[Blackboard, Partition, Mapping[str, bytes], datetime], Update] = write.publish
     latest: Callable[[Blackboard, Partition, datetime | None], Update | None] = latest_valid
     prune: Callable[[Blackboard, Partition], None] = prune
-    client: Callable[[Client], Client] | None = None
+    client: Callable[[ObstoreClient], ObstoreClient] | None = None
 
     def over(self, board: Blackboard) -> Blackboard:
         """A view of the blackboard through this way's client."""
@@ -115,7 +115,7 @@ def _counts_by_int(manifest: bytes, files: tuple[File, ...]) -> bool:
 class Unconditional:
     """Wrong: a client whose conditional create overwrites what is there."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ObstoreClient) -> None:
         self._client = client
         self.list, self.children, self.get, self.delete = client.list, client.children, client.get, client.delete
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.clients import Client
+from feed_assets.feeds.clients import ObstoreClient
 
 FEED = Feed.parse("ads/shown/v1.0")
 MEN = Partition(FEED, "2019-11-24/men")
@@ -16,7 +16,7 @@ OLD, NEW = "20191125.060000", "20191126.060000"
 class Counting:
     """A client that passes every call on to another one and remembers it."""
 
-    client: Client
+    client: ObstoreClient
     before: Mapping[str, Callable[[], object]] = field(default_factory=dict)
     requests: list[tuple[str, object]] = field(default_factory=list)
     board: Blackboard = field(init=False)

@@ -26,7 +26,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.components import Table
 from feed_assets.orchestration.runner import why_failed
 from feed_assets.settings import settings
-from feed_assets.sources.outlets import SqlOutlet
+from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.worlds import harness
 
@@ -39,9 +39,9 @@ class Team:
     """A team with a table of events in a database of its own."""
 
     def __init__(self, folder):
-        self.outlet = SqlOutlet(f"sqlite:///{folder / 'team.db'}", "events")
-        self.source = EventSource("team", (SqlTable(self.outlet.url, "events", "id"),))
-        self.outlet.publish([])
+        self.sink = SqlSink(f"sqlite:///{folder / 'team.db'}", "events")
+        self.source = EventSource("team", (SqlTable(self.sink.url, "events", "id"),))
+        self.sink.publish([])
 
     def publish(self, *told, operation=Operation.UPSERT, key="", marker_time=NOON, **context):
         """Each as (table, correlation id, marker)."""
@@ -49,7 +49,7 @@ class Team:
             WriteEvent(table, marker, marker_time, correlation, operation, key, context)
             for table, correlation, marker in told
         ]
-        self.outlet.publish([(0, row) for row in rows])
+        self.sink.publish([(0, row) for row in rows])
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.ledger import due, pauses
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
-from feed_assets.sources.outlets import SqlOutlet
+from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.worlds import harness
 
@@ -27,9 +27,9 @@ class World:
     """A team's tables a and b, a consumer of both that notes what it read, and what was published."""
 
     def __init__(self, folder, late=()):
-        self.outlet = SqlOutlet(f"sqlite:///{folder / 'team.db'}", "events")
-        self.outlet.publish([])
-        self.source = EventSource("team", (SqlTable(self.outlet.url, "events", "id"),))
+        self.sink = SqlSink(f"sqlite:///{folder / 'team.db'}", "events")
+        self.sink.publish([])
+        self.source = EventSource("team", (SqlTable(self.sink.url, "events", "id"),))
         self.fails = False
         self.read, self.told = [], {"a": {}, "b": {}}
         self.harness = harness(*self._assets(*late), give=self._give)
@@ -53,7 +53,7 @@ class World:
         marker = len(self.told[table]) + 1
         self.told[table][correlation] = marker
         event = WriteEvent(table, marker, marker, correlation, Operation.UPSERT)
-        self.outlet.publish([(0, event)])
+        self.sink.publish([(0, event)])
 
     def ask(self, cursor=None):
         sensor = self.harness.definitions.resolve_sensor_def("events_team")
@@ -143,7 +143,7 @@ def test_a_tick_stays_bounded_with_ten_thousand_events_and_takes_all_of_them_in_
     setting(tick_seconds=10, max_requests=2)
     world = World(tmp_path, late=("second", "third"))
     events = [WriteEvent(table, n, n, f"X{n}", Operation.UPSERT) for n in range(1, 5001) for table in ("a", "b")]
-    world.outlet.publish([(0, event) for event in events])
+    world.sink.publish([(0, event) for event in events])
     began = monotonic()
     asked = world.ask()
     assert monotonic() - began < 10
@@ -200,6 +200,6 @@ def test_a_source_that_is_down_holds_up_nothing_that_was_read_before(tmp_path):
 def test_one_bad_event_does_not_hold_up_the_others(tmp_path):
     world = World(tmp_path)
     world.publish("a", "X")
-    world.outlet.publish([(0, WriteEvent("a", 0, 0, "", Operation.UPSERT, "no such partition"))])
+    world.sink.publish([(0, WriteEvent("a", 0, 0, "", Operation.UPSERT, "no such partition"))])
     world.publish("b", "X")
     assert len(world.harness.run_until_idle()) == 1

@@ -17,7 +17,7 @@ from feed_assets.ledger import inbox, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, update
 from feed_assets.settings import settings
-from feed_assets.sources.outlets import SqlOutlet
+from feed_assets.sources.sinks import SqlSink
 from feed_assets.spark.session import conf
 from feed_assets_tests.servers import connect_server
 from feed_assets_tests.soak.event_project import REPORT, URL, A, B
@@ -74,12 +74,12 @@ def events(random: Random, count: int) -> Iterator[WriteEvent]:
             yield late.pop(0)
 
 
-def publish_and_kill(operations: Operations, outlet: SqlOutlet, random: Random, count: int, kills: int) -> list[str]:
+def publish_and_kill(operations: Operations, sink: SqlSink, random: Random, count: int, kills: int) -> list[str]:
     """Events at random moments, kills between them; what is found in the end."""
     published: Published = {}
     fatal = {*random.sample(range(count), kills)}
     for number, event in enumerate(events(random, count)):
-        outlet.publish([(0, event)])
+        sink.publish([(0, event)])
         published.setdefault((event.table_name, event.partition_key), []).append(encode(event.marker))
         if number in fatal:
             victim = random.choice(VICTIMS)
@@ -99,9 +99,9 @@ def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def soak(count: int, kills: int) -> list[str]:
         seed = int(os.environ.get("SOAK_SEED") or SystemRandom().randrange(10**6))
         say(f"SOAK_SEED={seed} events={count} kills={kills}")
-        outlet = SqlOutlet(f"sqlite:///{tmp_path / 'team.db'}", "events")
-        outlet.publish([])
-        monkeypatch.setenv(URL, outlet.url)
+        sink = SqlSink(f"sqlite:///{tmp_path / 'team.db'}", "events")
+        sink.publish([])
+        monkeypatch.setenv(URL, sink.url)
         monkeypatch.setenv("PYTHONWARNINGS", "ignore")
         # A kill counts as an attempt, and three of one partition in a row are chance here.
         monkeypatch.setenv("FEED_ASSETS_MAX_ATTEMPTS", "20")
@@ -110,7 +110,7 @@ def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             monkeypatch.setenv("FEED_ASSETS_SPARK_REMOTE", url)
             settings.cache_clear()
             with running(home, PROJECT) as operations:
-                return publish_and_kill(operations, outlet, Random(seed), count, kills)  # noqa: S311
+                return publish_and_kill(operations, sink, Random(seed), count, kills)  # noqa: S311
 
     return soak
 

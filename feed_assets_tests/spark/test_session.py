@@ -1,4 +1,4 @@
-"""The session's configuration, and the probe that tells when Spark and obstore see different stores."""
+"""The session's configuration, and what is said where there can be none."""
 
 import os
 import socket
@@ -6,13 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from obstore.store import LocalStore
 
-from feed_assets.core.errors import BlackboardUnavailable, InvalidDefinition, SparkUnavailable
-from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.clients import ObstoreClient
+from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
 from feed_assets.settings import Settings
-from feed_assets.spark.session import conf, probe, session, spark_resource
+from feed_assets.spark.session import conf, session, spark_resource
 
 START = """
 from feed_assets.core.errors import SparkUnavailable
@@ -124,21 +121,3 @@ def test_a_connect_server_that_is_not_there_is_named_at_once():
 def test_a_process_has_one_session(spark):
     assert session(Settings()) is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-
-
-@pytest.mark.connect
-def test_the_probe_is_silent_where_both_see_one_store(spark, local_board):
-    probe(spark, local_board)
-    assert local_board.files("") == ()
-
-
-def test_the_probe_is_silent_on_s3(spark, s3_board):
-    probe(spark, s3_board)
-    assert s3_board.files("") == ()
-
-
-@pytest.mark.connect
-def test_the_probe_tells_two_stores_apart(spark, tmp_path):
-    elsewhere = ObstoreClient(LocalStore(tmp_path / "elsewhere", mkdir=True))
-    with pytest.raises(BlackboardUnavailable, match=r"Spark does not see in file:.*PATH_NOT_FOUND.*one store"):
-        probe(spark, Blackboard((tmp_path / "lake").as_uri(), elsewhere))

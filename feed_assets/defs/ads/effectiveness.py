@@ -11,7 +11,7 @@ from feed_assets import Input, Partition, Settings, checks, feed_asset, foreign_
 from feed_assets.defs.ads.chart import ctr_chart
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution: an interval of 95 %."""
@@ -60,8 +60,8 @@ def shown(shown_raw: "DataFrame", partition: Partition) -> "DataFrame":
     from feed_assets import reject, reject_duplicates
 
     tagged = _on_the_day(shown_raw, "timestamp", partition)
-    tagged = reject(tagged, _not(sf.col("item_id") >= 0), "item_id: missing or negative")
-    tagged = reject(tagged, _not(sf.col("position").between(1, 3)), "position: not 1, 2 or 3")
+    tagged = reject(tagged, sf.expr("item_id IS NULL OR item_id < 0"), "item_id: missing or negative")
+    tagged = reject(tagged, sf.expr("position IS NULL OR position NOT IN (1, 2, 3)"), "position: not 1, 2 or 3")
     return reject_duplicates(tagged, ["impression_id"], [sf.col("timestamp")])
 
 
@@ -124,13 +124,6 @@ def effectiveness_daily(effectiveness: "DataFrame") -> "DataFrame":
         sf.sum("impressions").alias("impressions"), sf.sum("clicks").alias("clicks")
     )
     return with_ctr(summed)
-
-
-def _not(condition: "Column") -> "Column":
-    """True where a condition is false or cannot be told."""
-    from pyspark.sql import functions as sf
-
-    return ~sf.coalesce(condition, sf.lit(False))
 
 
 def _on_the_day(tagged: "DataFrame", time: str, partition: Partition) -> "DataFrame":

@@ -13,17 +13,8 @@ from pathlib import Path
 CAMPAIGNS = ("men", "women")
 POLICIES = ("bts", "random")
 SHOWN = (
-    "impression_id",
-    "timestamp",
-    "campaign",
-    "policy",
-    "item_id",
-    "position",
-    "propensity_score",
-    "user_feature_0",
-    "user_feature_1",
-    "user_feature_2",
-    "user_feature_3",
+    *("impression_id", "timestamp", "campaign", "policy", "item_id", "position", "propensity_score"),
+    *(f"user_feature_{number}" for number in range(4)),
 )
 CLICKED = ("impression_id", "clicked_at")
 
@@ -39,13 +30,12 @@ def days() -> tuple[str, ...]:
 
 def shown_csv(day: str, campaign: str) -> bytes:
     """The raw impressions of one day and campaign, as `ads/shown_raw/v1.0` holds them."""
-    return _csv(SHOWN, ([row[column] for column in SHOWN] for row in _of(day, campaign)))
+    return _csv(SHOWN, _of(day, campaign))
 
 
 def clicked_csv(day: str, campaign: str) -> bytes:
     """The raw clicks of one day and campaign, as `ads/clicked_raw/v1.0` holds them."""
-    clicks = (row for row in _of(day, campaign) if row["click"] == "1")
-    return _csv(CLICKED, ([row["impression_id"], row["timestamp"]] for row in clicks))
+    return _csv(CLICKED, (row | {"clicked_at": row["timestamp"]} for row in _of(day, campaign) if row["click"] == "1"))
 
 
 def figures(day: str, campaign: str) -> tuple[int, int]:
@@ -81,9 +71,9 @@ def _date(row: Row) -> str:
     return row["timestamp"][:10]  # each timestamp is ISO 8601 in UTC
 
 
-def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
+def _csv(header: Sequence[str], rows: Iterable[Row]) -> bytes:
     text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    writer = csv.DictWriter(text, header, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 days = dg.DailyPartitionsDefinition("1999-01-04")  # the first date that has reference rates
+last_seven_days = dg.TimeWindowPartitionMapping(start_offset=-6, end_offset=0)
 
 ecb_raw = foreign_feed(
     "fx/ecb_raw/v1.0",
@@ -23,14 +24,7 @@ ecb_raw = foreign_feed(
 @feed_asset(
     "fx/exchange_rate/v1.0",
     partitions_def=days,
-    inputs={
-        "ecb_raw": Input(
-            ecb_raw,
-            mapping=dg.TimeWindowPartitionMapping(start_offset=-6, end_offset=0),
-            tagged=True,
-            required="own",
-        )
-    },
+    inputs={"ecb_raw": Input(ecb_raw, mapping=last_seven_days, tagged=True, required="own")},
     checks=[checks.unique("date"), checks.not_null("gbp_per_eur", "usd_per_eur", "rate_date")],
     owners=["team:fx"],
 )
@@ -46,8 +40,9 @@ def exchange_rate(ecb_raw: "DataFrame", partition: Partition) -> "DataFrame":
     tagged = reject(ecb_raw, sf.col("date").isNull(), "date: missing")
     tagged = reject(tagged, sf.col("date") != sf.to_date("_partition"), "date: not that of its partition")
     for currency in ("GBP", "USD"):
-        positive = sf.coalesce(sf.col(currency) > 0, sf.lit(False))
-        tagged = reject(tagged, ~positive, f"{currency}: missing or not positive")
+        tagged = reject(
+            tagged, sf.expr(f"{currency} IS NULL OR {currency} <= 0"), f"{currency}: missing or not positive"
+        )
     tagged = reject_duplicates(tagged, ["date"], [])
     newest = tagged.where(is_clean()).orderBy(sf.desc("date")).limit(1)
     rejected = tagged.where(~is_clean() & (sf.col("_partition") == partition.key))

@@ -10,7 +10,7 @@ import dagster as dg
 from feed_assets import Input, Partition, checks, feed_asset, foreign_feed
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 MONEY = "decimal(20,4)"
 """Holds the greatest Quantity times the greatest UnitPrice that can be read."""
@@ -96,19 +96,10 @@ def _on_the_day(tagged: "DataFrame", partition: Partition) -> "DataFrame":
 
     from feed_assets import reject
 
-    at, customer = sf.col("InvoiceDate"), sf.col("CustomerID")
+    day, customer = partition.key, sf.col("CustomerID")
     tagged = reject(tagged, sf.col("InvoiceNo").isNull(), "InvoiceNo: missing")
-    tagged = reject(tagged, at.isNull(), "InvoiceDate: missing")
-    tagged = reject(
-        tagged, sf.to_date(at) != sf.lit(partition.key).cast("date"), f"InvoiceDate: not on {partition.key}"
-    )
+    tagged = reject(tagged, sf.col("InvoiceDate").isNull(), "InvoiceDate: missing")
+    tagged = reject(tagged, sf.to_date("InvoiceDate") != sf.lit(day).cast("date"), f"InvoiceDate: not on {day}")
     tagged = reject(tagged, sf.col("Quantity").isNull(), "Quantity: missing")
-    tagged = reject(tagged, _not(sf.col("UnitPrice") >= 0), "UnitPrice: missing or negative")
+    tagged = reject(tagged, sf.expr("UnitPrice IS NULL OR UnitPrice < 0"), "UnitPrice: missing or negative")
     return reject(tagged, ~customer.rlike(r"\A[0-9]+(\.0)?\z"), "CustomerID: not a number")
-
-
-def _not(condition: "Column") -> "Column":
-    """True where a condition is false or cannot be told."""
-    from pyspark.sql import functions as sf
-
-    return ~sf.coalesce(condition, sf.lit(False))

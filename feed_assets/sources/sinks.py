@@ -12,47 +12,48 @@ from functools import cache
 from typing import Any, Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
-from feed_assets.core.errors import InvalidDefinition, OutletUnavailable, shown
+from feed_assets.core.errors import InvalidDefinition, SinkUnavailable, shown
 from feed_assets.core.events import Marker, WriteEvent
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger.database import insert_missing
 from feed_assets.sources.databases import told
 
-_INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _DIGITS = 20
+_KEY = ("table_name", "partition_key", "correlation_id", "marker")
+_TEXTS = (*_KEY, "event_marker", "write_operation", "context")
 _FILE = re.compile(rf"[0-9]{{{_DIGITS}}}\.jsonl")
 
 
-class Outlet(Protocol):
+class Sink(Protocol):
     """A place that events are published to."""
 
     def publish(self, events: Sequence[tuple[int, WriteEvent]]) -> None:
-        """Publish events with their sequence numbers, in that order. Raises OutletUnavailable or Blackboard*."""
+        """Publish events with their sequence numbers, in that order. Raises SinkUnavailable or Blackboard*."""
         ...
 
 
-def open_outlet(url: str, board: Blackboard) -> Outlet:
-    """The outlet that a setting names: `blackboard:<prefix>`, or a SQLAlchemy URL with `#table` or `#schema.table`."""
+def open_sink(url: str, board: Blackboard) -> Sink:
+    """The sink that a setting names: `blackboard:<prefix>`, or a SQLAlchemy URL with `#table` or `#schema.table`."""
     scheme, _, rest = url.partition(":")
     if scheme == "blackboard" and rest.strip("/"):
-        return FileOutlet(board, rest.strip("/"))
+        return FileSink(board, rest.strip("/"))
     database, _, table = url.rpartition("#")
     if not database or not table:
         raise InvalidDefinition(
-            f"{shown(url)!r} is no outlet: expected blackboard:<prefix>, such as blackboard:events, or a SQLAlchemy "
+            f"{shown(url)!r} is no sink: expected blackboard:<prefix>, such as blackboard:events, or a SQLAlchemy "
             "URL and a table, such as postgresql+psycopg://user:password@host/database#events."
         )
     schema, _, name = table.rpartition(".")
-    return SqlOutlet(database, name, schema=schema or None)
+    return SqlSink(database, name, schema=schema or None)
 
 
 @dataclass(frozen=True)
-class SqlOutlet:
+class SqlSink:
     """A table on SQLite or PostgreSQL, made if it is not there; columns as SqlEvents expects them, and an `id`.
 
     `marker` and `event_marker` are texts that sort: UTC moments as 2010-12-01T06:00:00.000000Z, whole numbers with 20
-    digits. Of one (table_name, partition_key, correlation_id, marker) there is one row.
+    digits. There is one row for each (table_name, partition_key, correlation_id, marker).
     """
 
     url: str = field(repr=False)
@@ -60,63 +61,51 @@ class SqlOutlet:
     schema: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.url.partition(":")[0].partition("+")[0] not in _INSERT:
-            expected = " or ".join(_INSERT)
-            raise InvalidDefinition(f"{shown(self.url)} is no database for an outlet: expected {expected}.")
+        if not self.url.startswith(("sqlite", "postgresql")):
+            raise InvalidDefinition(f"{shown(self.url)} is no database for a sink: expected sqlite or postgresql.")
 
     def publish(self, events: Sequence[tuple[int, WriteEvent]]) -> None:
-        """Publish in one transaction; those that are there stay as they are. Raises OutletUnavailable."""
-        with told(self.url, OutletUnavailable), _engine(self.url).begin() as connection:
+        """Publish in one transaction; events that are there stay as they are. Raises SinkUnavailable."""
+        with told(self.url, SinkUnavailable), _engine(self.url).begin() as connection:
             self.publish_on(connection, [event for _, event in events])
 
     def publish_on(self, connection: sa.Connection, events: Iterable[WriteEvent]) -> None:
         """Publish in the caller's transaction, where data and event share a database: both are there, or neither."""
-        made = self._table
-        made.create(connection, checkfirst=True)
-        insert = _INSERT[connection.dialect.name](made).on_conflict_do_nothing()
-        if rows := [_row(event) for event in events]:
-            connection.execute(insert, rows)
+        table = self._table
+        table.create(connection, checkfirst=True)
+        insert_missing(connection, table, [_row(event) for event in events])
 
     @property
     def _table(self) -> sa.Table:
-        texts = (
-            "table_name",
-            "partition_key",
-            "marker",
-            "event_marker",
-            "correlation_id",
-            "write_operation",
-            "context",
-        )
         return sa.Table(
             self.table,
             sa.MetaData(schema=self.schema),
             sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
-            *(sa.Column(name, sa.Text, nullable=False) for name in texts),
-            sa.UniqueConstraint("table_name", "partition_key", "correlation_id", "marker"),
+            *(sa.Column(name, sa.Text, nullable=False) for name in _TEXTS),
+            sa.UniqueConstraint(*_KEY),
             sqlite_autoincrement=True,  # Else the id of a row that is removed last is given again.
         )
 
 
 @dataclass(frozen=True)
-class FileOutlet:
-    """JSON lines in a folder of the blackboard, a file for each batch, named by its first sequence number.
+class FileSink:
+    """JSON lines in a folder of the blackboard, a file for each batch, named by its first sequence number alone.
 
-    By that alone, so that of two who publish from the same event on one finds the other's file.
+    So two processes that publish from the same event on write one file: the second finds the first one's.
     """
 
     board: Blackboard
     prefix: str
 
     def publish(self, events: Sequence[tuple[int, WriteEvent]]) -> None:
-        """Publish those that no file has yet. Raises a blackboard's error."""
+        """Publish the events that no file has yet. Raises a blackboard's error."""
         while events := self._missing(events):
             lines = "".join(json.dumps({"sequence": sequence, **_row(event)}) + "\n" for sequence, event in events)
             if self.board.create(self._key(events[0][0]), lines.encode()):
                 return
 
     def _missing(self, events: Sequence[tuple[int, WriteEvent]]) -> Sequence[tuple[int, WriteEvent]]:
-        """Without those up to the last one of the newest file: a try that was killed wrote it, or another process."""
+        """The events after the last one of the newest file, which a try that was killed wrote, or another process."""
         listed = self.board.files_from(self.prefix, self._key(events[0][0])) if events else ()
         ours = [file.key for file in listed if _FILE.fullmatch(file.key.removeprefix(f"{self.prefix}/"))]
         if not ours or not (newest := self.board.get(ours[-1])):

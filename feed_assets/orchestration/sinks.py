@@ -8,14 +8,14 @@ from feed_assets.core.failures import failing_alone
 from feed_assets.ledger import events, subscriptions
 from feed_assets.runs.workbench import Workbench
 from feed_assets.settings import expand, settings
-from feed_assets.sources.outlets import open_outlet
+from feed_assets.sources.sinks import open_sink
 
 EVENTS_PER_WRITE = 1000
 """Events that are published at a time."""
 
 
 def publish_events(bench: Workbench, out_of_time: Callable[[], bool]) -> dict[str, str]:
-    """Publish to every outlet what it has not, until the time is over; by outlet, why nothing could be published."""
+    """Publish to every sink what it has not, until the time is over; by sink, why nothing could be published."""
     problems: dict[str, str] = {}
     for url in settings().events_to:
         with failing_alone(problems, shown(url)):
@@ -25,14 +25,14 @@ def publish_events(bench: Workbench, out_of_time: Callable[[], bool]) -> dict[st
 
 
 def _publish_some(bench: Workbench, url: str) -> int:
-    """The cursor moves after the outlet has them: a kill in between repeats it, and an outlet drops repeats."""
+    """The cursor moves after the sink has them: a kill in between repeats it, and a sink drops repeats."""
     name = f"published to {shown(url)}"
     with bench.ledger.read() as connection:
         start = subscriptions.position(connection, name)
         found = events.ours(connection, start, EVENTS_PER_WRITE)
     if found:
-        outlet = open_outlet(expand(url), bench.board)
-        outlet.publish([(each.sequence, _told(each)) for each in found])
+        sink = open_sink(expand(url), bench.board)
+        sink.publish([(each.sequence, _told(each)) for each in found])
         with bench.ledger.write() as connection:
             subscriptions.advance(connection, name, found[-1].sequence)
     return len(found)

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.errors import InvalidDefinition, OutletUnavailable
+from feed_assets.core.errors import InvalidDefinition, SinkUnavailable
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.files import FileEvents
-from feed_assets.sources.outlets import FileOutlet, SqlOutlet, open_outlet
+from feed_assets.sources.sinks import FileSink, SqlSink, open_sink
 from feed_assets.sources.sql import SqlEvents
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.sources.theirs import START, event, read_all
@@ -39,53 +39,53 @@ ODD = [
 
 @pytest.fixture(params=["sqlite", "postgresql", "local", "s3"])
 def published(request):
-    """An outlet, and the source that reads it back."""
+    """A sink, and the source that reads it back."""
     if request.param in ("local", "s3"):
         board = request.getfixturevalue(f"{request.param}_board")
-        return open_outlet("blackboard:our/events", board), FileEvents(board, "our/events", "jsonl")
+        return open_sink("blackboard:our/events", board), FileEvents(board, "our/events", "jsonl")
     url = request.getfixturevalue(f"{request.param}_url")
-    return open_outlet(f"{url}#our_events", Blackboard.open("memory://")), SqlEvents(url, "our_events", order_by="id")
+    return open_sink(f"{url}#our_events", Blackboard.open("memory://")), SqlEvents(url, "our_events", order_by="id")
 
 
 def test_what_is_published_is_read_back_equal_and_in_order(published):
-    outlet, source = published
+    sink, source = published
     events = [*ODD, *of(numbered(1, 5)), *(event(number, "integer") for number in range(5))]
-    outlet.publish([*enumerate(events, 1)])
+    sink.publish([*enumerate(events, 1)])
     found, rejected, _ = read_all(source, limit=3)
     assert rejected == []
     assert found == events
 
 
 def test_publishing_again_changes_nothing_whatever_the_batches(published):
-    outlet, source = published
+    sink, source = published
     for first, last in [(1, 5), (1, 5), (1, 7), (3, 4), (8, 8), (1, 9), (8, 12)]:
-        outlet.publish(numbered(first, last))
+        sink.publish(numbered(first, last))
     found, _, _ = read_all(source)
     assert found == of(numbered(1, 12))
-    outlet.publish([])
+    sink.publish([])
 
 
 def test_a_reader_who_goes_on_from_its_position_misses_nothing(published):
-    outlet, source = published
+    sink, source = published
     position, found = None, []
     for first, last in [(1, 3), (2, 6), (1, 7), (7, 9)]:
-        outlet.publish(numbered(first, last))
+        sink.publish(numbered(first, last))
         new, _, position = read_all(source, position)
         found += [each for each in new if each not in found]  # As the ledger does with what comes twice.
     assert found == of(numbered(1, 9))
 
 
 def test_data_and_event_are_both_there_or_neither(url):
-    engine, outlet = sa.create_engine(url), SqlOutlet(url, "events")
+    engine, sink = sa.create_engine(url), SqlSink(url, "events")
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE data (number integer)")
     with engine.connect() as connection, connection.begin() as failed:
         connection.exec_driver_sql("INSERT INTO data VALUES (1)")
-        outlet.publish_on(connection, of(numbered(1, 2)))
+        sink.publish_on(connection, of(numbered(1, 2)))
         failed.rollback()
     with engine.begin() as connection:
         connection.exec_driver_sql("INSERT INTO data VALUES (2)")
-        outlet.publish_on(connection, of(numbered(2, 3)))
+        sink.publish_on(connection, of(numbered(2, 3)))
     with engine.begin() as connection:
         assert connection.exec_driver_sql("SELECT number FROM data").all() == [(2,)]
     engine.dispose()
@@ -93,10 +93,10 @@ def test_data_and_event_are_both_there_or_neither(url):
 
 
 def test_an_event_with_another_context_stays_as_it_was_first_published(url):
-    outlet = SqlOutlet(url, "events")
-    outlet.publish(numbered(1, 1))
+    sink = SqlSink(url, "events")
+    sink.publish(numbered(1, 1))
     again = event(1, "timestamp")
-    outlet.publish([(1, WriteEvent(**{**vars(again), "context": {"records": 2}}))])
+    sink.publish([(1, WriteEvent(**{**vars(again), "context": {"records": 2}}))])
     assert read_all(SqlEvents(url, "events", order_by="id"))[0] == [again]
 
 
@@ -105,34 +105,34 @@ def test_a_schema_may_be_named_in_the_setting(postgresql_url):
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS ours")
         connection.exec_driver_sql("DROP TABLE IF EXISTS ours.events")
-    open_outlet(f"{postgresql_url}#ours.events", Blackboard.open("memory://")).publish(numbered(1, 1))
+    open_sink(f"{postgresql_url}#ours.events", Blackboard.open("memory://")).publish(numbered(1, 1))
     with engine.begin() as connection:
         assert connection.exec_driver_sql("SELECT marker FROM ours.events").all() == [("2010-12-01T06:00:01.000001Z",)]
     engine.dispose()
 
 
 def test_of_two_who_publish_at_once_no_event_is_lost_to_a_reader(local_board):
-    meanwhile = [lambda: FileOutlet(local_board, "events").publish(numbered(1, 7))]
+    meanwhile = [lambda: FileSink(local_board, "events").publish(numbered(1, 7))]
     slow = Counting.around(local_board, {"create": lambda: meanwhile and meanwhile.pop()()}).board
-    FileOutlet(slow, "events").publish(numbered(1, 9))
+    FileSink(slow, "events").publish(numbered(1, 9))
     files = [file.key for file in local_board.files("events")]
     assert files == [f"events/{first:020d}.jsonl" for first in (1, 8)]
     assert read_all(FileEvents(local_board, "events", "jsonl"))[0] == of(numbered(1, 9))
 
 
 def test_a_cursor_that_went_back_publishes_no_event_under_a_name_that_readers_are_past(local_board):
-    outlet, source = FileOutlet(local_board, "events"), FileEvents(local_board, "events", "jsonl")
-    outlet.publish(numbered(1, 3))
-    outlet.publish(numbered(4, 6))
+    sink, source = FileSink(local_board, "events"), FileEvents(local_board, "events", "jsonl")
+    sink.publish(numbered(1, 3))
+    sink.publish(numbered(4, 6))
     _, _, position = read_all(source)
-    outlet.publish(numbered(2, 9))
+    sink.publish(numbered(2, 9))
     assert read_all(source, position)[0] == of(numbered(7, 9))
 
 
 def test_many_who_publish_into_a_new_table_end_with_each_event_once(url):
-    outlet = SqlOutlet(url, "events")
-    outlet.publish(numbered(1, 1))
-    threads = [threading.Thread(target=outlet.publish, args=(numbered(1, 200),)) for _ in range(4)]
+    sink = SqlSink(url, "events")
+    sink.publish(numbered(1, 1))
+    threads = [threading.Thread(target=sink.publish, args=(numbered(1, 200),)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -142,28 +142,28 @@ def test_many_who_publish_into_a_new_table_end_with_each_event_once(url):
 
 
 def test_a_file_of_somebody_else_in_the_folder_is_passed_over(local_board):
-    outlet = FileOutlet(local_board, "events")
-    outlet.publish(numbered(1, 2))
+    sink = FileSink(local_board, "events")
+    sink.publish(numbered(1, 2))
     local_board.put("events/readme.txt", b"hello")
-    outlet.publish(numbered(1, 3))
+    sink.publish(numbered(1, 3))
     assert [json.loads(line)["sequence"] for line in local_board.get(f"events/{3:020d}.jsonl").splitlines()] == [3]
 
 
 @pytest.mark.parametrize(
     "setting", ["", "blackboard:", "blackboard:/", "sqlite:///a.db", "#events", "mysql://me:secret@host/db#events"]
 )
-def test_a_setting_that_names_no_outlet_is_told(setting):
+def test_a_setting_that_names_no_sink_is_told(setting):
     with pytest.raises(InvalidDefinition, match="expected") as raised:
-        open_outlet(setting, Blackboard.open("memory://"))
+        open_sink(setting, Blackboard.open("memory://"))
     assert "secret" not in str(raised.value)
 
 
 def test_a_database_that_refuses_is_told(tmp_path, url):
-    with pytest.raises(OutletUnavailable, match="unable to open database"):
-        SqlOutlet(f"sqlite:///{tmp_path / 'none' / 'a.db'}", "events").publish(numbered(1, 1))
+    with pytest.raises(SinkUnavailable, match="unable to open database"):
+        SqlSink(f"sqlite:///{tmp_path / 'none' / 'a.db'}", "events").publish(numbered(1, 1))
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE other (number integer)")
     engine.dispose()
-    with pytest.raises(OutletUnavailable, match="table_name"):
-        SqlOutlet(url, "other").publish(numbered(1, 1))
+    with pytest.raises(SinkUnavailable, match="table_name"):
+        SqlSink(url, "other").publish(numbered(1, 1))
