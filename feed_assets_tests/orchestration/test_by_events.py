@@ -4,6 +4,7 @@ from feed_assets import ByEvents, feed_asset
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import events, inbox, updates
 from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.observe import observe
 from feed_assets.settings import settings
 from feed_assets.testing import by_inputs
 from feed_assets_tests.orchestration.worlds import DAY, DAYS, harness, raw_feed, rows
@@ -172,4 +173,29 @@ def test_a_dataset_in_the_middle_that_is_materialized_by_hand_with_other_code_is
     assert sorted(built(world_.run_until_idle())) == [("b", DAY), ("c", DAY), ("report", DAY)]
     newest = pins(world_.newest("t/report/v1.0", DAY))
     assert newest == {f"t/{name}/v1.0": world_.newest(f"t/{name}/v1.0", DAY) for name in "ac"}
+    assert not left()
+
+
+def source_of(feed, update_id):
+    """The update of the raw feed that an update was made of, level by level."""
+    with ledger().read() as connection:
+        made_of = updates.consumed_by(connection, Partition(Feed.parse(feed), DAY), update_id)
+    return source_of(str(made_of[0].partition.feed), made_of[0].update_id) if made_of else update_id
+
+
+def test_what_is_left_of_a_complete_update_is_not_read_beside_older_data():
+    """Its events name `a` and `c`; `a` is taken back before they are read, and what was before it is of older data."""
+    world_ = chained()
+    world_.drop("t/raw/v1.0", DAY, rows(1, 2))
+    while ("c", DAY) not in built(world_.tick()):
+        pass
+    taken_back = world_.newest("t/a/v1.0", DAY)
+    world_.invalidate("t/a/v1.0", DAY, taken_back)
+    observe(world_.board, ledger(), Partition(Feed.parse("t/a/v1.0"), DAY), world_.now())
+    world_.run_until_idle()
+    reports = [pins(told.update_id) for told in world_.told("t/report", DAY)]
+    assert len(reports) == 2
+    assert [len({source_of(*pin) for pin in read.items()}) for read in reports] == [1, 1]
+    assert reports[0] == {f"t/{name}/v1.0": world_.newest(f"t/{name}/v1.0", DAY) for name in "ac"}
+    assert reports[0]["t/a/v1.0"] > taken_back
     assert not left()

@@ -1,0 +1,106 @@
+"""Random histories of a lake, and the oracle that judges each published report; a wrong rule that it must catch."""
+
+from dataclasses import replace
+from itertools import product
+from random import Random
+
+from feed_assets.core.choosing import Choice
+from feed_assets.core.propagation import due
+from feed_assets_tests.core.lake import REPORT
+
+
+def chance(seed="0"):
+    """The same chance for the same seed."""
+    return Random(seed)  # noqa: S311
+
+
+def states(made, pin, memo):
+    """Every way in which rows may have been made: by partition the versions that they were made of."""
+    key = (pin.partition, pin.version)
+    if key not in memo:
+        memo[key] = frozenset(
+            _joined([frozenset({(pin.partition, pin.version)}), *some])
+            for each in made.updates[str(pin.partition.feed)]
+            if each.rows == pin.version
+            for some in product(*(states(made, below, memo) for below in each.made_of))
+        )
+    return memo[key]
+
+
+def _joined(some):
+    return frozenset().union(*some)
+
+
+def is_mixed(made, pins):
+    """Whether no way to make the inputs of a pipeline agrees on what they have in common."""
+    memo = {}
+    groups = made.shape.consumer.needed.values()
+    for tables in groups:
+        ways = [states(made, pin, memo) for pin in pins if pin.partition.feed in tables]
+        if not any(_agree(some) for some in product(*ways)):
+            return True
+    return False
+
+
+def _agree(some):
+    for one, other in product(some, some):
+        shared = {partition for partition, _ in one} & {partition for partition, _ in other}
+        if any((partition in shared) for partition, _ in one ^ other):
+            return False
+    return True
+
+
+def history(made, random, steps=14):
+    """Drops, roll-backs, repairs and re-runs between looks; each published report is judged at once."""
+    judged = 0
+    datasets = [*made.shape.made_of]
+    everybody = [*made.sources, *datasets]
+    acts = {
+        "drop": lambda: made.drop(source := random.choice(made.sources), f"{source}{random.randrange(4)}"),
+        "roll back": lambda: made.invalidate(random.choice(everybody), random.choice((-1, -1, -2))),
+        "revalidate": lambda: made.revalidate(random.choice(everybody), random.choice((-1, -2))),
+        "code": lambda: made.change_code(random.choice(datasets)),
+        "by hand": lambda: made.by_hand(random.choice([*datasets, REPORT])),
+        "look": lambda: made.look(random.choice([*datasets, REPORT, REPORT])),
+        "begin": lambda: made.begin(0),
+    }
+    weights = [2, 2, 2, 1, 2, 14, 3]
+    for _ in range(steps * 3):
+        acts[random.choices([*acts], weights)[0]]()
+        for pins in made.published[judged:]:
+            assert not is_mixed(made, pins), f"mixed: {pins}"
+        judged = len(made.published)
+    for source in made.sources:
+        if not made.valid(source):
+            made.drop(source, f"{source}9")
+    made.settle(random)
+    for pins in made.published[judged:]:
+        assert not is_mixed(made, pins), f"mixed: {pins}"
+    assert made.published, "nothing was built"
+    last, newest = ({*made.published[-1]}, {made.newest(name) for name in made.shape.reads})
+    assert {pin.version for pin in last} == {pin.version for pin in newest}, f"not current: {last}, {newest} is there"
+
+
+def tried(name, seeds, new):
+    """Go through the histories of some seeds, each in a new lake."""
+    for seed in seeds:
+        try:
+            history(new(), chance(f"{name} {seed}"))
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def by_sets_of_tables(consumer, inbox):
+    """The rule before lineage was asked: past events of an id count, and the newest stands for what is gone."""
+    tables = {key: {table for table, _ in told} for key, told in inbox.seen.items()}
+    needed = consumer.needed.values()
+    groups = {each: next(tables for tables in needed if each.feed in tables) for each in inbox.inputs}
+    complete = [each for each in inbox.events if groups[each.place] <= tables[each.correlation, each.place.key]]
+    rest = [each for each in inbox.events if each not in complete]
+    found = due(replace(consumer, pipelines={}), complete, inbox.seen)
+    slices = {each.place: each.end for each in found.slices}
+    pins = {each.place: inbox.consumed.get(each.place) for each in rest}
+    for place, end in slices.items():
+        newest = inbox.newest.get(place)
+        pins[place] = inbox.valid.get((place, end), newest)
+    return Choice(found, pins)

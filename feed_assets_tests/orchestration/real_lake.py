@@ -1,0 +1,214 @@
+"""The lake of `core/lake.py` on a real blackboard and a real ledger: each step is the product's own.
+
+The lake in memory beside it keeps what was written, and of what: the oracle asks that, and nothing of the product's.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cache
+from zlib import crc32
+
+import dagster as dg
+
+from feed_assets import ByEvents, feed_asset, foreign_feed
+from feed_assets.core.errors import MixedInputs, NotRevalidated, NoValidUpdate, UpdateChanged
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.plans import BY_HAND, Plan, Work
+from feed_assets.core.positions import Pin
+from feed_assets.core.readiness import State, Verdict
+from feed_assets.feeds import write
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import log
+from feed_assets.ledger.database import Ledger
+from feed_assets.orchestration.decisions import decide_due, fan_out_to
+from feed_assets.orchestration.declare.datasets import recipe_of
+from feed_assets.orchestration.declare.inputs import resolve
+from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.run_config import RunConfig, named_in, run_config_of, work_in
+from feed_assets.runs.build import NEWEST, build
+from feed_assets.runs.maker import Task
+from feed_assets.runs.observe import observe
+from feed_assets.runs.phases import Published
+from feed_assets.runs.recipe import Recipe
+from feed_assets.runs.revalidate import revalidate
+from feed_assets.runs.workbench import Workbench
+from feed_assets.testing import Given, PlainMaker
+from feed_assets_tests.core.histories import chance
+from feed_assets_tests.core.lake import REPORT, SHAPES, Lake, Update, _place
+
+ROUNDS_TO_REST = 60
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The assets of a shape as a graph, and their recipes by name."""
+
+    graph: Graph
+    recipes: dict[str, Recipe]
+
+
+@cache
+def declared(name: str) -> Declared:
+    shape = SHAPES[name]
+    assets, recipes = dict[str, dg.AssetSpec | dg.AssetsDefinition](), dict[str, Recipe]()
+
+    def declare(one: str, made_of: str) -> None:
+        if one in assets:
+            return
+        for each in made_of:
+            declare(each, shape.made_of.get(each, ""))
+        inputs = {each: assets[each] for each in made_of}
+        if not inputs:
+            assets[one] = foreign_feed(f"{one}/v1.0", schema="k string", format="parquet")
+            return
+        function = eval(f"lambda {', '.join(inputs)}: None")  # noqa: S307
+        by_events = ByEvents() if one == REPORT else None
+        assets[one] = feed_asset(f"{one}/v1.0", inputs=inputs, by_events=by_events, code_version="0")(function)
+        recipe = recipe_of(_feed(one), function, resolve(inputs), (), None, None, "0")
+        recipes[one] = replace(recipe, is_by_events=by_events is not None)
+
+    declare(REPORT, shape.reads)
+    for each, made_of in shape.made_of.items():
+        declare(each, made_of)
+    return Declared(Graph(dg.Definitions(assets=[*assets.values()]).resolve_asset_graph()), recipes)
+
+
+@dataclass
+class RealLake(Lake):
+    """`shape` by its name; a tick of a sensor is for one dataset, so that the others lag behind."""
+
+    name: str = ""
+    board: Blackboard = field(kw_only=True)
+    ledger: Ledger = field(kw_only=True)
+    requested: list[Verdict] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str, board: Blackboard, ledger: Ledger) -> "RealLake":
+        """After two updates of each source, both taken."""
+        made = cls(SHAPES[name], name=name, board=board, ledger=ledger)
+        for rows in "12":
+            for source in made.sources:
+                made.drop(source, rows)
+            made.settle(chance())
+        return made
+
+    @property
+    def graph(self) -> Graph:
+        return declared(self.name).graph
+
+    @property
+    def bench(self) -> Workbench:
+        return Workbench(self.board, self.ledger, lambda: PlainMaker(self._give), self._clock)
+
+    def _clock(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+    def _give(self, task: Task) -> Given:
+        """Rows that say what was read; of a coarse dataset one of two."""
+        name = task.output.feed.name
+        text = [name, self.code.get(name, 0), *(self._content(each) for some in task.updates.values() for each in some)]
+        rows = crc32(str(text).encode()) % 2 if name in self.shape.coarse else crc32(str(text).encode())
+        return Given([{"n": rows}])
+
+    def _content(self, update) -> str:
+        return "".join((self.board.get(each.key) or b"").decode() for each in update.files)
+
+    # What others, and people, do.
+
+    def drop(self, source: str, rows: str) -> None:
+        made = write.publish(self.board, _real(source), {"part": rows.encode()}, self._clock())
+        self.updates.setdefault(source, []).append(Update(made.id, made.files_digest, (), ""))
+
+    def invalidate(self, name: str, at: int = -1) -> None:
+        if valid := self.valid(name):
+            gone = valid[at % len(valid)]
+            write.invalidate(self.board, _real(name), gone.id)
+            gone.is_valid = False
+            if name not in self.sources:  # By the command, which tells the ledger.
+                observe(self.board, self.ledger, _real(name), self._clock())
+
+    def revalidate(self, name: str, at: int = -1) -> None:
+        if gone := [each for each in self.updates.get(name, []) if not each.is_valid]:
+            again = gone[at % len(gone)]
+            with suppress(NotRevalidated):  # What the ledger never saw valid.
+                revalidate(self.bench, _real(name), again.id)
+                again.is_valid = True
+
+    def by_hand(self, name: str) -> None:
+        self._build(name, NEWEST, BY_HAND)
+
+    # What the sensors and their runs do.
+
+    def look_at_sources(self) -> None:
+        for name in self.sources:
+            observe(self.board, self.ledger, _real(name), self._clock())
+
+    def look(self, name: str) -> None:
+        self.look_at_sources()
+        node, now = self.graph.node(_feed(name)), self._clock()
+        assert fan_out_to(self.graph, [node], self.ledger, now, _never)
+        found = decide_due(self.graph, [node], self.ledger, now, 10, _never).found
+        for verdict in (verdict for _, verdict in found if verdict.state in (State.BUILD, State.REBUILD)):
+            if name != REPORT:
+                self.by_hand(name)
+            elif not self.requested:  # One run is in progress at a time.
+                self.requested.append(verdict)
+
+    def begin(self, at: int = -1) -> None:
+        """The run that was requested last, by the configuration that its request has."""
+        if self.requested:
+            verdict = self.requested.pop(at % len(self.requested))
+            node, need = self.graph.node(_feed(REPORT)), self.graph.need(_real(REPORT))
+            config = RunConfig(**run_config_of(node, need, verdict, Plan())["ops"][REPORT]["config"])
+            self._build(REPORT, named_in(config, {REPORT: need.inputs}), work_in(config))
+
+    def settle(self, random) -> None:
+        """Everybody looks, in any order, until a round has changed nothing."""
+        for _ in range(ROUNDS_TO_REST):
+            before = self._last_change()
+            for name in random.sample([*self.made_of], len(self.made_of)):
+                self.look(name)
+                self.begin()
+            if self._last_change() == before and not self.requested:
+                return
+        raise AssertionError("it does not come to rest")
+
+    def _last_change(self) -> int:
+        with self.ledger.read() as connection:
+            return log.last(connection)
+
+    def _build(self, name: str, named, work: Work) -> None:
+        recipe = replace(declared(self.name).recipes[name], code_version=str(self.code.get(name, 0)))
+        need = self.graph.need(_real(name))
+        inputs = {source.name: [each for each in need.inputs if each.feed == source.feed] for source in recipe.sources}
+        try:
+            outcome = build(recipe, _real(name), inputs, self.bench, named, None, work)
+        except (NoValidUpdate, UpdateChanged):
+            return
+        except MixedInputs as error:
+            self.refused.append(str(error))
+            return
+        if isinstance(outcome, Published):
+            made, pins = outcome.outputs[-1], tuple(map(_known, outcome.pins))
+            self.updates.setdefault(name, []).append(Update(made.id, made.written.data_version, pins, ""))
+            if name == REPORT:
+                self.published.append(pins)
+
+
+def _never() -> bool:
+    return False
+
+
+def _feed(name: str) -> Feed:
+    return Feed.parse(f"{name}/v1.0")
+
+
+def _real(name: str) -> Partition:
+    return Partition(_feed(name))
+
+
+def _known(pin: Pin) -> Pin:
+    """As the lake in memory names it."""
+    return Pin(_place(pin.partition.feed.name), pin.update_id, pin.version)

@@ -1,0 +1,82 @@
+"""No report by events is ever published of a mix: random histories on a real ledger, and wrong rules caught."""
+
+import shutil
+from itertools import count
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core import choosing, propagation
+from feed_assets.core.rounds import Round
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import choices
+from feed_assets.ledger.database import open_ledger
+from feed_assets_tests.core.histories import by_sets_of_tables, tried
+from feed_assets_tests.core.lake import SHAPES
+from feed_assets_tests.orchestration.real_lake import RealLake
+
+
+@pytest.fixture
+def try_seeds(tmp_path, empty_ledger):
+    """Histories of a shape, each in a fresh lake: the blackboard in memory, the ledger a file without syncs."""
+    numbers = count()
+
+    def go(name, seeds):
+        tried(name, seeds, lambda: fresh(name, next(numbers)))
+
+    def fresh(name, number):
+        path = tmp_path / f"{number}.db"
+        shutil.copyfile(empty_ledger, path)
+        ledger = open_ledger(f"sqlite:///{path}")
+        ledger.engine.dispose()
+        sa.event.listen(ledger.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+        return RealLake.of(name, Blackboard.open("memory://"), ledger)
+
+    return go
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_report_is_ever_mixed_and_in_the_end_it_reads_the_newest_of_all(try_seeds, name):
+    try_seeds(name, range(3))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_report_is_ever_mixed_in_many_histories(try_seeds, name):
+    try_seeds(name, range(300))
+
+
+def today(monkeypatch):
+    """Past events of an id count, and lineage is not asked."""
+    monkeypatch.setattr(choices, "choose", by_sets_of_tables)
+
+
+def without_rounds(monkeypatch):
+    """One id is one propagation, however often it comes."""
+
+    def one_round(history, wanted):
+        told = [(table, number) for table, number in history if table in wanted]
+        reached = Round(0, frozenset(wanted - {table for table, _ in told}))
+        return {number: reached for _, number in told}
+
+    monkeypatch.setattr(propagation, "rounds", one_round)
+
+
+def without_lineage(monkeypatch):
+    """Events alone: what they name is read, whatever it was made of."""
+    monkeypatch.setattr(choosing, "_mixed", lambda *_: {})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name", "seed", "said"),
+    [
+        (today, "chain", 0, "mixed"),
+        (without_lineage, "chain", 0, "mixed"),
+        (without_lineage, "the source itself", 0, "mixed"),
+        (without_rounds, "the source itself", 5, "not current"),
+    ],
+)
+def test_a_wrong_rule_is_caught(try_seeds, monkeypatch, wrong, name, seed, said):
+    wrong(monkeypatch)
+    with pytest.raises(AssertionError, match=said):
+        try_seeds(name, [seed])
