@@ -13,6 +13,7 @@ from benchmarks import at_home
 from benchmarks.article import is_time_to_trigger
 from benchmarks.histories import PIPELINES, TABLES, fill_events, fill_team, moment, written
 from feed_assets import ByEvents, EventSource, SqlTable, event_table, feed_asset, with_automation
+from feed_assets.core import propagation
 from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Due
@@ -76,7 +77,8 @@ class World:
         edges = [(str(REPORT), feed) for feed in MINE]
         fan_out(self.ledger, edges, lambda _consumer, _changed: AFFECTED, NOW, lambda: False)
         with self.ledger.read() as connection:
-            found = inbox.due_of(connection, CONSUMER)[""]
+            waiting, seen = inbox.waiting_and_seen(connection, CONSUMER)
+        found = propagation.due(CONSUMER, waiting[""], seen)
         _check(self.known, len(found.correlations))
         return found
 

@@ -17,6 +17,7 @@ from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
+    from feed_assets.core.propagation import Due
     from feed_assets.orchestration.graph import Graph, Node
     from feed_assets.runs.workbench import Workbench
 
@@ -107,21 +108,20 @@ def due(
 def _due(graph: "Graph", node: "Node", bench: "Workbench") -> ConsumerView:
     """What is due for a consumer as of now: after what the sensors do for it at their next ticks."""
     from feed_assets.ledger import inbox, pauses
-    from feed_assets.orchestration.decisions import fan_out_to
+    from feed_assets.orchestration.decisions import due_of, fan_out_to
     from feed_assets.orchestration.ingest import ingest_for
 
     unread = UnreadView.each(ingest_for(graph, bench, [node], bench.now()))
     fan_out_to(graph, [node], bench.ledger, bench.now(), lambda: False)
-    known, problems = None, dict[str, str]()
-    with failing_alone(problems, "lineage"):  # Its lineage table may be out of reach: that concerns it alone.
-        known = graph.consumer(node)
+    found, problems = dict[str, "Due"](), dict[str, str]()
     with bench.ledger.read() as connection:
-        due = inbox.due_of(connection, known) if known else {}
+        with failing_alone(problems, "due"):  # Its lineage table may be out of reach: that concerns it alone.
+            found = due_of(graph, connection, node, bench.now())
         return ConsumerView(
-            problem=problems.get("lineage"),
+            problem=problems.get("due"),
             consumer=str(node.feed),
             paused=pauses.paused(connection, [node.feed]).get(node.feed),
-            due={key: DueView.model_validate(each) for key, each in sorted(due.items())},
+            due={key: DueView.model_validate(each) for key, each in sorted(found.items())},
             markers=tuple(Values.of(**row) for row in inbox.markers(connection, node.feed)),
             unread=unread,
         )

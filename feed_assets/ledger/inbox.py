@@ -12,8 +12,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.propagation import Consumer, Due, Seen, Slice, is_whole
-from feed_assets.core.propagation import due as judge
+from feed_assets.core.propagation import Consumer, Seen, Slice, is_whole
 from feed_assets.ledger import events, subscriptions
 from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.tables import event, inbox, marker, taken, update
@@ -45,6 +44,12 @@ def consumers(connection: sa.Connection) -> tuple[Feed, ...]:
     return tuple(map(Feed.parse, found))
 
 
+def outputs(connection: sa.Connection, consumer: Feed) -> tuple[Partition, ...]:
+    """The partitions of a consumer that have not consumed everything."""
+    query = sa.select(inbox.c.partition).where(inbox.c.feed == str(consumer)).distinct().order_by(inbox.c.partition)
+    return tuple(Partition(consumer, key) for key in connection.execute(query).scalars())
+
+
 def waiting_and_seen(
     connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None
 ) -> tuple[dict[str, tuple[Recorded, ...]], Seen]:
@@ -57,12 +62,6 @@ def waiting_and_seen(
     known = subscriptions.positions(connection, [str(consumer.feed)])
     upto = {table: known.get((str(consumer.feed), str(table)), 0) for table in consumer.tables}
     return found, events.histories(connection, correlations, upto)
-
-
-def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None) -> dict[str, Due]:
-    """What is due of a consumer by its events alone, by its partition: from what it has not consumed only."""
-    found, seen = waiting_and_seen(connection, consumer, keys)
-    return {key: judge(consumer, group, seen) for key, group in found.items()}
 
 
 def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterable[Slice]) -> None:

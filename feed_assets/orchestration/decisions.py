@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import in_short
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Need, State, Verdict, decide
 from feed_assets.ledger import announce, due, inbox, log, quality, updates
 from feed_assets.ledger.database import Ledger
@@ -40,6 +41,15 @@ def verdicts(
 ) -> tuple[Verdict, ...]:
     """What to do about these outputs, and why: the same answer for sensor, condition and `explain`."""
     return decide_needs(connection, [graph.need(output) for output in outputs], now)
+
+
+def due_of(graph: Graph, connection: sa.Connection, node: Node, now: datetime) -> dict[str, Due]:
+    """What is due of each partition of a dataset by events that has not consumed everything, as it is decided."""
+    if graph.consumer(node) is None:
+        return {}
+    waiting = inbox.outputs(connection, node.feed)
+    there = [each for each in waiting if standing(node.partitions_def, each.key, now) is Standing.IS]
+    return {each.output.key: each.due for each in verdicts(graph, connection, there, now) if each.due}
 
 
 def decide_needs(connection: sa.Connection, needs: Sequence[Need], now: datetime) -> tuple[Verdict, ...]:

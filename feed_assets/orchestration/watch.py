@@ -17,6 +17,7 @@ from feed_assets.core.propagation import Propagation
 from feed_assets.core.reachability import unreachable
 from feed_assets.ledger import alerts, due, events, inbox
 from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursor
+from feed_assets.orchestration.decisions import due_of
 from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, Dataset, Declaration, Rejects
 from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.orchestration.graph import Graph, Node
@@ -123,7 +124,7 @@ def _open_of(opened: Iterable[alerts.Alert], kind: str, feed: Feed) -> dict[str,
 
 
 def _look_at(graph: Graph, node: Node, ledger: Ledger, now: datetime, found: _OnTheirWay) -> None:
-    incomplete = _incomplete(graph, node, ledger)
+    incomplete = _incomplete(graph, node, ledger, now)
     limit = node.by_events.stuck_after if node.by_events else None
     for each in incomplete:
         if limit and now - each.since > limit:
@@ -133,13 +134,10 @@ def _look_at(graph: Graph, node: Node, ledger: Ledger, now: datetime, found: _On
         found.unreachable[f"{node.feed}|{each.pipeline}|{each.table}"] = f"{node.feed}: {each}"
 
 
-def _incomplete(graph: Graph, node: Node, ledger: Ledger) -> list[Propagation]:
+def _incomplete(graph: Graph, node: Node, ledger: Ledger, now: datetime) -> list[Propagation]:
     """One of each that waits, however many outputs it concerns."""
-    consumer = graph.consumer(node)
-    if consumer is None:
-        return []
     with ledger.read() as connection:
-        found = inbox.due_of(connection, consumer)
+        found = due_of(graph, connection, node, now)
     propagations = [each for taken in found.values() for each in taken.incomplete]
     return [*{(each.pipeline, each.correlation, each.partition_key): each for each in propagations}.values()]
 

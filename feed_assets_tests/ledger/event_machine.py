@@ -21,7 +21,7 @@ from feed_assets.ledger import events, inbox, pauses, subscriptions, updates
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
 from feed_assets.ledger.tables import cursor, metadata
 from feed_assets.ledger.tables import inbox as left
-from feed_assets_tests.ledger.records import deliver
+from feed_assets_tests.ledger.records import deliver, due_of
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 SOURCE, READ = "team", "read team/0"
@@ -175,7 +175,7 @@ class EventMachine(RuleBasedStateMachine):
 
     def _due(self, reader):
         with self.ledger.read() as connection:
-            return inbox.due_of(connection, reader.consumer).get("")
+            return due_of(connection, reader.consumer).get("")
 
     # What runs do.
 

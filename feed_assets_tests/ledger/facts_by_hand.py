@@ -10,9 +10,9 @@ from feed_assets.core.feeds import Partition, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Attempt, Facts, Need
-from feed_assets.ledger import inbox, pauses, quality, runs, updates
+from feed_assets.ledger import pauses, quality, runs, updates
 from feed_assets_tests.ledger.held import PARENTS, Held, parent_of
-from feed_assets_tests.ledger.records import NOW
+from feed_assets_tests.ledger.records import NOW, due_of
 
 WELL = {updates.PUBLISHED, runs.UNCHANGED}
 
@@ -99,8 +99,8 @@ def _due(connection: sa.Connection, needs: Sequence[Need]) -> dict[Partition, Du
     found: dict[Partition, Due] = {}
     for need in needs:
         if need.consumer:
-            due_of = inbox.due_of(connection, need.consumer)
-            found |= {Partition(need.output.feed, key): each for key, each in due_of.items() if key == need.output.key}
+            by_key = due_of(connection, need.consumer)
+            found |= {Partition(need.output.feed, key): each for key, each in by_key.items() if key == need.output.key}
     return found
 
 

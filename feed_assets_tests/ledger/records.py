@@ -1,15 +1,17 @@
 """Short ways to put things into a ledger, as runs and readers do."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
+from feed_assets.core import propagation
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
-from feed_assets.ledger import log, quality, runs, updates
+from feed_assets.core.propagation import Consumer, Due
+from feed_assets.ledger import inbox, log, quality, runs, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.log import Change
@@ -65,6 +67,12 @@ def deliver(ledger: Ledger, output: Partition, tables: Iterable[Feed], now: date
     edges = [(str(output.feed), str(table)) for table in tables]
     affected = Affected([(output, now)], takes_events=True)
     return fan_out(ledger, edges, lambda _consumer, _changed: affected, now, lambda: bool(options), **options)
+
+
+def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None) -> dict[str, Due]:
+    """What is due of a consumer by its events alone, by its partition."""
+    found, seen = inbox.waiting_and_seen(connection, consumer, keys)
+    return {key: propagation.due(consumer, group, seen) for key, group in found.items()}
 
 
 def claim(ledger: Ledger, run_id: str, *outputs: tuple[Partition, str], pins: tuple[Pin, ...] = ()) -> None:

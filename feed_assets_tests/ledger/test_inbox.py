@@ -37,7 +37,7 @@ def deliver(ledger, tables=(A, B)):
 
 def due(ledger):
     with ledger.read() as connection:
-        return inbox.due_of(connection, CONSUMER).get("")
+        return records.due_of(connection, CONSUMER).get("")
 
 
 def markers(ledger):

@@ -1,9 +1,15 @@
 """A dataset that is built by events: tick by tick, from foreign updates to the run that consumes them."""
 
+from datetime import timedelta
+
 from feed_assets import ByEvents, feed_asset
+from feed_assets.core.events import WriteEvent
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import events, inbox, updates
+from feed_assets.ledger import alerts, events, inbox, updates
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.decisions import due_of, fan_out_to
+from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.watch import keep_alerts
 from feed_assets.runs.observe import observe
 from feed_assets.settings import settings
 from feed_assets.testing import by_inputs
@@ -46,10 +52,14 @@ def pins(update_id, day=DAY):
     return {str(pin.partition.feed): pin.update_id for pin in found}
 
 
-def correlations(table, day=DAY):
+def events_of(table, day=DAY):
     with ledger().read() as connection:
         found = events.newest(connection, 100, Feed.parse(table))
-    return [event.correlation for event in reversed(found) if event.place.key == day]
+    return [event for event in reversed(found) if event.place.key == day]
+
+
+def correlations(table, day=DAY):
+    return [event.correlation for event in events_of(table, day)]
 
 
 def left(day=DAY):
@@ -181,6 +191,44 @@ def source_of(feed, update_id):
     with ledger().read() as connection:
         made_of = updates.consumed_by(connection, Partition(Feed.parse(feed), DAY), update_id)
     return source_of(str(made_of[0].partition.feed), made_of[0].update_id) if made_of else update_id
+
+
+def due_now(world_):
+    """What `events due` and the alerts go by."""
+    graph = Graph(world_.definitions.resolve_asset_graph())
+    with ledger().read() as connection:
+        return due_of(graph, connection, graph.node(REPORT), world_.now())[DAY]
+
+
+def test_what_is_complete_by_events_and_mixed_is_not_due_now():
+    world_ = chained()
+    world_.drop("t/raw/v1.0", DAY, rows(1, 2))
+    while ("c", DAY) not in built(world_.tick()):
+        pass
+    world_.ask()
+    assert due_now(world_).slices
+    taken_back = world_.newest("t/a/v1.0", DAY)
+    world_.invalidate("t/a/v1.0", DAY, taken_back)
+    observe(world_.board, ledger(), Partition(Feed.parse("t/a/v1.0"), DAY), world_.now())
+    due = due_now(world_)
+    assert due.slices == ()
+    assert "do not belong together" in due.waits
+
+
+def test_what_is_incomplete_by_events_and_whole_by_lineage_is_due_and_not_stuck():
+    """An event of `a` alone, which nothing follows from."""
+    world_ = chained()
+    last, much_later = events_of("t/a/v1.0")[-1], world_.now() + timedelta(days=2)
+    ghost = WriteEvent("t/a/v1.0", last.time + timedelta(seconds=1), last.time, "ghost", partition_key=DAY)
+    with ledger().change() as connection:
+        events.publish(connection, ghost, world_.now())
+    graph = Graph(world_.definitions.resolve_asset_graph())
+    fan_out_to(graph, [graph.node(REPORT)], ledger(), world_.now(), lambda: False)
+    assert [each.correlation for each in left()] == ["ghost"]
+    assert (due_now(world_).correlations, due_now(world_).incomplete) == (("ghost",), ())
+    keep_alerts(graph, ledger(), much_later, lambda: False)
+    with ledger().read() as connection:
+        assert [each.name for each in alerts.open_alerts(connection)] == []
 
 
 def test_what_is_left_of_a_complete_update_is_not_read_beside_older_data():

@@ -28,6 +28,7 @@ from feed_assets.runs.workbench import Workbench
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.feeds.workers import start
+from feed_assets_tests.ledger.records import due_of
 from feed_assets_tests.runs.killed_by_events import REPORT, A, B, build_and_die, play
 from feed_assets_tests.runs.lakes import NOW
 
@@ -67,7 +68,7 @@ class Team:
         """What the sensor would ask for."""
         consumer = Consumer(REPORT, frozenset({A, B}), {"p": frozenset({A, B})})
         with self.bench.ledger.read() as connection:
-            due = inbox.due_of(connection, consumer, [key]).get(key)
+            due = due_of(connection, consumer, [key]).get(key)
         return Work({each.place: each for each in due.slices}, consumes=True) if due else None
 
     def published(self, key: str) -> list[set[str]]:
