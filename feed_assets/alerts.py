@@ -1,4 +1,4 @@
-"""Delivering alerts: to the log always, to a webhook and by mail if the settings say so.
+"""Deliver alerts: to the log always, to a webhook and by mail if the settings say so.
 
 Each channel's delivery is noted for itself, after it: a kill in between repeats the delivery, with the same id.
 """
@@ -10,12 +10,14 @@ import logging
 import re
 import smtplib
 import ssl
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
+from functools import partial
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import requests
@@ -29,8 +31,8 @@ from feed_assets.settings import Settings
 
 _log = logging.getLogger(__name__)
 
-SECONDS = 5
-"""How long a webhook or a mail server may take to answer."""
+CHANNEL_SECONDS = 5
+"""Seconds that a webhook or a mail server may take to answer."""
 
 _ADDRESS = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
 _NO_SERVER = (
@@ -39,13 +41,13 @@ _NO_SERVER = (
 )
 
 Channel = Callable[[Notice, datetime], None]
-"""Says a notice, at a moment (UTC); AlertNotDelivered if it cannot."""
+"""Delivers a notice, at a moment (UTC). Raises AlertNotDelivered."""
 
 
 def channels(settings: Settings) -> dict[str, Channel]:
-    """The channels that are configured, by name; InvalidSetting if one is so by half."""
+    """The channels that are configured, by name. Raises InvalidSetting for one that is half configured."""
     webhook, mail = _webhook(settings), _mail(settings)
-    found: dict[str, Channel | None] = {"log": _tell_log, "webhook": webhook, "mail": mail}
+    found: dict[str, Channel | None] = {"log": _log_notice, "webhook": webhook, "mail": mail}
     return {name: channel for name, channel in found.items() if channel}
 
 
@@ -57,32 +59,29 @@ def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, is_o
     with ledger.read() as connection:
         notices = alerts.undelivered(connection, channels)
     for name in channels:
-        _deliver(ledger, channels, [notice for notice in notices if notice.channel == name], now, is_over)
+        failed: set[str] = set()
+        for at, notice in enumerate(notice for notice in notices if notice.channel == name):
+            if at and is_over():
+                break
+            if notice.name in failed:  # Else the channel would say that it is resolved before it says that it opened.
+                continue
+            if error := _delivery_error(ledger, channels, notice, now):
+                failed.add(notice.name)
+                if isinstance(error, AlertChannelDown):
+                    break
 
 
-def _deliver(
-    ledger: Ledger,
-    channels: Mapping[str, Channel],
-    notices: Iterable[Notice],
-    now: datetime,
-    is_over: Callable[[], bool],
-) -> None:
-    """Of one channel."""
-    failed: set[str] = set()
-    for at, notice in enumerate(notices):
-        if at and is_over():
-            return
-        if notice.name in failed:  # Nobody is to hear that it is resolved, and then that it opened.
-            continue
-        try:
-            channels[notice.channel](notice, now)
-        except AlertNotDelivered as error:
-            _log.warning("Alert %s, %s, is not delivered and tried again: %s", notice.name, notice.state, error)
-            failed.add(notice.name)
-            if isinstance(error, AlertChannelDown):
-                return
-        else:
-            alerts.delivered(ledger, notice, channels)
+def _delivery_error(
+    ledger: Ledger, channels: Mapping[str, Channel], notice: Notice, now: datetime
+) -> AlertNotDelivered | None:
+    """Deliver a notice to its channel and note it; the error if the channel does not take it."""
+    try:
+        channels[notice.channel](notice, now)
+    except AlertNotDelivered as error:
+        _log.warning("Alert %s, %s, is not delivered and tried again: %s", notice.name, notice.state, error)
+        return error
+    alerts.delivered(ledger, notice, channels)
+    return None
 
 
 def _words(notice: Notice) -> str:
@@ -92,14 +91,14 @@ def _words(notice: Notice) -> str:
     return f"resolved at {notice.at:%Y-%m-%d %H:%M} UTC. It had opened at {since}: {notice.reason}"
 
 
-def _tell_log(notice: Notice, _now: datetime) -> None:
+def _log_notice(notice: Notice, _now: datetime) -> None:
     _log.log(logging.WARNING if notice.state == OPENED else logging.INFO, "Alert %s %s", notice.name, _words(notice))
 
 
 def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:
-    """None if it is no such URL. What is wrong with it cannot be told: a password may stand at any place."""
+    """The parts of a URL of one of these schemes, or None; why not is not said: a password may stand anywhere in it."""
     text = url.get_secret_value()
-    with suppress(ValueError):  # Of urlsplit, or of a port that is no number.
+    with suppress(ValueError):  # From urlsplit, or from a port that is no number.
         parts = urlsplit(text)
         if parts.scheme in schemes and parts.hostname and parts.port != 0 and text.isprintable():
             return parts
@@ -108,7 +107,7 @@ def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:
 
 @dataclass(frozen=True)
 class _Webhook:
-    """Posts what is signed; the receiver checks it as docs/operations.md says."""
+    """Posts a signed body; the receiver checks it as docs/operations.md says."""
 
     url: SecretStr
     secret: SecretStr
@@ -118,24 +117,15 @@ class _Webhook:
         body = _body(notice, now)
         signature = hmac.new(self.secret.get_secret_value().encode(), body, hashlib.sha256).hexdigest()
         headers = {"Content-Type": "application/json", "X-Feed-Assets-Signature": f"sha256={signature}"}
-        status = self._post(body, headers)
-        if not 200 <= status < 300:
-            raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")
-
-    def _post(self, body: bytes, headers: Mapping[str, str]) -> int:
-        """Its answer's status. No redirect is followed: a POST would become a GET, and lose the alert."""
+        # No redirect is followed: a POST would become a GET, and lose the alert. The answer's body is not read.
+        options: dict[str, Any] = {"headers": headers, "allow_redirects": False, "stream": True}
         try:
-            with requests.post(
-                self.url.get_secret_value(),
-                data=body,
-                headers=headers,
-                timeout=SECONDS,
-                allow_redirects=False,
-                stream=True,  # Nothing of the answer's body is wanted.
-            ) as answer:
-                return answer.status_code
+            with requests.post(self.url.get_secret_value(), body, timeout=CHANNEL_SECONDS, **options) as answer:
+                status = answer.status_code
         except requests.RequestException as error:  # Its words have the URL in them, with all that is in that.
             raise AlertChannelDown(f"the webhook at {self.host} gave no answer ({type(error).__name__}).") from None
+        if not 200 <= status < 300:
+            raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")
 
 
 def _webhook(settings: Settings) -> _Webhook | None:
@@ -188,12 +178,8 @@ class _Mail:
     @contextmanager
     def _session(self) -> Generator[smtplib.SMTP]:
         trusted = ssl.create_default_context()
-        opened = (
-            smtplib.SMTP_SSL(self.host, self.port, timeout=SECONDS, context=trusted)
-            if self.tls
-            else smtplib.SMTP(self.host, self.port, timeout=SECONDS)
-        )
-        with closing(opened) as smtp:
+        connect = partial(smtplib.SMTP_SSL, context=trusted) if self.tls else smtplib.SMTP
+        with closing(connect(self.host, self.port, timeout=CHANNEL_SECONDS)) as smtp:
             self._secure(smtp, trusted)
             yield smtp
             with suppress(OSError):  # The mail is delivered, whatever the server says to QUIT.
@@ -232,7 +218,7 @@ def _mail(settings: Settings) -> _Mail | None:
     if wrong := [address for address in (sender, *to) if not _ADDRESS.fullmatch(address)]:
         raise InvalidSetting(f"{wrong[0]!r} is no mail address: see FEED_ASSETS_ALERT_MAIL_FROM and _TO.")
     parts = _parts(url, "smtp", "smtps")
-    # A `/` or `#` in a password has ended the host too early: what follows must not be told, nor be dialled.
+    # A `/` or `#` in a password has ended the host too early: what follows must be neither said nor dialled.
     if not parts or parts.path.strip("/") or parts.query or parts.fragment:
         raise InvalidSetting(_NO_SERVER)
     user, password = unquote(parts.username or ""), unquote(parts.password or "")

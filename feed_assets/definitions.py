@@ -12,7 +12,7 @@ from feed_assets.orchestration.location import with_automation
 @dg.definitions
 def defs() -> dg.Definitions:
     """The sample domains as one code location."""
-    # `dg.load_from_defs_folder` imports besides every installed package of components, boto3 with dagster-aws: as long
+    # `dg.load_from_defs_folder` also imports every installed package of components, boto3 with dagster-aws: as long
     # as all the rest takes, in every run. It also asks for a pyproject.toml, which an installed package has not.
     tree = dg.ComponentTree(defs_module=import_module("feed_assets.defs"), project_root=Path(__file__).parents[1])
     with warnings.catch_warnings():

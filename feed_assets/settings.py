@@ -78,16 +78,16 @@ class Settings(BaseSettings):
     """Receivers of alerts by mail, comma-separated in the environment."""
 
     events_to: Words = ()
-    """Where our write events are published besides: `blackboard:<prefix>`, or SQLAlchemy URLs with `#table`."""
+    """Sinks that our write events are also published to: `blackboard:<prefix>`, or SQLAlchemy URLs with `#table`."""
 
     spark_profiles: dict[str, dict[str, str]] = {}
-    """By name further Spark configuration for the runs with the tag `feed_assets/spark_profile`, as a JSON object."""
+    """Further Spark configuration by name, for runs with the tag `feed_assets/spark_profile`, as a JSON object."""
 
     ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
 
     def profile(self, name: str | None) -> dict[str, str]:
-        """A profile's Spark configuration, none without a name. Raises InvalidSetting for one that is not there."""
+        """The Spark configuration of a profile, empty without a name. Raises InvalidSetting for one that is not set."""
         if name is None:
             return {}
         if name not in self.spark_profiles:
@@ -97,7 +97,7 @@ class Settings(BaseSettings):
 
 
 def expand(url: str) -> str:
-    """A URL as it is declared, or of `env:NAME` the variable's value: passwords do not belong into definitions."""
+    """A URL as it is declared, or the variable's value for `env:NAME`: passwords do not belong into definitions."""
     if not url.startswith("env:"):
         return url
     name = url.removeprefix("env:")

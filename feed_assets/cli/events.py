@@ -39,7 +39,7 @@ def publish(
     updated_at: Annotated[
         tuple[str, str] | None, typer.Option("--updated-at", help="The first and last updated_at of its rows.")
     ] = None,
-    context: Annotated[str, typer.Option("--context", help="What else there is to tell, as a JSON object.")] = "{}",
+    context: Annotated[str, typer.Option("--context", help="Further facts about it, as a JSON object.")] = "{}",
     as_json: AsJson = False,
 ) -> None:
     """Publish a write event. Publishing it again is harmless; one whose marker is not the table's last is refused."""
@@ -99,7 +99,7 @@ def due(
     module: Module = DEFAULT_MODULE,
     as_json: AsJson = False,
 ) -> None:
-    """Say what the next runs of consumers take, what is incomplete and for how long, and up to where they have read."""
+    """Say what the next runs of consumers take, what is incomplete and since when, and how far they have read."""
     graph, bench = load_graph(module), open_bench()
     nodes = [_consumer(graph, consumer)] if consumer else [node for node in graph.datasets() if node.by_events]
     show([_due(graph, node, bench) for node in nodes], as_json)
@@ -137,7 +137,7 @@ def _consumer(graph: "Graph", name: str) -> "Node":
 @app.command()
 def pause(
     consumer: Consumer,
-    why: Annotated[str, typer.Option("--why", help="For whoever finds it paused.")] = "",
+    why: Annotated[str, typer.Option("--why", help="The reason, for people who find it paused.")] = "",
     module: Module = DEFAULT_MODULE,
     as_json: AsJson = False,
 ) -> None:

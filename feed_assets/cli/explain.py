@@ -44,7 +44,7 @@ def explain(
 def _dataset(graph: "Graph", feed: Feed) -> "Node":
     node = graph.node(feed)
     if node.role != "dataset":
-        raise InvalidName(f"{feed} is a {node.role} feed: expected a dataset. `feed show` tells what it holds.")
+        raise InvalidName(f"{feed} is a {node.role} feed: expected a dataset. `feed show` says what it holds.")
     return node
 
 

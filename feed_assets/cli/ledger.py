@@ -19,7 +19,7 @@ Read = Annotated[bool, typer.Option("--read", help="Read the newest updates with
 
 @app.command("rebuild")
 def rebuild(module: Module = DEFAULT_MODULE, trust: Trust = False, read: Read = False, as_json: AsJson = False) -> None:
-    """Put back into the ledger what the blackboard tells of our own feeds, after the ledger was lost.
+    """Put back into the ledger what the blackboard has of our own feeds, after the ledger was lost.
 
     What the ledger knows is not changed. What cannot be known is printed; stop the daemon while this runs.
     """

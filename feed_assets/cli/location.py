@@ -41,7 +41,7 @@ def load(module: str) -> "dg.Definitions":
 
 
 def load_graph(module: str) -> "Graph":
-    """Who reads whom among the feeds of a module's definitions."""
+    """The graph of the feeds and tables in a module's definitions."""
     from feed_assets.orchestration.graph import Graph
 
     return Graph(load(module).resolve_asset_graph())

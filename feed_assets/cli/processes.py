@@ -17,7 +17,7 @@ from feed_assets.core.errors import FeedAssetsError
 if TYPE_CHECKING:
     import psutil
 
-_PATIENCE = 15
+_SECONDS_TO_END = 15
 """Seconds that a group may take to end before it is killed."""
 
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -41,7 +41,7 @@ class Started:
 
 
 def stop_once() -> None:
-    """The first Ctrl-C, SIGTERM or SIGHUP from here on raises KeyboardInterrupt; no later one stops the clean-up."""
+    """Have the first Ctrl-C, SIGTERM or SIGHUP raise KeyboardInterrupt, and later ones do nothing to the clean-up."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         for number in _STOP:
@@ -70,9 +70,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
     family = _family(process.pid)
     _signal(process.pid, family, signal.SIGTERM)
-    _, alive = psutil.wait_procs(family, timeout=_PATIENCE)
+    _, alive = psutil.wait_procs(family, timeout=_SECONDS_TO_END)
     _signal(process.pid, alive, signal.SIGKILL)
-    psutil.wait_procs(alive, timeout=_PATIENCE)
+    psutil.wait_procs(alive, timeout=_SECONDS_TO_END)
     process.wait()
 
 
@@ -86,7 +86,7 @@ def _family(pid: int) -> "list[psutil.Process]":
 
 
 def _signal(leader: int, family: "Sequence[psutil.Process]", number: int) -> None:
-    """Tell the group, and those descendants that have left it."""
+    """Send a signal to the group, and to those descendants that have left it."""
     import psutil
 
     with suppress(ProcessLookupError):
@@ -98,14 +98,14 @@ def _signal(leader: int, family: "Sequence[psutil.Process]", number: int) -> Non
 
 
 def free_port() -> int:
-    """A port on the loopback interface that nobody listens on."""
+    """A free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on this port of the loopback interface."""
+    """Whether a port of the loopback interface is free."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 

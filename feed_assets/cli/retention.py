@@ -30,7 +30,7 @@ def prune(
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old updates that nobody reads, or say what would go: of both options, either one keeps an update."""
+    """Remove old updates that no run reads, or say what would go. With both options, either one keeps an update."""
     from feed_assets.runs.prune import prune, prune_feed
 
     policy = Retention(keep, parse_age(older_than) if older_than else None)

@@ -49,7 +49,7 @@ def _not_built(count: int) -> str:
 
 
 def sentence(result: "dg.ExecuteInProcessResult") -> str:
-    """A run's end in words: what it made, and why it failed if it did."""
+    """How a run ended, in words: what it made, and why it failed if it did."""
     from feed_assets.orchestration.runner import why_failed
 
     made = sorted(key.to_user_string() for key in result.dagster_run.asset_selection or ())

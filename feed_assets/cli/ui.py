@@ -69,7 +69,7 @@ def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
 
 
 def _environment(logs: Path) -> None:
-    """What server and clients agree on; the token keeps other users of this machine out."""
+    """Set what server and clients agree on; the token keeps other users of this machine out."""
     for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
         os.environ.pop(name, None)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -121,7 +121,7 @@ def _dagster(port: int, module: str) -> list[str]:
 
 
 def _watch(needed: Sequence[Started]) -> NoReturn:
-    """Until a signal interrupts; a process that ends by itself is an error."""
+    """Wait until a signal interrupts. Raises ProcessFailed for a process that ends by itself."""
     while True:
         for each in needed:
             each.check()

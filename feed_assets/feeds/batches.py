@@ -1,7 +1,7 @@
 """Read a partition of an appendable feed: the newest valid update of every batch in it, as one set.
 
 A batch is a partition whose key has one more segment, so it is written, named, invalidated and downloaded as any
-other. The set is what is valid now: a batch without a valid update is left out, and said with its reasons.
+other. The set is what is valid now: a batch without a valid update is left out, and listed with its reasons.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Partition, Skipped, Update, is_update_id
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 
-_SHOWN = 5
+_REASONS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def download(board: Blackboard, reading: SetReading, folder: Path) -> None:
 
 
 def require(reading: SetReading) -> tuple[Update, ...]:
-    """The set, or an error that tells of each batch why it has no valid update."""
+    """The set. Raises NoValidUpdate, with the reason for each batch, if it is empty."""
     if reading.updates:
         return reading.updates
     if not reading.left_out:
@@ -85,4 +85,4 @@ def _sorted_out(partition: Partition, names: Iterable[str]) -> tuple[list[Partit
 
 
 def _why(batch: read.Reading) -> str:
-    return "; ".join(f"{each.id}: {each.reason}" for each in batch.skipped[:_SHOWN]) or "it has no update"
+    return "; ".join(f"{each.id}: {each.reason}" for each in batch.skipped[:_REASONS_SHOWN]) or "it has no update"

@@ -17,7 +17,7 @@ from obstore import exceptions
 
 from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName
 from feed_assets.core.feeds import File
-from feed_assets.feeds.clients import PAGE, LocalClient, ObstoreClient, Page, Pages
+from feed_assets.feeds.clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page, Pages
 from feed_assets.feeds.stores import PATIENCE, Patience, local_root, local_store, s3_credentials, s3_store, store_at
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ class Blackboard:
         return max(moments, default=None)
 
     def is_of_one_moment(self, listing: Sequence[File]) -> bool:
-        """Whether all of a listing was there at once: folders are walked, and pages are asked for one by one."""
-        return self._root is None and len(listing) <= PAGE
+        """Whether a listing shows one moment: folders are walked, and pages are requested one by one."""
+        return self._root is None and len(listing) <= OBJECTS_PER_PAGE
 
     def half_written(self, prefix: str) -> tuple[File, ...]:
         """What a killed writer left on local disk: obstore does not list it, and any other reader counts it."""
@@ -155,13 +155,13 @@ class Blackboard:
             return bytes(next(iter(found.stream(limit))))[:limit]
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
-        """What is served, and its bytes from `start` (below its size) on, in chunks; None if it is not there."""
+        """The object that is served, and its bytes from `start` (below its size) on, in chunks; None if it is gone."""
         with self._translated(f"read {key}"):
             found = self._found(key, start)
         return (_file(found.meta), self._chunks(key, found)) if found else None
 
     def put(self, key: str, data: bytes | Path) -> None:
-        """Write or overwrite an object: nobody ever sees half of it."""
+        """Write or overwrite an object, at once: no reader sees half of it."""
         with self._translated(f"write {key}"):
             self._client.put(key, data, create=False)
 
@@ -185,7 +185,7 @@ class Blackboard:
                 self._client.delete(keys)
 
     def sweep(self, prefix: str) -> int:
-        """Remove everything under `prefix`, on local disk also empty folders; tells how many objects there were."""
+        """Remove everything under `prefix`, on local disk also empty folders; the number of objects."""
         files = self.files(_checked(prefix))
         if self._root and (folder := self._local(prefix)).is_dir():
             with self._translated(f"delete {prefix}/"):
@@ -197,7 +197,7 @@ class Blackboard:
         return len(files)
 
     def download(self, key: str, target: Path) -> File | None:
-        """Copy an object into the file `target`, in chunks; what was served, or None if it is not there."""
+        """Copy an object into the file `target`, in chunks; the object that was served, or None if there is none."""
         if (found := self.stream(key)) is None:
             return None
         served, chunks = found
@@ -229,7 +229,7 @@ class Blackboard:
 
     @contextmanager
     def _translated(self, action: str) -> Generator[None]:
-        """Raise our errors for obstore's, whose class often does not tell which it is: the text does."""
+        """Raise our errors for obstore's, by their text: their class often does not say what failed."""
         # obstore reads a folder that is gone (an unmounted disk) as empty, and makes it anew on write.
         if self._root and not self._root.is_dir():
             raise BlackboardMissing(f"Cannot {action}: the folder of {self.url} is gone. Mount or create it again.")

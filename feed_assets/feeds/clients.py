@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
     from obstore.store import ObjectStore
 
-PAGE = 1000
+OBJECTS_PER_PAGE = 1000
 """Objects that a store lists in one request."""
 
 
@@ -37,7 +37,7 @@ class ObstoreClient:
     def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
         """Every object below a prefix whose key comes after `after`, in pages."""
         # obstore's stubs name pyarrow, which has no types.
-        return obstore.list(self._store, prefix, offset=after, chunk_size=PAGE)  # pyright: ignore[reportUnknownMemberType]
+        return obstore.list(self._store, prefix, offset=after, chunk_size=OBJECTS_PER_PAGE)  # pyright: ignore[reportUnknownMemberType]
 
     def children(self, prefix: str | None, /) -> Sequence[str]:
         """The names of the common prefixes one level under a prefix."""

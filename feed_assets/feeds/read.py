@@ -3,8 +3,8 @@
 The order is manifest first, files second. A producer writes its manifest last, so whatever the manifest counts is
 there to be listed afterwards; the other way round, an update finished in between would look incomplete. The listing
 must show the manifest too: an update invalidated between the two requests is not served. A listing that takes a while
-may miss what is being pruned, and the count be right by accident; whoever prunes removes the manifest first, so that it
-is looked at once more.
+may miss what is being pruned, and the count be right by accident; a prune removes the manifest first, so that is looked
+at once more.
 """
 
 import logging
@@ -37,9 +37,9 @@ MAX_DEPTH = 8
 """Segments that a partition key, or a feed's name, has at most: a walk ends there."""
 
 PRUNED = "_feed_assets/pruned"
-"""Where a prune leaves, by partition, an empty object with the id from which on history is whole."""
+"""The prefix of what prunes leave: by partition an empty object, named by the id from which on history is whole."""
 
-_SHOWN = 5
+_REASONS_SHOWN = 5
 _log = logging.getLogger(__name__)
 
 
@@ -76,7 +76,7 @@ def latest(board: Blackboard, partition: Partition, as_of: datetime | None = Non
 def kept_from(board: Blackboard, partition: Partition) -> str | None:
     """The id from which on no update that was valid has been pruned; None if none ever was.
 
-    A prune puts it before it removes anything, so who asks after reading learns of every prune that was in the way.
+    A prune puts it before it removes anything, so asking after a reading finds every prune that was in its way.
     """
     return max(promises(board, partition), default=None)
 
@@ -90,7 +90,7 @@ def promises(board: Blackboard, partition: Partition) -> list[str]:
 
 def _refuse_pruned(reading: Reading, as_of: datetime, kept: str) -> Reading:
     raise UpdatePruned(
-        f"{reading.partition} as of {as_of:%Y-%m-%d %H:%M:%S %Z} cannot be told: valid updates before {kept} were "
+        f"{reading.partition} as of {as_of:%Y-%m-%d %H:%M:%S %Z} is not known: valid updates before {kept} were "
         f"pruned, and of those that are left {reading.update.id if reading.update else 'none'} would be the answer. "
         f"Ask for {kept} or later, or name an update."
     )
@@ -119,7 +119,7 @@ def named(board: Blackboard, partition: Partition, update_id: str) -> Update:
 
 
 def require(reading: Reading) -> Update:
-    """The update that was found, or an error that tells why each candidate is not valid."""
+    """The update that was found. Raises NoValidUpdate, with the reason for each candidate, if there is none."""
     if reading.update:
         return reading.update
     if not reading.skipped:
@@ -128,14 +128,14 @@ def require(reading: Reading) -> Update:
 
 
 def in_words(skipped: Sequence[Skipped]) -> str:
-    """The first of those skipped, each with its reason, and how many more there are."""
-    reasons = "; ".join(f"{each.id}: {each.reason}" for each in skipped[:_SHOWN])
-    more = len(skipped) - _SHOWN
+    """The first names that were skipped, each with its reason, and how many more there are."""
+    reasons = "; ".join(f"{each.id}: {each.reason}" for each in skipped[:_REASONS_SHOWN])
+    more = len(skipped) - _REASONS_SHOWN
     return f"{reasons}; and {more} more" if more > 0 else reasons
 
 
 def history(board: Blackboard, partition: Partition) -> tuple[Update | Skipped, ...]:
-    """Every update of a partition, valid or not, and every name that is none, newest first."""
+    """Every update of a partition, valid or not, and every name that is no update, newest first."""
     return tuple(_look(board, partition, name) for name in reversed(board.children(partition.path)))
 
 
@@ -189,7 +189,7 @@ def feeds(board: Blackboard, prefix: str = "", depth: int = 0) -> Iterator[Feed]
 
 
 def newer_versions(board: Blackboard, feed: Feed) -> tuple[Feed, ...]:
-    """The same feed under newer versions: nobody who reads this one is affected, but they may want to know."""
+    """The same feed under newer versions; readers of this version are not affected by them."""
     versions = (Version.parse(name) for name in board.children(feed.name)) if feed.version else ()
     return tuple(sorted(Feed(feed.name, found) for found in versions if found and found > (feed.version or found)))
 

@@ -1,4 +1,4 @@
-"""Remove old updates from a blackboard, so that whoever is killed or reads meanwhile never meets a torn one.
+"""Remove old updates from a blackboard, so that neither a kill nor a reader meanwhile ever meets a torn one.
 
 The order is: promise from where on history is whole, then of each update the manifest, then its files. Every step may
 be repeated.
@@ -19,7 +19,7 @@ def find(board: Blackboard, partition: Partition) -> tuple[Found, ...]:
 
 
 def _found(board: Blackboard, partition: Partition, seen: Update | Skipped) -> Found | None:
-    """None if nothing is there: local folders, and SeaweedFS's, outlive their objects."""
+    """What was found under an id; None if nothing is there: folders (local and SeaweedFS's) outlive their objects."""
     if isinstance(seen, Update):
         return Found(seen.id, valid=True)
     try:
@@ -30,7 +30,7 @@ def _found(board: Blackboard, partition: Partition, seen: Update | Skipped) -> F
 
 
 def promise(board: Blackboard, partition: Partition, kept: str) -> None:
-    """Say from which update on nothing valid is missing. A name each, so that of several prunes the last word holds."""
+    """Promise that from an update on nothing valid is missing; the last of several promises holds."""
     board.put(f"{read.PRUNED}/{partition.path}/{kept}", b"")
 
 

@@ -28,10 +28,10 @@ from feed_assets.feeds.blackboard import HALF_WRITTEN, Blackboard
 from feed_assets.feeds.newest import newest_first
 
 CLAIMS = "_feed_assets/claims"
-"""Where claims live: outside every feed, so that those who list a feed meet updates only."""
+"""The prefix of claims: outside every feed, so that a listing of a feed shows updates only."""
 
-_TRIES = 2
-"""How often a claim without a reply is sent again, after what the client itself repeats."""
+_CLAIM_TRIES = 2
+"""Times that a claim without a reply is sent again, after what the client itself repeats."""
 
 _UNFINISHED = re.compile(r"(^|/)[._]|#[0-9]+$")
 
@@ -52,11 +52,11 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime) 
 
 
 def _is_taken(board: Blackboard, key: str, token: bytes) -> bool:
-    """Whether the claim is this writer's, whatever became of the replies: the store knows, so it is asked.
+    """Whether the claim is this writer's, whatever became of the replies: the store is asked.
 
     A create whose reply was lost may have been applied, or may still be: with the same token it can be sent again.
     """
-    for _ in range(_TRIES):
+    for _ in range(_CLAIM_TRIES):
         try:
             return board.create(key, token) or board.get(key, len(token) + 1) == token
         except BlackboardUnavailable:
@@ -124,7 +124,7 @@ def invalidate(
     manifest, files = board.get(f"{path}/{MANIFEST}", MANIFEST_LIMIT + 1), listed(board, partition, update_id)
     if manifest is None and not files:
         raise NoValidUpdate(f"There is nothing at {path}/: no update to invalidate. See `feed-assets feed show`.")
-    # An update without files is gone with its manifest, and a second call could not tell that it was ever there.
+    # An update without files is gone with its manifest, and a second call could not know that it was ever there.
     if (how == "file" and why_invalid(manifest, files) is None) or not files:
         _add_empty_file(board, path, files)
     if how == "manifest":
@@ -135,7 +135,7 @@ def revalidate(board: Blackboard, recorded: Update) -> None:
     """Make an invalidated update valid again, if its files are exactly those that were recorded (names, sizes, etags).
 
     What invalidated it is taken back: an empty file more is removed, a manifest less is put. The last request alone
-    makes it valid; killed before that it stays invalid, and the next try goes on. NotRevalidated tells what differs.
+    makes it valid; killed before that it stays invalid, and the next try goes on. NotRevalidated says what differs.
     """
     path, content = recorded.path, str(len(recorded.files)).encode()
     manifest, files = (
@@ -155,8 +155,8 @@ def _refuse_altered(recorded: Update, files: Sequence[File]) -> None:
     there, known = {file.key: file for file in files}, {file.key: file for file in recorded.files}
     gone, more = sorted(known.keys() - there.keys()), sorted(there.keys() - known.keys())
     other = sorted(key for key in known.keys() & there.keys() if known[key] != there[key])
-    told = {"gone": gone, "not recorded": more, "of another size or etag": other}
-    found = "; ".join(f"{what}: {', '.join(keys[:3])}" for what, keys in told.items() if keys)
+    differences = {"gone": gone, "not recorded": more, "of another size or etag": other}
+    found = "; ".join(f"{what}: {', '.join(keys[:3])}" for what, keys in differences.items() if keys)
     if found:
         raise NotRevalidated(
             f"{recorded.path} is not what was published: expected exactly the {len(known)} files that the ledger "

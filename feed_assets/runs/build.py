@@ -54,7 +54,7 @@ def build(
     SparkUnavailable, and what the function raises; the run then ends as `core.attempts` says, and leaves no valid
     update.
     """
-    reconcile.release_dead(bench, output)
+    reconcile.reconcile(bench, output=output)
     run = runs.Run(uuid4().hex, output, runs.RUNNING, None, dagster_run, this_process(), bench.now(), None)
     runs.start(bench.ledger, run)
     bench.on_step("started")

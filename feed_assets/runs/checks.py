@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 else:
     DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
 
-SAMPLE = 5
+ROWS_PER_SAMPLE = 5
 """Offending rows that a failed check shows at most."""
 
 
 @dataclass(frozen=True)
 class Audited:
-    """What a check may look at: the written rows read back, the number turned away, the inputs of the function.
+    """What a check may read: the written rows read back, the number of rejects, the inputs of the function.
 
     `read` are the inputs with the records in them that do not parse.
     """
@@ -97,7 +97,7 @@ def _result(check: Check, counts: Mapping[str, float], audited: Audited) -> Chec
     passed = check.passes(found)
     if passed or check.offending is None:
         return CheckResult(check, passed, found)
-    rows = check.offending(audited.written).limit(SAMPLE).collect()
+    rows = check.offending(audited.written).limit(ROWS_PER_SAMPLE).collect()
     return CheckResult(check, passed, found, tuple(row.asDict(recursive=True) for row in rows))
 
 
@@ -111,8 +111,8 @@ def _name(kind: str, *columns: str) -> str:
     return "_".join((kind, *columns))
 
 
-def _is_none(found: float) -> bool:
-    return found == 0
+def _is_zero(number: float) -> bool:
+    return number == 0
 
 
 def _no_row(name: str, description: str, predicate: str) -> Check:
@@ -121,7 +121,7 @@ def _no_row(name: str, description: str, predicate: str) -> Check:
     def offending(written: "DataFrame") -> "DataFrame":
         return written.where(predicate)
 
-    return Check(name, description, _is_none, f"count_if({predicate})", offending=offending)
+    return Check(name, description, _is_zero, f"count_if({predicate})", offending=offending)
 
 
 @typed
@@ -190,12 +190,12 @@ def unique(*columns: str) -> Check:
 
     aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(_quoted, columns))}))"
     description = f"no two rows may share {', '.join(columns)}"
-    return Check(_name("unique", *columns), description, _is_none, aggregate, offending=repeated)
+    return Check(_name("unique", *columns), description, _is_zero, aggregate, offending=repeated)
 
 
 @typed
 def references(child: str, parent: str, on: str, at_least: float = 1.0) -> Check:
-    """Of the rows of one input, at least a share has its key in another input; of no rows, all have.
+    """At least a share of the rows of one input has its key in another input; an input without rows passes.
 
     Args:
         child: The input whose rows are counted.
@@ -232,4 +232,4 @@ def accounted() -> Check:
         rows = sum(frame.count() for frame in audited.read.values())
         return rows - audited.records - audited.rejected
 
-    return Check("accounted", "rows in must equal clean rows + rejected rows", _is_none, measure=lost)
+    return Check("accounted", "rows in must equal clean rows + rejected rows", _is_zero, measure=lost)

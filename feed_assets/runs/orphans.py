@@ -130,7 +130,7 @@ def forget_claims(bench: Workbench, partition: Partition) -> None:
 def sweep_unclaimed(bench: Workbench, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[Done, ...]:
     """Walk all of our own feeds for old parts that have no claim any more, or that the ledger does not know.
 
-    The latter are reported as `left`, unless `unknown`: without the ledger nobody can tell the parts of a dead attempt
+    The latter are reported as `left`, unless `unknown`: without the ledger the parts of a dead attempt cannot be told
     from an update whose manifest was removed to invalidate it. Costs a listing for each partition, then three requests
     for each id that the ledger has not as published or invalidated.
     """

@@ -1,6 +1,6 @@
 """Prune partitions: what goes and what stays, by the blackboard and the ledger together.
 
-The ledger knows first: a run that claims afterwards is told that its pin is gone, and a prune that was killed is
+The ledger is changed first: a run that claims afterwards fails, since its pin is gone, and a prune that was killed is
 finished by the next one, whatever its policy.
 """
 
@@ -26,7 +26,7 @@ class Pruned:
 
     @property
     def gone(self) -> tuple[Judged, ...]:
-        """Those that go."""
+        """The updates that go."""
         return tuple(each for each in self.judged if each.goes)
 
     @property

@@ -1,4 +1,4 @@
-"""Rebuild the ledger of our own feeds from the blackboard, as far as the protocol tells.
+"""Rebuild the ledger of our own feeds from the blackboard, as far as the protocol says.
 
 Each partition is one transaction, and what the ledger knows is skipped: killed anywhere, the next call goes on.
 """
@@ -22,13 +22,13 @@ NeedOf = Callable[[Partition], Need | None]
 """What an output needs; None if it is no partition of a dataset (now)."""
 
 NOT_KNOWN = (
-    "runs, and audits that failed: nothing is held back because of them",
+    "runs, and audits that failed: nothing is blocked because of them",
     "which invalid updates were refused, abandoned or invalidated, and why",
     "code versions: a partition that is materialized by hand is built again, even from equal inputs",
     "event times, and the rows of all but the newest updates",
-    "what Dagster was told: it is told of every update once more",
+    "what was reported to Dagster: every update is reported once more",
 )
-"""What no blackboard tells."""
+"""What a rebuilt ledger does not know, since no blackboard has it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Assumed:
 
 
 class NotKnown(NamedTuple):
-    """What the blackboard does not tell of an update, and why."""
+    """Something about an update that the blackboard does not have, and why."""
 
     partition: Partition
     update_id: str
@@ -65,8 +65,8 @@ def rebuild(
     """Record every valid update of our own feeds (inputs before what is made from them) that the ledger lacks.
 
     `rows` reads the newest update of each partition with Spark, for its records and data version; the others' is the
-    digest of their files. `trust` takes the newest inputs whose ids are older than an update's as what it was built
-    from; without it that stays unknown, and the loop builds the partition again. `need_of` says nothing of rejects.
+    digest of their files. `trust` assumes that an update was built from the newest inputs with older ids than its own;
+    without it that stays unknown, and the loop builds the partition again. `need_of` says nothing of rejects.
     """
     found = Rebuilt()
     for feed in feeds:
@@ -121,7 +121,7 @@ def _look_at_lineage(bench: Workbench, feed: Feed, need_of: NeedOf, found: Rebui
         rows = ledger_rebuild.without_lineage(connection, str(feed))
     for row in rows:
         if (need := need_of(row.partition)) is None:
-            continue  # Rejects, or no partition of its dataset: nobody decides about it.
+            continue  # Rejects, or no partition of its dataset: nothing is decided about it.
         pins = _older_inputs(bench, need, row.id) if trust else ()
         if pins:
             ledger_rebuild.assume(bench.ledger, row.partition, row.id, pins)

@@ -47,23 +47,17 @@ def _process_is_dead(run: Run) -> bool:
     return is_dead(run.process)
 
 
-def reconcile(bench: Workbench, has_ended: Callable[[Run], bool] = _process_is_dead) -> tuple[Settled, ...]:
-    """Settle every run that the ledger believes to be running and whose process is gone, and all open claims."""
-    with bench.ledger.read() as connection:
-        believed, left = runs.running(connection), runs.with_claims(connection)
-    killed = tuple(settle(bench, run, ABANDONED, GONE) for run in believed if has_ended(run))
-    return killed + tuple(settle(bench, run, run.state, run.reason or run.state) for run in left)
+def reconcile(
+    bench: Workbench, has_ended: Callable[[Run], bool] = _process_is_dead, output: Partition | None = None
+) -> tuple[Settled, ...]:
+    """Settle every run that the ledger believes to be running and whose process is gone, and all open claims.
 
-
-def release_dead(bench: Workbench, output: Partition) -> None:
-    """Settle what ended runs left of this output, so that it can be built again, and what is published is not."""
+    With `output` only what ended runs left of it, so that it can be built again, and what is published is not.
+    """
     with bench.ledger.read() as connection:
         believed, left = runs.running(connection, output), runs.with_claims(connection, output)
-    for run in believed:
-        if is_dead(run.process):
-            settle(bench, run, ABANDONED, GONE)
-    for run in left:
-        settle(bench, run, run.state, run.reason or run.state)
+    killed = tuple(settle(bench, run, ABANDONED, GONE) for run in believed if has_ended(run))
+    return killed + tuple(settle(bench, run, run.state, run.reason or run.state) for run in left)
 
 
 def settle(bench: Workbench, run: Run, state: str, reason: str) -> Settled:

@@ -12,7 +12,7 @@ _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
 def revalidate(bench: Workbench, partition: Partition, update_id: str) -> Update:
     """Make an update valid again that was published and then invalidated, if its files are those of its publication.
 
-    Raises NotRevalidated. Killed between blackboard and ledger it is valid, and the ledger learns of it when it next
+    Raises NotRevalidated. Killed between blackboard and ledger it is valid, and the ledger records that when it next
     is the newest one, or by the same call again.
     """
     recorded = _recorded(bench, partition, update_id)

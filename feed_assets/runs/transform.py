@@ -108,7 +108,7 @@ class _Transform:
 
 
 def _further_arguments(task: Task) -> dict[str, Any]:
-    """What the function gets besides frames: slices of event tables, the partition, the work."""
+    """What the function gets in addition to frames: slices of event tables, the partition, the work."""
     recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
     further: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
@@ -117,7 +117,7 @@ def _further_arguments(task: Task) -> dict[str, Any]:
 
 
 def _without_clean_texts(tagged: DataFrame) -> DataFrame:
-    """The frame without the texts of clean rows, which nobody asks for any more: what is kept is half as much."""
+    """The frame without the texts of clean rows, which are not needed any more: half as much is kept."""
     return tagged.withColumn("_raw", sf.when(~is_clean(), sf.col("_raw")))
 
 

@@ -1,1 +1,1 @@
-"""Facts in: event tables that others own, read only; and where our own events are published to besides."""
+"""Event sources, which others own and we only read; and sinks, which our own events are published to."""

@@ -1,4 +1,4 @@
-"""PostgreSQL commits in another order than it numbers: whom a reader has to wait for.
+"""Wait for the writers that a reader of a PostgreSQL table must wait for: commits come in another order than numbers.
 
 INSERT locks its table before it draws a number, and holds the lock until its transaction ends; what was committed is
 visible before the lock is let go. So once a number h is visible, everybody who drew a lower one holds such a lock or
@@ -17,7 +17,7 @@ from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.words import some
 
 _log = logging.getLogger(__name__)
-_POLL = 0.005
+_POLL_SECONDS = 0.005
 
 
 _BELOW = """
@@ -58,7 +58,7 @@ _Writers = list[sa.Row[tuple[str, int | None, float | None]]]
 
 @dataclass(frozen=True)
 class Waiting:
-    """How long a read waits for the transactions that may yet commit something earlier."""
+    """How long a read waits for transactions that may yet commit something earlier."""
 
     limit: timedelta = timedelta(seconds=5)
     clock: Callable[[], float] = time.monotonic
@@ -66,9 +66,9 @@ class Waiting:
 
 
 def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Waiting) -> str | None:
-    """Wait until those who write to the table now have ended; if one has not in time, who it is, in words.
+    """Wait until the transactions that write to the table now have ended; in words, which of them has not in time.
 
-    Of whoever begins meanwhile all numbers are higher. The connection must see what others commit (autocommit).
+    Writers that begin meanwhile have higher numbers. The connection must see what others commit (autocommit).
     Raises SourceUnavailable for a table whose writers cannot be seen.
     """
     name = connection.dialect.identifier_preparer.format_table(table)
@@ -80,19 +80,19 @@ def await_writers(connection: sa.Connection, table: sa.TableClause, waiting: Wai
     began, waited_for = waiting.clock(), None
     while writers := _writers(connection, name, waited_for):
         if waiting.clock() - began >= waiting.limit.total_seconds():
-            return _told(name, writers, waiting.clock() - began)
+            return _in_words(name, writers, waiting.clock() - began)
         waited_for = {writer.id for writer in writers}
-        waiting.sleep(_POLL)
+        waiting.sleep(_POLL_SECONDS)
     return None
 
 
 def _writers(connection: sa.Connection, name: str, among: set[str] | None) -> _Writers:
-    """A prepared transaction has no pid, and a new id since it was prepared: each of them counts."""
+    """The writers, only those `among` if that is given; prepared transactions, which have no pid, always count."""
     found = connection.execute(_WRITERS, {"table": name}).all()
     return [writer for writer in found if among is None or writer.id in among or writer.pid is None]
 
 
-def _told(name: str, writers: _Writers, seconds: float) -> str:
+def _in_words(name: str, writers: _Writers, seconds: float) -> str:
     who = some([_who(writer.pid, writer.seconds) for writer in writers], 3)
     message = (
         f"{name}: waited {seconds:.1f} s for transactions that write to it: {who}. They may commit events that "

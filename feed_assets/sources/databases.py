@@ -1,4 +1,4 @@
-"""Databases that others own: opened to read, their errors told in our words."""
+"""Databases that others own: opened to read, their errors translated into ours."""
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -18,13 +18,13 @@ Types = dict[str, sa.types.TypeEngine[object]]
 @contextmanager
 def reading(url: str) -> Generator[sa.Connection]:
     """A connection that only reads. Raises SourceUnavailable."""
-    with told(url, SourceUnavailable), _reader(url).connect() as connection:
+    with translated(url, SourceUnavailable), _reader(url).connect() as connection:
         yield connection
 
 
 @contextmanager
-def told(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
-    """What a database or its driver has to say, as an error of this kind, without the password."""
+def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
+    """Raise what a database or its driver raises as an error of this kind, without the password."""
     try:
         yield
     except (exc.SQLAlchemyError, ImportError) as error:

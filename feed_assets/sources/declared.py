@@ -23,11 +23,11 @@ class SqlTable:
     """Events in a table or view of a database, which is only read.
 
     Args:
-        url: Where it is, as SQLAlchemy has it, or `env:NAME` for that of a variable.
+        url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
         table: Its name.
-        order_by: A column that grows with each event, best a number that the database draws.
+        order_by: A column that grows with each event, best a number that the database draws; never null.
         columns: Which column holds what.
-        where: For a column the values that are read, if the table is split into parts.
+        where: The values that are read by column, if the table is split into parts.
         schema: The database's schema that it is in.
 
     Raises:
@@ -42,7 +42,7 @@ class SqlTable:
     schema: str | None = None
 
     def reader(self, _board: Blackboard) -> Reader:
-        """What reads it."""
+        """The reader of these events."""
         url, where = expand(self.url), self.where
         return SqlEvents(url, self.table, self.columns, order_by=self.order_by, where=where, schema=self.schema)
 
@@ -66,7 +66,7 @@ class EventFiles:
     columns: Columns = field(default_factory=Columns)
 
     def reader(self, board: Blackboard) -> Reader:
-        """What reads it."""
+        """The reader of these events."""
         return FileEvents(board, self.prefix, self.format, self.columns)
 
 
@@ -76,14 +76,14 @@ class EventSource:
     """A table of events that others own, in one part or split into several, by table or pipeline.
 
     Args:
-        name: Its name, which its sensor bears: letters, digits and `_`.
+        name: Its name, which is also part of its sensor's: letters, digits and `_`.
         parts: Where its events are.
         out_of_order: An event whose marker comes before its table's last one is recorded with a flag (`flag`), or
             refused and kept as a reject (`refuse`).
 
     Raises:
-        InvalidName: The name is none that a source can have.
-        InvalidDefinition: A value is of a wrong type, the name is none that a sensor can have, or there are no parts.
+        InvalidName: The name cannot be that of a source.
+        InvalidDefinition: A value is of a wrong type, the name cannot be that of a sensor, or there are no parts.
     """
 
     name: str

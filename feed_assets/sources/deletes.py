@@ -13,7 +13,7 @@ from feed_assets.core.typed import typed
 from feed_assets.sources.databases import columns_of, reading
 from feed_assets.sources.rows import as_marker
 
-_ROWS = 10_000
+_ROWS_PER_READ = 10_000
 
 
 @typed
@@ -24,7 +24,7 @@ class DeletesTable:
     An index on `deleted_at` makes a read as long as what it finds; texts, such as SQLite's moments, are read whole.
 
     Args:
-        url: Where it is, as SQLAlchemy has it.
+        url: A SQLAlchemy URL.
         table: Its name.
         key: The column or columns with the primary key of a deleted row.
         deleted_at: The column with a moment (UTC if it has no zone), a whole number, or a text of one; a row in which
@@ -53,7 +53,7 @@ class DeletesTable:
             query = sa.select(*columns).select_from(sa.table(self.table, schema=self.schema))
             kind = None if _keeps_texts(connection, found[self.deleted_at]) else found[self.deleted_at]
             query = query.where(columns[0].is_not(None), *_range(columns[0], kind, start, end))
-            with connection.execution_options(yield_per=_ROWS).execute(query) as rows:
+            with connection.execution_options(yield_per=_ROWS_PER_READ).execute(query) as rows:
                 for moment, *key in rows:
                     if (start or "") < self._marker(moment, end) <= end:
                         yield tuple(key)
@@ -78,7 +78,7 @@ def _keeps_texts(connection: sa.Connection, kind: sa.types.TypeEngine[Any]) -> b
 def _range(
     column: sa.ColumnElement[Any], kind: sa.types.TypeEngine[Any] | None, start: str | None, end: str
 ) -> list[sa.ColumnElement[bool]]:
-    """What the database can leave out by itself; the exact range is then ours, the same for all of them."""
+    """The conditions by which the database leaves out what it can; the exact range is applied to what it returns."""
     bounds = [_bound(decode(each), kind) for each in (start, end) if each is not None]
     if None in bounds:
         return []
@@ -86,7 +86,7 @@ def _range(
 
 
 def _bound(marker: Marker, kind: sa.types.TypeEngine[Any] | None) -> Marker | None:
-    """A marker as this type of column compares it; None if it does not, or as text."""
+    """A marker as a column of this type compares it; None if it cannot, or compares texts."""
     if isinstance(kind, sa.types.Integer) and isinstance(marker, int):
         return marker
     if isinstance(kind, sa.types.DateTime) and isinstance(marker, datetime):

@@ -30,8 +30,8 @@ class FileEvents:
     """The events in the files below a prefix of the blackboard, in the order of their names.
 
     A new file must sort after those that are there, and once it is there they no longer grow; until then the last one
-    may, at its end. Files whose names begin with '_' or '.' are none. A file that came under an earlier name is read
-    when the source is read from the beginning.
+    may, at its end. Names that begin with '_' or '.' are left out. A file that came under an earlier name is read when
+    the source is read from the beginning.
     """
 
     board: Blackboard = field(repr=False)
@@ -55,14 +55,14 @@ class FileEvents:
                     else:
                         taken.append(record)
             except SourceUnavailable as error:
-                if not taken:  # What came before it is not held up by it.
+                if not taken:  # It does not block what came before it.
                     raise
                 waits, is_complete = str(error), False
         position = self._positions.dump(asdict(taken[-1].place)) if taken else after
         return batch_of([self._row(record) for record in taken], position, is_complete, waits)
 
     def _records(self, place: Place) -> Generator[Record | Unfinished]:
-        with _told():
+        with _translated():
             files = [file for file in self.board.files_from(self.prefix, place.file) if _is_event_file(file)]
             for number, file in enumerate(files, 1):
                 at = place if file.key == place.file else Place(file.key)
@@ -85,7 +85,7 @@ def _is_event_file(file: File) -> bool:
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _translated() -> Generator[None]:
     try:
         yield
     except (BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName) as error:

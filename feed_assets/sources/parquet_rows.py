@@ -10,17 +10,17 @@ from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.records import Place, Record, Unfinished, check_header, gone, shrunk
 
-_ROWS = 1000
+_ROWS_PER_BATCH = 1000
 
 
 def parquet_records(
     board: Blackboard, file: File, place: Place, needed: tuple[str, ...], _may_grow: bool
 ) -> Iterator[Record | Unfinished]:
-    """Each row after a place; all of a file that was written anew, and is no shorter. Lines are rows here.
+    """Each row after a place, or every row of a file that was written anew and is no shorter. Lines are rows here.
 
     The file is fetched whole for each batch.
     """
-    # Here: who has no Parquet files does not pay for it.
+    # Imported here: a source without Parquet files does not pay for it.
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 
     with TemporaryDirectory() as folder:
@@ -54,7 +54,7 @@ def _rows(opened: Any, start: int) -> Iterator[tuple[int, dict[str, Any]]]:
         if number + size <= start:
             number += size
             continue
-        for batch in opened.iter_batches(_ROWS, row_groups=[group]):
+        for batch in opened.iter_batches(_ROWS_PER_BATCH, row_groups=[group]):
             for row in batch.to_pylist():
                 number += 1
                 if number > start:

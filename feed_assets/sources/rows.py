@@ -15,7 +15,7 @@ from feed_assets.core.typed import typed
 @typed
 @dataclass(frozen=True)
 class Constant:
-    """What holds of every row of a source, instead of a column.
+    """A value that every row of a source has, instead of a column.
 
     Args:
         value: The value.
@@ -63,10 +63,10 @@ class Columns:
         return tuple(dict.fromkeys(each for each in every if isinstance(each, str)))
 
     def read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
-        """The event that a row is, or the row with the reason why it is none."""
+        """The event of a row, or the row with the reason why it is no event."""
         try:
             event = self._event(row)
-            _ = event.place, encode(event.marker), encode(event.event_marker)  # Raise what they have against it.
+            _ = event.place, encode(event.marker), encode(event.event_marker)  # They raise what is wrong with it.
         except (InvalidEvent, InvalidName, ValueError, OverflowError) as error:
             return Rejected(raw(row), str(error))
         return event

@@ -1,4 +1,4 @@
-"""Where our own events are also published to: a SQL table, or JSON lines on the blackboard.
+"""Sinks, which our own events are published to: a SQL table, or JSON lines on the blackboard.
 
 Publishing again what was published changes nothing, so the caller moves its cursor afterwards and may die before.
 """
@@ -17,7 +17,7 @@ from feed_assets.core.errors import InvalidDefinition, SinkUnavailable, shown
 from feed_assets.core.events import Marker, WriteEvent
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import insert_missing
-from feed_assets.sources.databases import told
+from feed_assets.sources.databases import translated
 
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")
@@ -66,7 +66,7 @@ class SqlSink:
 
     def publish(self, events: Sequence[tuple[int, WriteEvent]]) -> None:
         """Publish in one transaction; events that are there stay as they are. Raises SinkUnavailable."""
-        with told(self.url, SinkUnavailable), _engine(self.url).begin() as connection:
+        with translated(self.url, SinkUnavailable), _engine(self.url).begin() as connection:
             self.publish_on(connection, [event for _, event in events])
 
     def publish_on(self, connection: sa.Connection, events: Iterable[WriteEvent]) -> None:

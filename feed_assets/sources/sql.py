@@ -58,10 +58,10 @@ class SqlEvents:
         """Up to `limit` rows after a position. Raises SourceUnavailable."""
         place = self._load(after)
         with reading(self.url) as connection:
-            settled, waits = self._settled(connection, place)
+            final, waits = self._final(connection, place)
             if waits:
                 return Batch((), (), after, is_complete=False, waits=waits)
-            rows = self._rows(connection, place, settled, limit + place.read.total() + 1)
+            rows = self._rows(connection, place, final, limit + place.read.total() + 1)
             if not rows:
                 self._check_reset(connection, place)
         new = _unread(rows, place, self.order_by)
@@ -69,8 +69,8 @@ class SqlEvents:
         position = self._dump(_moved(new[:limit], place, self.order_by), after)
         return batch_of(taken, position, is_complete=len(new) <= limit, waits=None)
 
-    def _settled(self, connection: sa.Connection, place: _Place) -> tuple[sa.ColumnElement[bool], str | None]:
-        """The rows among which nothing can come any more, and who holds up that there are some."""
+    def _final(self, connection: sa.Connection, place: _Place) -> tuple[sa.ColumnElement[bool], str | None]:
+        """The condition for rows among which no further ones can come; in words, which writers must end before."""
         if connection.dialect.name != "postgresql":
             return sa.true(), None
         connection.execution_options(isolation_level="AUTOCOMMIT")  # Each statement sees what is committed by then.
@@ -81,15 +81,15 @@ class SqlEvents:
         return self._order <= top, waits
 
     def _rows(
-        self, connection: sa.Connection, place: _Place, settled: sa.ColumnElement[bool], limit: int
+        self, connection: sa.Connection, place: _Place, final: sa.ColumnElement[bool], limit: int
     ) -> list[dict[str, Any]]:
-        query = self._select().where(settled).order_by(self._order).limit(limit)
+        query = self._select().where(final).order_by(self._order).limit(limit)
         if place.last is not None:
             query = query.where(self._order >= place.last)
         return [dict(row) for row in connection.execute(query).mappings()]
 
     def _check_reset(self, connection: sa.Connection, place: _Place) -> None:
-        """The last row is gone: that is retention if all are, and else it may be that numbers begin anew."""
+        """Raise SourceUnavailable if the last row is gone and others are there: numbers may have begun anew."""
         if place.last is None or (top := self._top(connection)) is None:
             return
         raise SourceUnavailable(
@@ -109,7 +109,7 @@ class SqlEvents:
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
-        """Looked up once, and before any query: SQLite reads the name of a column that is not there as a text."""
+        """The columns to read, looked up before any query: SQLite reads the name of a missing column as a text."""
         needed = tuple(dict.fromkeys((*self.columns.named, self.order_by)))
         with reading(self.url) as connection:
             found = columns_of(connection, self.table, self.schema, (*needed, *self.where))
@@ -150,7 +150,7 @@ def _digest(row: Mapping[str, Any]) -> str:
 
 
 def _unread(rows: Sequence[dict[str, Any]], place: _Place, order_by: str) -> list[dict[str, Any]]:
-    """Without those that were read at the last value, each as often as it was."""
+    """The rows without those that were read at the last value, each as often as it was."""
     left = place.read.copy()
     unread: list[dict[str, Any]] = []
     for row in rows:

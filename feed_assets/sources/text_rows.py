@@ -27,14 +27,14 @@ class _Lines:
         self._size, self.place, chunks = _opened(board, file, place)
         self._lines, self._may_grow = self._split(chunks), may_grow
         self._taken: list[str] = []
-        self.is_over = False
+        self.at_end = False
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
         if (line := next(self._lines, None)) is None:
-            self.is_over = True
+            self.at_end = True
             raise StopIteration
         at, offset = self.place, self.place.offset + len(line)
         crc, ended = crc32(line, at.crc), offset == self._size
@@ -44,7 +44,7 @@ class _Lines:
         return self._taken[-1]
 
     def begin(self) -> int:
-        """The number of the line that comes next: a record may be several."""
+        """Begin a record, which may be several lines; the number of its first line."""
         self._taken.clear()
         return self.place.line + 1
 
@@ -55,7 +55,7 @@ class _Lines:
 
     @property
     def is_text(self) -> bool:
-        """Whether they are UTF-8."""
+        """Whether the lines of this record are UTF-8."""
         try:
             self.text.encode()
         except UnicodeEncodeError:
@@ -64,13 +64,13 @@ class _Lines:
 
     @property
     def unfinished(self) -> list[Unfinished]:
-        """What is to be said of the file's end, if something is."""
+        """The end of the file if it is not whole yet, else nothing."""
         if not self._may_grow or (self.place.offset == self._size and not self._taken):
             return []
         return [Unfinished(f"the end of {self.place.file} is not yet a whole line with its newline")]
 
     def rejected(self, line: int, reason: str) -> Record:
-        """This record as what it is not."""
+        """This record as text, with the reason why it is no row."""
         return Record(self.place, line, None, json.dumps(self.text), reason)
 
     def _split(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -85,7 +85,7 @@ class _Lines:
 def json_records(
     board: Blackboard, file: File, place: Place, _needed: tuple[str, ...], may_grow: bool
 ) -> Iterator[Record | Unfinished]:
-    """Each line that is not blank; what is no JSON object is told so."""
+    """Each line that is not blank; a line that is no JSON object comes with that reason."""
     lines = _Lines(board, file, place, may_grow)
     while (number := lines.begin()) and (line := next(lines, None)) is not None:
         if not line.strip():
@@ -106,14 +106,14 @@ def _object(line: str) -> dict[str, Any] | None:
 def csv_records(
     board: Blackboard, file: File, place: Place, needed: tuple[str, ...], may_grow: bool
 ) -> Iterator[Record | Unfinished]:
-    """Each line after the header, by RFC 4180; an empty field is nothing. What does not fit the header is told so."""
+    """Each line after the header, by RFC 4180; an empty field is nothing. What does not fit comes with the reason."""
     lines = _Lines(board, file, place, may_grow)
     reader = csv.reader(lines, strict=True)
     while number := lines.begin():
         try:
             values = next(reader, None)
         except csv.Error as error:
-            if lines.is_over and may_grow:
+            if lines.at_end and may_grow:
                 break
             check_header(file.key, lines.place.header or (lines.text,), needed)
             yield lines.rejected(number, str(error))

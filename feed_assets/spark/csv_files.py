@@ -58,22 +58,22 @@ def _reasons(schema: StructType, required: Sequence[str]) -> Column:
 
 
 def _odd(schema: StructType) -> Column:
-    """What is wrong with texts whatever their type. One look at the record tells that nothing is, as is usual.
+    """What is wrong with texts whatever their type. One look at the record shows that nothing is, as is usual.
 
     The parser turns bytes that are not UTF-8 into U+FFFD, in silence: a real U+FFFD is refused with them. A quote that
-    nobody closes swallows the records after it: a field then holds a line with all their commas. A real text that
+    is never closed swallows the records after it: a field then holds a line with all their commas. A real text that
     holds such a line is refused with them: better a reject to look at than records lost.
     """
     record = rf"[\r\n](?:[^,\r\n]*,){{{len(schema) - 1}}}"
     texts = sf.array(*[sf.struct(sf.lit(name).alias("name"), _text(name).alias("text")) for name in schema.names])
-    not_utf8 = _those(texts, lambda text: text.contains("\ufffd"), "not UTF-8")
-    runs_on = _those(texts, lambda text: text.rlike(record), "holds what looks like another record: an unclosed quote?")
+    not_utf8 = _wrong(texts, lambda text: text.contains("\ufffd"), "not UTF-8")
+    runs_on = _wrong(texts, lambda text: text.rlike(record), "holds what looks like another record: an unclosed quote?")
     raw = sf.col("_raw")
     return sf.when(
         raw.contains("\ufffd") | raw.contains("\r") | raw.contains("\n"), sf.concat(not_utf8, runs_on)
     ).otherwise(sf.array().cast("array<string>"))
 
 
-def _those(texts: Column, is_bad: Callable[[Column], Column], why: str) -> Column:
+def _wrong(texts: Column, is_bad: Callable[[Column], Column], why: str) -> Column:
     bad = sf.filter(texts, lambda each: is_bad(each["text"]))
     return sf.transform(bad, lambda each: sf.concat(each["name"], sf.lit(f": {why}")))

@@ -52,7 +52,7 @@ def _hashable(name: str, kind: DataType) -> Column:
             f"column {name!r} is a {kind.simpleString()}, whose entries have no order, so it has no digest: "
             "write array_sort(map_entries(…)) in its place."
         )
-    # Inside of arrays and structs NULLs are skipped as well, and [[1], [2]] is [[1, 2]]: JSON tells them apart.
+    # Inside of arrays and structs NULLs are skipped as well, and [[1], [2]] is [[1, 2]]: JSON keeps them apart.
     nested = isinstance(kind, (ArrayType, StructType, VariantType))
     return sf.to_json(sf.struct(column(name)), EXACT_JSON) if nested else column(name)
 

@@ -1,4 +1,4 @@
-"""What Spark says when it cannot read, as the errors that the rest of the project knows."""
+"""Translate what Spark raises when it cannot read into our errors."""
 
 import re
 from collections.abc import Generator, Sequence
@@ -30,7 +30,7 @@ _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 
 @contextmanager
 def reading(updates: Sequence[Update]) -> Generator[None]:
-    """Wrap every action on frames that `read` made: Spark reads when an action runs, not when it is told to.
+    """Wrap every action on frames that `read` made: Spark reads when an action runs.
 
     Raises UpdateChanged for a file that is gone, UnreadableUpdate for another header, a damaged file or a wrong
     format, BlackboardRefused and BlackboardUnavailable for a store that says no or nothing. What has nothing to do
@@ -71,7 +71,7 @@ def _file(said: str, updates: Sequence[Update]) -> str:
 
 
 def _header(said: str) -> str:
-    """Spark's lines about the header in one: it says what it expected and found."""
+    """Spark's lines about the header in one: what it expected and what it found."""
     wanted = re.findall(r"^\s*(Header(?: length)?:.*|Schema:.*|Expected:.*)$", said, re.MULTILINE)
     return "; ".join(dict.fromkeys(line.strip() for line in wanted)) or _cause(said)
 

@@ -81,7 +81,7 @@ def missing(name: str, text: Column) -> Column:
 
 
 def collected(complaints: Sequence[Column]) -> Column:
-    """Those complaints that are not NULL; an empty array, never NULL, if there are none. Most rows have none."""
+    """The complaints that are not NULL; an empty array, never NULL, if there are none, as for most rows."""
     none = sf.array().cast("array<string>")
     if not complaints:
         return none

@@ -107,7 +107,7 @@ def _check_sizes(files: Iterable[File], form: Format) -> None:
 
 
 def _key(board: Blackboard) -> Column:
-    """The key under the blackboard of the URL that Spark tells: `file:/a%20b` or `file:///a%20b`, `+` left alone."""
+    """The key under the blackboard from the URL in `_file`: `file:/a%20b` or `file:///a%20b`, `+` left alone."""
     path = sf.url_decode(sf.replace(sf.col("_file"), sf.lit("+"), sf.lit("%2B")))
     path = sf.regexp_replace(path, "^file:/+", "file:///")
     return sf.substring(path, len(spark_path(board.url, "")) + 2, 1_000_000)

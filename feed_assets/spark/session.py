@@ -49,8 +49,9 @@ _CREDENTIALS = ",".join(
 )
 
 CONNECT_PORT = 15002
-"""Where a Connect server listens whose URL names no port."""
+"""The port of a Connect server whose URL names none."""
 CONNECT_SECONDS = 10
+"""Seconds that it may take to answer."""
 
 
 def conf(settings: Settings) -> dict[str, str]:
@@ -90,7 +91,7 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
 
 
 def _refuse_a_closed_port(remote: str | None) -> None:
-    """Where nobody listens the client would go on trying for ten minutes. What else there may be is left to it."""
+    """Raise SparkUnavailable if no server listens: the client would try for ten minutes. It handles other errors."""
     found = urlsplit(remote or "")
     try:
         if found.hostname:

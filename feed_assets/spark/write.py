@@ -72,12 +72,12 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
         if error.getCondition() != "PATH_ALREADY_EXISTS":
             raise
         raise UpdateAbandoned(
-            f"{path} is there already: expected a fresh id that nobody wrote under. Claim another one."
+            f"{path} is there already: expected a fresh id without files. Claim another one."
         ) from error
 
 
 def _times(schema: StructType, event_time: str | None) -> dict[str, Column]:
-    """As microseconds: a timestamp would come back in the time zone of whichever process asks."""
+    """The first and last event time as microseconds: a timestamp would come back in the zone of the asking process."""
     if event_time is None:
         return {}
     if event_time not in schema.fieldNames() or not isinstance(schema[event_time].dataType, TimestampType):

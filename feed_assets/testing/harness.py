@@ -39,7 +39,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Asked:
-    """A tick of one sensor whose runs were not started: what it requests, and what it tells Dagster of."""
+    """A tick of one sensor whose runs were not started: what it requests, and what it reports to Dagster."""
 
     requests: tuple[dg.RunRequest, ...]
     events: tuple[dg.AssetMaterialization, ...]
@@ -75,8 +75,8 @@ def _ephemeral() -> dg.DagsterInstance:
 class Harness:
     """Definitions on an instance (by default an ephemeral one), with `now` as the clock of their ticks.
 
-    Rows are made by Spark, or by `maker`: with a PlainMaker by nobody, the test gives them. That holds for every run on
-    the instance in this process, also for those of `dg.materialize(…, instance=harness.instance)`.
+    Rows are made by Spark, or by `maker`; with a PlainMaker the test gives them. That holds for every run on the
+    instance in this process, also for those of `dg.materialize(…, instance=harness.instance)`.
     Every run of every tick is kept in `runs`. As a context manager it disposes of its instance at the end.
     """
 

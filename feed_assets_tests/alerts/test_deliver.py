@@ -11,7 +11,7 @@ from traceback import format_exception
 
 import pytest
 
-from feed_assets.alerts import SECONDS, channels, deliver
+from feed_assets.alerts import CHANNEL_SECONDS, channels, deliver
 from feed_assets.core.errors import AlertChannelDown
 from feed_assets.ledger.alerts import OPENED, Notice, raise_alert, resolve
 from feed_assets.settings import Settings
@@ -166,8 +166,8 @@ def test_servers_that_never_answer_are_waited_for_a_short_time():
         calls = [threads.submit(both[name], notice, NOW) for name in ("webhook", "mail")]
         for call in calls:
             with pytest.raises(AlertChannelDown, match=r"(?i)timeout|timed out"):
-                call.result(timeout=3 * SECONDS)
-    assert monotonic() - began >= SECONDS - 1
+                call.result(timeout=3 * CHANNEL_SECONDS)
+    assert monotonic() - began >= CHANNEL_SECONDS - 1
 
 
 def test_a_kill_between_delivery_and_noting_repeats_the_delivery_with_the_same_id(ledger, receiver):

@@ -106,7 +106,7 @@ def test_get_as_of_a_moment_before_the_pruned_says_so(feed, board, tmp_path):
     feed("prune", *SHOWN, "--keep", "1", "--foreign", "--apply")
     code, _, err = feed("get", *SHOWN, "--as-of", OLD, "--to", str(tmp_path / "copy"))
     assert code == 1
-    assert f"as of 2019-11-25 06:00:00 UTC cannot be told: valid updates before {NEW} were pruned" in err
+    assert f"as of 2019-11-25 06:00:00 UTC is not known: valid updates before {NEW} were pruned" in err
     assert feed("get", *SHOWN, "--as-of", NEW, "--to", str(tmp_path / "copy"))[0] == 0
 
 

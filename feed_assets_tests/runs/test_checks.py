@@ -4,7 +4,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
 from feed_assets.runs import checks
-from feed_assets.runs.checks import SAMPLE, Audited, Check, run_checks
+from feed_assets.runs.checks import ROWS_PER_SAMPLE, Audited, Check, run_checks
 
 
 def audited(frame, rejected=0, records=None, **inputs):
@@ -84,7 +84,7 @@ def test_a_value_that_is_no_number_lies_in_no_range(frame):
 
 def test_a_sample_is_a_handful_however_much_is_wrong(frame):
     (result,) = run_checks([checks.not_null("a")], audited(frame("a int", *[(None,)] * 20)))
-    assert (result.found, len(result.sample)) == (20, SAMPLE)
+    assert (result.found, len(result.sample)) == (20, ROWS_PER_SAMPLE)
 
 
 @pytest.mark.parametrize(

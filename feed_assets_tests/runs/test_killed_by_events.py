@@ -132,7 +132,7 @@ def test_a_killed_run_that_is_reconciled_and_repeated_consumes_its_slices_once(t
     key = key_of(step)
     work = team.work(key)
     assert (work is None) == (step == "published")
-    reconcile.release_dead(team.bench, Partition(REPORT, key))
+    reconcile.reconcile(team.bench, output=Partition(REPORT, key))
     after = team.work(key)
     assert (after is None) == (step in VISIBLE)
     assert after in (None, work)
@@ -154,7 +154,7 @@ def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(tea
         raise exceptions.GenericError("no answer")
 
     away.before = dict.fromkeys(("list", "children", "get", "put", "create", "delete"), refuse)
-    reconcile.release_dead(replace(team.bench, board=away.board), Partition(REPORT, key))
+    reconcile.reconcile(replace(team.bench, board=away.board), output=Partition(REPORT, key))
     judge_repeat(team, key, step)
 
 

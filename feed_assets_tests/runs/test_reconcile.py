@@ -16,7 +16,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import log, runs, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.runs.observe import observe
-from feed_assets.runs.reconcile import reconcile, release_dead, settle
+from feed_assets.runs.reconcile import reconcile, settle
 from feed_assets.runs.workbench import Workbench, this_process
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.runs.lakes import CLEAN, DAY, NOW, RAW, REJECTS, Lake
@@ -119,9 +119,9 @@ def test_a_caller_may_know_better_which_runs_have_ended(quiet):
 
 def test_only_dead_runs_of_the_output_are_released(quiet):
     left_behind(quiet, 0)
-    release_dead(quiet.bench, Partition(CLEAN, "2019-11-25"))
+    reconcile(quiet.bench, output=Partition(CLEAN, "2019-11-25"))
     before = quiet.states()
-    release_dead(quiet.bench, OUTPUT)
+    reconcile(quiet.bench, output=OUTPUT)
     assert (before, quiet.states()) == ([updates.CLAIMED], [updates.ABANDONED])
 
 

@@ -36,7 +36,7 @@ def play(stage: "Stage") -> None:
 
 
 def _say_state(stage: "Stage", day: str) -> None:
-    """As `feed-assets explain` does."""
+    """Say the state of a day's summary, as `feed-assets explain` does."""
     graph, output = Graph(stage.definitions.resolve_asset_graph()), Partition(SUMMARY, day)
     with stage.bench.ledger.read() as connection:
         verdict = verdicts(graph, connection, [output], stage.bench.now())[0]

@@ -38,7 +38,7 @@ invoices_raw = foreign_feed(
     owners=["team:retail"],
 )
 def purchases(invoices_raw: "DataFrame", partition: Partition) -> "DataFrame":
-    """Invoice lines, cleaned: `gbp` is what a line comes to, `is_cancellation` tells the lines of cancelled invoices.
+    """Invoice lines, cleaned: `gbp` is what a line comes to, `is_cancellation` marks the lines of cancelled invoices.
 
     Two equal lines are two: an article may be scanned twice. `CustomerID` is a number as text (the raw files have
     17850.0), or NULL. `InvoiceDate` is the shop's clock, and taken for UTC. A day without lines is a valid one.
@@ -78,7 +78,7 @@ def num_purchases_per_day(purchases: "DataFrame", partition: Partition) -> "Data
     owners=["team:retail"],
 )
 def purchases_per_buyer(purchases: "DataFrame") -> "DataFrame":
-    """Purchases of each buyer on a day, and what they came to. Lines without a `CustomerID` are nobody's."""
+    """Purchases of each buyer on a day, and what they came to. Lines without a `CustomerID` are left out."""
     from pyspark.sql import functions as sf
 
     known = bought(purchases).where("CustomerID IS NOT NULL").groupBy("CustomerID")

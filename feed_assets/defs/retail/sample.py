@@ -16,7 +16,7 @@ def days() -> tuple[str, ...]:
 
 
 def invoice_days() -> tuple[str, ...]:
-    """Those of the dates that have invoices."""
+    """The dates that have invoices."""
     return tuple(day for day in days() if _invoices(day).exists())
 
 
