@@ -80,9 +80,10 @@ def show(
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
     newer = tuple(map(str, read.newer_versions(board, wanted.feed)))
     if all_batches:
-        held = batches.latest(board, wanted)
-        note = f"{len(held.updates)} of {len(held.batches)} batches have a valid update"
-        return say(views.ShownSetView.model_validate(held).model_copy(update={"newer_versions": newer}), as_json, note)
+        reading = batches.latest(board, wanted)
+        note = f"{len(reading.updates)} of {len(reading.batches)} batches have a valid update"
+        shown = views.ShownSetView.model_validate(reading)
+        return say(shown.model_copy(update={"newer_versions": newer}), as_json, note)
     history = views.HistoryView.each(read.history(board, wanted))
     view = views.ShownView.model_validate(read.latest(board, wanted))
     return say(view.model_copy(update={"newer_versions": newer, "history": history}), as_json)
@@ -107,9 +108,9 @@ def get(
     board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
     moment = _moment(as_of) if as_of else None
     if all_batches:
-        held = batches.latest(board, wanted, moment)
-        batches.download(board, held, to)
-        return say(views.SetView.model_validate(held), as_json)
+        reading = batches.latest(board, wanted, moment)
+        batches.download(board, reading, to)
+        return say(views.SetView.model_validate(reading), as_json)
     found = read.named(board, wanted, update) if update else read.require(read.latest(board, wanted, moment))
     read.download(board, found, to)
     return say(views.UpdateView.model_validate(found), as_json)

@@ -27,7 +27,16 @@ PARTITION_TAG = "dagster/partition"
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that a tick requested, after its end. `partition` is Dagster's key, `error` why it failed."""
+    """A run that a tick requested, after its end.
+
+    Attributes:
+        assets: The names of its assets, such as `ads/shown`, in order.
+        partition: Dagster's partition key; None for a run without one.
+        succeeded: Whether it succeeded.
+        error: Why it failed; None if it did not.
+        tags: Its tags in Dagster.
+        id: Its id in Dagster.
+    """
 
     assets: tuple[str, ...]
     partition: str | None
@@ -39,7 +48,13 @@ class Ran:
 
 @dataclass(frozen=True)
 class Asked:
-    """A tick of one sensor whose runs were not started: what it requests, and what it reports to Dagster."""
+    """A tick of one sensor whose runs were not started.
+
+    Attributes:
+        requests: The runs that it requests.
+        events: The materializations that it reports to Dagster.
+        cursor: The sensor's cursor after it.
+    """
 
     requests: tuple[dg.RunRequest, ...]
     events: tuple[dg.AssetMaterialization, ...]
@@ -53,7 +68,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Told:
-    """A materialization that Dagster knows of; `run` is '' if no run of this instance made it."""
+    """A materialization that Dagster knows of.
+
+    Attributes:
+        partition: Dagster's partition key; None for an asset without partitions.
+        version: Its data version.
+        metadata: Its metadata as plain values, by name.
+        run: The id of the run that made it; '' if no run of this instance did.
+        storage_id: Its number in Dagster's event log.
+    """
 
     partition: str | None
     version: str | None
@@ -73,11 +96,15 @@ def _ephemeral() -> dg.DagsterInstance:
 
 @dataclass
 class Harness:
-    """Definitions on an instance (by default an ephemeral one), with `now` as the clock of their ticks.
+    """Definitions on a Dagster instance, which is disposed of at the end of a `with` block.
 
-    Rows are made by Spark, or by `maker`; with a PlainMaker the test gives them. That holds for every run on the
-    instance in this process, also for those of `dg.materialize(…, instance=harness.instance)`.
-    Every run of every tick is kept in `runs`. As a context manager it disposes of its instance at the end.
+    Args:
+        definitions: What is driven, as `with_automation` returns it.
+        instance: The instance; by default an ephemeral one.
+        now: The clock of ticks (timezone-aware).
+        runs: Every run of every tick so far.
+        maker: What makes rows in place of Spark, such as a `PlainMaker`. That holds for every run on the instance in
+            this process, also for those of `dg.materialize(…, instance=harness.instance)`.
     """
 
     definitions: dg.Definitions
@@ -107,26 +134,66 @@ class Harness:
         return Runner(self.definitions, self.instance, lambda result: self.runs.append(_ran(result)), self.now)
 
     def drop(self, feed: str, partition: str, data: str | bytes | Mapping[str, str | bytes]) -> str:
-        """Publish an update of a foreign feed as its producer would, one file or several by name; its id."""
+        """Publish an update of a foreign feed as its producer would.
+
+        Args:
+            feed: The feed's name and version.
+            partition: The partition's path, such as `2019-11-24/men`; '' for a feed without partitions.
+            data: What its one file holds, or what its files hold by name; texts are written as UTF-8.
+
+        Returns:
+            The update's id.
+        """
         parts = data if isinstance(data, Mapping) else {"part-1": data}
         files = {name: part.encode() if isinstance(part, str) else part for name, part in parts.items()}
         return write.publish(self.board, _partition(feed, partition), files, utc_now()).id
 
     def invalidate(self, feed: str, partition: str, update_id: str) -> None:
-        """Make an update invalid, by removing its manifest."""
+        """Make an update invalid, by removing its manifest.
+
+        Args:
+            feed: The feed's name and version.
+            partition: The partition's path.
+            update_id: The update's id.
+        """
         write.invalidate(self.board, _partition(feed, partition), update_id)
 
     def revalidate(self, feed: str, partition: str, update_id: str) -> None:
-        """Take an invalidation back, as `feed-assets feed revalidate` does."""
+        """Take an invalidation back, as `feed-assets feed revalidate` does.
+
+        Args:
+            feed: The feed's name and version.
+            partition: The partition's path.
+            update_id: The update's id.
+
+        Raises:
+            NotRevalidated: Its files are not those that were published.
+        """
         revalidate(Workbench.of(settings()), _partition(feed, partition), update_id)
 
     def newest(self, feed: str, partition: str = "") -> str | None:
-        """The id of the newest valid update of a partition on the blackboard."""
+        """Look at the blackboard.
+
+        Args:
+            feed: The feed's name and version.
+            partition: The partition's path.
+
+        Returns:
+            The id of the partition's newest valid update; None if it has none.
+        """
         found = read.latest(self.board, _partition(feed, partition)).update
         return found.id if found else None
 
     def ask(self, cursor: str | None = None, name: str = "feeds") -> Asked:
-        """Evaluate a sensor, and start nothing."""
+        """Evaluate a sensor, and start nothing.
+
+        Args:
+            cursor: The sensor's cursor before the tick.
+            name: The sensor's name.
+
+        Returns:
+            What it requests and reports.
+        """
         sensor = self.definitions.resolve_sensor_def(name)
         context = dg.build_sensor_context(self.instance, cursor, definitions=self.definitions, sensor_name=sensor.name)
         with context, dg.partition_loading_context(self.now()):
@@ -134,11 +201,22 @@ class Harness:
         return Asked(tuple(found.run_requests or ()), tuple(found.asset_events or ()), found.cursor)
 
     def tick(self) -> list[Ran]:
-        """Evaluate sensors and conditions once and run what they request; those runs."""
+        """Evaluate sensors and conditions once and run what they request.
+
+        Returns:
+            The runs, after their end.
+        """
         return self._runs_of(self.runner.tick)
 
     def run_until_idle(self, max_ticks: int = 30) -> list[Ran]:
-        """Tick until nothing is requested any more; all the runs."""
+        """Tick until nothing is requested any more.
+
+        Args:
+            max_ticks: The most ticks that this may take.
+
+        Returns:
+            All the runs, after their end.
+        """
         return self._runs_of(lambda: self.runner.run_until_idle(max_ticks))
 
     def _runs_of(self, drive: Callable[[], int]) -> list[Ran]:
@@ -147,23 +225,39 @@ class Harness:
         return self.runs[before:]
 
     def told(self, asset: str, partition: str | None = None) -> list[Told]:
-        """The materializations of an asset, or of one partition of it, newest first."""
+        """Ask Dagster what it knows of an asset.
+
+        Args:
+            asset: The asset's name, such as `ads/shown`.
+            partition: Dagster's key of one of its partitions; None for all.
+
+        Returns:
+            Its materializations, newest first.
+        """
         wanted = dg.AssetRecordsFilter(_key(asset), asset_partitions=[partition] if partition else None)
         records = self.instance.fetch_materializations(wanted, limit=1000).records
         return [_told(record) for record in records]
 
     def checks(self, asset: str, partition: str | None = None) -> dict[str, bool]:
-        """The newest result of each check of an asset's partition: whether it passed."""
+        """Ask Dagster for the newest result of each check of an asset.
+
+        Args:
+            asset: The asset's name, such as `ads/shown`.
+            partition: Dagster's key of one of its partitions; None for an asset without partitions.
+
+        Returns:
+            By the check's name whether it passed.
+        """
         specs = self.definitions.resolve_asset_graph().asset_check_keys
-        mine = [key for key in specs if key.asset_key == _key(asset)]
-        found = {key.name: self._check(key, partition) for key in mine}
+        keys = [key for key in specs if key.asset_key == _key(asset)]
+        found = {key.name: self._check(key, partition) for key in keys}
         return {name: passed for name, passed in found.items() if passed is not None}
 
     def _check(self, key: dg.AssetCheckKey, partition: str | None) -> bool | None:
         history = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1000)
         results = {"SUCCEEDED": True, "FAILED": False}  # a run that only plans a check leaves a row, too
-        mine = [each.status.value for each in history if each.partition == partition]
-        ended = [results[status] for status in mine if status in results]
+        statuses = [each.status.value for each in history if each.partition == partition]
+        ended = [results[status] for status in statuses if status in results]
         return ended[0] if ended else None
 
 
