@@ -2,9 +2,7 @@
 
 from feed_assets.core.errors import (
     AlreadyRunning,
-    BlackboardMissing,
-    BlackboardRefused,
-    BlackboardUnavailable,
+    BlackboardError,
     LedgerUnavailable,
     MixedInputs,
     NoValidUpdate,
@@ -19,9 +17,7 @@ ATTEMPTS = frozenset({FAILED, REFUSED})
 
 NO_ATTEMPT: tuple[type[Exception], ...] = (
     AlreadyRunning,  # Another run does the work.
-    BlackboardMissing,
-    BlackboardRefused,
-    BlackboardUnavailable,
+    BlackboardError,
     LedgerUnavailable,
     MixedInputs,  # It read nothing, too: what is missing is on its way.
     NoValidUpdate,  # It read nothing: whatever comes is another input.

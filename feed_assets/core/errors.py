@@ -38,15 +38,19 @@ class InvalidSetting(FeedAssetsError):
     """Settings that are wrong or not complete; the message names the variables, never what is in them."""
 
 
-class BlackboardMissing(FeedAssetsError):
+class BlackboardError(FeedAssetsError):
+    """The blackboard cannot be used: it is missing, refuses access, or does not answer."""
+
+
+class BlackboardMissing(BlackboardError):
     """No blackboard at this URL: the folder or bucket does not exist."""
 
 
-class BlackboardRefused(FeedAssetsError):
+class BlackboardRefused(BlackboardError):
     """The store refuses access. Never to be read as 'there is no data'."""
 
 
-class BlackboardUnavailable(FeedAssetsError):
+class BlackboardUnavailable(BlackboardError):
     """The store does not answer, or answers with an error of its own."""
 
 

@@ -4,13 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from feed_assets.core.errors import (
-    BlackboardMissing,
-    BlackboardRefused,
-    BlackboardUnavailable,
-    FeedAssetsError,
-    InvalidName,
-)
+from feed_assets.core.errors import BlackboardError, FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
 from feed_assets.feeds import read
 from feed_assets.ledger import updates
@@ -25,7 +19,6 @@ RECENT = 10
 ROTATION = 40
 """Known names that each look visits besides, in turn: of 10,000 each one has its turn every 250 looks."""
 
-_STORE_IS_DOWN = (BlackboardMissing, BlackboardRefused, BlackboardUnavailable)
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +61,7 @@ def _each(feeds: Sequence[Feed], look: Callable[[Feed], bool]) -> Arrivals:
         except FeedAssetsError as error:
             _log.warning("%s could not be read: %s", feed, error)
             failed[feed] = error
-    down = [error for error in failed.values() if isinstance(error, _STORE_IS_DOWN)]
+    down = [error for error in failed.values() if isinstance(error, BlackboardError)]
     if feeds and len(down) == len(feeds):
         raise down[0]
     return Arrivals(all(complete), failed)

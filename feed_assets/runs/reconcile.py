@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from feed_assets.core.attempts import ABANDONED
-from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable
+from feed_assets.core.errors import BlackboardError
 from feed_assets.core.feeds import Partition
 from feed_assets.core.orphans import RULES, Fate, Status
 from feed_assets.ledger import runs, updates
@@ -70,7 +70,7 @@ def settle(bench: Workbench, run: Run, state: str, reason: str) -> Settled:
         claimed = updates.claimed_by(connection, run.id)
     try:
         settled = _sort(bench, run, claimed)
-    except (BlackboardMissing, BlackboardUnavailable, BlackboardRefused) as error:
+    except BlackboardError as error:
         _log.warning("%s: the claims of run %s stay open: %s", run.output, run.id, error)
         settled = Settled(run, (), ())
     with bench.ledger.change() as connection:

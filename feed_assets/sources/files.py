@@ -5,13 +5,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from feed_assets.core.errors import (
-    BlackboardMissing,
-    BlackboardRefused,
-    BlackboardUnavailable,
-    InvalidName,
-    SourceUnavailable,
-)
+from feed_assets.core.errors import BlackboardError, InvalidName, SourceUnavailable
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
@@ -88,5 +82,5 @@ def _is_event_file(file: File) -> bool:
 def _translated() -> Generator[None]:
     try:
         yield
-    except (BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName) as error:
+    except (BlackboardError, InvalidName) as error:
         raise SourceUnavailable(str(error)) from error
