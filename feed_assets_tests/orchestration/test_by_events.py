@@ -2,10 +2,12 @@
 
 from datetime import timedelta
 
+import dagster as dg
+
 from feed_assets import ByEvents, feed_asset
 from feed_assets.core.events import WriteEvent
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import alerts, events, inbox, updates
+from feed_assets.ledger import alerts, due, events, inbox, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decisions import due_of, fan_out_to
 from feed_assets.orchestration.graph import Graph
@@ -112,16 +114,20 @@ def test_an_update_without_new_data_passes_every_table_and_starts_no_run():
     assert not left()
 
 
-def test_what_is_on_its_way_waits_and_says_for_what(monkeypatch):
+def test_what_is_on_its_way_waits_and_says_for_what():
     world_ = world()
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.drop("t/other/v1.0", DAY, rows(5))
-    for _ in range(4):
-        ran = built(world_.tick())
-        if ("b", DAY) in ran:
-            break
+    world_.run_until_idle()
+    world_.drop("t/raw/v1.0", DAY, rows(1, 2))
+    said = []
+    while ("b", DAY) not in (ran := built(world_.tick())):
         assert ("report", DAY) not in ran
-    assert ("b", DAY) in ran
+        world_.ask()
+        with ledger().read() as connection:
+            said += [each.reason for each in due.listed(connection, REPORT)]
+    raw = correlations("t/raw/v1.0")[-1]
+    assert f"update {raw} of {DAY} has not reached t/b/v1.0 (pipeline t/raw/v1.0)" in said
 
 
 def test_a_run_reads_what_it_was_told_although_more_has_come():
@@ -129,11 +135,26 @@ def test_a_run_reads_what_it_was_told_although_more_has_come():
     world_.drop("t/raw/v1.0", DAY, rows(1))
     world_.drop("t/other/v1.0", DAY, rows(5))
     world_.run_until_idle()
-    before = world_.newest("t/report/v1.0", DAY)
+    job = world_.definitions.resolve_implicit_global_asset_job_def()
+
+    def run(assets, **options):
+        found = job.execute_in_process(
+            instance=world_.instance, partition_key=DAY, asset_selection=[*assets], raise_on_error=False, **options
+        )
+        assert found.success
+
+    made = dg.AssetKey(["t", "c"])
     world_.drop("t/other/v1.0", DAY, rows(5, 6))
-    world_.drop("t/raw/v1.0", DAY, rows(1, 2))
-    built(world_.run_until_idle())
-    assert world_.newest("t/report/v1.0", DAY) > before
+    run([made])
+    (request,) = [each for each in world_.ask().requests if each.asset_selection == [dg.AssetKey(["t", "report"])]]
+    decided = world_.newest("t/c/v1.0", DAY)
+    world_.drop("t/other/v1.0", DAY, rows(5, 6, 7))
+    run([made])
+    newer = world_.newest("t/c/v1.0", DAY)
+    run(request.asset_selection, run_config=request.run_config)
+    assert pins(world_.newest("t/report/v1.0", DAY))["t/c/v1.0"] == decided < newer
+    world_.run_until_idle()
+    assert pins(world_.newest("t/report/v1.0", DAY))["t/c/v1.0"] == newer
     assert not left()
 
 
@@ -210,9 +231,9 @@ def test_what_is_complete_by_events_and_mixed_is_not_due_now():
     taken_back = world_.newest("t/a/v1.0", DAY)
     world_.invalidate("t/a/v1.0", DAY, taken_back)
     observe(world_.board, ledger(), Partition(Feed.parse("t/a/v1.0"), DAY), world_.now())
-    due = due_now(world_)
-    assert due.slices == ()
-    assert "do not belong together" in due.waits
+    found = due_now(world_)
+    assert found.slices == ()
+    assert "do not belong together" in found.waits
 
 
 def test_what_is_incomplete_by_events_and_whole_by_lineage_is_due_and_not_stuck():

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from itertools import count
 
 import dagster as dg
 import pytest
@@ -21,7 +22,7 @@ from feed_assets import (
 )
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import due, events, inbox, pauses
+from feed_assets.ledger import alerts, due, events, inbox, pauses
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.components import Table
 from feed_assets.orchestration.runner import why_failed
@@ -307,6 +308,33 @@ def test_a_lost_ledger_cursor_is_read_again_and_nothing_is_consumed_twice(team, 
     assert len(seen) == 1
 
 
+def test_what_is_made_by_hand_after_an_event_out_of_order_is_read_with_the_next_one(team):
+    """The report has read its table up to 15 last, and what was made of it by hand up to 20: by marker that differs."""
+    table = event_table("team/a", source=team.source, table_name="a")
+    derived = feed_asset("gamma/derived/v1.0", inputs={"a": table}, by_events=ByEvents())(lambda a: None)
+    report = feed_asset("gamma/report/v1.0", inputs={"a": table, "derived": derived}, by_events=ByEvents())(
+        lambda a, derived: None
+    )
+    made = count()
+    world_ = harness(table, derived, report, give=lambda _: Given([{"n": next(made)}]))
+    for number, marker in enumerate((10, 20, 15)):
+        team.publish(("a", f"X{number}", marker))
+        assert [run.assets for run in world_.run_until_idle()] == [("gamma/derived",), ("gamma/report",)]
+    job = world_.definitions.resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(instance=world_.instance, asset_selection=[*derived.keys]).success
+    assert world_.run_until_idle() == []
+    with open_ledger(settings().ledger).read() as connection:
+        (waits,) = due.listed(connection, REPORT)
+    assert (waits.state, waits.reason) == (
+        "waits for propagation",
+        "update X1 has not reached team/a (pipeline team/a)",
+    )
+    team.publish(("a", "Y", 30))
+    assert [run.assets for run in world_.run_until_idle()] == [("gamma/derived",), ("gamma/report",)]
+    with open_ledger(settings().ledger).read() as connection:
+        assert (inbox.waiting(connection, REPORT), due.listed(connection, REPORT)) == ({}, ())
+
+
 def test_a_source_that_does_not_answer_is_told_and_holds_up_nobody(team, seen, caplog):
     broken = EventSource("team", (SqlTable("sqlite:////nowhere/at/all.db", "events", "id"), *team.source.parts))
     team.source = broken
@@ -314,6 +342,13 @@ def test_a_source_that_does_not_answer_is_told_and_holds_up_nobody(team, seen, c
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     assert len(seen) == 1
+    why = "There is no SQLite database /nowhere/at/all.db"
+    assert [each for each in caplog.messages if each.startswith(f"part 0 of team: {why}")]
+    with open_ledger(settings().ledger).read() as connection:
+        opened = {each.name: each.reason for each in alerts.open_alerts(connection)}
+    assert {name: reason.split(":")[0] for name, reason in opened.items()} == {
+        "failing:events_team:part 0 of team": why
+    }
 
 
 def test_pipelines_come_from_a_lineage_table_of_others(team, seen, tmp_path):
