@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.spark.parse import EXACT_JSON, collected, column, missing
@@ -49,20 +49,8 @@ def _check(spark: SparkSession, paths: Mapping[str, str], schema: StructType) ->
 
 
 def _types(schema: StructType) -> dict[str, str]:
-    return {field.name: _nullable(field.dataType).simpleString() for field in schema}
-
-
-def _nullable(kind: DataType) -> DataType:
-    """The type without its promises about NULLs, which files never keep."""
-    match kind:
-        case StructType():
-            return StructType([type(field)(field.name, _nullable(field.dataType)) for field in kind])
-        case ArrayType():
-            return ArrayType(_nullable(kind.elementType))
-        case MapType():
-            return MapType(_nullable(kind.keyType), _nullable(kind.valueType))
-        case _:
-            return kind
+    """The columns' types, without their promises about NULLs, which files never keep."""
+    return {field.name: field.dataType.simpleString() for field in schema}
 
 
 def _difference(found: Mapping[str, str], expected: Mapping[str, str]) -> str:
