@@ -50,11 +50,8 @@ class Recipe:
     event_time: str | None = None
     chart: "Callable[[DataFrame], str] | None" = None
     code_version: str | None = None
-    wants_partition: bool = False
-    """The function has a parameter `partition`, the `Partition` that is built."""
-    wants_work: bool = False
-    """The function has a parameter `work`, the `Work` that its run was asked to do."""
-
+    wants: frozenset[str] = frozenset()
+    """Parameters of the function that are no inputs: `partition` (which is built), `work` (which its run is to do)."""
     is_by_events: bool = False
     """Inputs that come through one pipeline are read together, or not at all."""
 

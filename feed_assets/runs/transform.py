@@ -112,8 +112,8 @@ def _further_arguments(task: Task) -> dict[str, Any]:
     recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
     further: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
-    further |= {"partition": task.output} if recipe.wants_partition else {}
-    return further | ({"work": task.work} if recipe.wants_work else {})
+    known = {"partition": task.output, "work": task.work}
+    return further | {name: known[name] for name in recipe.wants}
 
 
 def _without_clean_texts(tagged: DataFrame) -> DataFrame:

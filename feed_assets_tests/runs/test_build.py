@@ -195,7 +195,7 @@ def test_a_function_that_asks_for_it_gets_the_partition(lake):
         return raw
 
     lake.drop(ONE)
-    lake.clean(transform=remember, wants_partition=True)
+    lake.clean(transform=remember, wants=frozenset({"partition"}))
     assert asked == [CLEAN_DAY]
 
 

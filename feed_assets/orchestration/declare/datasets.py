@@ -14,7 +14,7 @@ from feed_assets.core.lateness import Late
 from feed_assets.core.retention import Retention
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import Dataset, Rejects, metadata_of
-from feed_assets.orchestration.declare.inputs import PARTITION, WORK, Input, asset_key, match_parameters
+from feed_assets.orchestration.declare.inputs import Input, asset_key, match_parameters
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.runs.checks import Check
 from feed_assets.runs.recipe import Recipe
@@ -40,10 +40,9 @@ def recipe_of(
     _refuse_twice(feed, "input", [str(source.feed) for source in sources])
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in sources)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
-    wants = match_parameters(function, set(read))
+    wants = frozenset(match_parameters(function, set(read)))
     code = code_version or _source_digest(function)
-    told = {"wants_partition": PARTITION in wants, "wants_work": WORK in wants}
-    return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, **told)
+    return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants)
 
 
 def _source_digest(function: Callable[..., Any]) -> str | None:
