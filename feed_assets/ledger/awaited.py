@@ -11,7 +11,6 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import wanted
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.due import LOOK_AGAIN
 from feed_assets.ledger.tables import awaited
@@ -48,12 +47,10 @@ def look(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> t
     )
 
 
-def drop(connection: sa.Connection, looked: Iterable[Awaited]) -> None:
-    """Forget what could be fanned out."""
-    names = ("subscriber", "feed", "partition")
-    asked = wanted.rows(connection, names, (tuple(_key(each).values()) for each in looked))
-    key = sa.tuple_(*(awaited.c[name] for name in names))
-    connection.execute(sa.delete(awaited).where(key.in_(sa.select(*(asked.c[name] for name in names)))))
+def drop(connection: sa.Connection, looked: Awaited) -> bool:
+    """Forget what is fanned out now; False if somebody else did."""
+    mine = sa.and_(*(awaited.c[name] == value for name, value in _key(looked).items()))
+    return connection.execute(sa.delete(awaited).where(mine)).rowcount == 1
 
 
 def _key(each: Awaited) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """From a change to the list: every output that a change of the log affects, for all consumers at once."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -133,17 +133,27 @@ def _record(connection: sa.Connection, reach: _Reach, now: datetime) -> None:
 
 
 def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, now: datetime) -> None:
-    """Fan out what could not be before, if it can be now."""
+    """Fan out what could not be before, if it can be now; what another process has fanned out since is left to it."""
     with ledger.read() as connection:
         looked = awaited.look(connection, {Feed.parse(feed) for _, feed in edges}, now)
-        missed = {each: _since(connection, each) for each in looked}
-    for each, changes in missed.items():
-        mine = [edge for edge in edges if each.subscriber in (EVERYBODY, edge[0])]
-        reach = _reach(mine, changes, affected)
+    for each in looked:
+        mine = [edge for edge in edges if edge[1] == str(each.partition.feed)]
+        found = {edge: affected(edge[0], each.partition) for edge in mine if each.subscriber in (EVERYBODY, edge[0])}
         with ledger.change() as connection:
-            awaited.drop(connection, [each])
-            awaited.put(connection, reach.absent.values(), now)
-            _record(connection, reach, now)
+            if awaited.drop(connection, each):
+                reach = _reach_of(connection, each, found)
+                awaited.put(connection, reach.absent.values(), now)
+                _record(connection, reach, now)
+
+
+def _reach_of(connection: sa.Connection, missed: Awaited, found: Mapping[Edge, Affected]) -> _Reach:
+    """As far as each subscriber has the log, which brings it the rest: else that came again after it was consumed."""
+    positions, changes, reach = subscriptions.positions(connection), _since(connection, missed), _Reach()
+    for edge, affected in found.items():
+        for change in changes:
+            if change.sequence <= positions.get(edge, 0):
+                _add(reach, edge[0], change, affected)
+    return reach
 
 
 def _since(connection: sa.Connection, missed: Awaited) -> list[Numbered]:

@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from feed_assets.core.errors import EventOutOfOrder, UpdateChanged
 from feed_assets.core.events import Operation, WriteEvent, encode
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.propagation import Consumer
+from feed_assets.core.propagation import Consumer, Slice
 from feed_assets.ledger import events, inbox, updates
-from feed_assets.ledger.due import look
+from feed_assets.ledger.due import LOOK_AGAIN, look
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import event
 from feed_assets_tests.ledger import records
@@ -49,6 +49,24 @@ def take(ledger, slices, run="r"):
     with ledger.write() as connection:
         inbox.claim(connection, WHOLE, run, slices)
         inbox.consume(connection, WHOLE, run, NOW)
+
+
+def test_what_could_not_be_delivered_comes_once_however_far_the_log_is(ledger):
+    """What came since is left to the log, where it has not been yet: else it came again after it was consumed."""
+    edges, later = [(str(REPORT), "a")], NOW + 2 * LOOK_AGAIN
+
+    def go(affected, now):
+        fan_out(ledger, edges, lambda _consumer, _changed: affected, now, lambda: True, limit=1)
+        with ledger.read() as connection:
+            return [int(each.marker) for each in inbox.waiting(connection, REPORT).get("", ())]
+
+    there = Affected([(WHOLE, NOW)], takes_events=True)
+    record(ledger, told("a", "X", 1))
+    assert go(Affected(None, True, "a mapping failed"), NOW) == []
+    record(ledger, told("a", "Y", 2), told("a", "Z", 3))
+    assert go(there, later) == [1, 2]
+    take(ledger, [Slice(Partition(A), None, encode(2), frozenset())])
+    assert go(there, later) == [3]
 
 
 def test_an_event_is_recorded_once_and_numbered_in_order(ledger):
