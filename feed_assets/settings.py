@@ -25,7 +25,11 @@ Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
 
 class Settings(BaseSettings):
-    """All settings, each read from `FEED_ASSETS_<NAME>`."""
+    """All settings, each read from the variable `FEED_ASSETS_<NAME>` (docs/operations.md has the table).
+
+    Raises:
+        ValidationError: A variable cannot be read as its setting's type.
+    """
 
     model_config = SettingsConfigDict(env_prefix="FEED_ASSETS_", frozen=True)
 

@@ -31,7 +31,15 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 class Operation(StrEnum):
-    """How a table was written."""
+    """How a table was written.
+
+    Attributes:
+        OVERWRITE: All rows were replaced.
+        INSERT: Rows were added.
+        UPDATE: Rows were changed.
+        UPSERT: Rows were added or changed.
+        DELETE: Rows were removed.
+    """
 
     OVERWRITE = "OVERWRITE"
     INSERT = "INSERT"

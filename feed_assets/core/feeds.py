@@ -91,7 +91,15 @@ def _parse_feed(text: str) -> Feed:
 
 @dataclass(frozen=True, order=True)
 class Partition:
-    """One partition of a feed; `key` has one segment for each dimension, joined by `/`; '' if there are none."""
+    """One partition of a feed.
+
+    Args:
+        feed: The feed.
+        key: One segment for each dimension, joined by `/`, such as `2019-11-24/men`; '' for a feed without partitions.
+
+    Raises:
+        InvalidName: A segment of the key cannot be one on every store, or looks like an update id.
+    """
 
     feed: Feed
     key: str = ""

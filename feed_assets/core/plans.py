@@ -68,7 +68,13 @@ def choose(rules: Sequence[Rule], slices: Sequence[Slice]) -> Plan:
 
 @dataclass(frozen=True)
 class Work:
-    """What a run by events does. `consumes` is false of a run by hand, which leaves markers alone."""
+    """What a run by events does.
+
+    Attributes:
+        slices: What it reads, by the partition of an event table.
+        plan: How it processes them.
+        consumes: Whether it moves markers; a run by hand leaves them alone.
+    """
 
     slices: Mapping[Partition, Slice] = field(default_factory=dict[Partition, Slice])
     plan: Plan = field(default_factory=Plan)

@@ -22,9 +22,14 @@ ROWS_PER_SAMPLE = 5
 
 @dataclass(frozen=True)
 class Audited:
-    """What a check may read: the written rows read back, the number of rejects, the inputs of the function.
+    """What a check may read.
 
-    `read` are the inputs with the records in them that do not parse.
+    Attributes:
+        written: The written rows, read back.
+        records: How many rows were written.
+        rejected: How many records were rejected.
+        inputs: The inputs of the function, by name.
+        read: The same inputs with the records that do not parse.
     """
 
     written: "DataFrame"
@@ -61,7 +66,14 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """A check's outcome: what was found, and up to five rows that break the rule."""
+    """The outcome of a check.
+
+    Attributes:
+        check: The check.
+        passed: Whether it passed.
+        found: The number that it judged.
+        sample: Up to five rows that break the rule.
+    """
 
     check: Check
     passed: bool

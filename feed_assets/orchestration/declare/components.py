@@ -20,7 +20,13 @@ class ForeignFeed(dg.Model):
 
 
 class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Feeds by day that somebody else writes, as external assets."""
+    """Feeds by day that somebody else writes, as external assets.
+
+    Args:
+        start_date: Their first day, such as `2024-01-01` (UTC).
+        format: The format of their files: `csv`, `json` or `parquet`.
+        feeds: The feeds, each with `feed`, `schema` (Spark DDL) and `appendable`.
+    """
 
     start_date: str
     format: Literal["csv", "json", "parquet"] = "csv"
@@ -47,7 +53,12 @@ class Table(dg.Model):
 
 
 class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Tables of which others tell by events, as external assets; `source` as `EventSource` has it."""
+    """Tables that others write and publish events of, as external assets.
+
+    Args:
+        source: The arguments of their `EventSource`.
+        tables: The tables, each with `table`, `table_name` and `start_date`.
+    """
 
     source: dict[str, Any]
     tables: list[Table]
