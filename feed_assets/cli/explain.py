@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
 from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench
 from feed_assets.cli.show import Values, show
-from feed_assets.cli.views import UnreadView, VerdictView, WaitingView
+from feed_assets.cli.views import CameBackView, UnreadView, VerdictView, WaitingView
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
@@ -50,7 +50,7 @@ def _dataset(graph: "Graph", feed: Feed) -> "Node":
 
 def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
-    from feed_assets.ledger import due
+    from feed_assets.ledger import due, inbox
     from feed_assets.orchestration.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.declare.partitions import Standing, standing
 
@@ -68,8 +68,9 @@ def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition
     with bench.ledger.read() as connection:
         (verdict,) = verdicts(graph, connection, [output], bench.now())
         listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
+        came_back = tuple(map(CameBackView.model_validate, inbox.came_back(connection, output)))
     asked = [{"requested": each.requested, "next_request": each.look_at} for each in listed if each.requested]
-    more = {"left_out": left_out, **(asked[0] if asked else {})}
+    more = {"left_out": left_out, "came_back": came_back, **(asked[0] if asked else {})}
     return VerdictView.model_validate(verdict).model_copy(update=more)
 
 

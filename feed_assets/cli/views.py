@@ -288,6 +288,17 @@ class WaitingView(View):
     unread: tuple[UnreadView, ...] = ()
 
 
+class CameBackView(View):
+    """A slice that is due again, as the update that had consumed it is no longer valid."""
+
+    table: str = Field(validation_alias="feed")
+    partition: str
+    after: Marker = Field(validation_alias="start")
+    upto: Marker = Field(validation_alias="marker")
+    consumed_by: str
+    why: Text = Field(validation_alias="reason")
+
+
 class VerdictView(View):
     """What to do about a partition, and why."""
 
@@ -298,6 +309,7 @@ class VerdictView(View):
     published: str | None = None
     reads: tuple[PinView, ...] = Field(default=(), validation_alias="pins")
     due: DueView | None = None
+    came_back: tuple[CameBackView, ...] = ()
     left_out: tuple[Values, ...] = ()
     unread: tuple[UnreadView, ...] = ()
     requested: int | None = None

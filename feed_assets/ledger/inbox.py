@@ -147,6 +147,18 @@ def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
     connection.execute(sa.insert(inbox).from_select(["feed", "partition", "sequence"], gone))
 
 
+def came_back(connection: sa.Connection, output: Partition) -> tuple[sa.RowMapping, ...]:
+    """The events that are due again, each with the update that had consumed it and why that is invalid by now."""
+    columns = event.c.feed, event.c.partition, event.c.start, event.c.marker
+    query = sa.select(*columns, update.c.id.label("consumed_by"), update.c.reason)
+    query = query.join(inbox, inbox.c.sequence == event.c.sequence).where(_of(output))
+    query = query.join(taken, taken.c.sequence == event.c.sequence)
+    mine = (taken.c.feed == str(output.feed)) & (taken.c.partition == output.key)
+    same = (update.c.feed == taken.c.feed) & (update.c.partition == taken.c.partition) & (update.c.run == taken.c.run)
+    query = query.where(mine).join(update, same).order_by(event.c.sequence, update.c.id)
+    return tuple(connection.execute(query).mappings())
+
+
 def _is_taken(output: Partition, run: str) -> sa.ColumnElement[bool]:
     return (taken.c.feed == str(output.feed)) & (taken.c.partition == output.key) & (taken.c.run == run)
 

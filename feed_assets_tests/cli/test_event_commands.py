@@ -11,8 +11,9 @@ from feed_assets.cli import app
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
 from feed_assets.core.events import PARENTS, WriteEvent, foreign_correlation
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.propagation import Slice
 from feed_assets.feeds import write
-from feed_assets.ledger import events
+from feed_assets.ledger import events, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import event
 from feed_assets.runs.workbench import open_board, utc_now
@@ -92,6 +93,24 @@ def test_explain_names_what_waits() -> None:
     assert json.loads(said("explain", SUMMARY, DAY, "--json"))["due"]["incomplete"][0]["missing"] == sorted(TABLES[1:])
     (row,) = json.loads(said("explain", SUMMARY, "--json"))["waiting"]
     assert row["partition"] == DAY
+
+
+def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consumed_them() -> None:
+    for table in TABLES:
+        publish(table)
+    output, ledger, now = Partition(Feed.parse(SUMMARY), DAY), open_ledger(settings().ledger), utc_now()
+    assert json.loads(said("explain", SUMMARY, DAY, "--json"))["came_back"] == []
+    slices = [Slice(Partition(Feed.parse(table), DAY), None, "20240101.060000", frozenset()) for table in TABLES[:2]]
+    with ledger.change() as connection:
+        updates.claim(connection, "run", [(output, "20240101.070000")], (), "1", now, slices)
+        updates.publish(connection, output, "20240101.070000", now)
+    assert "had consumed" not in said("explain", SUMMARY, DAY)
+    updates.observe(ledger, output, None, {"20240101.070000": "it has no manifest"}, now, 10**9)
+    of_update = {"consumed_by": "20240101.070000", "why": "it has no manifest"}
+    bounds = {"partition": DAY, "after": "the beginning", "upto": "2024-01-01T06:00:00Z"}
+    came_back = json.loads(said("explain", SUMMARY, DAY, "--json"))["came_back"]
+    assert came_back == [{"table": table, **bounds, **of_update} for table in TABLES[:2]]
+    assert "it has no manifest" in said("explain", SUMMARY, DAY)
 
 
 def test_pause_and_resume() -> None:

@@ -97,6 +97,23 @@ WITHOUT_EVENTS: list[Row] = [
 ]
 """No events, as in a ledger that was made again from the blackboard; the last numbers were of claims."""
 
+BEGINNINGS: list[tuple[str, Row]] = [
+    (start, ("event", {**_event(number, feed, DAY, f"e{number}")[1], "previous": "m0", **values}))
+    for number, (feed, start, values) in enumerate(
+        [
+            (TABLE, "m0", {"operation": "UPSERT"}),
+            (TABLE, "m0", {"operation": "INSERT", "context": '{"note": "no_new_data is what it has not"}'}),
+            (TABLE, None, {"operation": "OVERWRITE"}),
+            (TABLE, "m23", {"operation": "UPSERT", "context": '{"no_new_data": true}'}),
+            (TABLE, "m24", {"operation": "OVERWRITE", "context": '{"no_new_data": true}'}),
+            (SHOWN, None, {"operation": "UPSERT", "marker": FIRST}),
+            (SHOWN, None, {"operation": "UPSERT", "marker": FIRST, "context": '{"no_new_data": true}', "source": "x"}),
+        ],
+        start=20,
+    )
+]
+"""Events after the marker `m0`, each with the marker after which its data begin; those of a feed's update last."""
+
 CURSORS = {
     "change": str(OFFSET),
     f"fanned out to {EFFECT}": "14",

@@ -201,6 +201,64 @@ def test_what_an_invalidated_update_consumed_is_due_again_until_it_is_valid_agai
         assert due(ledger) is None
 
 
+class Killed(BaseException):
+    """What stands for a kill: the transaction ends with its process."""
+
+
+def killed_at(ledger, number, step):
+    """Do a step, and be killed before its statement of that number; whether it came so far."""
+    left = [number]
+
+    def kill(*_):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+
+    sa.event.listen(ledger.engine, "before_cursor_execute", kill)
+    try:
+        step()
+    except Killed:
+        return True
+    finally:
+        sa.event.remove(ledger.engine, "before_cursor_execute", kill)
+    return False
+
+
+@pytest.mark.parametrize("is_valid_again", [False, True])
+def test_a_kill_at_any_statement_of_an_invalidation_or_of_taking_it_back_leaves_it_as_it_was_or_done(
+    ledger, is_valid_again
+):
+    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    deliver(ledger)
+    slices = due(ledger).slices
+    published(ledger, slices)
+
+    def publish():
+        with ledger.change() as connection:
+            updates.publish(connection, WHOLE, UPDATE, NOW, reason=None)
+
+    def invalidate():
+        observe(ledger, WHOLE, None)
+
+    def found():
+        with ledger.read() as connection:
+            row, came_back = updates.find(connection, WHOLE, UPDATE), inbox.came_back(connection, WHOLE)
+        return row.state, due(ledger).slices if due(ledger) else (), [each["consumed_by"] for each in came_back]
+
+    before, after = ("published", (), []), ("invalidated", slices, [UPDATE, UPDATE])
+    if is_valid_again:
+        invalidate()
+        before, after = after, before
+    step, number = publish if is_valid_again else invalidate, 0
+    while killed_at(ledger, number, step):
+        assert found() == before, f"half done before statement {number}"
+        number += 1
+    assert number > 5
+    assert found() == after
+    step()
+    assert found() == after
+
+
 def test_only_what_the_invalidated_update_itself_consumed_comes_back(ledger):
     record(ledger, told("a", "X", 1), told("b", "X", 7))
     deliver(ledger)

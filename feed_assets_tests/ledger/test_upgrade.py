@@ -9,12 +9,12 @@ from alembic import command
 from alembic.config import Config
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import events, inbox, log, pauses, quality, runs, subscriptions, updates
+from feed_assets.ledger import events, inbox, log, pauses, quality, runs, subscriptions, tables, updates
 from feed_assets.ledger.awaited import look
 from feed_assets.ledger.database import MIGRATIONS, Ledger, get_cursor, open_ledger
 from feed_assets.ledger.due import listed, to_rebuild
 from feed_assets.ledger.fan_out import Affected, fan_out
-from feed_assets_tests.ledger.first_schema import CURSORS, DAY, NEW, OFFSET, ROWS, WITHOUT_EVENTS
+from feed_assets_tests.ledger.first_schema import BEGINNINGS, CURSORS, DAY, NEW, OFFSET, ROWS, WITHOUT_EVENTS
 from feed_assets_tests.ledger.records import NOW, attempt, new_run
 
 SHOWN, TABLE = Feed.parse("ads/shown/v1.0"), Feed.parse("shop/orders")
@@ -155,6 +155,19 @@ def test_pauses_sinks_sources_and_looks_go_on_where_they_were(upgraded):
     assert {name: asked(upgraded, get_cursor, name) for name in kept} == kept
     with upgraded.read() as connection:
         assert connection.execute(sa.text("SELECT count(*) FROM cursor")).scalar_one() == len(kept)
+
+
+@both()
+def test_old_events_say_after_which_marker_their_data_begin(bare_url):
+    """An increment after the marker before it, what replaced all at the beginning, and one without new data nowhere."""
+    first(bare_url, [*ROWS, *(row for _, row in BEGINNINGS)], CURSORS)
+    ledger = open_ledger(bare_url)
+    told = tables.event.c
+    with ledger.read() as connection:
+        query = sa.select(told.correlation, told.start).where(told.previous == "m0")
+        starts = {row.correlation: row.start for row in connection.execute(query)}
+    ledger.engine.dispose()
+    assert starts == {row["correlation"]: start for start, (_, row) in BEGINNINGS}
 
 
 @both()

@@ -1,0 +1,79 @@
+"""The dataset of docs/events.md as it is written there: a shop's rows, read by slice, become a published report."""
+
+import re
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+
+import dagster as dg
+import pytest
+import sqlalchemy as sa
+
+from feed_assets import with_automation
+from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.sources.sinks import SqlSink
+from feed_assets.testing import Harness
+
+TEXT = (Path(__file__).parents[1] / "docs" / "events.md").read_text(encoding="utf-8")
+(BODY,) = [text for text in re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL) if "rows_of" in text]
+NOON, HOUR = datetime(2024, 1, 1, 12, tzinfo=UTC), timedelta(hours=1)
+
+pytestmark = pytest.mark.usefixtures("home", "spark")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
+    """The shop's database, at the address that the page names, with a table of orders."""
+    is_file = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path / 'shop.db'}" if is_file else request.getfixturevalue("postgresql").database()
+    monkeypatch.setenv("SHOP_EVENTS_URL", str(url))
+    engine = sa.create_engine(url)
+    columns = sa.Column("item", sa.Text), sa.Column("amount", sa.Integer), sa.Column("updated_at", sa.DateTime)
+    sa.Table("orders", sa.MetaData(), *columns).create(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def page(shop: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The page's code as a module."""
+    module = ModuleType("events_page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    events_of(shop).publish([])
+    exec(BODY, module.__dict__)  # noqa: S102
+    return module
+
+
+def order(shop: sa.Engine, item: str, amount: int, at: datetime) -> None:
+    with shop.begin() as connection:
+        values = {"item": item, "amount": amount, "at": at.replace(tzinfo=None)}
+        connection.execute(sa.text("INSERT INTO orders VALUES (:item, :amount, :at)"), values)
+
+
+def announce(shop: sa.Engine, marker: datetime, correlation: str) -> None:
+    tables = "ORDERS", "PRICES"
+    rows = [(0, WriteEvent(table, marker, marker, correlation, Operation.UPSERT)) for table in tables]
+    events_of(shop).publish(rows)
+
+
+def events_of(shop: sa.Engine) -> SqlSink:
+    """The shop's table of events."""
+    return SqlSink(shop.url.render_as_string(hide_password=False), "events")
+
+
+def test_the_report_of_the_page_reads_each_slice_of_the_orders_once(shop: sa.Engine, page: ModuleType) -> None:
+    definitions = with_automation(dg.Definitions(assets=[page.orders, page.prices, page.report]))
+    with Harness(definitions) as world:
+        order(shop, "ice", 3, NOON)
+        order(shop, "ice", 4, NOON + HOUR)
+        announce(shop, NOON, "X")
+        first = world.run_until_idle()
+        order(shop, "tea", 5, NOON + HOUR)
+        announce(shop, NOON + HOUR, "Y")
+        second = world.run_until_idle()
+        assert [(run.succeeded, run.error) for run in (*first, *second)] == [(True, None)] * 2
+        previews = [told.metadata["preview"] for told in world.told("sales/report") if told.run]
+    newest, before = (sorted(preview.splitlines()[2:]) for preview in previews)
+    assert (before, newest) == (["| ice | 3 |"], ["| ice | 4 |", "| tea | 5 |"])
