@@ -18,7 +18,7 @@ from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Due
 from feed_assets.ledger import events, inbox
-from feed_assets.ledger.database import Ledger, open_ledger, put_cursor
+from feed_assets.ledger.database import Ledger, open_ledger, put_cursors
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import change, due, event, marker, subscription
 from feed_assets.ledger.tables import inbox as inbox_table
@@ -35,7 +35,8 @@ CONSUMER = Consumer(
     frozenset(map(Feed.parse, MINE)),
     {name: frozenset(map(Feed.parse, tables)) for name, tables in PIPELINES.items()},
 )
-AFFECTED = Affected([(Partition(REPORT), NOW)], takes_events=True)
+WHOLE = Partition(REPORT)
+AFFECTED = Affected([(WHOLE, NOW)], takes_events=True)
 COMPLETE = 199
 """Updates among the new events that have reached all of their pipeline's tables."""
 
@@ -77,8 +78,9 @@ class World:
         edges = [(str(REPORT), feed) for feed in MINE]
         fan_out(self.ledger, edges, lambda _consumer, _changed: AFFECTED, NOW, lambda: False)
         with self.ledger.read() as connection:
-            waiting, seen = inbox.waiting_and_seen(connection, CONSUMER)
-        found = propagation.due(CONSUMER, waiting[""], seen)
+            waiting = inbox.waiting(connection, [WHOLE])
+            seen = inbox.seen_by(connection, [CONSUMER], waiting)[REPORT]
+        found = propagation.due(CONSUMER, waiting[WHOLE], seen)
         _check(self.known, len(found.correlations))
         return found
 
@@ -135,7 +137,7 @@ class Tick:
         with self.world.ledger.write() as connection:
             for table in (event, change):
                 connection.execute(sa.delete(table).where(table.c.sequence > self.world.known))
-            put_cursor(connection, "read team/0", self.cursor)
+            put_cursors(connection, {"read team/0": self.cursor})
 
     def tick(self) -> None:
         """One evaluation of the sensor, which must ask for one run that takes all that is complete."""

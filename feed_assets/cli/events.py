@@ -13,11 +13,9 @@ from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import ConsumerView, DueView, EventView, TrendView, UnreadView
 from feed_assets.core.errors import InvalidEvent, InvalidName
 from feed_assets.core.events import Marker, Operation, WriteEvent, encode, foreign_correlation, parse_marker
-from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
-    from feed_assets.core.propagation import Due
     from feed_assets.orchestration.graph import Graph, Node
     from feed_assets.runs.workbench import Workbench
 
@@ -113,15 +111,14 @@ def _due(graph: "Graph", node: "Node", bench: "Workbench") -> ConsumerView:
 
     unread = UnreadView.each(ingest_for(graph, bench, [node], bench.now()))
     fan_out_to(graph, [node], bench.ledger, bench.now(), lambda: False)
-    found, problems = dict[str, "Due"](), dict[str, str]()
+    problems = dict[str, str]()  # Its lineage table may be out of reach: that concerns it alone.
     with bench.ledger.read() as connection:
-        with failing_alone(problems, "due"):  # Its lineage table may be out of reach: that concerns it alone.
-            found = due_of(graph, connection, node, bench.now())
+        found = due_of(graph, connection, [node], bench.now(), problems)
         return ConsumerView(
-            problem=problems.get("due"),
+            problem=problems.get(str(node.feed)),
             consumer=str(node.feed),
             paused=pauses.paused(connection, [node.feed]).get(node.feed),
-            due={key: DueView.model_validate(each) for key, each in sorted(found.items())},
+            due={output.key: DueView.model_validate(each) for output, each in sorted(found.items())},
             markers=tuple(Values.of(**row) for row in inbox.markers(connection, node.feed)),
             unread=unread,
         )

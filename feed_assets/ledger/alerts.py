@@ -3,14 +3,15 @@
 A row goes once it is resolved and every channel has said so: what was wrong long ago is in the channels, not here.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid5
 
 import sqlalchemy as sa
 
-from feed_assets.ledger.database import Ledger
+from feed_assets.ledger import wanted
+from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.tables import alert
 
 OPENED, RESOLVED = "opened", "resolved"
@@ -48,29 +49,27 @@ class Notice:
 def raise_alert(ledger: Ledger, name: str, reason: str, now: datetime) -> None:
     """Open an alert. Of one that is open already only the reason is new; one that was resolved opens again."""
     with ledger.write() as connection:
-        _open(connection, name, reason, now)
+        _open(connection, {name: reason}, now)
 
 
 def resolve(ledger: Ledger, name: str, now: datetime) -> None:
     """Resolve an alert, if it is open."""
     with ledger.write() as connection:
-        _resolve(connection, name, now)
+        _resolve(connection, [name], now)
 
 
-def keep(ledger: Ledger, kind: str, wanted: Mapping[str, str], now: datetime) -> None:
+def keep(ledger: Ledger, kind: str, reasons: Mapping[str, str], now: datetime) -> None:
     """Let exactly these be the open alerts of a kind: by what follows `kind:` in their names, the reasons.
 
     For one place in the code that knows all of a kind; nothing is written where nothing has changed.
     """
-    names = {f"{kind}:{key}": reason for key, reason in wanted.items()}
+    names = {f"{kind}:{key}": reason for key, reason in reasons.items()}
     with ledger.read() as connection:
         if _of_kind(connection, kind) == names:
             return
     with ledger.write() as connection:
-        for name in sorted(_of_kind(connection, kind).keys() - names.keys()):
-            _resolve(connection, name, now)
-        for name, reason in names.items():
-            _open(connection, name, reason, now)
+        _resolve(connection, _of_kind(connection, kind).keys() - names.keys(), now)
+        _open(connection, names, now)
 
 
 def _of_kind(connection: sa.Connection, kind: str) -> dict[str, str]:
@@ -78,19 +77,21 @@ def _of_kind(connection: sa.Connection, kind: str) -> dict[str, str]:
     return {each.name: each.reason for each in open_alerts(connection) if each.name.startswith(f"{kind}:")}
 
 
-def _is_open(name: str) -> sa.ColumnElement[bool]:
-    return (alert.c.name == name) & alert.c.resolved.is_(None)
+def _open(connection: sa.Connection, reasons: Mapping[str, str], now: datetime) -> None:
+    """Open alerts, by name. Who was not told yet that one had been resolved hears that it opened again, alone."""
+    insert, is_open = insert_into(connection, alert), alert.c.resolved.is_(None)
+    kept = ("opened", "log", "webhook", "mail")
+    values = {name: sa.case((is_open, alert.c[name]), else_=insert.excluded[name]) for name in kept}
+    values |= {"reason": insert.excluded.reason, "resolved": None}
+    rows = [{"name": name, "opened": now, "reason": reason} for name, reason in reasons.items()]
+    if rows:
+        connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=values), rows)
 
 
-def _open(connection: sa.Connection, name: str, reason: str, now: datetime) -> None:
-    if connection.execute(sa.update(alert).where(_is_open(name)).values(reason=reason)).rowcount == 0:
-        # Whoever was not told yet that it had been resolved hears that it opened again, which is what counts.
-        connection.execute(sa.delete(alert).where(alert.c.name == name))
-        connection.execute(sa.insert(alert).values(name=name, opened=now, reason=reason))
-
-
-def _resolve(connection: sa.Connection, name: str, now: datetime) -> None:
-    connection.execute(sa.update(alert).where(_is_open(name)).values(resolved=now))
+def _resolve(connection: sa.Connection, names: Iterable[str], now: datetime) -> None:
+    asked = wanted.rows(connection, ("name",), [[name] for name in sorted(names)])
+    gone = alert.c.name.in_(sa.select(asked.c.name)) & alert.c.resolved.is_(None)
+    connection.execute(sa.update(alert).where(gone).values(resolved=now))
 
 
 def open_alerts(connection: sa.Connection) -> tuple[Alert, ...]:

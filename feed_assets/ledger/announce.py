@@ -1,8 +1,7 @@
 """The write event of each published update of a feed, in the transaction that makes it published."""
 
 import json
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -39,31 +38,37 @@ def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) ->
 
     An update that a later one went through carries that one's id: it is as new as that.
     """
-    found = inbox.correlations(connection, run_id)
-    for pin in pins:
-        told = events.correlation(connection, pin.partition, pin.update_id)
-        found |= {told} if told else set()
-    return found
+    carried = events.correlations(connection, {(pin.partition, pin.update_id) for pin in pins})
+    return inbox.correlations(connection, run_id) | {*carried.values()}
 
 
-def untold(connection: sa.Connection, output: Partition, incoming: set[str]) -> WriteEvent | None:
-    """The event that is to be told of a dataset whose inputs carry other ids by now and left it as it is, if any."""
-    query = sa.select(update.c.id, update.c.correlation).where(_is_published(output))
-    newest = connection.execute(query.order_by(update.c.id.desc()).limit(1)).first()
-    if newest is None or not incoming:
-        return None
+def to_pass_on(
+    connection: sa.Connection, unchanged: Mapping["Row", Collection[Pin]], now: datetime
+) -> list[WriteEvent]:
+    """The events to record of datasets whose inputs carry other ids by now, and left their newest updates as they are.
+
+    `unchanged` has what the next update would be built from. Once they are recorded there are none any more. What
+    reads one of these datasets comes later: their events wake it, and it is to carry their ids as well.
+    """
+    carried = events.correlations(connection, {_at(pin) for pins in unchanged.values() for pin in pins})
+    incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in unchanged.items()}
+    found = {row: _without_new_data(row, ids, now) for row, ids in incoming.items() if ids and row.correlation}
+    reached = events.reached(connection, [(each.place, each.correlation_id) for each in found.values()])
+    reached |= {(row.partition, row.correlation) for row in found if row.correlation}
+    new = {row: each for row, each in found.items() if (each.place, each.correlation_id) not in reached}
+    moving = {row.partition for row in new}
+    return [each for row, each in new.items() if moving.isdisjoint(pin.partition for pin in unchanged[row])]
+
+
+def _at(pin: Pin) -> events.At:
+    return pin.partition, pin.update_id
+
+
+def _without_new_data(row: "Row", incoming: set[str], now: datetime) -> WriteEvent:
     correlation, parents = joined_correlation(incoming)
-    if newest.correlation in (correlation, None) or events.has(connection, output, correlation):
-        return None
-    context: dict[str, Any] = {UPDATE_ID: newest.id, NO_NEW_DATA: True, **({PARENTS: [*parents]} if parents else {})}
-    marker = decode(newest.id)
-    return WriteEvent(str(output.feed), marker, marker, correlation, partition_key=output.key, context=context)
-
-
-def pass_on(connection: sa.Connection, told: WriteEvent | None, now: datetime) -> None:
-    """Record that an update of the inputs went through a dataset and left it as it is. Repeatable."""
-    new = [replace(told, event_marker=now)] if told else []
-    events.record(connection, events.OURS, new, now, refuse_out_of_order=False)
+    context: dict[str, Any] = {UPDATE_ID: row.id, NO_NEW_DATA: True, **({PARENTS: [*parents]} if parents else {})}
+    feed, key = str(row.partition.feed), row.partition.key
+    return WriteEvent(feed, decode(row.id), now, correlation, partition_key=key, context=context)
 
 
 def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> tuple[tuple[Partition, str], ...]:

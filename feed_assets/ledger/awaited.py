@@ -4,13 +4,14 @@ A dynamic partition that changed before it was added, for all that read it; or w
 error keeps from one consumer.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import wanted
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.due import LOOK_AGAIN
 from feed_assets.ledger.tables import awaited
@@ -31,9 +32,9 @@ class Awaited:
 
 def put(connection: sa.Connection, absent: Iterable[Awaited], now: datetime) -> None:
     """Look again later; of what waits already the first change stays."""
-    for each in absent:
-        values = {"look_at": now + LOOK_AGAIN, "reason": each.reason}
-        upsert(connection, awaited, _key(each), values, {"sequence": each.sequence})
+    later = {"look_at": now + LOOK_AGAIN}
+    rows = [{**_key(each), "sequence": each.sequence, "reason": each.reason, **later} for each in absent]
+    upsert(connection, awaited, rows, ["look_at", "reason"])
 
 
 def look(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> tuple[Awaited, ...]:
@@ -47,10 +48,14 @@ def look(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> t
     )
 
 
-def drop(connection: sa.Connection, looked: Awaited) -> bool:
-    """Forget what is fanned out now; False if somebody else did."""
-    mine = sa.and_(*(awaited.c[name] == value for name, value in _key(looked).items()))
-    return connection.execute(sa.delete(awaited).where(mine)).rowcount == 1
+def drop(connection: sa.Connection, looked: Sequence[Awaited]) -> list[Awaited]:
+    """Forget what could be fanned out; those of it that nobody has forgotten since it was looked at."""
+    names = ("subscriber", "feed", "partition")
+    asked = wanted.rows(connection, names, (tuple(_key(each).values()) for each in looked))
+    key = [awaited.c[name] for name in names]
+    mine = sa.tuple_(*key).in_(sa.select(*(asked.c[name] for name in names)))
+    gone = {(*row,) for row in connection.execute(sa.delete(awaited).where(mine).returning(*key))}
+    return [each for each in looked if tuple(_key(each).values()) in gone]
 
 
 def _key(each: Awaited) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import sqlalchemy as sa
 
 from feed_assets.core.choosing import Choice, Inbox, choose
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
@@ -26,7 +26,7 @@ def choices(
 ) -> dict[Partition, Choice]:
     """By output what is due of it and read by its next run; `consumed` is what its newest update was built from.
 
-    Statements grow with the levels of the lineage and with consumers, never with outputs.
+    Statements grow with the levels of the lineage, never with outputs or consumers.
     """
     found = _inboxes(connection, needs, batches, newest, consumed)
     known = lineage.NOTHING
@@ -61,29 +61,21 @@ def _inboxes(
     consumed: Mapping[Partition, tuple[Pin, ...]],
 ) -> _Inboxes:
     by_events = [need for need in needs if need.consumer]
-    by_feed: dict[Feed, list[Need]] = {}
-    for need in by_events:
-        by_feed.setdefault(need.output.feed, []).append(need)
+    if not by_events:
+        return {}
+    consumers = {need.output.feed: need.consumer for need in by_events if need.consumer}
+    events = inbox.waiting(connection, [need.output for need in by_events])
+    seen = inbox.seen_by(connection, consumers.values(), events)
     found: _Inboxes = {}
-    for mine in by_feed.values():
-        found |= _of_consumer(connection, mine, batches)
+    for need in by_events:
+        inputs = tuple(member for each in need.inputs for member in batches.get(each, (each,)))
+        mine = Inbox(inputs, events.get(need.output, ()), seen[need.output.feed], need.tables)
+        found[need.output] = consumers[need.output.feed], mine
     valid = lineage.valid(connection, _named(found, consumed, newest))
     return {
         output: (who, replace(each, newest=newest, consumed=_by_place(consumed.get(output, ())), valid=valid))
         for output, (who, each) in found.items()
     }
-
-
-def _of_consumer(connection: sa.Connection, needs: Sequence[Need], batches: Members) -> _Inboxes:
-    consumer = needs[0].consumer
-    if consumer is None:
-        return {}
-    events, seen = inbox.waiting_and_seen(connection, consumer, {need.output.key for need in needs})
-    found: _Inboxes = {}
-    for need in needs:
-        inputs = tuple(member for each in need.inputs for member in batches.get(each, (each,)))
-        found[need.output] = consumer, Inbox(inputs, events.get(need.output.key, ()), seen, need.tables)
-    return found
 
 
 def _by_place(pins: Iterable[Pin]) -> dict[Partition, Pin]:

@@ -1,6 +1,6 @@
 """Opening the ledger: its engine, its transactions, its migrations."""
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -152,9 +152,9 @@ def get_cursors(connection: sa.Connection, names: Collection[str]) -> dict[str, 
     return {name: value for name, value in rows if name in names}
 
 
-def put_cursor(connection: sa.Connection, name: str, value: str) -> None:
-    """Set a position in a foreign place: a source that is read, a folder that is looked through."""
-    upsert(connection, cursor, {"name": name}, {"value": value})
+def put_cursors(connection: sa.Connection, positions: Mapping[str, str]) -> None:
+    """Set positions in foreign places, by name: of sources that are read, of folders that are looked through."""
+    upsert(connection, cursor, [{"name": name, "value": value} for name, value in positions.items()], ["value"])
 
 
 def drop_cursor(connection: sa.Connection, name: str) -> bool:
@@ -171,15 +171,13 @@ def insert_into(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | p
 
 
 def upsert(
-    connection: sa.Connection,
-    table: sa.Table,
-    key: Mapping[str, Any],
-    values: Mapping[str, Any],
-    new: Mapping[str, Any] | None = None,
+    connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]
 ) -> None:
-    """Insert a row with this key, or set `values` on the one that is there; `new` only a new row gets."""
-    insert = insert_into(connection, table).values({**key, **values, **(new or {})})
-    connection.execute(insert.on_conflict_do_update(index_elements=[*key], set_=dict(values)))
+    """Insert rows; of those whose primary key is there, set these columns."""
+    insert = insert_into(connection, table)
+    values = {name: insert.excluded[name] for name in columns}
+    if rows:
+        connection.execute(insert.on_conflict_do_update(index_elements=[*table.primary_key], set_=values), rows)
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -4,6 +4,7 @@ An event is a change of the log, and has its number: who reads on from a number 
 """
 
 import json
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -15,6 +16,7 @@ from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
 from feed_assets.core.events import Marker, Operation, Recorded, Rejected, WriteEvent, check_order, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import log, wanted
+from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import event, event_reject
 
@@ -22,6 +24,9 @@ OURS = ""
 """The source of our own events."""
 
 OUT_OF_ORDER = "out of order"
+
+At = tuple[Partition, str]
+"""A table's partition, and a marker or a correlation id of its events."""
 
 _Key = tuple[str, str]
 
@@ -34,7 +39,7 @@ def publish(
     `updated_at` is the range of its rows, both ends included. Raises EventOutOfOrder, InvalidEvent and InvalidName.
     """
     place, marker = new.place, encode(new.marker)
-    if _is_known(connection, OURS, new):
+    if _known(connection, OURS, [new]):
         return False
     last = _last(connection, [(str(place.feed), place.key)]).get((str(place.feed), place.key))
     check_order(new, last, updated_at)
@@ -43,11 +48,10 @@ def publish(
 
 
 def _insert(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
-    changes = [_change(row) for row in rows]
-    first = log.append(connection, changes)
-    for number, row in enumerate(rows, first):
-        row["sequence"] = number
-    connection.execute(sa.insert(event), rows)
+    first = log.append(connection, [_change(row) for row in rows])
+    numbered = [{**row, "sequence": number} for number, row in enumerate(rows, first)]
+    if numbered:
+        connection.execute(sa.insert(event), numbered)
 
 
 def _change(row: Mapping[str, Any]) -> Change:
@@ -75,10 +79,9 @@ def record(
             continue
         rows.append(_row(source, each, marker, before, None, now))
         last[key] = marker
-    if rows:
-        _insert(connection, rows)
-    for each in doubtful:  # After the others: they may be repeats of these.
-        _record_doubtful(connection, source, each, now, rejected, refuse=refuse_out_of_order)
+    _insert(connection, rows)
+    if doubtful:  # After the others: they may be repeats of these.
+        _insert(connection, _doubtful(connection, source, doubtful, last, now, rejected, refuse=refuse_out_of_order))
     reject(connection, source, rejected, now)
     return tuple(rejected)
 
@@ -93,42 +96,53 @@ def _is_sound(new: WriteEvent, rejected: list[Rejected]) -> bool:
     return True
 
 
-def _record_doubtful(
+def _doubtful(
     connection: sa.Connection,
     source: str,
-    new: WriteEvent,
+    doubtful: Sequence[WriteEvent],
+    last: Mapping[_Key, str],
     now: datetime,
     rejected: list[Rejected],
     *,
     refuse: bool,
-) -> None:
-    """An event that does not come last: known, without new data, or out of order."""
-    if _is_known(connection, source, new):
-        return
-    key, marker = (new.table_name, new.partition_key), encode(new.marker)
-    try:
-        check_order(new, _last(connection, [key])[key])
-    except EventOutOfOrder as error:
-        if refuse:
-            rejected.append(Rejected(in_json(new), str(error)))
-            return
-        previous, flag = _before(connection, key, marker), OUT_OF_ORDER
-    except InvalidEvent as error:
-        rejected.append(Rejected(in_json(new), str(error)))
-        return
-    else:
-        previous, flag = marker, None
-    _insert(connection, [_row(source, new, marker, previous, flag, now)])
+) -> list[dict[str, Any]]:
+    """Those of the events that do not come last which are to be recorded: not known, and without new data or late."""
+    known, before = _known(connection, source, doubtful), _before(connection, doubtful)
+    rows: list[dict[str, Any]] = []
+    for each in doubtful:
+        key, marker = (each.table_name, each.partition_key), encode(each.marker)
+        if _identity(each) in known:
+            continue
+        try:
+            check_order(each, last[key])
+            rows.append(_row(source, each, marker, marker, None, now))
+        except InvalidEvent as error:
+            if refuse or not isinstance(error, EventOutOfOrder):
+                rejected.append(Rejected(in_json(each), str(error)))
+                continue
+            rows.append(_row(source, each, marker, _marker_before(before[key], marker), OUT_OF_ORDER, now))
+            insort(before[key], marker)
+        known.add(_identity(each))
+    return rows
+
+
+def _identity(new: WriteEvent) -> tuple[str, str, str, str]:
+    return new.table_name, new.partition_key, encode(new.marker), new.correlation_id
+
+
+def _marker_before(markers: Sequence[str], marker: str) -> str | None:
+    at = bisect_left(markers, marker)
+    return markers[at - 1] if at else None
 
 
 def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected], now: datetime) -> None:
     """Keep what was read and is no event, with the reason; what is read again is kept once."""
-    for each in rejected:
-        digest = sha256(each.raw.encode()).hexdigest()[:32]
-        same = (event_reject.c.source == source) & (event_reject.c.digest == digest)
-        if connection.execute(sa.select(event_reject.c.digest).where(same)).first() is None:
-            row = {"source": source, "digest": digest, "raw": each.raw, "reason": each.reason, "at": now}
-            connection.execute(sa.insert(event_reject).values(row))
+    rows = [{"source": source, "digest": _digest(each), "raw": each.raw, "reason": each.reason} for each in rejected]
+    insert_missing(connection, event_reject, [{**row, "at": now} for row in rows])
+
+
+def _digest(rejected: Rejected) -> str:
+    return sha256(rejected.raw.encode()).hexdigest()[:32]
 
 
 def rejects(connection: sa.Connection, limit: int) -> tuple[tuple[str, Rejected, datetime], ...]:
@@ -162,10 +176,12 @@ def _row(
     }
 
 
-def _is_known(connection: sa.Connection, source: str, new: WriteEvent) -> bool:
-    same = (event.c.feed == new.table_name) & (event.c.partition == new.partition_key)
-    same &= (event.c.marker == encode(new.marker)) & (event.c.correlation == new.correlation_id)
-    return connection.execute(sa.select(event.c.sequence).where(same, event.c.source == source)).first() is not None
+def _known(connection: sa.Connection, source: str, new: Iterable[WriteEvent]) -> set[tuple[str, str, str, str]]:
+    """The identities of those of some events that a source has told already."""
+    names = ("feed", "partition", "marker", "correlation")
+    asked = wanted.rows(connection, names, map(_identity, new))
+    query = sa.select(*(event.c[name] for name in names)).join(asked, wanted.same(event, asked))
+    return {(*row,) for row in connection.execute(query.where(event.c.source == source))}
 
 
 def _last(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
@@ -176,9 +192,15 @@ def _last(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
     return {(feed, partition): marker for feed, partition, marker in rows if marker is not None}
 
 
-def _before(connection: sa.Connection, key: _Key, marker: str) -> str | None:
-    mine = (event.c.feed == key[0]) & (event.c.partition == key[1]) & (event.c.marker < marker)
-    return connection.execute(sa.select(sa.func.max(event.c.marker)).where(mine)).scalar()
+def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, list[str]]:
+    """By table's partition the markers that come right before those of some events, in order."""
+    asked = wanted.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
+    mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
+    last = sa.select(sa.func.max(event.c.marker)).where(mine, event.c.marker < asked.c.marker).scalar_subquery()
+    found: dict[_Key, set[str]] = {}
+    for feed, partition, marker in connection.execute(sa.select(asked.c.feed, asked.c.partition, last)):
+        found.setdefault((feed, partition), set()).update({marker} - {None})
+    return {key: sorted(markers) for key, markers in found.items()}
 
 
 def last_marker(connection: sa.Connection, place: Partition) -> str | None:
@@ -187,17 +209,20 @@ def last_marker(connection: sa.Connection, place: Partition) -> str | None:
     return _last(connection, [key]).get(key)
 
 
-def correlation(connection: sa.Connection, place: Partition, marker: str) -> str | None:
-    """The correlation id of a table's event with this marker, the last one that has it."""
-    mine = (event.c.feed == str(place.feed)) & (event.c.partition == place.key) & (event.c.marker == marker)
-    query = sa.select(event.c.correlation).where(mine).order_by(event.c.sequence.desc()).limit(1)
-    return connection.execute(query).scalar()
+def correlations(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:
+    """By partition and marker the correlation id of a table's event, the last one that has the marker."""
+    asked = wanted.updates(connection, positions, "marker")
+    query = sa.select(event.c.feed, event.c.partition, event.c.marker, event.c.correlation)
+    rows = connection.execute(query.join(asked, wanted.same(event, asked)).order_by(event.c.sequence))
+    return {(Partition(Feed.parse(feed), key), marker): correlation for feed, key, marker, correlation in rows}
 
 
-def has(connection: sa.Connection, place: Partition, correlation: str) -> bool:
-    """Whether an update, by its correlation id, has reached a table's partition."""
-    mine = (event.c.correlation == correlation) & (event.c.feed == str(place.feed)) & (event.c.partition == place.key)
-    return connection.execute(sa.select(event.c.sequence).where(mine).limit(1)).first() is not None
+def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
+    """Those of some tables' partitions, each with a correlation id, that the update with this id has reached."""
+    asked = wanted.updates(connection, correlations, "correlation")
+    here = sa.exists().where(wanted.same(event, asked))
+    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, asked.c.correlation).where(here))
+    return {(Partition(Feed.parse(feed), key), correlation) for feed, key, correlation in rows}
 
 
 def recorded_of(row: Mapping[Any, Any]) -> Recorded:
@@ -227,10 +252,16 @@ def numbered(connection: sa.Connection, sequences: Collection[int]) -> tuple[Rec
     return tuple(recorded_of(row) for row in rows)
 
 
-def since(connection: sa.Connection, place: Partition, sequence: int) -> tuple[int, ...]:
-    """The numbers of the events of a table's partition from a number on, in order."""
-    mine = (event.c.feed == str(place.feed)) & (event.c.partition == place.key) & (event.c.sequence >= sequence)
-    return tuple(connection.execute(sa.select(event.c.sequence).where(mine).order_by(event.c.sequence)).scalars())
+def since(connection: sa.Connection, positions: Mapping[Partition, int]) -> dict[Partition, list[int]]:
+    """By table's partition the numbers of its events from a number on, in order."""
+    asked = wanted.updates(connection, ((place, str(first)) for place, first in positions.items()), "first")
+    mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
+    mine &= event.c.sequence >= sa.cast(asked.c.first, sa.BigInteger)
+    found: dict[Partition, list[int]] = {}
+    query = sa.select(event.c.feed, event.c.partition, event.c.sequence).join(asked, mine).order_by(event.c.sequence)
+    for feed, key, number in connection.execute(query):
+        found.setdefault(Partition(Feed.parse(feed), key), []).append(number)
+    return found
 
 
 def ours(connection: sa.Connection, sequence: int, limit: int) -> tuple[Recorded, ...]:
@@ -248,19 +279,24 @@ def newest(connection: sa.Connection, limit: int, table: Feed | None = None) -> 
     return tuple(recorded_of(row) for row in connection.execute(query).mappings())
 
 
+def newest_of(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, Recorded]:
+    """The newest event of each table that has one: one index seek for each."""
+    asked = wanted.rows(connection, ("feed",), [[str(table)] for table in tables])
+    history = event.alias()
+    last = sa.select(sa.func.max(history.c.sequence)).where(history.c.feed == asked.c.feed).correlate(asked)
+    query = sa.select(event).join(asked, event.c.sequence == last.scalar_subquery())
+    return {each.place.feed: each for each in map(recorded_of, connection.execute(query).mappings())}
+
+
 def histories(
-    connection: sa.Connection, correlations: Collection[str], upto: Mapping[Feed, int]
-) -> dict[tuple[str, str], list[tuple[Feed, int]]]:
-    """By correlation id and partition key the events of some tables, up to a number of each, in commit order."""
-    found: dict[tuple[str, str], list[tuple[Feed, int]]] = {}
+    connection: sa.Connection, correlations: Iterable[str], tables: Iterable[Feed]
+) -> dict[str, list[tuple[str, Feed, int]]]:
+    """By correlation id partition key, table and number of its events in some tables, in commit order."""
+    named = {str(table): table for table in tables}
     asked = wanted.rows(connection, ("correlation",), [[each] for each in correlations])
-    same = (event.c.correlation, event.c.partition, event.c.feed, event.c.sequence)
-    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(map(str, upto)))
-    tables = {str(table): (table, number) for table, number in upto.items()}
-    for correlation, partition, feed, sequence in connection.execute(
-        sa.select(*same).where(mine).order_by(event.c.sequence)
-    ):
-        table, last = tables[feed]
-        if sequence <= last:
-            found.setdefault((correlation, partition), []).append((table, sequence))
+    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(named))
+    query = sa.select(event.c.correlation, event.c.partition, event.c.feed, event.c.sequence).where(mine)
+    found: dict[str, list[tuple[str, Feed, int]]] = {}
+    for correlation, partition, feed, sequence in connection.execute(query.order_by(event.c.sequence)):
+        found.setdefault(correlation, []).append((partition, named[feed], sequence))
     return found

@@ -1,6 +1,6 @@
 """The only SQL that feeds a decision: bulk seeks for the partitions asked about, never the history."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,9 +20,9 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
     inputs = sorted({partition for need in needs for partition in need.inputs})
     held = batches(connection, sorted({each for need in needs for each in need.inputs if each.feed in need.appendable}))
     members = [member for partition in inputs for member in held.get(partition, (partition,))]
-    newest = {row.partition: row.pin for row in _newest(connection, members)}
+    newest = {partition: row.pin for partition, row in updates.newest(connection, members).items()}
     outputs = sorted({need.output for need in needs})
-    published = {row.partition: row.id for row in _newest(connection, outputs)}
+    published = {output: row.id for output, row in updates.newest(connection, outputs).items()}
     consumed_by = _consumed(connection, published)
     chosen = choices(connection, needs, held, newest, consumed_by)
     return Facts(
@@ -57,17 +57,8 @@ def pins_of(connection: sa.Connection, holders: Sequence[Partition]) -> dict[Par
     """What a reader of these partitions of appendable feeds gets: the newest valid update of every batch."""
     held = batches(connection, holders)
     members = [member for holder in holders for member in held[holder]]
-    newest = {row.partition: row.pin for row in _newest(connection, members)}
-    return {holder: tuple(newest[each] for each in held[holder] if each in newest) for holder in holders}
-
-
-def _newest(connection: sa.Connection, partitions: Iterable[Partition]) -> Iterator[updates.Row]:
-    """The newest published update of each partition: one index seek for each."""
-    asked, history = wanted.partitions(connection, partitions), update.alias()
-    mine = wanted.same(history, asked) & (history.c.state == updates.PUBLISHED)
-    last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(asked).scalar_subquery()
-    query = sa.select(*updates.COLUMNS).join(asked, wanted.same(update, asked)).where(update.c.id == last)
-    yield from map(updates.row_of, connection.execute(query).mappings())
+    newest = updates.newest(connection, members)
+    return {holder: tuple(newest[each].pin for each in held[holder] if each in newest) for holder in holders}
 
 
 def _edge(connection: sa.Connection, partitions: Iterable[Partition], edge: Any, state: str) -> dict[Partition, str]:

@@ -133,31 +133,41 @@ def _record(connection: sa.Connection, reach: _Reach, now: datetime) -> None:
 
 
 def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, now: datetime) -> None:
-    """Fan out what could not be before, if it can be now; what another process has fanned out since is left to it."""
+    """Fan out what could not be before, if it can be now: in one transaction, so that a kill leaves it all.
+
+    What another process has fanned out since is left to it.
+    """
     with ledger.read() as connection:
         looked = awaited.look(connection, {Feed.parse(feed) for _, feed in edges}, now)
-    for each in looked:
-        mine = [edge for edge in edges if edge[1] == str(each.partition.feed)]
-        found = {edge: affected(edge[0], each.partition) for edge in mine if each.subscriber in (EVERYBODY, edge[0])}
+    found = {each: _affected_of(each, edges, affected) for each in looked}
+    if looked:
         with ledger.change() as connection:
-            if awaited.drop(connection, each):
-                reach = _reach_of(connection, each, found)
-                awaited.put(connection, reach.absent.values(), now)
-                _record(connection, reach, now)
+            reach = _reach_of(connection, {each: found[each] for each in awaited.drop(connection, looked)})
+            awaited.put(connection, reach.absent.values(), now)
+            _record(connection, reach, now)
 
 
-def _reach_of(connection: sa.Connection, missed: Awaited, found: Mapping[Edge, Affected]) -> _Reach:
+def _affected_of(missed: Awaited, edges: Iterable[Edge], affected: AffectedOf) -> dict[Edge, Affected]:
+    mine = [edge for edge in edges if edge[1] == str(missed.partition.feed)]
+    return {edge: affected(edge[0], missed.partition) for edge in mine if missed.subscriber in (EVERYBODY, edge[0])}
+
+
+def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Mapping[Edge, Affected]]) -> _Reach:
     """As far as each subscriber has the log, which brings it the rest: else that came again after it was consumed."""
-    positions, changes, reach = subscriptions.positions(connection), _since(connection, missed), _Reach()
-    for edge, affected in found.items():
-        for change in changes:
-            if change.sequence <= positions.get(edge, 0):
-                _add(reach, edge[0], change, affected)
+    numbers = events.since(connection, {each.partition: each.sequence for each in reversed([*found])})
+    positions, reach = subscriptions.positions(connection), _Reach()
+    for missed, mine in found.items():
+        changes = _missed(missed, numbers.get(missed.partition, ()))
+        for (reader, feed), affected in mine.items():
+            upto = positions.get((reader, feed), 0)
+            for change in changes:
+                if change.sequence <= upto:
+                    _add(reach, reader, change, affected)
     return reach
 
 
-def _since(connection: sa.Connection, missed: Awaited) -> list[Numbered]:
+def _missed(looked: Awaited, numbers: Iterable[int]) -> list[Numbered]:
     """The change that could not be fanned out, and every event of its partition since."""
-    partition, first = missed.partition, missed.sequence
-    told = events.since(connection, partition, first)
-    return [Numbered(first, partition, log.UPDATE, None), *(Numbered(n, partition, log.EVENT, None) for n in told)]
+    partition, first = looked.partition, looked.sequence
+    since = [Numbered(number, partition, log.EVENT, None) for number in numbers if number >= first]
+    return [Numbered(first, partition, log.UPDATE, None), *since]

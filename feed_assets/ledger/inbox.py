@@ -4,7 +4,7 @@ Its size is what is new or incomplete, never the history. An event leaves it wit
 one transaction, which moves the consumer's markers; until then every tick finds it here again.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Seen, Slice, is_whole
-from feed_assets.ledger import events, subscriptions
-from feed_assets.ledger.database import insert_missing
+from feed_assets.ledger import events, subscriptions, wanted
+from feed_assets.ledger.database import insert_into, insert_missing
 from feed_assets.ledger.tables import event, inbox, marker, taken, update
 
 
@@ -24,44 +24,55 @@ def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]])
     insert_missing(connection, inbox, rows)
 
 
-def waiting(
-    connection: sa.Connection, consumer: Feed, keys: Collection[str] | None = None
-) -> dict[str, tuple[Recorded, ...]]:
-    """The events that are not consumed yet, by output partition key, in the order in which they were recorded."""
-    mine = inbox.c.feed == str(consumer)
-    if keys is not None:
-        mine &= inbox.c.partition.in_(sorted(keys))
-    query = sa.select(event, inbox.c.partition.label("output")).join(inbox, inbox.c.sequence == event.c.sequence)
-    found: dict[str, list[Recorded]] = {}
-    for row in connection.execute(query.where(mine).order_by(event.c.sequence)).mappings():
-        found.setdefault(row["output"], []).append(events.recorded_of(row))
-    return {key: tuple(each) for key, each in found.items()}
+def waiting(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Recorded, ...]]:
+    """The events that some outputs have not consumed, in the order in which they were recorded."""
+    asked = wanted.partitions(connection, {*outputs})
+    output = inbox.c.feed.label("output_feed"), inbox.c.partition.label("output_partition")
+    query = sa.select(event, *output).join(inbox, inbox.c.sequence == event.c.sequence)
+    query = query.join(asked, wanted.same(inbox, asked)).order_by(event.c.sequence)
+    found: dict[Partition, list[Recorded]] = {}
+    for row in connection.execute(query).mappings():
+        place = Partition(Feed.parse(row["output_feed"]), row["output_partition"])
+        found.setdefault(place, []).append(events.recorded_of(row))
+    return {output: tuple(each) for output, each in found.items()}
 
 
-def consumers(connection: sa.Connection) -> tuple[Feed, ...]:
-    """The consumers that have not consumed everything."""
-    found = connection.execute(sa.select(inbox.c.feed).distinct().order_by(inbox.c.feed)).scalars()
-    return tuple(map(Feed.parse, found))
+def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
+    """The partitions of consumers that have not consumed everything."""
+    place = inbox.c.feed, inbox.c.partition
+    rows = connection.execute(sa.select(*place).distinct().order_by(*place))
+    return tuple(Partition(Feed.parse(feed), key) for feed, key in rows)
 
 
-def outputs(connection: sa.Connection, consumer: Feed) -> tuple[Partition, ...]:
-    """The partitions of a consumer that have not consumed everything."""
-    query = sa.select(inbox.c.partition).where(inbox.c.feed == str(consumer)).distinct().order_by(inbox.c.partition)
-    return tuple(Partition(consumer, key) for key in connection.execute(query).scalars())
-
-
-def waiting_and_seen(
-    connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None
-) -> tuple[dict[str, tuple[Recorded, ...]], Seen]:
-    """What a consumer has not consumed, by its partition, and the whole history of these correlation ids.
+def seen_by(
+    connection: sa.Connection, consumers: Collection[Consumer], found: Mapping[Partition, Iterable[Recorded]]
+) -> dict[Feed, Seen]:
+    """By consumer the whole history of the correlation ids that wait for it.
 
     An event that was recorded and not delivered yet has not come: half of its update would be taken without it.
     """
-    found = waiting(connection, consumer.feed, keys)
-    correlations = {each.correlation for group in found.values() for each in group}
-    known = subscriptions.positions(connection, [str(consumer.feed)])
-    upto = {table: known.get((str(consumer.feed), str(table)), 0) for table in consumer.tables}
-    return found, events.histories(connection, correlations, upto)
+    mine: dict[Feed, set[str]] = {}
+    for output, group in found.items():
+        mine.setdefault(output.feed, set()).update(each.correlation for each in group)
+    tables = {table for each in consumers for table in each.tables}
+    every = events.histories(connection, {each for ids in mine.values() for each in ids}, tables)
+    upto = subscriptions.positions(connection)
+    return {each.feed: _seen(each, mine.get(each.feed, ()), every, upto) for each in consumers}
+
+
+def _seen(
+    consumer: Consumer,
+    correlations: Iterable[str],
+    every: Mapping[str, Sequence[tuple[str, Feed, int]]],
+    upto: Mapping[subscriptions.Edge, int],
+) -> Seen:
+    known = {table: upto.get((str(consumer.feed), str(table)), 0) for table in consumer.tables}
+    seen: dict[tuple[str, str], list[tuple[Feed, int]]] = {}
+    for correlation in correlations:
+        for partition, table, sequence in every.get(correlation, ()):
+            if sequence <= known.get(table, 0):
+                seen.setdefault((correlation, partition), []).append((table, sequence))
+    return seen
 
 
 def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterable[Slice]) -> None:
@@ -69,33 +80,42 @@ def claim(connection: sa.Connection, output: Partition, run: str, slices: Iterab
 
     Before it reads: an event that came since the slices were chosen covers rows that are there already.
     """
-    for each in slices:
-        connection.execute(sa.update(inbox).where(_of(output), _within(each)).values(run=run))
+    connection.execute(sa.update(inbox).where(_within(connection, {output: slices})).values(run=run))
 
 
-def are_whole(connection: sa.Connection, output: Partition, slices: Iterable[Slice]) -> bool:
+def are_whole(connection: sa.Connection, output: Partition, slices: Collection[Slice]) -> bool:
     """Whether nothing of some slices was consumed since they were cut: else rows would be read twice."""
-    for each in slices:
-        left = sa.select(inbox.c.sequence).where(_of(output), _within(each))
-        rows = connection.execute(sa.select(event).where(event.c.sequence.in_(left))).mappings()
-        if not is_whole(each, map(events.recorded_of, rows)):
-            return False
-    return True
+    left = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
+    rows = connection.execute(sa.select(event).where(event.c.sequence.in_(left))).mappings()
+    found = [*map(events.recorded_of, rows)]
+    return all(is_whole(each, (event for event in found if event.place == each.place)) for each in slices)
 
 
 def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice]) -> bool:
     """Whether an output has not consumed all of some slices yet."""
-    some = [sa.select(inbox.c.sequence).where(_of(output), _within(each)).limit(1) for each in slices]
-    return any(connection.execute(query).first() for query in some)
+    query = sa.select(inbox.c.sequence).where(_within(connection, {output: slices})).limit(1)
+    return connection.execute(query).first() is not None
 
 
-def _within(piece: Slice) -> sa.ColumnElement[bool]:
-    """The events that lie in a slice: as `Interval.within`, of the same two columns."""
-    mine = (event.c.feed == str(piece.place.feed)) & (event.c.partition == piece.place.key)
-    mine &= event.c.marker <= piece.end
-    if piece.start is not None:
-        mine &= event.c.start >= piece.start
-    return sa.select(event.c.sequence).where(mine, event.c.sequence == inbox.c.sequence).correlate(inbox).exists()
+def _within(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]]) -> sa.ColumnElement[bool]:
+    """The events of some outputs that lie in slices: as `Interval.within`, of the same two columns."""
+    names = ("feed", "partition", "input_feed", "input_partition", "start", "end")
+    asked = wanted.rows(connection, names, (_bounds(output, each) for output, mine in slices.items() for each in mine))
+    waits = inbox.alias()
+    lies = (event.c.sequence == waits.c.sequence) & (event.c.marker <= asked.c.end)
+    lies &= (event.c.feed == asked.c.input_feed) & (event.c.partition == asked.c.input_partition)
+    lies &= asked.c.start.is_(None) | (event.c.start >= asked.c.start)
+    # A seek for each event that waits, never through a table's history.
+    output = (waits.c.feed == asked.c.feed) & (waits.c.partition == asked.c.partition)
+    found = sa.select(*(waits.c[name] for name in _KEY)).join(asked, output)
+    return sa.tuple_(*(inbox.c[name] for name in _KEY)).in_(found.where(sa.exists().where(lies)))
+
+
+_KEY = "feed", "partition", "sequence"
+
+
+def _bounds(output: Partition, piece: Slice) -> tuple[str | None, ...]:
+    return str(output.feed), output.key, str(piece.place.feed), piece.place.key, piece.start, piece.end
 
 
 def _of(output: Partition) -> sa.ColumnElement[bool]:
@@ -118,17 +138,22 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
     columns = inbox.c.feed, inbox.c.partition, inbox.c.sequence, sa.literal(run)
     new = sa.select(*columns).where(mine, inbox.c.sequence.not_in(known))
     connection.execute(sa.insert(taken).from_select([column.name for column in taken.c], new))
-    _leave(connection, output, mine, now)
+    _leave(connection, mine, now)
 
 
-def _leave(connection: sa.Connection, output: Partition, mine: sa.ColumnElement[bool], now: datetime) -> None:
-    last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker)
-    query = sa.select(event.c.feed, event.c.partition, *last).join(inbox, inbox.c.sequence == event.c.sequence)
-    for feed, partition, table_marker, event_marker in connection.execute(
-        query.where(mine).group_by(event.c.feed, event.c.partition)
-    ).all():
-        _move(connection, output, Partition(Feed.parse(feed), partition), table_marker, event_marker, now)
+def _leave(connection: sa.Connection, mine: sa.ColumnElement[bool], now: datetime) -> None:
+    """Markers move forwards only: a propagation that was skipped, and is taken later, has older ones."""
+    last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker), sa.literal(now, marker.c.at.type)
+    place = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition
+    query = sa.select(*place, *last).join_from(inbox, event, inbox.c.sequence == event.c.sequence)
+    insert = insert_into(connection, marker).from_select([*marker.c.keys()], query.where(mine).group_by(*place))
+    later = {name: _greater(marker.c[name], insert.excluded[name]) for name in ("marker", "event_marker")}
+    connection.execute(insert.on_conflict_do_update(index_elements=[*marker.primary_key], set_={**later, "at": now}))
     connection.execute(sa.delete(inbox).where(mine))
+
+
+def _greater(known: sa.ColumnElement[str], new: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+    return sa.case((known > new, known), else_=new)
 
 
 def give_back(connection: sa.Connection, output: Partition, run: str) -> None:
@@ -167,29 +192,10 @@ def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
     return sa.select(taken.c.sequence).where(_is_taken(output, run))
 
 
-def consume_now(connection: sa.Connection, output: Partition, slices: Iterable[Slice], now: datetime) -> None:
-    """Consume events that left nothing new to read, without a run."""
-    for each in slices:
-        _leave(connection, output, _of(output) & _within(each), now)
-
-
-def _move(
-    connection: sa.Connection, output: Partition, place: Partition, table_marker: str, event_marker: str, now: datetime
-) -> None:
-    """Forwards only: a propagation that was skipped, and is taken later, has older markers."""
-    key = {"feed": str(output.feed), "partition": output.key}
-    key |= {"input_feed": str(place.feed), "input_partition": place.key}
-    same = sa.and_(*(marker.c[name] == value for name, value in key.items()))
-    known = connection.execute(sa.select(marker).where(same)).first()
-    if known is None:
-        connection.execute(sa.insert(marker).values(**key, marker=table_marker, event_marker=event_marker, at=now))
-        return
-    values = {
-        "marker": max(known.marker, table_marker),
-        "event_marker": max(known.event_marker, event_marker),
-        "at": now,
-    }
-    connection.execute(sa.update(marker).where(same).values(values))
+def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]], now: datetime) -> None:
+    """Consume events of some outputs that left nothing new to read, without a run. Repeatable."""
+    if slices:
+        _leave(connection, _within(connection, slices), now)
 
 
 def markers(connection: sa.Connection, consumer: Feed, key: str | None = None) -> tuple[Mapping[Any, Any], ...]:

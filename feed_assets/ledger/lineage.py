@@ -24,7 +24,8 @@ def extend(connection: sa.Connection, known: Lineage, pins: Iterable[Pin]) -> Li
     built, newest = dict(known.built_from), dict(known.newest)
     level = set(pins)
     while level:
-        newest |= _newest(connection, {pin.partition for pin in level} - newest.keys())
+        unknown = {pin.partition for pin in level} - newest.keys()
+        newest |= {partition: row.pin for partition, row in updates.newest(connection, unknown).items()}
         level |= {newest[pin.partition] for pin in level if pin.partition in newest}
         new = {(pin.partition, pin.update_id) for pin in level} - built.keys()
         found = made_of(connection, new)
@@ -54,14 +55,3 @@ def valid(connection: sa.Connection, wanted_updates: Iterable[_Key]) -> dict[_Ke
     query = sa.select(*updates.COLUMNS).join(asked, wanted.same(update, asked))
     rows = map(updates.row_of, connection.execute(query.where(update.c.state == updates.PUBLISHED)).mappings())
     return {(row.partition, row.id): row.pin for row in rows}
-
-
-def _newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Pin]:
-    missing = {*partitions}
-    if not missing:
-        return {}
-    asked, history = wanted.partitions(connection, missing), update.alias()
-    mine = wanted.same(history, asked) & (history.c.state == updates.PUBLISHED)
-    last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(asked).scalar_subquery()
-    query = sa.select(*updates.COLUMNS).join(asked, wanted.same(update, asked)).where(update.c.id == last)
-    return {row.partition: row.pin for row in map(updates.row_of, connection.execute(query).mappings())}

@@ -3,13 +3,14 @@
 Source: "a log of state transitions that everything else listens to", the global state store of the second article.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import wanted
 from feed_assets.ledger.database import CHANGES
 from feed_assets.ledger.tables import change, subscription
 
@@ -65,10 +66,12 @@ def last(connection: sa.Connection) -> int:
     return connection.execute(sa.select(sa.func.max(change.c.sequence))).scalar() or 0
 
 
-def last_of(connection: sa.Connection, partition: Partition) -> int:
-    """The number of the last change of a partition; 0 if there is none."""
-    mine = (change.c.feed == str(partition.feed)) & (change.c.partition == partition.key)
-    return connection.execute(sa.select(sa.func.max(change.c.sequence)).where(mine)).scalar() or 0
+def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """The number of the last change of each partition, 0 if there is none: one index seek for each."""
+    asked = wanted.partitions(connection, partitions)
+    last = sa.select(sa.func.max(change.c.sequence)).where(wanted.same(change, asked)).scalar_subquery()
+    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, last))
+    return {Partition(Feed.parse(feed), key): number or 0 for feed, key, number in rows}
 
 
 def after(

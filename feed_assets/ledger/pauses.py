@@ -13,7 +13,8 @@ from feed_assets.ledger.tables import due, pause
 def pause_consumer(ledger: Ledger, consumer: Feed, why: str, who: str | None, now: datetime) -> None:
     """Request no run of a consumer until it is resumed."""
     with ledger.write() as connection:
-        upsert(connection, pause, {"feed": str(consumer)}, {"why": why, "who": who, "at": now})
+        row = {"feed": str(consumer), "why": why, "who": who, "at": now}
+        upsert(connection, pause, [row], ["why", "who", "at"])
 
 
 def resume(ledger: Ledger, consumer: Feed, now: datetime) -> bool:

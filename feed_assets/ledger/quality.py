@@ -24,17 +24,28 @@ def report(
     key = {"feed": str(partition.feed), "partition": partition.key, "check": check}
     same = sa.and_(*(quality.c[name] == value for name, value in key.items()))
     before = connection.execute(sa.select(quality.c.state).where(same)).scalar()
-    upsert(connection, quality, key, {"state": state, "reason": reason, "by": by, "at": now})
+    row = {**key, "state": state, "reason": reason, "by": by, "at": now}
+    upsert(connection, quality, [row], ["state", "reason", "by", "at"])
     if before != state:
         log.append(connection, [Change(partition, log.QUALITY, check, now, before, state, reason, by)])
 
 
-def release(connection: sa.Connection, partition: Partition, by: str, now: datetime, why: str | None = None) -> None:
-    """Let every failed check of a partition pass: what is published is good (again)."""
-    mine = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
-    failed = connection.execute(sa.select(quality.c.check).where(mine, quality.c.state == FAILED)).scalars().all()
-    for check in failed:
-        report(connection, partition, check, PASSED, why, by, now)
+def release(
+    connection: sa.Connection, partitions: Iterable[Partition], by: str, now: datetime, why: str | None = None
+) -> None:
+    """Let every failed check of some partitions pass: what is published is good (again). Repeatable."""
+    asked = wanted.partitions(connection, partitions)
+    key = quality.c.feed, quality.c.partition, quality.c.check
+    query = sa.select(*key).join(asked, wanted.same(quality, asked)).where(quality.c.state == FAILED)
+    failed = connection.execute(query.order_by(*key)).mappings().all()
+    values = {"state": PASSED, "reason": why, "by": by, "at": now}
+    upsert(connection, quality, [{**row, **values} for row in failed], [*values])
+    log.append(connection, [_passed(row, by, now, why) for row in failed])
+
+
+def _passed(row: sa.RowMapping, by: str, now: datetime, why: str | None) -> Change:
+    partition = Partition(Feed.parse(row["feed"]), row["partition"])
+    return Change(partition, log.QUALITY, row["check"], now, FAILED, PASSED, why, by)
 
 
 def failed(connection: sa.Connection, partitions: Iterable[Partition]) -> Mapping[Partition, str]:

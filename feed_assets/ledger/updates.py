@@ -13,7 +13,7 @@ from feed_assets.core.events import foreign_correlation, joined_correlation
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Slice
-from feed_assets.ledger import batches, inbox, log, quality
+from feed_assets.ledger import batches, inbox, log, quality, wanted
 from feed_assets.ledger.announce import announce, correlations
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import Change
@@ -71,11 +71,13 @@ def find(connection: sa.Connection, partition: Partition, update_id: str) -> Row
     return row_of(found) if found else None
 
 
-def newest(connection: sa.Connection, partition: Partition) -> Row | None:
-    """The newest published update of a partition: one seek, however long the history is."""
-    query = sa.select(*COLUMNS).where(is_(partition), update.c.state == PUBLISHED)
-    found = connection.execute(query.order_by(update.c.id.desc()).limit(1)).mappings().first()
-    return row_of(found) if found else None
+def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Row]:
+    """The newest published update of each partition that has one: one seek for each, however long the history is."""
+    asked, history = wanted.partitions(connection, partitions), update.alias()
+    mine = wanted.same(history, asked) & (history.c.state == PUBLISHED)
+    last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(asked).scalar_subquery()
+    query = sa.select(*COLUMNS).join(asked, wanted.same(update, asked)).where(update.c.id == last)
+    return {row.partition: row for row in map(row_of, connection.execute(query).mappings())}
 
 
 def published_keys(connection: sa.Connection, feed: Feed) -> Iterator[str]:
@@ -134,7 +136,7 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
     if row:
         announce(connection, row, now)
     if row and row.run:
-        quality.release(connection, partition, row.run, now)
+        quality.release(connection, [partition], row.run, now)
         inbox.consume(connection, partition, row.run, now)
 
 
@@ -169,7 +171,7 @@ def observe(
     from then on one of its parent partition's.
     """
     with ledger.read() as connection:
-        known = newest(connection, partition)
+        known = newest(connection, [partition]).get(partition)
         if _agrees(known, valid) and (known is None or not is_batch or batches.has_joined(connection, partition)):
             return known
     with ledger.change() as connection:
@@ -184,7 +186,7 @@ def observe(
 
 def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None:
     """Wake who reads a partition that has a batch more, of which updates were known before."""
-    if known := newest(connection, batch):
+    if known := newest(connection, [batch]).get(batch):
         why = f"it is a batch of {batch.holder}"
         log.append(connection, [Change(batch, log.UPDATE, known.id, now, known.state, known.state, why)])
 
@@ -257,7 +259,7 @@ def claim(
 
 def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
     """The correlation ids that a run consumes; those of what the published update has read are only carried."""
-    published = newest(connection, output)
+    published = newest(connection, [output]).get(output)
     known = consumed_by(connection, output, published.id) if published else ()
     return correlations(connection, run_id, {*pins} - {*known})
 

@@ -15,9 +15,9 @@ def partitions(connection: sa.Connection, wanted: Iterable[Partition]) -> sa.CTE
     return rows(connection, ("feed", "partition"), ((str(each.feed), each.key) for each in wanted))
 
 
-def updates(connection: sa.Connection, wanted: Iterable[tuple[Partition, str]]) -> sa.CTE:
-    """Updates, with the columns feed, partition and id."""
-    return rows(connection, ("feed", "partition", "id"), ((str(at.feed), at.key, id_) for at, id_ in wanted))
+def updates(connection: sa.Connection, wanted: Iterable[tuple[Partition, str]], name: str = "id") -> sa.CTE:
+    """Updates, with the columns feed, partition and id; or what else of partitions has another name."""
+    return rows(connection, ("feed", "partition", name), ((str(at.feed), at.key, value) for at, value in wanted))
 
 
 def rows(connection: sa.Connection, names: tuple[str, ...], values: Iterable[Sequence[str | int | None]]) -> sa.CTE:

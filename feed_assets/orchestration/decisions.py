@@ -9,10 +9,11 @@ from functools import cache
 import sqlalchemy as sa
 
 from feed_assets.core.errors import in_short
+from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Need, State, Verdict, decide
-from feed_assets.ledger import announce, due, inbox, log, quality, updates
+from feed_assets.ledger import announce, due, events, inbox, log, quality, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.ledger.facts import facts
@@ -30,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Decided:
-    """What was decided, and whether the next time has nothing to decide: no rest, and no consumers released."""
+    """What was decided, and whether the next time has nothing to decide: no rest, and nothing that consumers hear."""
 
     found: Sequence[tuple[Listed, Verdict]]
     is_complete: bool
@@ -43,13 +44,26 @@ def verdicts(
     return decide_needs(connection, [graph.need(output) for output in outputs], now)
 
 
-def due_of(graph: Graph, connection: sa.Connection, node: Node, now: datetime) -> dict[str, Due]:
-    """What is due of each partition of a dataset by events that has not consumed everything, as it is decided."""
-    if graph.consumer(node) is None:
-        return {}
-    waiting = inbox.outputs(connection, node.feed)
-    there = [each for each in waiting if standing(node.partitions_def, each.key, now) is Standing.IS]
-    return {each.output.key: each.due for each in verdicts(graph, connection, there, now) if each.due}
+def due_of(
+    graph: Graph, connection: sa.Connection, nodes: Iterable[Node], now: datetime, problems: dict[str, str]
+) -> dict[Partition, Due]:
+    """What is due of the partitions of datasets that have not consumed everything, as it is decided.
+
+    A dataset whose needs cannot be told is a problem, by its feed.
+    """
+    waiting: dict[Feed, list[Partition]] = {}
+    for output in inbox.outputs(connection):
+        waiting.setdefault(output.feed, []).append(output)
+    needs: list[Need] = []
+    for node in nodes:
+        with failing_alone(problems, str(node.feed)):
+            mine = waiting.get(node.feed, ()) if graph.consumer(node) else ()
+            needs += [graph.need(each) for each in mine if _is_there(node, each, now)]
+    return {each.output: each.due for each in decide_needs(connection, needs, now) if each.due}
+
+
+def _is_there(node: Node, output: Partition, now: datetime) -> bool:
+    return standing(node.partitions_def, output.key, now) is Standing.IS
 
 
 def decide_needs(connection: sa.Connection, needs: Sequence[Need], now: datetime) -> tuple[Verdict, ...]:
@@ -62,14 +76,15 @@ def decide_due(
 ) -> Decided:
     """Decide what is on the list of some datasets until the time is over, and keep the verdicts there."""
     with ledger.read() as connection:
-        looked = due.look(connection, [node.feed for node in datasets], now, limit)
+        looked, before = due.look(connection, [node.feed for node in datasets], now, limit), log.last(connection)
     found: list[tuple[Listed, Verdict]] = []
     for first in range(0, len(looked), DECISIONS_AT_ONCE):
         if first and is_over():
             return Decided(found, is_complete=False)
         found += _decide_some(graph, ledger, looked[first : first + DECISIONS_AT_ONCE], now)
-    released = any(verdict.is_good_again or _consumes_without_a_run(verdict) for _, verdict in found)
-    return Decided(found, is_complete=len(looked) < limit and not released)
+    with ledger.read() as connection:
+        moved = log.last(connection) > before or any(_consumes_without_a_run(verdict) for _, verdict in found)
+    return Decided(found, is_complete=len(looked) < limit and not moved)
 
 
 def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: datetime) -> list[tuple[Listed, Verdict]]:
@@ -79,9 +94,9 @@ def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: dat
     with ledger.read() as connection:
         decided = decide_needs(connection, [*needs.values()], now)
     found = list(zip(needs, decided, strict=True))
-    passed = {verdict.output for item, verdict in found if _pass_on(ledger, item, verdict, now)}
+    _pass_on(ledger, found, now)
     _release(ledger, decided, now)
-    due.acknowledge(ledger, [(item, verdict) for item, verdict in found if verdict.output not in passed], now)
+    due.acknowledge(ledger, [(item, each) for item, each in found if not _consumes_without_a_run(each)], now)
     return found
 
 
@@ -90,26 +105,25 @@ def _consumes_without_a_run(verdict: Verdict) -> bool:
     return verdict.state is State.CURRENT and verdict.due is not None and bool(verdict.due.slices)
 
 
-def _pass_on(ledger: Ledger, item: Listed, verdict: Verdict, now: datetime) -> bool:
-    """What has gone through a dataset and left nothing new: its own event says so, and its inputs' are consumed.
+def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
+    """What has gone through datasets and left nothing new: their own events say so, and their inputs' are consumed.
 
-    Else it would not have reached this table, and who waits for that would wait for ever. Before the verdict is kept:
-    a kill in between repeats it, and repeating it changes nothing. True if events were consumed: there may be more.
+    Else it would not have reached these tables, and who waits for that would wait for ever. Before the verdicts are
+    kept: a kill in between repeats it, and repeating it changes nothing. What consumes stays: there may be more.
     """
-    if verdict.state is not State.CURRENT:
-        return False
-    slices = verdict.due.slices if verdict.due else ()
+    current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:
-        untold = announce.untold(connection, verdict.output, announce.correlations(connection, "", verdict.pins))
-        published = updates.newest(connection, verdict.output)
-        wakes = published is not None and log.last_of(connection, verdict.output) < item.changed
-    if untold or slices or wakes:
+        published = updates.newest(connection, current) if current else {}
+        unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
+        last = log.last_of(connection, published)
+    slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
+    # What these are made of has changed since their own last change: their consumers may have waited for that.
+    woken = [row for at, row in published.items() if last[at] < current[at][0].changed]
+    if unreported or slices or woken:
         with ledger.change() as connection:
-            announce.pass_on(connection, untold, now)
-            inbox.consume_now(connection, verdict.output, slices, now)
-            if published and wakes:  # What its rows are made of has changed: its consumers may have waited for that.
-                log.append(connection, [Change(verdict.output, log.UNCHANGED, published.id, now)])
-    return _consumes_without_a_run(verdict)
+            events.record(connection, events.OURS, unreported, now, refuse_out_of_order=False)
+            inbox.consume_now(connection, slices, now)
+            log.append(connection, [Change(row.partition, log.UNCHANGED, row.id, now) for row in woken])
 
 
 def fan_out_to(
@@ -141,7 +155,7 @@ def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
 
     A dynamic one was removed, a start date moved, a mapping raises: Dagster would fail a whole tick for one of these.
     """
-    if standing(graph.node(output.feed).partitions_def, output.key, now) is not Standing.IS:
+    if not _is_there(graph.node(output.feed), output, now):
         return None
     try:
         return graph.need(output)
@@ -152,9 +166,7 @@ def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
 
 def _release(ledger: Ledger, decided: Iterable[Verdict], now: datetime) -> None:
     """What is published passed its audit, and is built from the newest inputs again: its quality is good."""
-    for verdict in decided:
-        if verdict.is_good_again:
-            with ledger.change() as connection:
-                quality.release(
-                    connection, verdict.output, "decision", now, "its inputs are those of the last audit that passed"
-                )
+    good = {verdict.output for verdict in decided if verdict.is_good_again}
+    if good:
+        with ledger.change() as connection:
+            quality.release(connection, good, "decision", now, "its inputs are those of the last audit that passed")

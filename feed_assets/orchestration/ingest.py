@@ -7,7 +7,7 @@ from datetime import datetime
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.failures import failing_alone
 from feed_assets.ledger import events
-from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursor
+from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
 from feed_assets.orchestration.declare.event_tables import declared_sources
 from feed_assets.orchestration.declare.partitions import Standing, standing
 from feed_assets.orchestration.graph import Graph, Node
@@ -139,9 +139,8 @@ class _Part:
                 return 0  # Another process has read this.
             refused = events.record(connection, self.source.name, sound, self.now, refuse_out_of_order=refuse)
             events.reject(connection, self.source.name, rejected, self.now)
-            if after is not None and after != before:
-                put_cursor(connection, self.cursor, after)
-            put_cursor(connection, _read_at(self.cursor), self.now.isoformat())
+            read = {_read_at(self.cursor): self.now.isoformat()}
+            put_cursors(connection, read if after is None else read | {self.cursor: after})
         return len(refused) + len(rejected)
 
     def _named(self, event: WriteEvent, rejected: list[Rejected]) -> WriteEvent | None:

@@ -7,7 +7,7 @@ from time import monotonic
 import dagster as dg
 
 from feed_assets.ledger import log
-from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
+from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.orchestration.graph import Graph
 from feed_assets.runs.orphans import Swept, sweep
 from feed_assets.runs.workbench import Workbench
@@ -74,5 +74,4 @@ def _cursors(ledger: Ledger) -> tuple[str, str]:
 
 def _put_cursors(ledger: Ledger, looked: str, stopped: str) -> None:
     with ledger.write() as connection:
-        put_cursor(connection, _LOOKED, looked)
-        put_cursor(connection, _STOPPED, stopped)
+        put_cursors(connection, {_LOOKED: looked, _STOPPED: stopped})

@@ -11,12 +11,11 @@ from feed_assets import alerts as channels
 from feed_assets.core.cadence import missing
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.events import Recorded
-from feed_assets.core.failures import failing_alone
-from feed_assets.core.feeds import Feed
-from feed_assets.core.propagation import Propagation
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.propagation import Due, Propagation
 from feed_assets.core.reachability import unreachable
-from feed_assets.ledger import alerts, due, events, inbox
-from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursor
+from feed_assets.ledger import alerts, due, events
+from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursors
 from feed_assets.orchestration.decisions import due_of
 from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, Dataset, Declaration, Rejects
 from feed_assets.orchestration.declare.inputs import asset_key
@@ -63,17 +62,17 @@ def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
     names = {_seen(node.feed) for node in _with_cadence(graph)}
     with ledger.read() as connection:
         new = names - get_cursors(connection, names).keys()
-    for name in sorted(new):
+    if new:
         with ledger.write() as connection:
-            put_cursor(connection, name, now.isoformat())
+            put_cursors(connection, dict.fromkeys(new, now.isoformat()))
 
 
 def _late(graph: Graph, ledger: Ledger, now: datetime) -> Reasons:
     nodes = _with_cadence(graph)
     with ledger.read() as connection:
         since = get_cursors(connection, [_seen(node.feed) for node in nodes])
-        last = {node.feed: next(iter(events.newest(connection, 1, node.feed)), None) for node in nodes}
-    reasons = {str(node.feed): _why_late(node, last[node.feed], since.get(_seen(node.feed)), now) for node in nodes}
+        last = events.newest_of(connection, [node.feed for node in nodes])
+    reasons = {str(node.feed): _why_late(node, last.get(node.feed), since.get(_seen(node.feed)), now) for node in nodes}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
@@ -102,51 +101,46 @@ class _OnTheirWay:
 def _on_their_way(graph: Graph, ledger: Ledger, now: datetime) -> _OnTheirWay:
     """Only of consumers that something waits for; of one that cannot be looked at what was open stays so."""
     found, datasets = _OnTheirWay(), {node.feed: node for node in graph.datasets()}
+    failed: dict[str, str] = {}
     with ledger.read() as connection:
         undecided = due.undecided(connection)
         opened = alerts.open_alerts(connection)
-        waiting = [datasets[feed] for feed in inbox.consumers(connection) if feed in datasets]
-    found.undecided |= {str(feed): reason for feed, reason in undecided.items() if feed in datasets}
-    for node in waiting:
-        failed: dict[str, str] = {}
-        with failing_alone(failed, str(node.feed)):
-            _look_at(graph, node, ledger, now, found)
-        if failed:
-            found.undecided |= failed
-            found.stuck |= _open_of(opened, STUCK, node.feed)
-            found.unreachable |= _open_of(opened, UNREACHABLE, node.feed)
+        incomplete = _incomplete(due_of(graph, connection, datasets.values(), now, failed))
+        missing_of = {table for mine in incomplete.values() for each in mine for table in each.missing}
+        last = {table: event.at for table, event in events.newest_of(connection, missing_of).items()}
+    found.undecided |= {str(feed): reason for feed, reason in undecided.items() if feed in datasets} | failed
+    for feed in failed:
+        found.stuck |= _open_of(opened, STUCK, feed)
+        found.unreachable |= _open_of(opened, UNREACHABLE, feed)
+    for feed, mine in incomplete.items():
+        _look_at(datasets[feed], mine, last, now, found)
     return found
 
 
-def _open_of(opened: Iterable[alerts.Alert], kind: str, feed: Feed) -> dict[str, str]:
+def _open_of(opened: Iterable[alerts.Alert], kind: str, feed: str) -> dict[str, str]:
     mine = [each for each in opened if each.name.startswith(f"{kind}:{feed}|")]
     return {each.name.removeprefix(f"{kind}:"): each.reason for each in mine}
 
 
-def _look_at(graph: Graph, node: Node, ledger: Ledger, now: datetime, found: _OnTheirWay) -> None:
-    incomplete = _incomplete(graph, node, ledger, now)
+def _look_at(
+    node: Node, incomplete: Sequence[Propagation], last: Mapping[Feed, datetime], now: datetime, found: _OnTheirWay
+) -> None:
     limit = node.by_events.stuck_after if node.by_events else None
     for each in incomplete:
         if limit and now - each.since > limit:
             key = f"{node.feed}|{each.pipeline}|{each.correlation}|{each.partition_key}"
             found.stuck[key] = f"{node.feed} waits since {each.since:%Y-%m-%d %H:%M} UTC: update {each}."
-    for each in unreachable(incomplete, _last_events(ledger, incomplete)):
+    for each in unreachable(incomplete, last):
         found.unreachable[f"{node.feed}|{each.pipeline}|{each.table}"] = f"{node.feed}: {each}"
 
 
-def _incomplete(graph: Graph, node: Node, ledger: Ledger, now: datetime) -> list[Propagation]:
-    """One of each that waits, however many outputs it concerns."""
-    with ledger.read() as connection:
-        found = due_of(graph, connection, node, now)
-    propagations = [each for taken in found.values() for each in taken.incomplete]
-    return [*{(each.pipeline, each.correlation, each.partition_key): each for each in propagations}.values()]
-
-
-def _last_events(ledger: Ledger, incomplete: Sequence[Propagation]) -> dict[Feed, datetime]:
-    tables = {table for each in incomplete for table in each.missing}
-    with ledger.read() as connection:
-        newest = {table: next(iter(events.newest(connection, 1, table)), None) for table in sorted(tables)}
-    return {table: event.at for table, event in newest.items() if event}
+def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
+    """By consumer one of each that waits, however many outputs it concerns."""
+    found: dict[Feed, dict[tuple[str, str, str], Propagation]] = {}
+    for output, taken in due.items():
+        mine = {(each.pipeline, each.correlation, each.partition_key): each for each in taken.incomplete}
+        found.setdefault(output.feed, {}).update(mine)
+    return {feed: [*mine.values()] for feed, mine in found.items()}
 
 
 def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefinition]:

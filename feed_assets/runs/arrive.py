@@ -8,7 +8,7 @@ from feed_assets.core.errors import BlackboardError, FeedAssetsError, InvalidNam
 from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
 from feed_assets.feeds import read
 from feed_assets.ledger import updates
-from feed_assets.ledger.database import get_cursor, put_cursor
+from feed_assets.ledger.database import get_cursor, put_cursors
 from feed_assets.ledger.facts import pins_of
 from feed_assets.runs.observe import observe
 from feed_assets.runs.workbench import Workbench
@@ -118,7 +118,7 @@ class _Look:
         ended = turn[count - 1] if count < len(turn) else ""
         if ended != position:
             with self.bench.ledger.write() as connection:
-                put_cursor(connection, name, ended)
+                put_cursors(connection, {name: ended})
         return count == len(turn)
 
     def _visit(self, names: Sequence[str]) -> int:

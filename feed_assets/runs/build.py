@@ -97,12 +97,12 @@ class _Build:
         observe(self.bench.board, self.bench.ledger, output, now)
         with self.bench.ledger.change() as connection:
             runs.pinned(connection, self.run_id, pins_digest(pinned.pins))
-            published = updates.newest(connection, output)
+            published = updates.newest(connection, [output]).get(output)
             if published is None or not self._is_done(connection, published, pinned):
                 return None
             log.append(connection, [Change(output, log.UNCHANGED, published.id, now, who=self.run_id)])
-            quality.release(connection, output, self.run_id, now, "it was built from these very inputs")
-            inbox.consume_now(connection, output, self._consumed, now)
+            quality.release(connection, [output], self.run_id, now, "it was built from these very inputs")
+            inbox.consume_now(connection, {output: self._consumed}, now)
             runs.end(connection, self.run_id, runs.UNCHANGED, now, None)
         return Unchanged(published.id, pinned.pins)
 

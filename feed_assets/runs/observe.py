@@ -18,7 +18,7 @@ def observe(
 ) -> tuple[read.Reading, Pin | None]:
     """Read a partition's newest valid update and record it; newer ones that are no longer valid, too."""
     with ledger.read() as connection:
-        as_of, known = log.last(connection), updates.newest(connection, partition)
+        as_of, known = log.last(connection), updates.newest(connection, [partition]).get(partition)
     reading = read.latest(board, partition, known=known.id if known else None)
     return reading, _record(ledger, reading, now, as_of, is_batch=is_batch)
 

@@ -81,7 +81,7 @@ def _add(bench: Workbench, partition: Partition, found: Rebuilt, need_of: NeedOf
     if not valid:
         return
     with bench.ledger.read() as connection:
-        newest = updates.newest(connection, partition)
+        newest = updates.newest(connection, [partition]).get(partition)
     is_newest = newest is None or newest.id < valid[-1].id
     seen = [Seen(update) for update in valid]
     if rows and is_newest:

@@ -35,6 +35,6 @@ def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin])
     tables = {source.feed for source in recipe.sources if source.is_table}
     read = {pin.partition for pin in pinned}
     with ledger.read() as connection:
-        published = updates.newest(connection, output) if tables else None
+        published = updates.newest(connection, [output]).get(output) if tables else None
         known = updates.consumed_by(connection, output, published.id) if published else ()
     return {pin for pin in known if pin.partition.feed in tables and pin.partition not in read}

@@ -106,8 +106,8 @@ class Retail:
     def versions(self, feed: str) -> dict[str, str]:
         """The data version of each of the sample's days."""
         with open_ledger(settings().ledger).read() as connection:
-            found = {day: updates.newest(connection, Partition(Feed.parse(feed), day)) for day in SAMPLE}
-        return {day: row.version for day, row in found.items() if row}
+            found = updates.newest(connection, [Partition(Feed.parse(feed), day) for day in SAMPLE])
+        return {partition.key: row.version for partition, row in found.items()}
 
     def state(self, feed: str, day: str) -> tuple[str, str]:
         graph = Graph(self.harness.definitions.resolve_asset_graph())

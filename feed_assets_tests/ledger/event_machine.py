@@ -18,10 +18,10 @@ from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.propagation import Consumer, Slice
 from feed_assets.ledger import events, inbox, pauses, subscriptions, updates
-from feed_assets.ledger.database import Ledger, get_cursor, put_cursor
+from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.ledger.tables import cursor, metadata
 from feed_assets.ledger.tables import inbox as left
-from feed_assets_tests.ledger.records import deliver, due_of
+from feed_assets_tests.ledger.records import deliver, due_of, waiting
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 SOURCE, READ = "team", "read team/0"
@@ -138,7 +138,7 @@ class EventMachine(RuleBasedStateMachine):
             return
         with suppress(KeyboardInterrupt), self.ledger.change() as connection:
             events.record(connection, SOURCE, some, NOW, refuse_out_of_order=self.refuse)
-            put_cursor(connection, READ, str(position + len(some)))
+            put_cursors(connection, {READ: str(position + len(some))})
             if dies:
                 raise KeyboardInterrupt
         with self.ledger.read() as connection:
@@ -298,8 +298,7 @@ class EventMachine(RuleBasedStateMachine):
             reader.markers = found
 
     def _waiting(self, reader) -> tuple[Recorded, ...]:
-        with self.ledger.read() as connection:
-            return inbox.waiting(connection, reader.consumer.feed).get("", ())
+        return waiting(self.ledger, reader.consumer.feed).get("", ())
 
     def _delivered(self, reader) -> dict[int, Recorded]:
         with self.ledger.read() as connection:

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core import propagation
+from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Consumer, Due
@@ -58,7 +59,7 @@ def attempt(ledger: Ledger, run_id: str, state: str, output: Partition = EFFECT,
         if state == updates.REFUSED:
             quality.report(connection, output, "audit", quality.FAILED, f"why {run_id} {state}", run_id, started)
         elif state in (updates.PUBLISHED, runs.UNCHANGED):
-            quality.release(connection, output, run_id, started)
+            quality.release(connection, [output], run_id, started)
         runs.end(connection, run_id, state, started + MINUTE, f"why {run_id} {state}")
 
 
@@ -71,8 +72,17 @@ def deliver(ledger: Ledger, output: Partition, tables: Iterable[Feed], now: date
 
 def due_of(connection: sa.Connection, consumer: Consumer, keys: Collection[str] | None = None) -> dict[str, Due]:
     """What is due of a consumer by its events alone, by its partition."""
-    found, seen = inbox.waiting_and_seen(connection, consumer, keys)
-    return {key: propagation.due(consumer, group, seen) for key, group in found.items()}
+    every = [each.key for each in inbox.outputs(connection) if each.feed == consumer.feed] if keys is None else keys
+    found = inbox.waiting(connection, [Partition(consumer.feed, key) for key in every])
+    seen = inbox.seen_by(connection, [consumer], found)[consumer.feed]
+    return {output.key: propagation.due(consumer, group, seen) for output, group in found.items()}
+
+
+def waiting(ledger: Ledger, consumer: Feed) -> dict[str, tuple[Recorded, ...]]:
+    """The events that a consumer has not consumed, by its partition's key."""
+    with ledger.read() as connection:
+        mine = [each for each in inbox.outputs(connection) if each.feed == consumer]
+        return {output.key: events for output, events in inbox.waiting(connection, mine).items()}
 
 
 def claim(ledger: Ledger, run_id: str, *outputs: tuple[Partition, str], pins: tuple[Pin, ...] = ()) -> None:
@@ -99,7 +109,7 @@ def row(ledger: Ledger, partition: Partition, update_id: str) -> updates.Row:
 def newest(ledger: Ledger, partition: Partition) -> str | None:
     """The id of the newest published update."""
     with ledger.read() as connection:
-        found = updates.newest(connection, partition)
+        found = updates.newest(connection, [partition]).get(partition)
     return found.id if found else None
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import StatementError
 
 from feed_assets.core.errors import FeedAssetsError, LedgerUnavailable
 from feed_assets.ledger import log, runs, subscriptions, updates
-from feed_assets.ledger.database import get_cursor, open_ledger, put_cursor
+from feed_assets.ledger.database import get_cursor, open_ledger, put_cursors
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, metadata
 from feed_assets_tests.feeds.workers import processes, start
@@ -63,7 +63,7 @@ def test_a_ledger_that_cannot_be_opened_is_told_without_its_password(url, said):
 def test_opening_a_ledger_again_keeps_what_is_in_it(url):
     first, again = open_ledger(url), open_ledger.__wrapped__(url)
     with first.write() as connection:
-        put_cursor(connection, "here", "still")
+        put_cursors(connection, {"here": "still"})
     with again.read() as connection:
         assert get_cursor(connection, "here") == "still"
     first.engine.dispose()
@@ -86,7 +86,7 @@ def test_processes_that_open_a_new_ledger_at_once_all_find_it_ready(url):
 def test_a_transaction_that_raises_leaves_nothing(ledger):
     def die():
         with ledger.write() as connection:
-            put_cursor(connection, "name", "value")
+            put_cursors(connection, {"name": "value"})
             raise FeedAssetsError
 
     with pytest.raises(FeedAssetsError):
@@ -107,8 +107,8 @@ def test_a_reader_goes_on_seeing_the_state_that_it_began_with(ledger):
 
 def test_a_cursor_has_the_value_that_was_put_last(ledger):
     with ledger.write() as connection:
-        put_cursor(connection, "name", "first")
-        put_cursor(connection, "name", "second")
+        put_cursors(connection, {"name": "first"})
+        put_cursors(connection, {"name": "second"})
         assert get_cursor(connection, "name") == "second"
         assert get_cursor(connection, "other") is None
 
@@ -167,7 +167,7 @@ def test_who_changes_nothing_does_not_wait_for_who_does(postgresql_ledger):
     with postgresql_ledger.change() as changer:
         append(changer)
         with postgresql_ledger.write() as writer:
-            put_cursor(writer, "beside", "it")
+            put_cursors(writer, {"beside": "it"})
 
 
 def test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order(url):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -9,9 +10,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from feed_assets.core.events import Operation
-from feed_assets.ledger import events, inbox
+from feed_assets.ledger import inbox
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.tables import event
 from feed_assets_tests.ledger.event_machine import TABLES, EventMachine
 
 FULL = pytest.mark.soak
@@ -58,12 +58,12 @@ def test_every_event_is_consumed_once_whatever_is_interleaved_and_whoever_dies(r
 def by_marker_alone(monkeypatch):
     """What is consumed is all up to the end of a slice."""
 
-    def within(piece):
-        mine = (event.c.feed == str(piece.place.feed)) & (event.c.partition == piece.place.key)
-        same = event.c.sequence == inbox.inbox.c.sequence
-        return sa.select(event.c.sequence).where(mine, event.c.marker <= piece.end, same).exists()
+    within = inbox._within
 
-    monkeypatch.setattr(inbox, "_within", within)
+    def from_the_beginning(connection, slices):
+        return within(connection, {output: [replace(each, start=None) for each in of] for output, of in slices.items()})
+
+    monkeypatch.setattr(inbox, "_within", from_the_beginning)
     whatever_was_requested(monkeypatch)
 
 
@@ -80,10 +80,13 @@ def consumed_when_requested(monkeypatch):
 
 def by_what_is_recorded(monkeypatch):
     """An update is complete as soon as all of it is recorded, delivered or not."""
-    told = events.histories
-    monkeypatch.setattr(
-        events, "histories", lambda connection, some, upto: told(connection, some, dict.fromkeys(upto, 10**9))
-    )
+    seen = inbox._seen
+
+    def seen_already(consumer, correlations, every, _):
+        recorded = {(str(consumer.feed), str(table)): 10**9 for table in consumer.tables}
+        return seen(consumer, correlations, every, recorded)
+
+    monkeypatch.setattr(inbox, "_seen", seen_already)
 
 
 def whatever_was_requested(monkeypatch):

@@ -14,7 +14,7 @@ from feed_assets.ledger.due import LOOK_AGAIN, look
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import event
 from feed_assets_tests.ledger import records
-from feed_assets_tests.ledger.records import observe, scanned, seen, statements
+from feed_assets_tests.ledger.records import observe, scanned, seen, statements, waiting
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 REPORT, A, B = Feed.parse("report"), Feed.parse("a"), Feed.parse("b")
@@ -37,7 +37,7 @@ def deliver(ledger, tables=(A, B)):
 
 def due(ledger):
     with ledger.read() as connection:
-        return records.due_of(connection, CONSUMER).get("")
+        return records.due_of(connection, CONSUMER, [""]).get("")
 
 
 def markers(ledger):
@@ -57,8 +57,7 @@ def test_what_could_not_be_delivered_comes_once_however_far_the_log_is(ledger):
 
     def go(affected, now):
         fan_out(ledger, edges, lambda _consumer, _changed: affected, now, lambda: True, limit=1)
-        with ledger.read() as connection:
-            return [int(each.marker) for each in inbox.waiting(connection, REPORT).get("", ())]
+        return [int(each.marker) for each in waiting(ledger, REPORT).get("", ())]
 
     there = Affected([(WHOLE, NOW)], takes_events=True)
     record(ledger, told("a", "X", 1))
@@ -122,8 +121,8 @@ def test_an_event_is_delivered_once(ledger):
     record(ledger, told("a", "X", 1))
     deliver(ledger)
     deliver(ledger)
+    assert len(waiting(ledger, REPORT)[""]) == 1
     with ledger.read() as connection:
-        assert len(inbox.waiting(connection, REPORT)[""]) == 1
         assert [item.partition for item in look(connection, [REPORT], NOW, 10)] == [WHOLE]
 
 
@@ -138,8 +137,7 @@ def test_what_another_process_fanned_out_in_between_is_left_to_it(ledger):
     ran = []
     assert fan_out(ledger, [("report", "a"), ("report", "b")], overtaken, NOW, lambda: False)
     assert ran == [True]
-    with ledger.read() as connection:
-        assert len(inbox.waiting(connection, REPORT)[""]) == 1
+    assert len(waiting(ledger, REPORT)[""]) == 1
 
 
 def test_what_a_publication_consumes_leaves_the_inbox_and_moves_all_markers_together(ledger):

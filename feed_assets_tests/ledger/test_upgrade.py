@@ -9,13 +9,13 @@ from alembic import command
 from alembic.config import Config
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import events, inbox, log, pauses, quality, runs, subscriptions, tables, updates
+from feed_assets.ledger import events, log, pauses, quality, runs, subscriptions, tables, updates
 from feed_assets.ledger.awaited import look
 from feed_assets.ledger.database import MIGRATIONS, Ledger, get_cursor, open_ledger
 from feed_assets.ledger.due import listed, to_rebuild
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets_tests.ledger.first_schema import BEGINNINGS, CURSORS, DAY, NEW, OFFSET, ROWS, WITHOUT_EVENTS
-from feed_assets_tests.ledger.records import NOW, attempt, new_run
+from feed_assets_tests.ledger.records import NOW, attempt, new_run, waiting
 
 SHOWN, TABLE = Feed.parse("ads/shown/v1.0"), Feed.parse("shop/orders")
 EFFECT, REPORT, OTHER = (Feed.parse(f"ads/{name}/v1.0") for name in ("effect", "report", "other"))
@@ -71,8 +71,7 @@ def fan(ledger: Ledger, *, added=False, now=NOW):
 
 
 def inboxes(ledger):
-    with ledger.read() as connection:
-        found = {name: inbox.waiting(connection, name) for name in (EFFECT, REPORT, OTHER)}
+    found = {name: waiting(ledger, name) for name in (EFFECT, REPORT, OTHER)}
     return {
         (str(name), key): [each.correlation for each in told] for name, of in found.items() for key, told in of.items()
     }
@@ -175,7 +174,7 @@ def test_numbers_go_on_after_the_greatest(upgraded):
     last = asked(upgraded, log.last)
     with upgraded.change() as connection:
         updates.insert(connection, Partition(SHOWN, "later"), "20191125.060000", updates.PUBLISHED, NOW)
-    told = asked(upgraded, events.since, Partition(SHOWN, "later"), 0)
+    (told,) = asked(upgraded, events.since, {Partition(SHOWN, "later"): 0}).values()
     assert OFFSET < last < told[0]
 
 

@@ -7,7 +7,7 @@ import dagster as dg
 from feed_assets import ByEvents, feed_asset
 from feed_assets.core.events import WriteEvent
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import alerts, due, events, inbox, updates
+from feed_assets.ledger import alerts, due, events, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decisions import due_of, fan_out_to
 from feed_assets.orchestration.graph import Graph
@@ -15,6 +15,7 @@ from feed_assets.orchestration.watch import keep_alerts
 from feed_assets.runs.observe import observe
 from feed_assets.settings import settings
 from feed_assets.testing import by_inputs
+from feed_assets_tests.ledger.records import waiting
 from feed_assets_tests.orchestration.worlds import DAY, DAYS, harness, raw_feed, rows
 
 REPORT = Feed.parse("t/report/v1.0")
@@ -65,8 +66,7 @@ def correlations(table, day=DAY):
 
 
 def left(day=DAY):
-    with ledger().read() as connection:
-        return inbox.waiting(connection, REPORT).get(day, ())
+    return waiting(ledger(), REPORT).get(day, ())
 
 
 def test_an_update_is_taken_once_it_has_reached_every_table():
@@ -218,7 +218,7 @@ def due_now(world_):
     """What `events due` and the alerts go by."""
     graph = Graph(world_.definitions.resolve_asset_graph())
     with ledger().read() as connection:
-        return due_of(graph, connection, graph.node(REPORT), world_.now())[DAY]
+        return due_of(graph, connection, [graph.node(REPORT)], world_.now(), {})[Partition(REPORT, DAY)]
 
 
 def test_what_is_complete_by_events_and_mixed_is_not_due_now():

@@ -332,7 +332,7 @@ def test_what_is_made_by_hand_after_an_event_out_of_order_is_read_with_the_next_
     team.publish(("a", "Y", 30))
     assert [run.assets for run in world_.run_until_idle()] == [("gamma/derived",), ("gamma/report",)]
     with open_ledger(settings().ledger).read() as connection:
-        assert (inbox.waiting(connection, REPORT), due.listed(connection, REPORT)) == ({}, ())
+        assert (inbox.outputs(connection), due.listed(connection, REPORT)) == ((), ())
 
 
 def test_a_source_that_does_not_answer_is_told_and_holds_up_nobody(team, seen, caplog):

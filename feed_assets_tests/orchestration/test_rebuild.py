@@ -78,8 +78,7 @@ def rebuild(world: Harness, *, rows: bool = False, trust: bool = False, bench: W
 
 def newest(feed: str, day: str = DAY) -> updates.Row:
     with open_ledger(settings().ledger).read() as connection:
-        found = updates.newest(connection, Partition(Feed.parse(feed), day))
-    assert found
+        (found,) = updates.newest(connection, [Partition(Feed.parse(feed), day)]).values()
     return found
 
 

@@ -1,19 +1,25 @@
 """Many datasets in one code location: what a tick asks of the ledger, and who evaluates their conditions."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
-import sqlalchemy as sa
 
+from benchmarks import at_home
 from benchmarks.dataset_worlds import CHANGED, World, definitions, made
-from feed_assets import with_automation
+from feed_assets import ByEvents, Cadence, EventSource, SqlTable, event_table, feed_asset, with_automation
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.decisions import DECISIONS_AT_ONCE, decide_due, fan_out_to
+from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.location import ENTITIES
 from feed_assets.settings import settings
+from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.worlds import opened
+from feed_assets_tests.statements import counted
+
+NOW = datetime(2024, 2, 1, tzinfo=UTC)
 
 
 def world_of(count: int, home: Path) -> tuple[World, Harness]:
@@ -23,21 +29,6 @@ def world_of(count: int, home: Path) -> tuple[World, Harness]:
     world.fill(home / "blackboard")
     world.confirm(harness.instance)
     return world, harness
-
-
-@contextmanager
-def counted(engine: sa.Engine) -> Iterator[list[str]]:
-    """The statements that the ledger is asked."""
-    statements: list[str] = []
-
-    def note(_connection, _cursor, statement, *_more) -> None:
-        statements.append(statement)
-
-    sa.event.listen(engine, "before_cursor_execute", note)
-    try:
-        yield statements
-    finally:
-        sa.event.remove(engine, "before_cursor_execute", note)
 
 
 def statements_of_conditions(count: int, home: Path) -> list[str]:
@@ -52,6 +43,72 @@ def statements_of_conditions(count: int, home: Path) -> list[str]:
 def test_the_conditions_of_all_datasets_ask_the_ledger_once(count, home):
     queries = [each for each in statements_of_conditions(count, home) if each.startswith("SELECT")]
     assert len(queries) == 1
+
+
+def idle_tick(count: int, folder: Path) -> list[str]:
+    """The statements of a tick of all sensors and the conditions in which nothing is new."""
+    folder.mkdir()
+    with at_home(folder):
+        world, harness = world_of(count, folder)
+        harness.run_until_idle()
+        with counted(world.ledger.engine) as statements:
+            assert harness.runner.tick() == 0
+    return statements
+
+
+def test_an_idle_tick_of_fifty_datasets_asks_what_one_of_six_asks(tmp_path):
+    assert len(idle_tick(6, tmp_path / "few")) == len(idle_tick(50, tmp_path / "many"))
+
+
+def statements_to_decide(changed: int, folder: Path) -> list[str]:
+    """Of so many datasets that changed, and of what is made of each of them, all decided in one round."""
+    folder.mkdir()
+    with at_home(folder):
+        world, harness = world_of(2 * DECISIONS_AT_ONCE, folder)
+        world.change(range(changed))
+        graph = Graph(harness.definitions.resolve_asset_graph())
+        with counted(world.ledger.engine) as statements:
+            fan_out_to(graph, graph.datasets(), world.ledger, NOW, lambda: False)
+            found = decide_due(graph, graph.datasets(), world.ledger, NOW, 10_000, lambda: False).found
+    assert len(found) == 2 * changed * len(CHANGED) <= DECISIONS_AT_ONCE
+    return statements
+
+
+def test_what_many_changes_ask_is_what_a_few_ask(tmp_path):
+    few, many = statements_to_decide(2, tmp_path / "few"), statements_to_decide(20, tmp_path / "many")
+    assert len(few) == len(many)
+
+
+def watched(count: int, url: str) -> dg.Definitions:
+    """So many event tables whose events are expected daily, and as many datasets by events of them."""
+    cadence = Cadence("0 6 * * *", timedelta(hours=1))
+    SqlSink(url, "events").publish([])
+    source = EventSource("team", (SqlTable(url, "events", "id"),))
+    tables = [event_table(f"team/t{number}", source=source, cadence=cadence) for number in range(count)]
+
+    def consumer(number: int, table: dg.AssetSpec) -> dg.AssetsDefinition:
+        @feed_asset(f"b/out{number}/v1.0", inputs={"rows": table}, by_events=ByEvents())
+        def made(rows):
+            """Never run here."""
+            return rows
+
+        return made
+
+    return with_automation(dg.Definitions(assets=[*tables, *map(consumer, range(count), tables)]))
+
+
+def idle_watch(count: int, folder: Path) -> list[str]:
+    folder.mkdir()
+    with at_home(folder):
+        harness = opened.enter_context(Harness(watched(count, f"sqlite:///{folder}/team.db")))
+        harness.run_until_idle()
+        with counted(open_ledger(settings().ledger).engine) as statements:
+            assert harness.runner.tick() == 0
+    return statements
+
+
+def test_an_idle_tick_of_watched_tables_asks_what_one_of_a_few_asks(tmp_path):
+    assert len(idle_watch(3, tmp_path / "few")) == len(idle_watch(30, tmp_path / "many"))
 
 
 def late_data_sensors(defs: dg.Definitions) -> list[dg.AutomationConditionSensorDefinition]:

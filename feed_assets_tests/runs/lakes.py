@@ -79,7 +79,7 @@ class Lake:
     def newest(self, feed: Feed = CLEAN, key: str = DAY) -> updates.Row | None:
         """What the ledger says is published."""
         with self.bench.ledger.read() as connection:
-            return updates.newest(connection, Partition(feed, key))
+            return updates.newest(connection, [Partition(feed, key)]).get(Partition(feed, key))
 
     def states(self, feed: Feed = CLEAN, key: str = DAY) -> list[str]:
         """The states of all updates of a partition, in their order."""

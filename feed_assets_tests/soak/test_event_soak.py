@@ -13,12 +13,13 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import Operation, WriteEvent, encode
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import inbox, updates
+from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, update
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.spark.session import conf
+from feed_assets_tests.ledger.records import waiting
 from feed_assets_tests.servers import connect_server
 from feed_assets_tests.soak.event_project import REPORT, URL, A, B
 from feed_assets_tests.soak.operations import Operations, running
@@ -44,8 +45,7 @@ def judge(published: Published) -> list[str]:
             found.append(f"not one after the other: {table} {key} has {pieces}")
         if (pieces[-1][1] if pieces else None) != markers[-1]:
             found.append(f"lost: {table} {key} was read up to {pieces[-1:]}, not {markers[-1]}")
-    with open_ledger(settings().ledger).read() as connection:
-        left = inbox.waiting(connection, Feed.parse(REPORT))
+    left = waiting(open_ledger(settings().ledger), Feed.parse(REPORT))
     return [*found, *(f"waits: {key} has {len(each)} events" for key, each in left.items())]
 
 
