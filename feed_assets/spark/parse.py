@@ -61,7 +61,7 @@ def value(text: Column, kind: st.DataType) -> Column:
     cast = sf.when(_has_offset(text), text).otherwise(sf.concat(text, sf.lit("Z"))) if _is_moment(kind) else text
     found = cast.try_cast(kind)
     fits = matches(text, form)
-    if isinstance(kind, st.DecimalType):  # Of the others the form itself has as many digits as the type keeps.
+    if isinstance(kind, st.DecimalType):  # The other forms have no more digits than their types keep.
         fits = fits & ~_too_fine(text, kind)
     elif isinstance(kind, st.FractionalType):
         fits = fits & (sf.abs(found) != sf.lit(float("inf")))
