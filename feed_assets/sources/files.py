@@ -36,22 +36,8 @@ class FileEvents:
     def read(self, after: str | None, limit: int) -> Batch:
         """Up to `limit` rows after a position. Raises SourceUnavailable."""
         place = Place(**found) if (found := self._positions.load(after)) else Place()
-        taken: list[Record] = []
-        waits, is_complete = None, True
         with closing(self._records(place)) as records:
-            try:
-                for record in records:
-                    if isinstance(record, Unfinished):
-                        waits = record.reason
-                    elif len(taken) == limit:
-                        is_complete = False
-                        break
-                    else:
-                        taken.append(record)
-            except SourceUnavailable as error:
-                if not taken:  # It does not block what came before it.
-                    raise
-                waits, is_complete = str(error), False
+            taken, waits, is_complete = _take(records, limit)
         position = self._positions.dump(asdict(taken[-1].place)) if taken else after
         return batch_of([self._row(record) for record in taken], position, is_complete, waits)
 
@@ -72,6 +58,25 @@ class FileEvents:
     @property
     def _positions(self) -> Positions:
         return Positions(self.prefix, self.format, self.columns)
+
+
+def _take(records: Iterator[Record | Unfinished], limit: int) -> tuple[list[Record], str | None, bool]:
+    """Up to `limit` records; why there are no more of them yet, and whether these are all."""
+    taken: list[Record] = []
+    waits: str | None = None
+    try:
+        for record in records:
+            if isinstance(record, Unfinished):
+                waits = record.reason
+            elif len(taken) == limit:
+                return taken, waits, False
+            else:
+                taken.append(record)
+    except SourceUnavailable as error:
+        if not taken:  # It does not block what came before it.
+            raise
+        return taken, str(error), False
+    return taken, waits, True
 
 
 def _is_event_file(file: File) -> bool:
