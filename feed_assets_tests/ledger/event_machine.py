@@ -13,15 +13,23 @@ import sqlalchemy as sa
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from feed_assets.core.errors import UpdateChanged
+from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent
-from feed_assets.core.feeds import Feed, Partition, update_id
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.plans import Work
 from feed_assets.core.propagation import Consumer, Slice
-from feed_assets.ledger import events, inbox, pauses, subscriptions, updates
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import events, inbox, pauses, runs, subscriptions
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.ledger.tables import cursor, metadata
 from feed_assets.ledger.tables import inbox as left
+from feed_assets.runs.build import build
+from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.reconcile import reconcile as finish_left
+from feed_assets.runs.workbench import Workbench
+from feed_assets.testing import PlainMaker
 from feed_assets_tests.ledger.records import deliver, due_of, waiting
+from feed_assets_tests.ledger.stepped import SteppedBuild
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 SOURCE, READ = "team", "read team/0"
@@ -34,6 +42,7 @@ subsets = st.sets(tables, min_size=1).map(frozenset)
 pipelines = st.sampled_from(PIPELINES).map(
     lambda found: {name: frozenset(map(Feed.parse, found[name])) for name in found}
 )
+PLACES = {str(table): [Partition(table), Partition(table, "k")] for table in TABLES}
 operations = st.sampled_from([Operation.UPSERT, Operation.UPSERT, Operation.UPSERT, Operation.OVERWRITE])
 whose = st.sampled_from(["early", "late"])
 
@@ -42,10 +51,9 @@ whose = st.sampled_from(["early", "late"])
 class Run:
     """A consuming run from its claim on; `events` are those that it has claimed."""
 
-    id: str
-    update: str
+    build: SteppedBuild
     slices: tuple[Slice, ...]
-    events: frozenset[int]
+    events: frozenset[int] = frozenset()
     is_dead: bool = False
     has_manifest: bool = False
 
@@ -84,6 +92,7 @@ class EventMachine(RuleBasedStateMachine):
         self.readers: dict[str, Reader] = {}
         self.recorded: dict[int, Recorded] = {}
         self.refuse = False
+        self.board = Blackboard.open("memory://")
 
     @initialize(
         refuse=st.booleans(), wait=st.sampled_from(["any", "any", "all"]), skip=st.booleans(), merge=st.booleans()
@@ -181,24 +190,20 @@ class EventMachine(RuleBasedStateMachine):
 
     @rule(name=whose, which=st.integers(0, 3), repeat=st.booleans())
     def run_begins(self, name, which, repeat) -> None:
-        """Any request, also one that is stale or a repeat: as runs/build.py, settle the dead, look, and claim."""
+        """Any request, also one that is stale or a repeat; the run stops once it has claimed."""
         reader = self.readers.get(name)
         if reader is None or not reader.requests or (reader.run and not reader.run.is_dead):
             return
-        self._settle(reader)
+        self.reconcile(name)
         at = which % len(reader.requests)
         slices, decided = reader.requests[at] if repeat else reader.requests.pop(at)
-        run = Run(
-            f"run {next(self.numbers)}", update_id(NOW.replace(year=2024 + next(self.numbers))), slices, frozenset()
-        )
-        with self.ledger.write() as connection:
-            if not inbox.holds(connection, reader.output, slices):
-                return
-        with suppress(UpdateChanged), self.ledger.change() as connection:
-            updates.claim(connection, run.id, [(reader.output, run.update)], (), "1", NOW, slices)
+        waiting = self._numbers(reader)
+        run = Run(self._build(reader, slices), slices)
+        if run.build.go("claimed in the ledger"):
             reader.run = run
-        if reader.run is run:
             self._check_claim(reader, run, decided)
+        else:
+            reader.consumed.update(waiting - self._numbers(reader))  # It found nothing new to read.
 
     @rule(name=whose, repeat=st.booleans())
     def run_does_all(self, name, repeat) -> None:
@@ -209,48 +214,56 @@ class EventMachine(RuleBasedStateMachine):
     def run_publishes(self, name) -> None:
         reader = self.readers.get(name)
         if reader and reader.run and not reader.run.is_dead:
-            self._publish(reader, reader.run)
+            reader.run.build.go(None)
+            self._published(reader, reader.run)
 
     @rule(name=whose, has_manifest=st.booleans())
     def run_dies(self, name, has_manifest) -> None:
         reader = self.readers.get(name)
-        if reader and reader.run:
-            reader.run.is_dead = True
-            reader.run.has_manifest = reader.run.has_manifest or has_manifest
+        if reader and reader.run and not reader.run.is_dead:
+            if has_manifest:
+                reader.run.build.go(f"manifest of {reader.output.feed} written")
+            reader.run.build.die()
+            reader.run.is_dead, reader.run.has_manifest = True, has_manifest
 
     @rule(name=whose)
     def reconcile(self, name) -> None:
-        if reader := self.readers.get(name):
-            self._settle(reader)
+        reader = self.readers.get(name)
+        if reader and reader.run and reader.run.is_dead:
+            finish_left(self.bench, output=reader.output)
+            if reader.run.has_manifest:
+                self._published(reader, reader.run)
+            reader.run = None
 
     @rule(name=whose)
     def run_by_hand(self, name) -> None:
         if (reader := self.readers.get(name)) is None or reader.run:
             return
         before = self._waiting(reader)
-        made = f"by hand {next(self.numbers)}", update_id(NOW.replace(year=2024 + next(self.numbers)))
-        with self.ledger.change() as connection:
-            updates.claim(connection, made[0], [(reader.output, made[1])], (), "1", NOW)
-        with self.ledger.change() as connection:
-            updates.publish(connection, reader.output, made[1], NOW)
+        with suppress(NoValidUpdate):  # No table has an event yet.
+            build(self._recipe(reader), reader.output, PLACES, self.bench)
         assert self._waiting(reader) == before, "a run by hand consumed something"
 
-    def _settle(self, reader) -> None:
-        """As runs/reconcile.py: a manifest makes it published, whoever died after it."""
-        run = reader.run
-        if run and run.is_dead and run.has_manifest:
-            self._publish(reader, run)
-        elif run and run.is_dead:
-            with self.ledger.change() as connection:
-                updates.change(connection, reader.output, run.update, updates.ABANDONED, NOW)
-            reader.run = None
+    @property
+    def bench(self) -> Workbench:
+        return Workbench(self.board, self.ledger, PlainMaker, lambda: NOW)
 
-    def _publish(self, reader, run) -> None:
-        with self.ledger.change() as connection:
-            updates.publish(connection, reader.output, run.update, NOW)
+    def _recipe(self, reader) -> Recipe:
+        sources = tuple(Source(str(table), table, is_table=True) for table in TABLES)
+        return Recipe(reader.output.feed, sources, lambda **_: None, code_version=str(next(self.numbers)))
+
+    def _build(self, reader, slices) -> SteppedBuild:
+        work = Work({each.place: each for each in slices}, consumes=True)
+        recipe, output = self._recipe(reader), reader.output
+        return SteppedBuild(self.bench, output, lambda bench: build(recipe, output, PLACES, bench, work=work))
+
+    def _published(self, reader, run) -> None:
         reader.run = None
         reader.consumed.update(run.events)
         self._check_read_once(reader, run)
+
+    def _numbers(self, reader) -> set[int]:
+        return {each.sequence for each in self._waiting(reader)}
 
     # What people do.
 
@@ -317,7 +330,8 @@ class EventMachine(RuleBasedStateMachine):
 
     def _check_claim(self, reader, run, decided) -> None:
         with self.ledger.read() as connection:
-            mine = sa.select(left.c.sequence).where(left.c.run == run.id, left.c.feed == str(reader.consumer.feed))
+            (mine,) = runs.running(connection, reader.output)
+            mine = sa.select(left.c.sequence).where(left.c.run == mine.id, left.c.feed == str(reader.consumer.feed))
             run.events = frozenset(connection.execute(mine).scalars())
         replaced = {s.place for s in run.slices if Operation.OVERWRITE in s.operations}
         for number in run.events - decided:
@@ -334,6 +348,14 @@ class EventMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Complete all but one correlation id, run until nothing is due: each complete update is consumed once."""
+        try:
+            self._to_the_end()
+        finally:
+            for reader in self.readers.values():
+                if reader.run:
+                    reader.run.build.die()
+
+    def _to_the_end(self) -> None:
         if not self.readers:
             return
         for correlation in {each.correlation_id for each in self.published} - {CORRELATIONS[-1]}:

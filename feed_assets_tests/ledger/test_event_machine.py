@@ -50,7 +50,7 @@ def run(ledger):
     return examples
 
 
-@pytest.mark.parametrize(("number", "steps"), [(20, 40), pytest.param(20_000, 100, marks=FULL)])
+@pytest.mark.parametrize(("number", "steps"), [(20, 40), pytest.param(5_000, 100, marks=FULL)])
 def test_every_event_is_consumed_once_whatever_is_interleaved_and_whoever_dies(run, number, steps):
     run(number, steps)
 
