@@ -156,22 +156,24 @@ class RealLake(Lake):
             elif not self.requested:  # One run is in progress at a time.
                 self.requested.append(verdict)
 
-    def begin(self, at: int = -1) -> None:
-        """The run that was requested last, by the configuration that its request has."""
-        if self.requested:
+    def begin(self, at: int = -1) -> bool:
+        """The run that was requested last, by the configuration that its request has; whether there was one."""
+        has_begun = bool(self.requested)
+        if has_begun:
             verdict = self.requested.pop(at % len(self.requested))
             node, need = self.graph.node(_feed(REPORT)), self.graph.need(_real(REPORT))
             config = RunConfig(**run_config_of(node, need, verdict, Plan())["ops"][REPORT]["config"])
             self._build(REPORT, named_in(config, {REPORT: need.inputs}), work_in(config))
+        return has_begun
 
     def settle(self, random) -> None:
         """Everybody looks, in any order, until a round has changed nothing."""
         for _ in range(ROUNDS_TO_REST):
-            before = self._last_change()
+            before, has_begun = self._last_change(), False
             for name in random.sample([*self.made_of], len(self.made_of)):
                 self.look(name)
-                self.begin()
-            if self._last_change() == before and not self.requested:
+                has_begun |= self.begin()  # It may find that what it was to read is gone: then it is decided again.
+            if self._last_change() == before and not has_begun:
                 return
         raise AssertionError("it does not come to rest")
 
