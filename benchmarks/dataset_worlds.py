@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
-from feed_assets.ledger import updates
+from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.tables import change, consumed, due, event, subscription, update
 from feed_assets.orchestration.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.reporter import TOLD
+from feed_assets.orchestration.reporter import REPORTED, Position
 from feed_assets.runs.workbench import open_board
 from feed_assets.settings import settings
 
@@ -134,7 +134,9 @@ class World:
 
     def confirm(self, instance: dg.DagsterInstance) -> None:
         """The instance was told of everything."""
-        instance.daemon_cursor_storage.set_cursor_values({TOLD: "1"})
+        with self.ledger.read() as connection:
+            last = log.last(connection)
+        instance.daemon_cursor_storage.set_cursor_values({REPORTED: str(Position(last))})
 
     def change(self, numbers: Collection[int] = range(CHANGES // len(CHANGED))) -> None:
         """Take back what the round before has changed, and publish updates of the clean datasets of these numbers."""
@@ -149,8 +151,10 @@ class World:
             )
             connection.execute(sa.insert(consumed).from_select([each.name for each in consumed.c], copied))
             for feed, key in product(feeds, CHANGED):
-                values = {"run": "y", "version": "y", "size": 8, "files": 1, "told": 0}
-                updates.insert(connection, Partition(Feed.parse(feed), key), NEXT_ID, updates.PUBLISHED, NOW, **values)
+                values = {"run": "y", "version": "y", "size": 8, "files": 1}
+                updates.insert(
+                    connection, Partition(Feed.parse(feed), key), NEXT_ID, updates.RUN, updates.PUBLISHED, NOW, **values
+                )
 
     def decide(self) -> None:
         """Decide about all that they concern: each changed output, and what is made of it."""
@@ -186,11 +190,11 @@ def _published(feeds: list[str], days: Sequence[str]) -> sa.Insert:
         "id": sa.literal(ID),
         "state": sa.literal("published"),
         "version": sa.literal("x"),
+        "origin": sa.case((of.c.number < FOREIGN, "foreign"), else_="run"),
         "run": sa.case((of.c.number < FOREIGN, None), else_="x"),
         "size": sa.literal(4),
         "files": sa.literal(1),
         "at": sa.literal(NOW, update.c.at.type),
-        "told": sa.literal(1),
         "changed": of.c.number * len(days) + day.c.number + 1,
     }
     return sa.insert(update).from_select([*values], sa.select(*values.values()).join_from(of, day, sa.true()))

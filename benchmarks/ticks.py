@@ -101,9 +101,12 @@ class Home:
 
 
 def _rows(at: int, raw: Update) -> list[dict[str, object]]:
-    same = {"partition": raw.partition.key, "id": ID, "state": "published", "at": NOW, "told": 1, "files": 1, "size": 4}
-    foreign = {"feed": str(RAW), "version": raw.files_digest, "run": None, "changed": 2 * at + 1}
-    return [{**same, **foreign}, {**same, "feed": str(MADE), "version": "x", "run": "x", "changed": 2 * at + 2}]
+    same = {"partition": raw.partition.key, "id": ID, "state": "published", "at": NOW, "files": 1, "size": 4}
+    foreign = {"feed": str(RAW), "version": raw.files_digest, "origin": "foreign", "run": None, "changed": 2 * at + 1}
+    return [
+        {**same, **foreign},
+        {**same, "feed": str(MADE), "version": "x", "origin": "run", "run": "x", "changed": 2 * at + 2},
+    ]
 
 
 def _consumed(raw: Update) -> dict[str, object]:

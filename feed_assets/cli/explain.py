@@ -76,13 +76,17 @@ def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition
 
 def _observe_inputs(bench: "Workbench", need: "Need") -> tuple[Values, ...]:
     """Record the newest updates of the inputs; the batches among them that have no valid one."""
+    from feed_assets.core.inputs import AbsentInput, SetInput, TableInput, UpdateInput
     from feed_assets.runs.observe import observe, observe_batches
 
     left_out: list[Values] = []
-    for needed in (needed for needed in need.inputs if needed.feed not in need.tables):
-        if needed.feed in need.appendable:
-            reading, _ = observe_batches(bench.board, bench.ledger, needed, bench.now())
-            left_out += [Values.of(input=f"{needed.path}/{each.id}", reason=each.reason) for each in reading.left_out]
-        else:
-            observe(bench.board, bench.ledger, needed, bench.now())
+    for needed in need.inputs:
+        match needed:
+            case SetInput(partition=at):
+                reading, _ = observe_batches(bench.board, bench.ledger, at, bench.now())
+                left_out += [Values.of(input=f"{at.path}/{each.id}", reason=each.reason) for each in reading.left_out]
+            case TableInput() | AbsentInput():
+                pass
+            case UpdateInput(partition=at):
+                observe(bench.board, bench.ledger, at, bench.now())
     return tuple(left_out)

@@ -35,8 +35,8 @@ class Inbox:
 class Choice:
     """What is due, and what is read in place of the newest update of an input; None: nothing that fits has come yet."""
 
-    due: Due
-    pins: Mapping[Partition, Pin | None]
+    due: Due = field(default_factory=Due)
+    pins: Mapping[Partition, Pin | None] = field(default_factory=dict[Partition, Pin | None])
 
 
 def choose(consumer: Consumer, inbox: Inbox) -> Choice:
@@ -127,11 +127,12 @@ def _up_to(inbox: Inbox, member: Partition, end: str) -> Pin | None:
 
 
 def _consumed(inbox: Inbox, member: Partition) -> Pin | None:
-    """What was consumed of an input, if that is valid still."""
-    pin = inbox.consumed.get(member)
-    if pin is None or member.feed in inbox.tables or pin == inbox.newest.get(member):
+    """What was consumed of an input, as it is now, if that is valid still."""
+    pin, newest = inbox.consumed.get(member), inbox.newest.get(member)
+    if pin is None or member.feed in inbox.tables:
         return pin
-    return inbox.valid.get((member, pin.update_id))
+    is_newest = newest is not None and pin.update_id == newest.update_id
+    return newest if is_newest else inbox.valid.get((member, pin.update_id))
 
 
 def _as_consumed(inbox: Inbox, members: Iterable[Partition]) -> dict[Partition, Pin | None]:

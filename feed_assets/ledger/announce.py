@@ -96,7 +96,7 @@ def _event(connection: sa.Connection, row: "Row", now: datetime) -> WriteEvent:
     context |= {"code_version": row.code_version, "run": row.run}
     if row.parents:
         context[PARENTS] = json.loads(row.parents)
-    if row.run and row.version is not None and row.version == _version_before(connection, row):
+    if not row.is_foreign and row.version is not None and row.version == _version_before(connection, row):
         context[NO_NEW_DATA] = True
     told = {name: value for name, value in context.items() if value is not None}
     key = row.partition.key

@@ -68,7 +68,7 @@ def _inboxes(
     seen = inbox.seen_by(connection, consumers.values(), events)
     found: _Inboxes = {}
     for need in by_events:
-        inputs = tuple(member for each in need.inputs for member in batches.get(each, (each,)))
+        inputs = tuple(member for each in need.partitions for member in batches.get(each, (each,)))
         mine = Inbox(inputs, events.get(need.output, ()), seen[need.output.feed], need.tables)
         found[need.output] = consumers[need.output.feed], mine
     valid = lineage.valid(connection, _named(found, consumed, newest))

@@ -6,40 +6,53 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
+from feed_assets.core.inputs import SetInput
 from feed_assets.core.positions import Pin
-from feed_assets.core.propagation import Due
-from feed_assets.core.readiness import Attempt, Facts, Need
+from feed_assets.core.readiness import Need
 from feed_assets.ledger import pauses, quality, runs, updates, wanted
-from feed_assets.ledger.choices import choices
+from feed_assets.ledger.choices import Members, choices
 from feed_assets.ledger.tables import batch, consumed, update
 
 
 def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int) -> Facts:
-    """Everything that `decide` wants to know about these needs, as of one state of the ledger."""
-    inputs = sorted({partition for need in needs for partition in need.inputs})
-    held = batches(connection, sorted({each for need in needs for each in need.inputs if each.feed in need.appendable}))
-    members = [member for partition in inputs for member in held.get(partition, (partition,))]
-    newest = {partition: row.pin for partition, row in updates.newest(connection, members).items()}
+    """Everything that `decide` wants to know about these needs, as of one state of the ledger.
+
+    Statements grow with the kinds of inputs, never with needs.
+    """
+    inputs = {each for need in needs for each in need.partitions}
     outputs = sorted({need.output for need in needs})
-    published = {output: row.id for output, row in updates.newest(connection, outputs).items()}
-    consumed_by = _consumed(connection, published)
-    chosen = choices(connection, needs, held, newest, consumed_by)
+    sets = {each.partition for need in needs for each in need.inputs if isinstance(each, SetInput)}
+    held = batches(connection, sorted(sets))
+    members = sorted({member for each in inputs for member in held.get(each, (each,))})
+    newest = {each: row.pin for each, row in updates.newest(connection, members).items()}
+    built = _built(connection, needs, outputs, held)
     return Facts(
         now=now,
+        outputs=built,
         newest=newest,
         batches=held,
-        held=quality.failed(connection, {*inputs, *outputs}),
-        published=published,
-        consumed=consumed_by,
-        late_since=_earlier(_late_since(connection, published), _new_since(connection, needs, held, consumed_by)),
-        attempts=_attempts(connection, outputs),
         pruned=_edge(connection, members, sa.func.max, updates.PRUNED),
-        due={output: choice.due for output, choice in chosen.items() if choice.due != Due()},
-        chosen={(output, member): pin for output, choice in chosen.items() for member, pin in choice.pins.items()},
+        failed=quality.failed(connection, {*inputs, *outputs}),
+        choices=choices(connection, needs, held, newest, {output: each.consumed for output, each in built.items()}),
         paused=pauses.paused(connection, {need.consumer.feed for need in needs if need.consumer}),
         max_attempts=max_attempts,
     )
+
+
+def _built(
+    connection: sa.Connection, needs: Sequence[Need], outputs: Sequence[Partition], held: Members
+) -> dict[Partition, Built]:
+    published = {each: row.id for each, row in updates.newest(connection, outputs).items()}
+    consumed = _consumed(connection, published)
+    late = _earlier(_late_since(connection, published), _new_since(connection, needs, held, consumed))
+    attempts = _attempts(connection, outputs)
+    return {
+        each: Built(published.get(each), consumed.get(each, ()), late.get(each), attempts.get(each, ()))
+        for each in outputs
+        if each in published or each in attempts
+    }
 
 
 def batches(connection: sa.Connection, holders: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
@@ -97,15 +110,15 @@ def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -
 def _new_since(
     connection: sa.Connection,
     needs: Sequence[Need],
-    held: Mapping[Partition, tuple[Partition, ...]],
+    held: Members,
     consumed_by: Mapping[Partition, tuple[Pin, ...]],
 ) -> dict[Partition, datetime]:
     """When the first update came of a batch that an output was not built from: only the new batches are looked at."""
     new: dict[Partition, set[Partition]] = {}
     for need in needs:
-        if need.appendable and need.output in consumed_by:
+        if need.output in consumed_by:
             known = {pin.partition for pin in consumed_by[need.output]}
-            new[need.output] = {each for partition in need.inputs for each in held.get(partition, ())} - known
+            new[need.output] = {each for partition in need.partitions for each in held.get(partition, ())} - known
     first = _first(connection, sorted({each for members in new.values() for each in members}))
     came = {output: [first[each] for each in members if each in first] for output, members in new.items()}
     return {output: min(moments) for output, moments in came.items() if moments}

@@ -169,5 +169,5 @@ def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Mapping[Edge, A
 def _missed(looked: Awaited, numbers: Iterable[int]) -> list[Numbered]:
     """The change that could not be fanned out, and every event of its partition since."""
     partition, first = looked.partition, looked.sequence
-    since = [Numbered(number, partition, log.EVENT, None) for number in numbers if number >= first]
-    return [Numbered(first, partition, log.UPDATE, None), *since]
+    since = [Numbered(number, partition, log.EVENT) for number in numbers if number >= first]
+    return [Numbered(first, partition, log.UPDATE), *since]

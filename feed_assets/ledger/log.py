@@ -6,6 +6,7 @@ Source: "a log of state transitions that everything else listens to", the global
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -39,7 +40,10 @@ class Numbered:
     sequence: int
     partition: Partition
     kind: str
-    after: str | None
+    subject: str = ""
+    before: str | None = None
+    after: str | None = None
+    who: str | None = None
 
 
 def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
@@ -66,6 +70,27 @@ def last(connection: sa.Connection) -> int:
     return connection.execute(sa.select(sa.func.max(change.c.sequence))).scalar() or 0
 
 
+def newest(
+    connection: sa.Connection, sequence: int, upto: int, limit: int, feeds: Collection[Feed]
+) -> tuple[Numbered, ...]:
+    """The changes of some feeds with numbers in `(sequence, upto]`, in order, without those that were overtaken.
+
+    A later change of the same partition and kind overtakes one, but events that are among the last `limit` changes.
+    """
+    mine = change.c.feed.in_(sorted(map(str, feeds))) & (change.c.sequence > sequence) & (change.c.sequence <= upto)
+    recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - limit)
+    query = sa.select(*_COLUMNS).where(mine, ~_overtaken() | recent_event).order_by(change.c.sequence)
+    return tuple(_numbered(row) for row in connection.execute(query.limit(limit)))
+
+
+def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Numbered, ...]:
+    """The changes with these numbers that were not overtaken, in order."""
+    asked = wanted.rows(connection, ("sequence",), [[str(each)] for each in sequences])
+    mine = change.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
+    query = sa.select(*_COLUMNS).where(mine, ~_overtaken()).order_by(change.c.sequence)
+    return tuple(_numbered(row) for row in connection.execute(query)) if sequences else ()
+
+
 def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """The number of the last change of each partition, 0 if there is none: one index seek for each."""
     asked = wanted.partitions(connection, partitions)
@@ -78,14 +103,27 @@ def after(
     connection: sa.Connection, sequence: int, upto: int, limit: int, feeds: Collection[Feed] | None = None
 ) -> tuple[Numbered, ...]:
     """The changes with numbers in `(sequence, upto]`, of some feeds or of all, in order."""
-    query = sa.select(change.c.sequence, change.c.feed, change.c.partition, change.c.kind, change.c.after)
-    query = query.where(change.c.sequence > sequence, change.c.sequence <= upto)
+    query = sa.select(*_COLUMNS).where(change.c.sequence > sequence, change.c.sequence <= upto)
     if feeds is not None:
         query = query.where(change.c.feed.in_(sorted(map(str, feeds))))
-    rows = connection.execute(query.order_by(change.c.sequence).limit(limit))
-    return tuple(
-        Numbered(row.sequence, Partition(Feed.parse(row.feed), row.partition), row.kind, row.after) for row in rows
-    )
+    return tuple(_numbered(row) for row in connection.execute(query.order_by(change.c.sequence).limit(limit)))
+
+
+_COLUMNS: list[sa.ColumnElement[Any]] = [
+    change.c[name] for name in ("sequence", "feed", "partition", "kind", "subject", "before", "after", "who")
+]
+
+
+def _numbered(row: sa.Row[Any]) -> Numbered:
+    partition = Partition(Feed.parse(row.feed), row.partition)
+    return Numbered(row.sequence, partition, row.kind, row.subject, row.before, row.after, row.who)
+
+
+def _overtaken() -> sa.ColumnElement[bool]:
+    """Whether a later change of the same partition and kind is there."""
+    later = change.alias()
+    same = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
+    return sa.exists().where(same, later.c.sequence > change.c.sequence, later.c.kind == change.c.kind)
 
 
 def prune(connection: sa.Connection, before: datetime) -> int:
@@ -93,9 +131,6 @@ def prune(connection: sa.Connection, before: datetime) -> int:
 
     Of each partition the last of each kind stays: a new subscriber begins with these, as with a snapshot.
     """
-    later = change.alias()
-    same = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
-    followed = sa.exists().where(same, later.c.sequence > change.c.sequence, later.c.kind == change.c.kind)
     everybody_has = sa.select(sa.func.min(subscription.c.position)).scalar_subquery()
     old = (change.c.at < before) & (change.c.sequence <= everybody_has)
-    return connection.execute(sa.delete(change).where(old, followed)).rowcount
+    return connection.execute(sa.delete(change).where(old, _overtaken())).rowcount

@@ -44,7 +44,7 @@ def give_up(ledger: Ledger, partition: Partition, going: Mapping[str, str], now:
 
     These were pinned since by the run that is named. A run that claims later is told that its pin was pruned.
     """
-    with ledger.change() as connection:  # In the queue from before the look on: see `updates.claim`.
+    with ledger.change() as connection:  # In the queue from before the look on: see `claims.claim`.
         pinned = {each: reader for each, reader in readers(connection, partition).items() if each in going}
         for update_id, reason in going.items():
             if update_id not in pinned:
@@ -56,7 +56,7 @@ def _record(connection: sa.Connection, partition: Partition, update_id: str, rea
     if updates.find(connection, partition, update_id):
         updates.change(connection, partition, update_id, updates.PRUNED, now, listing=None, reason=reason)
     else:
-        updates.insert(connection, partition, update_id, updates.PRUNED, now, reason=reason)
+        updates.insert(connection, partition, update_id, updates.FOREIGN, updates.PRUNED, now, reason=reason)
 
 
 def removed(ledger: Ledger, partition: Partition, update_id: str) -> None:

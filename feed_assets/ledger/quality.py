@@ -4,6 +4,7 @@ Source: the global state store of the second article, "data quality as state".
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -14,20 +15,22 @@ from feed_assets.ledger.database import upsert
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import quality
 
-PASSED, FAILED = "passed", "failed"
+PASSED, WARNED, FAILED = "passed", "warned", "failed"
+"""States of a check. A failed one blocks what reads the partition, a warning does not."""
 
 
 def report(
     connection: sa.Connection, partition: Partition, check: str, state: str, reason: str | None, by: str, now: datetime
 ) -> None:
-    """Record the state of a check; the log hears of it if it is another one than before. Repeatable."""
+    """Record the state of a check; the log hears of it if state or reason are other ones than before. Repeatable."""
     key = {"feed": str(partition.feed), "partition": partition.key, "check": check}
     same = sa.and_(*(quality.c[name] == value for name, value in key.items()))
-    before = connection.execute(sa.select(quality.c.state).where(same)).scalar()
+    before = connection.execute(sa.select(quality.c.state, quality.c.reason).where(same)).first()
     row = {**key, "state": state, "reason": reason, "by": by, "at": now}
     upsert(connection, quality, [row], ["state", "reason", "by", "at"])
-    if before != state:
-        log.append(connection, [Change(partition, log.QUALITY, check, now, before, state, reason, by)])
+    if before is None or (before.state, before.reason) != (state, reason):
+        was = before.state if before else None
+        log.append(connection, [Change(partition, log.QUALITY, check, now, was, state, reason, by)])
 
 
 def release(
@@ -46,6 +49,23 @@ def release(
 def _passed(row: sa.RowMapping, by: str, now: datetime, why: str | None) -> Change:
     partition = Partition(Feed.parse(row["feed"]), row["partition"])
     return Change(partition, log.QUALITY, row["check"], now, FAILED, PASSED, why, by)
+
+
+@dataclass(frozen=True)
+class CheckState:
+    """The newest state of a check, and the reason for it."""
+
+    state: str
+    reason: str | None
+
+
+def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[tuple[Partition, str], CheckState]:
+    """The state of each check of some partitions, by partition and check."""
+    asked = wanted.partitions(connection, partitions)
+    rows = connection.execute(sa.select(quality).join(asked, wanted.same(quality, asked)))
+    return {
+        (Partition(Feed.parse(row.feed), row.partition), row.check): CheckState(row.state, row.reason) for row in rows
+    }
 
 
 def failed(connection: sa.Connection, partitions: Iterable[Partition]) -> Mapping[Partition, str]:

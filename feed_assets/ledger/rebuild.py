@@ -9,13 +9,10 @@ import sqlalchemy as sa
 from feed_assets.core.events import joined_correlation
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.positions import Pin
-from feed_assets.ledger import updates
+from feed_assets.ledger import claims, updates
 from feed_assets.ledger.announce import correlations
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import consumed, update
-
-REBUILT = "rebuilt"
-"""In place of the run that wrote an update: it is ours, and which run it was is lost."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +66,13 @@ def _record(connection: sa.Connection, seen: Seen, correlation: str | None, now:
     if updates.find(connection, found.partition, found.id):
         return
     values = {"version": seen.version or found.files_digest, "size": found.size, "files": len(found.files)}
-    values |= {"files_digest": found.files_digest, "records": seen.records, "run": REBUILT}
+    values |= {"files_digest": found.files_digest, "records": seen.records}
     values["correlation"] = correlation
-    updates.insert(connection, found.partition, found.id, updates.PUBLISHED, now, **values)
+    updates.insert(connection, found.partition, found.id, updates.REBUILT, updates.PUBLISHED, now, **values)
 
 
 def _assume(connection: sa.Connection, partition: Partition, update_id: str, pins: Sequence[Pin]) -> None:
     if updates.consumed_by(connection, partition, update_id):
         return
     for pin in pins:
-        updates.consume(connection, (partition, update_id), pin, is_input=True)
+        claims.consume(connection, (partition, update_id), pin, is_input=True)

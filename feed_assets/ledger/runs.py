@@ -75,6 +75,13 @@ def of_dagster(connection: sa.Connection, dagster_run: str) -> Run | None:
     return _of(found) if found else None
 
 
+def in_dagster(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, str]:
+    """The runs of Dagster that some runs belong to, of those that have one."""
+    asked = wanted.rows(connection, ("id",), [[each] for each in run_ids])
+    query = sa.select(run.c.id, run.c.dagster_run).join(asked, wanted.same(run, asked))
+    return {row.id: row.dagster_run for row in connection.execute(query) if row.dagster_run}
+
+
 def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tuple[Run, ...]:
     """The runs of some outputs that failed or were refused since the last that ended well, oldest first."""
     asked = wanted.partitions(connection, outputs)

@@ -60,7 +60,7 @@ quality = sa.Table(
     sa.Column("feed", TEXT, primary_key=True),
     sa.Column("partition", TEXT, primary_key=True),
     sa.Column("check", TEXT, primary_key=True),
-    sa.Column("state", TEXT, nullable=False, comment="passed or failed"),
+    sa.Column("state", TEXT, nullable=False, comment="passed, warned or failed"),
     sa.Column("reason", TEXT),
     sa.Column("by", TEXT, comment="run or person that reported it"),
     sa.Column("at", UtcDateTime, nullable=False),
@@ -93,7 +93,7 @@ update = sa.Table(
     sa.Column("partition", TEXT, primary_key=True),
     sa.Column("id", TEXT, primary_key=True),
     sa.Column("state", TEXT, nullable=False, comment="claimed, published, refused, abandoned, invalidated or pruned"),
-    sa.Column("run", TEXT, comment="run that writes it; NULL for a foreign producer's"),
+    sa.Column("run", TEXT, comment="run that writes it, if one of ours does and it is known"),
     sa.Column("version", TEXT, comment="data version: row digest of our own, files digest of foreign ones"),
     sa.Column("size", sa.BigInteger, comment="bytes of all files"),
     sa.Column("files", sa.BigInteger),
@@ -108,10 +108,9 @@ update = sa.Table(
     sa.Column("reason", TEXT, comment="why it was refused, abandoned or invalidated"),
     sa.Column("at", UtcDateTime, nullable=False, comment="when the ledger first heard of it"),
     sa.Column("changed", sa.BigInteger, nullable=False, comment="sequence of its last change"),
-    sa.Column("told", sa.BigInteger, comment="sensor tick that told Dagster; NULL if none did"),
+    sa.Column("origin", TEXT, nullable=False, comment="who writes it: foreign, run or rebuilt"),
 )
 sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
-sa.Index("update_to_tell", update.c.state, update.c.told)
 sa.Index("update_of_run", update.c.run, update.c.state)
 
 batch = sa.Table(

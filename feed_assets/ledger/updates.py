@@ -1,20 +1,18 @@
 """What the ledger knows of updates: each is recorded as often as one likes, and changes only once."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import UpdateChanged
-from feed_assets.core.events import foreign_correlation, joined_correlation
+from feed_assets.core.events import foreign_correlation
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
-from feed_assets.core.propagation import Slice
 from feed_assets.ledger import batches, inbox, log, quality, wanted
-from feed_assets.ledger.announce import announce, correlations
+from feed_assets.ledger.announce import announce
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import consumed, update
@@ -22,6 +20,9 @@ from feed_assets.ledger.tables import consumed, update
 CLAIMED, PUBLISHED, REFUSED, ABANDONED, INVALIDATED = "claimed", "published", "refused", "abandoned", "invalidated"
 PRUNED = "pruned"
 """It was valid, and a prune has removed it or is about to."""
+
+FOREIGN, RUN, REBUILT = "foreign", "run", "rebuilt"
+"""Origins: a producer elsewhere, a run of ours, a run of ours that was lost with a ledger."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Row:
     partition: Partition
     id: str
     state: str
+    origin: str
     run: str | None
     version: str | None
     size: int | None
@@ -42,6 +44,11 @@ class Row:
     reason: str | None
     at: datetime
     changed: int
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another team's producer writes it."""
+        return self.origin == FOREIGN
 
     @property
     def pin(self) -> Pin:
@@ -141,14 +148,21 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
 
 
 def insert(
-    connection: sa.Connection, partition: Partition, update_id: str, state: str, at: datetime, **values: Any
+    connection: sa.Connection,
+    partition: Partition,
+    update_id: str,
+    origin: str,
+    state: str,
+    at: datetime,
+    **values: Any,
 ) -> None:
     """Record an update that the ledger has not heard of; if it is published, with its write event."""
     key = {"feed": str(partition.feed), "partition": partition.key, "id": update_id}
     number, who, why = log.last(connection), values.get("run"), values.get("reason")
     if state in LOGGED:
         number = log.append(connection, [Change(partition, log.UPDATE, update_id, at, None, state, why, who)])
-    connection.execute(sa.insert(update).values({**key, **values, "state": state, "at": at, "changed": number}))
+    values |= {"origin": origin, "state": state, "at": at, "changed": number}
+    connection.execute(sa.insert(update).values({**key, **values}))
     row = find(connection, partition, update_id) if state == PUBLISHED else None
     if row:
         announce(connection, row, row.at)
@@ -194,8 +208,7 @@ def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None
 def _agrees(known: Row | None, valid: Update | None) -> bool:
     if known is None or valid is None:
         return known is None and valid is None
-    is_foreign = known.run is None
-    return known.id == valid.id and (not is_foreign or known.version == valid.files_digest)
+    return known.id == valid.id and (not known.is_foreign or known.version == valid.files_digest)
 
 
 def _invalidate_after(
@@ -211,77 +224,22 @@ def _learn(connection: sa.Connection, valid: Update, now: datetime, as_of: int) 
     known = find(connection, valid.partition, valid.id)
     if known and known.changed > as_of:
         return
-    seen = {"version": valid.files_digest, "size": valid.size, "files": len(valid.files), **_files(valid)}
+    seen = {"version": valid.files_digest, **files_of(valid)}
     if known is None:
         correlation = foreign_correlation(valid.partition, valid.id)
-        insert(connection, valid.partition, valid.id, PUBLISHED, now, correlation=correlation, **seen)
-    elif known.run is None and (known.state, known.version) != (PUBLISHED, valid.files_digest):
-        publish(connection, valid.partition, valid.id, now, reason=None, told=None, **seen)
+        insert(connection, valid.partition, valid.id, FOREIGN, PUBLISHED, now, correlation=correlation, **seen)
+    elif known.is_foreign and (known.state, known.version) != (PUBLISHED, valid.files_digest):
+        publish(connection, valid.partition, valid.id, now, reason=None, **seen)
     elif known.state in (INVALIDATED, ABANDONED, REFUSED, PRUNED):
         known_or_seen = seen if known.version is None else {}
-        publish(connection, valid.partition, valid.id, now, reason=None, told=None, **known_or_seen)
+        publish(connection, valid.partition, valid.id, now, reason=None, **known_or_seen)
 
 
-def claim(
-    connection: sa.Connection,
-    run_id: str,
-    outputs: Sequence[tuple[Partition, str]],
-    pins: Iterable[Pin],
-    code_version: str | None,
-    now: datetime,
-    slices: Collection[Slice] = (),
-) -> None:
-    """Record claimed updates (the last one is the dataset's, those before it its rejects) and what they read.
-
-    The events within `slices` are consumed when the run publishes; UpdateChanged if another one has consumed some.
-    """
-    pins = tuple(pins)
-    if not inbox.are_whole(connection, outputs[-1][0], slices):
-        raise UpdateChanged(
-            f"{outputs[-1][0]}: some of what this run is to consume was consumed since it was requested: expected "
-            "all of it to be new. Nothing is to be done: the next tick requests what is left."
-        )
-    inbox.claim(connection, outputs[-1][0], run_id, slices)
-    correlation, parents = joined_correlation(
-        correlations(connection, run_id, pins) or {foreign_correlation(*outputs[-1])}
-    )
-    values = {"run": run_id, "code_version": code_version, "correlation": correlation}
-    new = _new_of(connection, outputs[-1][0], run_id, pins)
-    values["parents"] = json.dumps([each for each in parents if each in new] or parents) if parents else None
-    for partition, update_id in outputs:
-        insert(connection, partition, update_id, CLAIMED, now, **values)
-    for pin in pins:
-        consume(connection, outputs[-1], pin, is_input=True)
-        _refuse_pruned(connection, pin)
-    for partition, update_id in outputs[:-1]:
-        consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
-
-
-def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
-    """The correlation ids that a run consumes; those of what the published update has read are only carried."""
-    published = newest(connection, [output]).get(output)
-    known = consumed_by(connection, output, published.id) if published else ()
-    return correlations(connection, run_id, {*pins} - {*known})
-
-
-def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
-    """Of a prune and a claim the later one sees the other: both are in the queue of changes when they look."""
-    row = find(connection, pin.partition, pin.update_id)
-    if row and row.state == PRUNED:
-        raise UpdateChanged(
-            f"{pin.partition} {pin.update_id} was pruned since it was pinned: {row.reason}. Run it again."
-        )
-
-
-def stage(connection: sa.Connection, written: Update, version: str, **statistics: Any) -> None:
-    """Record what was written under a claimed update, before anybody can see it."""
-    values = {"version": version, "size": written.size, "files": len(written.files), **_files(written), **statistics}
-    connection.execute(sa.update(update).where(is_(written.partition, written.id)).values(values))
-
-
-def _files(update: Update) -> dict[str, str]:
-    names = [(file.key.removeprefix(f"{update.path}/"), file.size, file.etag) for file in update.files]
-    return {"files_digest": update.files_digest, "listing": json.dumps(names)}
+def files_of(found: Update) -> dict[str, Any]:
+    """The columns that say which files an update has."""
+    names = [(file.key.removeprefix(f"{found.path}/"), file.size, file.etag) for file in found.files]
+    digest, listing = found.files_digest, json.dumps(names)
+    return {"size": found.size, "files": len(found.files), "files_digest": digest, "listing": listing}
 
 
 def recorded(connection: sa.Connection, partition: Partition, update_id: str) -> Update | None:
@@ -291,52 +249,3 @@ def recorded(connection: sa.Connection, partition: Partition, update_id: str) ->
         return None
     path = Update(partition, update_id, ()).path
     return Update(partition, update_id, tuple(File(f"{path}/{name}", *rest) for name, *rest in json.loads(listing)))
-
-
-def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
-    """Record that an update was built from an input's, or written beside it."""
-    (partition, update_id) = output
-    connection.execute(
-        sa.insert(consumed).values(
-            feed=str(partition.feed),
-            partition=partition.key,
-            id=update_id,
-            input_feed=str(pin.partition.feed),
-            input_partition=pin.partition.key,
-            position=pin.update_id,
-            slice_from=pin.start,
-            version=pin.version,
-            size=pin.size,
-            files=pin.files,
-            is_input=is_input,
-        )
-    )
-
-
-def claimed_by(connection: sa.Connection, run_id: str) -> tuple[Row, ...]:
-    """The updates that a run claimed and did neither publish nor give up, rejects first."""
-    mine = (update.c.run == run_id) & (update.c.state == CLAIMED)
-    rows = connection.execute(sa.select(*COLUMNS).where(mine).order_by(update.c.feed.desc())).mappings()
-    return tuple(row_of(row) for row in rows)
-
-
-def to_tell(connection: sa.Connection, feeds: Collection[Feed], tick: int, limit: int) -> tuple[Row, ...]:
-    """Published updates of some feeds that Dagster has not confirmed by tick number `tick`, in commit order."""
-    untold = update.c.told.is_(None) | (update.c.told > tick)
-    mine = update.c.feed.in_(sorted(map(str, feeds)))
-    query = sa.select(*COLUMNS).where(update.c.state == PUBLISHED, untold, mine).order_by(update.c.changed)
-    return tuple(row_of(row) for row in connection.execute(query.limit(limit)).mappings())
-
-
-def mark_told(ledger: Ledger, rows: Iterable[tuple[Partition, str]], tick: int) -> None:
-    """Note which sensor tick told Dagster of these updates."""
-    with ledger.write() as connection:
-        for partition, update_id in rows:
-            connection.execute(sa.update(update).where(is_(partition, update_id)).values(told=tick))
-
-
-def forget_told(ledger: Ledger, feeds: Collection[Feed]) -> None:
-    """A new Dagster instance has been told nothing of these feeds."""
-    with ledger.write() as connection:
-        mine = update.c.feed.in_(sorted(map(str, feeds)))
-        connection.execute(sa.update(update).where(mine, update.c.told.is_not(None)).values(told=None))

@@ -10,11 +10,11 @@ import dagster as dg
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.lateness import Late
 from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
 from feed_assets.core.typed import typed
-from feed_assets.ledger.updates import mark_told
 from feed_assets.orchestration.automation import late_rerun
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of
@@ -27,7 +27,6 @@ from feed_assets.orchestration.reports import failed_checks, materialized
 from feed_assets.orchestration.run_config import RunConfig, named_in, work_in
 from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
-from feed_assets.runs.maker import Output
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.workbench import Workbench
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
     DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
-
-BY_THE_RUN = 0
-"""In place of a sensor tick's number: the run itself told Dagster."""
 
 Readable = dg.AssetSpec | dg.AssetsDefinition | Input
 
@@ -122,11 +118,11 @@ def _run_of(
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
             need = _place(recipe, known, context)
         output, bench = need.output, _bench(context, need.output)
-        inputs = {source.name: [each for each in need.inputs if each.feed == source.feed] for source in recipe.sources}
+        inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
         named, work, run_id = named_in(config, inputs), work_in(config), context.run.run_id
         outcome = build(recipe, output, inputs, bench, named, run_id, work, optional=need.optional)
         tables = [source.feed for source in recipe.sources] if is_by_events else []
-        yield from _events(outcome, bench, context, durations_metadata(bench.ledger, tables, recipe.feed))
+        yield from _events(outcome, context, durations_metadata(bench.ledger, tables, recipe.feed))
 
     return run
 
@@ -146,10 +142,8 @@ def _place(
     if node.partitions_def is not None and not context.has_partition_key:
         raise InvalidName(f"{recipe.feed} is built partition by partition, and this run names none. Choose one.")
     need = graph.need(node.partition(context.partition_key if context.has_partition_key else None))
-    if need.unknown:
-        raise NoValidUpdate(
-            f"{need.output} needs {', '.join(need.unknown)}: there is no such partition yet. Wait for it."
-        )
+    if absent := [each.name for each in need.inputs if isinstance(each, AbsentInput)]:
+        raise NoValidUpdate(f"{need.output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
     return need
 
 
@@ -157,9 +151,7 @@ def _log_step(context: dg.AssetExecutionContext, output: Partition, step: str) -
     context.log.info(f"{output}: {step}")
 
 
-def _events(
-    outcome: Outcome, bench: Workbench, context: dg.AssetExecutionContext, more: Mapping[str, Any]
-) -> Iterator[Any]:
+def _events(outcome: Outcome, context: dg.AssetExecutionContext, more: Mapping[str, Any]) -> Iterator[Any]:
     match outcome:
         case Unchanged():
             context.log.info(f"Update {outcome.update_id} was built from these very inputs: there is nothing to do.")
@@ -172,9 +164,3 @@ def _events(
             )
         case Published():
             yield from materialized(outcome, context.selected_asset_keys, context.selected_asset_check_keys, more)
-            told = [(each.partition, each.id) for each in outcome.outputs if _key(each) in context.selected_asset_keys]
-            mark_told(bench.ledger, told, BY_THE_RUN)
-
-
-def _key(output: Output) -> dg.AssetKey:
-    return asset_key(output.partition.feed)

@@ -1,6 +1,6 @@
 """Who reads whom, partition by partition, read from Dagster's own asset graph."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from graphlib import TopologicalSorter
@@ -12,6 +12,7 @@ import dagster as dg
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.inputs import AbsentInput, Input, SetInput, TableInput, UpdateInput
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
 from feed_assets.orchestration.declare.by_events import ByEvents
@@ -74,11 +75,6 @@ class Node:
         return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
 
     @property
-    def requires_own_of(self) -> tuple[Feed, ...]:
-        """The inputs of which only the partition with the output's own key has to be there."""
-        return self.declaration.requires_own_of if isinstance(self.declaration, Dataset) else ()
-
-    @property
     def cadence(self) -> Cadence | None:
         """When its events are expected, if that is known."""
         return None if isinstance(self.declaration, Rejects) else self.declaration.cadence
@@ -127,6 +123,12 @@ def _node(assets: "BaseAssetGraph[Any]", key: dg.AssetKey) -> Node | None:
     found = assets.get(key)
     declared = declaration_of(found)
     return Node(declared.feed, key, found.partitions_def, declared) if declared else None
+
+
+def _kind_of(parent: Node) -> type[UpdateInput]:
+    if isinstance(parent.declaration, EventTable):
+        return TableInput
+    return SetInput if parent.is_appendable else UpdateInput
 
 
 def _by_feed(node: Node) -> Feed:
@@ -242,14 +244,6 @@ class Graph:
         below = mapping.get_downstream_partitions_for_partitions(changed, parent.partitions_def, child.partitions_def)
         return sorted(below.get_partition_keys())
 
-    def _inputs(self, parent: Node, child: Node, output: Partition) -> tuple[list[Partition], list[str]]:
-        """The partitions of one input that an output needs, and names of those that do not exist (yet)."""
-        needed, absent = self._upstream(parent, child, child.key_of(output))
-        if parent.feed not in child.requires_own_of:
-            return needed, absent
-        own = Partition(parent.feed, output.key)
-        return needed, [] if own in needed else [str(own)]
-
     def _upstream(self, parent: Node, child: Node, key: str | None) -> tuple[list[Partition], list[str]]:
         if parent.partitions_def is None:
             return [parent.partition(None)], []
@@ -270,20 +264,20 @@ class Graph:
         declared = node.declaration
         if not isinstance(declared, Dataset):
             raise InvalidName(f"{node.feed} is a {node.role} feed: expected a dataset.")
-        parents = self.parents(node)
-        found = [self._inputs(parent, node, output) for parent in parents]
-        inputs = tuple(partition for needed, _ in found for partition in needed)
-        return Need(
-            output,
-            inputs,
-            tuple(name for _, absent in found for name in absent),
-            declared.late,
-            frozenset(declared.ignores_quality_of),
-            self.consumer(node),
-            frozenset(parent.feed for parent in parents if isinstance(parent.declaration, EventTable)),
-            frozenset(parent.feed for parent in parents if parent.is_appendable),
-            frozenset(each for each in inputs if each.feed in node.requires_own_of and each.key != output.key),
-        )
+        inputs = tuple(each for parent in self.parents(node) for each in self._inputs(parent, declared, node, output))
+        return Need(output, inputs, declared.late, self.consumer(node))
+
+    def _inputs(self, parent: Node, declared: Dataset, node: Node, output: Partition) -> Iterator[Input]:
+        """The partitions of one input that an output needs."""
+        needed, absent = self._upstream(parent, node, node.key_of(output))
+        own = Partition(parent.feed, output.key)
+        needs_own = parent.feed in declared.requires_own_of
+        kind = _kind_of(parent)
+        for each in needed:
+            is_required = kind is not TableInput and (not needs_own or each == own)
+            yield kind(each, is_required, parent.feed in declared.ignores_quality_of)
+        missing = absent if not needs_own else [] if own in needed else [str(own)]
+        yield from map(AbsentInput, missing)
 
     def consumer(self, node: Node) -> Consumer | None:
         """A dataset as a consumer of events, found once for each graph; None if it is not built by them.

@@ -1,127 +1,145 @@
-"""What sensors report to Dagster: updates and events that no run has told it of, and the results of checks."""
+"""What Dagster is told of by no run: one reporter, with one position in the log and the few changes that wait.
 
-from collections.abc import Sequence
-from datetime import datetime
+| a change of | is reported as | waits while |
+|---|---|---|
+| an update | the newest valid update of its partition, unless the run that made it has reported it | that run goes on |
+| an event of an event table | the event | |
+| a check that no run makes | the newest results of the partition's checks | |
+| anything else, or of what can never be a partition | nothing | |
+
+A partition that does not exist yet waits, too. What a later change of the same partition has overtaken is not reported,
+but for events, unless hundreds of changes come at once.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import dagster as dg
+import sqlalchemy as sa
 
 from feed_assets.core.events import Recorded, in_words
 from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin, pins_digest
-from feed_assets.ledger import events, log, updates
-from feed_assets.ledger.database import Ledger
+from feed_assets.ledger import events, log, quality, runs, updates
 from feed_assets.ledger.facts import pins_of
+from feed_assets.ledger.log import Numbered
+from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, EventTable
 from feed_assets.orchestration.declare.partitions import Standing, standing
 from feed_assets.orchestration.graph import Graph, Node
-from feed_assets.orchestration.requests import InProgress, in_progress, is_busy
-from feed_assets.orchestration.tick import REPORTS, OutOfTime, Tick
-from feed_assets.orchestration.watch import digest, evaluations
+from feed_assets.orchestration.tick import OutOfTime, Tick
 
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's tag of a materialization by which it tells whether data have changed."""
 
-TOLD = "feed_assets/told"
+REPORTED = "feed_assets/reported"
+"""Where an instance keeps its position, whichever program drives the sensor."""
 
-NEVER_TOLD = 0
-"""In place of a tick's number, for updates of what is no partition of its asset: Dagster has no place for them."""
+_LOG = "log"
 
-
-def report_updates(tick: Tick, _: OutOfTime) -> None:
-    """Materializations of what Dagster has not confirmed: foreign updates, and our own whose run could not tell it."""
-    confirmed = _confirmed(tick)
-    busy = in_progress(tick.context.instance)
-    tick.reports = _events(tick.graph, tick.ledger, busy, confirmed, tick.now, tick.budget.reports)
-    tick.position = str(confirmed + bool(tick.reports))
+Report = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
-def report_events(tick: Tick, _: OutOfTime) -> None:
-    """Materializations of the events of a source's declared tables."""
-    position = _position(tick.context)
-    told = int(position) if position else _recent(tick.ledger)
-    new = _newest_events(tick.graph, tick.ledger, tick.source or "", told, tick.budget.reports)
-    tick.reports = [found for event in new if (found := _event_of_table(tick.graph, event, tick.now))]
-    tick.position = str(new[-1].sequence if new else told)
+@dataclass(frozen=True)
+class Position:
+    """What an instance has of the log: every change up to `sequence`, but for those that wait."""
+
+    sequence: int = 0
+    waiting: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Position":
+        """Read what `str` wrote; of anything else the beginning."""
+        kind, _, numbers = text.partition(":")
+        if kind != _LOG:
+            return cls()
+        sequence, *waiting = map(int, numbers.split(","))
+        return cls(sequence, tuple(waiting))
+
+    def __str__(self) -> str:
+        return f"{_LOG}:{','.join(map(str, (self.sequence, *self.waiting)))}"
 
 
-def report_checks(tick: Tick, _: OutOfTime) -> None:
-    """The results of the checks that no run makes, if one has changed."""
-    checks = evaluations(tick.graph, tick.ledger)
-    tick.position = digest(checks)
-    tick.reports = checks if tick.position != _position(tick.context) else []
+def report(tick: Tick, _: OutOfTime) -> None:
+    """Report what has changed since Dagster's position, which moves with the tick's cursor: once it has stored all.
+
+    A tick that is killed before that is repeated: Dagster then hears of an equal data version twice.
+    """
+    feeds, limit = tick.graph.by_feed.keys(), tick.budget.reports
+    with tick.ledger.read() as connection:
+        upto = log.last(connection)
+        start = _confirmed(tick, upto)
+        new = log.newest(connection, start.sequence, upto, limit, feeds)
+        changes = [*log.newest_of(connection, start.waiting), *new]
+        fates = _fates(tick, connection, changes)
+        ready = [each for each in changes if fates[each] == "report"]
+        tick.reports = _reports(tick.graph, connection, ready[:limit])
+    waiting = [each.sequence for each in changes if fates[each] == "wait"] + [each.sequence for each in ready[limit:]]
+    reached = new[-1].sequence if len(new) == limit else upto
+    tick.position = str(Position(reached, tuple(waiting)))
 
 
-def _position(context: dg.SensorEvaluationContext) -> str:
-    return (context.cursor or "").partition("/")[0]
-
-
-def _recent(ledger: Ledger) -> int:
-    """Where a new Dagster instance begins to be told: not with all of the history."""
-    with ledger.read() as connection:
-        return max(0, log.last(connection) - REPORTS)
-
-
-def _confirmed(tick: Tick) -> int:
-    """The last tick whose events this instance has stored; a new instance forgets what others were told."""
+def _confirmed(tick: Tick, last: int) -> Position:
+    """The last position whose reports this instance has stored; the beginning if the log was begun anew since."""
     storage = tick.context.instance.daemon_cursor_storage
-    known = storage.get_cursor_values({TOLD}).get(TOLD)
-    if known is None:
-        updates.forget_told(tick.ledger, tick.graph.by_feed.keys())
-    confirmed = max(int(known or 0), int(_position(tick.context) or 0))
-    if str(confirmed) != known:
-        storage.set_cursor_values({TOLD: str(confirmed)})
-    return confirmed
+    known = storage.get_cursor_values({REPORTED}).get(REPORTED)
+    given, _, _ = (tick.context.cursor or "").partition("/")
+    both = Position.parse(known or ""), Position.parse(given)
+    found = max(both, key=lambda each: (each.sequence, -len(each.waiting)))
+    found = found if found.sequence <= last else Position()
+    if str(found) != known:
+        storage.set_cursor_values({REPORTED: str(found)})
+    return found
 
 
-def _events(
-    graph: Graph, ledger: Ledger, busy: InProgress, confirmed: int, now: datetime, most: int
-) -> list[dg.AssetMaterialization]:
-    """Materializations of what Dagster has not confirmed: foreign updates, and our own whose run could not tell it."""
-    with ledger.read() as connection:
-        untold = updates.to_tell(connection, graph.by_feed.keys(), confirmed, most)
-    stands = {row: _standing(graph, row.partition, now) for row in untold}
-    strange = [row for row in untold if stands[row] is Standing.NEVER]
-    updates.mark_told(ledger, [(row.partition, row.id) for row in strange], NEVER_TOLD)
-    rows = [row for row in untold if stands[row] is Standing.IS and not is_busy(graph, row.partition, busy)]
-    updates.mark_told(ledger, [(row.partition, row.id) for row in rows], confirmed + 1)
-    in_batches = [row for row in rows if graph.node(row.partition.feed).is_appendable]
-    singles = [_event(graph, row) for row in rows if row not in in_batches]
-    return singles + _set_events(graph, ledger, in_batches)
+Fate = Literal["report", "wait", "drop"]
 
 
-def _standing(graph: Graph, partition: Partition, now: datetime) -> Standing:
-    return standing(graph.node(partition.feed).partitions_def, graph.whole(partition).key, now)
+def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -> dict[Numbered, Fate]:
+    makers = {each.who for each in changes if each.who and each.before == updates.CLAIMED}
+    dagster_runs = runs.in_dagster(connection, makers)
+    return {each: _fate(tick, each, dagster_runs.get(each.who or "")) for each in changes}
 
 
-def _set_events(graph: Graph, ledger: Ledger, news: Sequence[updates.Row]) -> list[dg.AssetMaterialization]:
-    """One materialization of each partition whose batches have news, however many: its data are the whole set."""
-    by_set: dict[Partition, list[updates.Row]] = {}
-    for row in news:
-        by_set.setdefault(graph.whole(row.partition), []).append(row)
-    with ledger.read() as connection:
-        sets = pins_of(connection, sorted(by_set))
-    return [_set_event(graph.node(whole.feed), whole, by_set[whole], pins) for whole, pins in sets.items() if pins]
+def _fate(tick: Tick, change: Numbered, dagster_run: str | None) -> Fate:
+    node = tick.graph.by_feed.get(change.partition.feed)
+    if node is None:
+        return "drop"
+    if change.kind == log.QUALITY:
+        return "report"
+    partition = tick.graph.whole(change.partition)
+    exists = standing(node.partitions_def, partition.key, tick.now)
+    if exists is not Standing.IS:
+        return "wait" if exists is Standing.NOT_YET else "drop"
+    return _fate_of_run(tick.context.instance, dagster_run, node, partition) if dagster_run else "report"
 
 
-def _set_event(
-    node: Node, whole: Partition, news: Sequence[updates.Row], pins: Sequence[Pin]
-) -> dg.AssetMaterialization:
-    return dg.AssetMaterialization(
-        asset_key=node.key,
-        partition=node.key_of(whole),
-        metadata={
-            "update id": max(pin.update_id for pin in pins),
-            "path": whole.path,
-            "batches": len(pins),
-            "new": dg.MetadataValue.json({row.partition.name: row.id for row in news}),
-            "files": sum(pin.files for pin in pins),
-            "bytes": sum(pin.size for pin in pins),
-        },
-        tags={DATA_VERSION_TAG: pins_digest(pins)},
-    )
+def _fate_of_run(instance: dg.DagsterInstance, run_id: str, node: Node, partition: Partition) -> Fate:
+    """Whether the run that made an update has reported it, or may still; another instance's has not."""
+    run = instance.get_run_by_id(run_id)
+    if run is None:
+        return "report"
+    key = node.key_of(partition)
+    for record in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
+        event = record.dagster_event
+        if event and (event.asset_key, event.partition) == (node.key, key):
+            return "drop"
+    return "report" if run.is_finished else "wait"
 
 
-def _event(graph: Graph, row: updates.Row) -> dg.AssetMaterialization:
-    node = graph.node(row.partition.feed)
+def _reports(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
+    by_kind = {kind: [each for each in changes if each.kind == kind] for kind in _REPORTS_OF}
+    return [each for kind, reports_of in _REPORTS_OF.items() for each in reports_of(graph, connection, by_kind[kind])]
+
+
+def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
+    newest = updates.newest(connection, [each.partition for each in changes])
+    batches = [row for row in newest.values() if graph.node(row.partition.feed).is_appendable]
+    singles = [_update(graph.node(row.partition.feed), row) for row in newest.values() if row not in batches]
+    return [*singles, *_sets(graph, connection, batches)]
+
+
+def _update(node: Node, row: updates.Row) -> dg.AssetMaterialization:
     return dg.AssetMaterialization(
         asset_key=node.key,
         partition=node.key_of(row.partition),
@@ -136,19 +154,40 @@ def _event(graph: Graph, row: updates.Row) -> dg.AssetMaterialization:
     )
 
 
-def _newest_events(graph: Graph, ledger: Ledger, source: str, after: int, limit: int) -> tuple[Recorded, ...]:
-    """The events of a source's declared tables that come after a number."""
-    tables = [node.feed for node in graph.tables() if node.source == source]
-    with ledger.read() as connection:
-        return events.after(connection, tables, after, log.last(connection), limit)
+def _sets(graph: Graph, connection: sa.Connection, batches: Collection[updates.Row]) -> list[Report]:
+    """One materialization of each partition whose batches are new, however many: its data are the whole set."""
+    by_set: dict[Partition, list[updates.Row]] = {}
+    for row in batches:
+        by_set.setdefault(graph.whole(row.partition), []).append(row)
+    pins = pins_of(connection, sorted(by_set))
+    return [_set(graph.node(parent.feed), parent, rows, pins[parent]) for parent, rows in by_set.items()]
 
 
-def _event_of_table(graph: Graph, event: Recorded, now: datetime) -> dg.AssetMaterialization | None:
-    """An event as Dagster hears of it; None while its partition is none yet."""
-    node = graph.node(event.place.feed)
-    if standing(node.partitions_def, event.place.key, now) is not Standing.IS:
-        return None
-    told = {name: value for name, value in event.context.items() if isinstance(value, (str, int, float, bool))}
+def _set(node: Node, parent: Partition, batches: Sequence[updates.Row], pins: Sequence[Pin]) -> dg.AssetMaterialization:
+    return dg.AssetMaterialization(
+        asset_key=node.key,
+        partition=node.key_of(parent),
+        metadata={
+            "update id": max(pin.update_id for pin in pins),
+            "path": parent.path,
+            "batches": len(pins),
+            "new": dg.MetadataValue.json({row.partition.name: row.id for row in batches}),
+            "files": sum(pin.files for pin in pins),
+            "bytes": sum(pin.size for pin in pins),
+        },
+        tags={DATA_VERSION_TAG: pins_digest(pins)},
+    )
+
+
+def _events(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
+    """Events of tables that others own; our updates' are reported as updates."""
+    mine = [each for each in changes if isinstance(graph.node(each.partition.feed).declaration, EventTable)]
+    recorded = events.numbered(connection, [each.sequence for each in mine])
+    return [_event(graph.node(event.place.feed), event) for event in recorded]
+
+
+def _event(node: Node, event: Recorded) -> dg.AssetMaterialization:
+    context = {name: value for name, value in event.context.items() if isinstance(value, (str, int, float, bool))}
     return dg.AssetMaterialization(
         asset_key=node.key,
         partition=node.key_of(event.place),
@@ -157,7 +196,30 @@ def _event_of_table(graph: Graph, event: Recorded, now: datetime) -> dg.AssetMat
             "correlation id": event.correlation,
             "operation": event.operation.value,
             **({"flag": event.flag} if event.flag else {}),
-            **told,
+            **context,
         },
         tags={DATA_VERSION_TAG: event.marker},
     )
+
+
+def _checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
+    """Results of the checks that the sensor makes; a run reports its own."""
+    known = quality.known(connection, [each.partition for each in changes])
+    return [
+        dg.AssetCheckEvaluation(
+            asset_key=graph.node(partition.feed).key,
+            check_name=check,
+            passed=found.state == quality.PASSED,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=found.reason,
+        )
+        for (partition, check), found in known.items()
+        if check in (ON_TIME, PROPAGATION)
+    ]
+
+
+_REPORTS_OF: dict[str, Callable[[Graph, sa.Connection, Sequence[Numbered]], list[Report]]] = {
+    log.UPDATE: _updates,
+    log.EVENT: _events,
+    log.QUALITY: _checks,
+}

@@ -1,4 +1,4 @@
-"""The sensors, each a list of steps. A dataset belongs to one of those that request, and alerts to none of these."""
+"""The sensors, each a list of steps. A dataset belongs to one of those that request, and reports to none of these."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,16 @@ from feed_assets.orchestration.steps import (
     FAN_OUT,
     FINISH,
     INGEST,
-    REPORT_CHECKS,
-    REPORT_EVENTS,
-    REPORT_UPDATES,
+    REPORT,
     REQUEST,
     SINK,
     WATCH,
 )
 from feed_assets.orchestration.tick import Step, evaluate
 
-FEEDS = (FINISH, DISCOVER, FAN_OUT, DECIDE, REPORT_UPDATES, REQUEST)
-EVENTS = (INGEST, FAN_OUT, DECIDE, REPORT_EVENTS, REQUEST)
-ALERTS = (SINK, WATCH, REPORT_CHECKS)
+FEEDS = (FINISH, DISCOVER, FAN_OUT, DECIDE, REQUEST)
+EVENTS = (INGEST, FAN_OUT, DECIDE, REQUEST)
+WATCHES = (SINK, WATCH, REPORT)
 
 
 def sensors_of(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:
@@ -54,9 +52,9 @@ def _events_sensor(source: str) -> dg.SensorDefinition:
 def _watch_sensor() -> dg.SensorDefinition:
     return _sensor(
         "watch",
-        ALERTS,
-        "Publishes our events where the settings say, raises and resolves alerts, and reports them as asset checks. "
-        "Requests nothing.",
+        WATCHES,
+        "Publishes our events where the settings say, raises and resolves alerts, and reports to Dagster the updates, "
+        "events and checks that no run has reported. Requests nothing.",
     )
 
 

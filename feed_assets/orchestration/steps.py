@@ -4,7 +4,7 @@ from feed_assets.core.readiness import State
 from feed_assets.orchestration.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.ingest import ingest, sources_of
 from feed_assets.orchestration.left_runs import settle_left
-from feed_assets.orchestration.reporter import report_checks, report_events, report_updates
+from feed_assets.orchestration.reporter import report
 from feed_assets.orchestration.requests import in_progress, requests_for
 from feed_assets.orchestration.sinks import publish_events
 from feed_assets.orchestration.tick import OutOfTime, Step, Tick
@@ -83,9 +83,7 @@ DISCOVER = Step("discover", 0.35, _discover)
 INGEST = Step("ingest", 0.35, _ingest)
 FAN_OUT = Step("fan out", 0.5, _fan_out)
 DECIDE = Step("decide", 0.65, _decide)
-REPORT_UPDATES = Step("report updates", 0.8, report_updates)
-REPORT_EVENTS = Step("report events", 0.8, report_events)
 SINK = Step("sink", 0.5, _sink)
 WATCH = Step("watch", 0.9, _watch)
-REPORT_CHECKS = Step("report checks", 1, report_checks)
+REPORT = Step("report", 1, report)
 REQUEST = Step("request", 1, _request)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import sha256
 
 import dagster as dg
 
@@ -14,8 +13,9 @@ from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due, Propagation
 from feed_assets.core.reachability import unreachable
-from feed_assets.ledger import alerts, due, events
+from feed_assets.ledger import alerts, due, events, quality
 from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursors
+from feed_assets.ledger.quality import CheckState
 from feed_assets.orchestration.decisions import due_of
 from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, Dataset, Declaration, Rejects
 from feed_assets.orchestration.declare.inputs import asset_key
@@ -36,6 +36,7 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
     alerts.keep(ledger, UNDECIDED, found.undecided, now)
     alerts.keep(ledger, STUCK, found.stuck, now)
     alerts.keep(ledger, UNREACHABLE, found.unreachable, now)
+    _judge(graph, ledger, now)
     return _deliver(ledger, now, out_of_time)
 
 
@@ -150,15 +151,35 @@ def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefi
     return [_check(each.feed, ON_TIME) for each in expected] + [_check(each.feed, PROPAGATION) for each in by_events]
 
 
+def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
+    """Record the open alerts as the state of the checks that no run makes: a warning, which blocks nobody."""
+    checks = [(node.feed, ON_TIME) for node in _with_cadence(graph)]
+    checks += [(node.feed, PROPAGATION) for node in graph.datasets() if node.by_events]
+    with ledger.read() as connection:
+        opened = alerts.open_alerts(connection)
+        known = quality.known(connection, [Partition(feed, "") for feed, _ in checks])
+    found = {(Partition(feed, ""), check): _state(_reasons(opened, feed, check)) for feed, check in checks}
+    changed = {key: state for key, state in found.items() if known.get(key) != state}
+    for (table, check), state in changed.items():
+        with ledger.change() as connection:
+            quality.report(connection, table, check, state.state, state.reason, "watch", now)
+
+
+def _state(reasons: Sequence[str]) -> CheckState:
+    return CheckState(quality.WARNED, "; ".join(reasons)) if reasons else CheckState(quality.PASSED, None)
+
+
 def _check(feed: Feed, name: str) -> dg.AssetChecksDefinition:
     said = "Its events come when they are expected." if name == ON_TIME else "No update is stuck on its way to it."
 
     @dg.asset_check(asset=asset_key(feed), name=name, description=said)
     def check() -> dg.AssetCheckResult:
         with open_ledger(settings().ledger).read() as connection:
-            reasons = _reasons(alerts.open_alerts(connection), feed, name)
+            known = quality.known(connection, [Partition(feed, "")]).get((Partition(feed, ""), name))
         return dg.AssetCheckResult(
-            passed=not reasons, severity=dg.AssetCheckSeverity.WARN, description="; ".join(reasons) or None
+            passed=known is None or known.state == quality.PASSED,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=known.reason if known else "The sensor 'watch' has not looked yet.",
         )
 
     return check
@@ -169,28 +190,3 @@ def _reasons(opened: Iterable[alerts.Alert], feed: Feed, check: str) -> list[str
     names = {f"{LATE}:{feed}"} if check == ON_TIME else {f"{UNDECIDED}:{feed}"}
     starts = () if check == ON_TIME else (f"{STUCK}:{feed}|", f"{UNREACHABLE}:{feed}|")
     return [each.reason for each in opened if each.name in names or each.name.startswith(starts)]
-
-
-def evaluations(graph: Graph, ledger: Ledger) -> list[dg.AssetCheckEvaluation]:
-    """The results of all these checks, as a sensor reports them to Dagster."""
-    with ledger.read() as connection:
-        opened = alerts.open_alerts(connection)
-    checks = [(node, ON_TIME) for node in _with_cadence(graph)]
-    checks += [(node, PROPAGATION) for node in graph.datasets() if node.by_events]
-    return [_evaluation(node, name, _reasons(opened, node.feed, name)) for node, name in checks]
-
-
-def _evaluation(node: Node, name: str, reasons: Sequence[str]) -> dg.AssetCheckEvaluation:
-    return dg.AssetCheckEvaluation(
-        asset_key=node.key,
-        check_name=name,
-        passed=not reasons,
-        severity=dg.AssetCheckSeverity.WARN,
-        description="; ".join(reasons) or None,
-    )
-
-
-def digest(checks: Sequence[dg.AssetCheckEvaluation]) -> str:
-    """The same while nothing has changed: Dagster hears of it when it differs."""
-    said = [f"{each.asset_key}|{each.check_name}|{each.description}" for each in checks]
-    return sha256("\n".join(sorted(said)).encode()).hexdigest()[:12] if checks else ""

@@ -17,7 +17,7 @@ from feed_assets.core.plans import BY_HAND, Work
 from feed_assets.core.positions import changed, pins_digest
 from feed_assets.core.propagation import Slice
 from feed_assets.feeds import write as feed_write
-from feed_assets.ledger import inbox, log, quality, runs, updates
+from feed_assets.ledger import claims, inbox, log, quality, runs, updates
 from feed_assets.ledger.log import Change
 from feed_assets.runs import reconcile
 from feed_assets.runs.maker import Made, Output, Task
@@ -131,7 +131,7 @@ class _Build:
         self.bench.on_step("claimed on the blackboard")
         code_version = self.order.recipe.code_version
         with self.bench.ledger.change() as connection:
-            updates.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed)
+            claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed)
         self.bench.on_step("claimed in the ledger")
         return Claimed(pinned, ids)
 
@@ -153,7 +153,7 @@ class _Build:
             for output in outputs:
                 written = output.written
                 statistics = {"records": written.records, "first": written.first, "last": written.last}
-                updates.stage(connection, output.update, written.data_version, **statistics)
+                claims.stage(connection, output.update, written.data_version, **statistics)
         self.bench.on_step("statistics in the ledger")
         return Staged(claimed.pinned, tuple(outputs))
 

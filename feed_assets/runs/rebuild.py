@@ -138,7 +138,7 @@ def _older_inputs(bench: Workbench, need: Need, update_id: str) -> tuple[Pin, ..
     """
     moment = parse_update_id(update_id)
     pins: list[Pin] = []
-    for partition in need.inputs:
+    for partition in need.partitions:
         before = moment - timedelta(seconds=1) if moment else None
         older = read.latest(bench.board, partition, before).update
         if older is None and partition in need.optional:

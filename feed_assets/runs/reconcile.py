@@ -12,7 +12,7 @@ from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.errors import BlackboardError
 from feed_assets.core.feeds import Partition
 from feed_assets.core.orphans import RULES, Fate, Status
-from feed_assets.ledger import runs, updates
+from feed_assets.ledger import claims, runs, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.runs.orphans import FINISHED, SWEPT, Done, contents_of
 from feed_assets.runs.workbench import Workbench, is_dead
@@ -67,7 +67,7 @@ def settle(bench: Workbench, run: Run, state: str, reason: str) -> Settled:
     read keeps its end: a refused one must go on holding its consumers.
     """
     with bench.ledger.read() as connection:
-        claimed = updates.claimed_by(connection, run.id)
+        claimed = claims.claimed_by(connection, run.id)
     try:
         settled = _sort(bench, run, claimed)
     except BlackboardError as error:

@@ -22,7 +22,7 @@ def revalidate(bench: Workbench, partition: Partition, update_id: str) -> Update
     with bench.ledger.change() as connection:
         row = updates.find(connection, partition, update_id)
         if row and row.state == updates.INVALIDATED:
-            updates.publish(connection, partition, update_id, bench.now(), reason=None, told=None)
+            updates.publish(connection, partition, update_id, bench.now(), reason=None)
     return found
 
 

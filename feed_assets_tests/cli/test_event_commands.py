@@ -13,7 +13,7 @@ from feed_assets.core.events import PARENTS, WriteEvent, foreign_correlation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Slice
 from feed_assets.feeds import write
-from feed_assets.ledger import events, updates
+from feed_assets.ledger import claims, events, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import event
 from feed_assets.runs.workbench import open_board, utc_now
@@ -102,7 +102,7 @@ def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consume
     assert json.loads(said("explain", SUMMARY, DAY, "--json"))["came_back"] == []
     slices = [Slice(Partition(Feed.parse(table), DAY), None, "20240101.060000", frozenset()) for table in TABLES[:2]]
     with ledger.change() as connection:
-        updates.claim(connection, "run", [(output, "20240101.070000")], (), "1", now, slices)
+        claims.claim(connection, "run", [(output, "20240101.070000")], (), "1", now, slices)
         updates.publish(connection, output, "20240101.070000", now)
     assert "had consumed" not in said("explain", SUMMARY, DAY)
     updates.observe(ledger, output, None, {"20240101.070000": "it has no manifest"}, now, 10**9)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from feed_assets.cli import app
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
-from feed_assets.ledger import runs, updates
+from feed_assets.ledger import claims, runs, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.workbench import open_board, utc_now
 from feed_assets.settings import settings
@@ -33,7 +33,7 @@ def left_behind(state: str, at: datetime, *, sealed: bool = False) -> str:
     runs.start(ledger, run)
     update_id = write.claim(board, SHOWN, run.id.encode(), at)
     with ledger.change() as connection:
-        updates.claim(connection, run.id, [(SHOWN, update_id)], (), "1", at)
+        claims.claim(connection, run.id, [(SHOWN, update_id)], (), "1", at)
     board.put(f"{SHOWN.path}/{update_id}/part-0", b"rows")
     if sealed:
         write.seal(board, SHOWN, update_id, write.listed(board, SHOWN, update_id))

@@ -8,7 +8,7 @@ import pytest
 from feed_assets.cli import main
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.read import latest
-from feed_assets.ledger import updates
+from feed_assets.ledger import claims, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.observe import observe
 from feed_assets.runs.workbench import open_board, utc_now
@@ -82,7 +82,7 @@ def test_a_feed_of_our_own_is_pruned_without_more_words(feed, board):
     effect = Partition(Feed.parse("ads/effectiveness/v1.0"), "2019-11-24/men")
     ledger = open_ledger(settings().ledger)
     with ledger.change() as connection:
-        updates.claim(connection, "r1", [(effect, OLD)], [], None, utc_now())
+        claims.claim(connection, "r1", [(effect, OLD)], [], None, utc_now())
         updates.change(connection, effect, OLD, updates.PUBLISHED, utc_now())
     for update_id in (OLD, NEW):
         write(board, update_id, partition=effect)

@@ -12,10 +12,12 @@ from zlib import crc32
 from feed_assets.core.choosing import Choice, Inbox, choose
 from feed_assets.core.consistency import Lineage, mixed
 from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, foreign_correlation, joined_correlation
+from feed_assets.core.facts import Built, Facts
 from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Consumer
-from feed_assets.core.readiness import Facts, Need, State, Verdict, decide
+from feed_assets.core.readiness import State, Verdict, decide
+from feed_assets_tests.needs import need_of
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 REPORT = "report"
@@ -148,13 +150,12 @@ class Lake:
         last = self.last(name)
         facts = Facts(START, newest=newest)
         if last:
-            facts = replace(facts, published={output: last.id}, consumed={output: last.made_of})
-        need = Need(output, inputs)
+            facts = replace(facts, outputs={output: Built(last.id, last.made_of)})
+        need = need_of(output, inputs)
         if name == REPORT:
             need = replace(need, consumer=self.shape.consumer)
             choice = self.choosing(self.shape.consumer, self._inbox(inputs, newest, last))
-            chosen = {(output, place): pin for place, pin in choice.pins.items()}
-            facts = replace(facts, due={output: choice.due}, chosen=chosen)
+            facts = replace(facts, choices={output: choice})
         return decide([need], facts)[0]
 
     def begin(self, at: int = -1) -> None:

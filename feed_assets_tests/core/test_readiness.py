@@ -4,10 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late
 from feed_assets.core.positions import Pin, pins_digest
-from feed_assets.core.readiness import Attempt, Facts, Need, State, decide
+from feed_assets.core.readiness import State, decide
+from feed_assets_tests.needs import need_of
 
 SHOWN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 CLICKED = Partition(Feed.parse("ads/clicked/v1.0"), "2019-11-24/men")
@@ -25,12 +27,19 @@ BUILT = {"published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (C1, S1)
 PATIENT = Late(growth=0.05, max_age=2 * DAY)
 
 OLD_PINS, NEW_PINS = pins_digest([S1, C1]), pins_digest([S2, C1])
-NEED = Need(EFFECT, (SHOWN, CLICKED))
-UNBORN = Need(EFFECT, (SHOWN, CLICKED), unknown=("ads/clicked/v1.0 2019-11-24/women",))
-LATE = Need(EFFECT, (SHOWN, CLICKED), late=PATIENT)
-CARELESS = Need(EFFECT, (SHOWN, CLICKED), ignore_quality_of=frozenset({SHOWN.feed}))
-NO_INPUTS = Need(EFFECT, ())
-CLICKS_IF_THERE = Need(EFFECT, (SHOWN, CLICKED), optional=frozenset({CLICKED}))
+NEED = need_of(EFFECT, (SHOWN, CLICKED))
+UNBORN = need_of(EFFECT, (SHOWN, CLICKED), absent=["ads/clicked/v1.0 2019-11-24/women"])
+LATE = need_of(EFFECT, (SHOWN, CLICKED), late=PATIENT)
+CARELESS = need_of(EFFECT, (SHOWN, CLICKED), careless_of=[SHOWN.feed])
+NO_INPUTS = need_of(EFFECT, ())
+CLICKS_IF_THERE = need_of(EFFECT, (SHOWN, CLICKED), optional=[CLICKED])
+
+
+def facts_of(newest=None, batches=None, pruned=None, blocked=None, max_attempts=3, **built):
+    """The facts of `EFFECT`, and of inputs by what is known of them."""
+    outputs = {EFFECT: Built(**{name: value[EFFECT] for name, value in built.items() if EFFECT in value})}
+    known = {"newest": newest or {}, "batches": batches or {}, "pruned": pruned or {}, "failed": blocked or {}}
+    return Facts(NOW, outputs, **known, max_attempts=max_attempts)
 
 
 def failed(pins, reason="OutOfMemory"):
@@ -77,28 +86,28 @@ def refused(pins, reason="not_empty: found 0"):
         ),
         pytest.param(
             NEED,
-            {"newest": BOTH, "held": {SHOWN: "unique: found 3"}},
+            {"newest": BOTH, "blocked": {SHOWN: "unique: found 3"}},
             State.WAITS_FOR_QUALITY,
             "the last audit failed of ads/shown/v1.0 2019-11-24/men (unique: found 3)",
             id="an input's last audit failed",
         ),
         pytest.param(
             NEED,
-            {"newest": NEWER, "held": {SHOWN: "unique: found 3"}, **BUILT},
+            {"newest": NEWER, "blocked": {SHOWN: "unique: found 3"}, **BUILT},
             State.WAITS_FOR_QUALITY,
             "the last audit failed of ads/shown/v1.0 2019-11-24/men (unique: found 3)",
             id="the gate holds late runs as it holds first ones",
         ),
         pytest.param(
             CARELESS,
-            {"newest": BOTH, "held": {SHOWN: "unique: found 3"}},
+            {"newest": BOTH, "blocked": {SHOWN: "unique: found 3"}},
             State.BUILD,
             "it has no valid update, and every input is there",
             id="an input whose quality it ignores",
         ),
         pytest.param(
             CARELESS,
-            {"newest": BOTH, "held": {CLICKED: "unique: found 3"}},
+            {"newest": BOTH, "blocked": {CLICKED: "unique: found 3"}},
             State.WAITS_FOR_QUALITY,
             "the last audit failed of ads/clicked/v1.0 2019-11-24/men (unique: found 3)",
             id="it ignores the quality of another input",
@@ -175,7 +184,7 @@ def refused(pins, reason="not_empty: found 0"):
         ),
         pytest.param(
             NEED,
-            {"newest": BOTH, "held": {SHOWN: "unique"}, "attempts": {EFFECT: (failed(OLD_PINS),) * 3}, **BUILT},
+            {"newest": BOTH, "blocked": {SHOWN: "unique"}, "attempts": {EFFECT: (failed(OLD_PINS),) * 3}, **BUILT},
             State.CURRENT,
             "update 20191125.030000 was built from the newest inputs",
             id="what is current waits for nothing",
@@ -263,14 +272,14 @@ def refused(pins, reason="not_empty: found 0"):
             id="it was never built, and so has nothing to lose",
         ),
         pytest.param(
-            Need(EFFECT, (CLICKED,)),
+            need_of(EFFECT, (CLICKED,)),
             {"newest": {CLICKED: C1}, **BUILT},
             State.REBUILD,
             "ads/shown/v1.0 2019-11-24/men: is no longer valid, or no longer an input",
             id="an input is no longer one",
         ),
         pytest.param(
-            Need(EFFECT, (CLICKED, SHOWN)),
+            need_of(EFFECT, (CLICKED, SHOWN)),
             {"newest": BOTH, "published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (C1,)}},
             State.REBUILD,
             "ads/shown/v1.0 2019-11-24/men: was not there before",
@@ -291,7 +300,7 @@ def refused(pins, reason="not_empty: found 0"):
             id="what is optional does not stand in for what is required",
         ),
         pytest.param(
-            Need(EFFECT, (CLICKED,), optional=frozenset({CLICKED})),
+            need_of(EFFECT, (CLICKED,), optional=[CLICKED]),
             {},
             State.WAITS_FOR_INPUT,
             "no valid update of any input",
@@ -320,7 +329,7 @@ def refused(pins, reason="not_empty: found 0"):
         ),
         pytest.param(
             CLICKS_IF_THERE,
-            {"newest": BOTH, "held": {CLICKED: "unique: found 3"}},
+            {"newest": BOTH, "blocked": {CLICKED: "unique: found 3"}},
             State.WAITS_FOR_QUALITY,
             "the last audit failed of ads/clicked/v1.0 2019-11-24/men (unique: found 3)",
             id="the gate holds for optional partitions too",
@@ -328,36 +337,36 @@ def refused(pins, reason="not_empty: found 0"):
     ],
 )
 def test_each_partition_is_in_exactly_one_state_for_a_reason(need, known, state, reason):
-    (verdict,) = decide([need], Facts(NOW, **known))
+    (verdict,) = decide([need], facts_of(**known))
     assert (verdict.state, verdict.reason) == (state, reason)
 
 
 def test_a_verdict_names_what_is_read_what_is_published_and_how_often_it_was_tried():
     attempts = (failed(OLD_PINS), failed(NEW_PINS))
-    (verdict,) = decide([NEED], Facts(NOW, newest=NEWER, attempts={EFFECT: attempts}, **BUILT))
+    (verdict,) = decide([NEED], facts_of(newest=NEWER, attempts={EFFECT: attempts}, **BUILT))
     assert (verdict.output, verdict.pins) == (EFFECT, (S2, C1))
     assert (verdict.published, verdict.attempt) == ("20191125.030000", 2)
 
 
 def test_an_optional_partition_is_pinned_if_it_is_there():
-    without, both = (decide([CLICKS_IF_THERE], Facts(NOW, newest=each))[0].pins for each in ({SHOWN: S1}, BOTH))
+    without, both = (decide([CLICKS_IF_THERE], facts_of(newest=each))[0].pins for each in ({SHOWN: S1}, BOTH))
     assert (without, both) == ((S1,), (S1, C1))
 
 
 def test_waiting_for_late_data_ends_by_itself_and_nothing_else_does():
-    (late,) = decide([LATE], Facts(NOW, newest=NEWER, **BUILT))
-    (missing,) = decide([LATE], Facts(NOW, **BUILT))
+    (late,) = decide([LATE], facts_of(newest=NEWER, **BUILT))
+    (missing,) = decide([LATE], facts_of(**BUILT))
     assert (late.look_again, missing.look_again) == (datetime(2019, 11, 28, 1, tzinfo=UTC), None)
 
 
 def test_the_number_of_attempts_is_a_setting():
-    facts = Facts(NOW, newest=BOTH, attempts={EFFECT: (failed(OLD_PINS),)}, max_attempts=1)
+    facts = facts_of(newest=BOTH, attempts={EFFECT: (failed(OLD_PINS),)}, max_attempts=1)
     assert [verdict.state for verdict in decide([NEED], facts)] == [State.WAITS_FOR_A_PERSON]
 
 
 def test_many_are_decided_at_once_and_answered_in_their_order():
-    needs = [NEED, Need(CLICKED, (SHOWN,)), Need(SHOWN, (EFFECT,))]
-    verdicts = decide(needs, Facts(NOW, newest=BOTH))
+    needs = [NEED, need_of(CLICKED, (SHOWN,)), need_of(SHOWN, (EFFECT,))]
+    verdicts = decide(needs, facts_of(newest=BOTH))
     assert [(each.output, each.state) for each in verdicts] == [
         (EFFECT, State.BUILD),
         (CLICKED, State.BUILD),
@@ -367,12 +376,12 @@ def test_many_are_decided_at_once_and_answered_in_their_order():
 
 def test_a_long_list_of_what_is_missing_is_cut_short():
     inputs = tuple(Partition(SHOWN.feed, f"2019-11-24/{number}") for number in range(8))
-    (verdict,) = decide([Need(EFFECT, inputs)], Facts(NOW))
+    (verdict,) = decide([need_of(EFFECT, inputs)], facts_of())
     assert verdict.reason.endswith("2019-11-24/4 and 3 more")
 
 
 @pytest.mark.parametrize(
-    ("attempts", "held", "is_good_again"),
+    ("attempts", "blocked", "is_good_again"),
     [
         pytest.param((), {}, False, id="its quality is good"),
         pytest.param((refused(NEW_PINS),), {EFFECT: "empty"}, True, id="other inputs were refused"),
@@ -381,15 +390,15 @@ def test_a_long_list_of_what_is_missing_is_cut_short():
         pytest.param((refused(NEW_PINS), refused(OLD_PINS)), {EFFECT: "empty"}, False, id="both were refused"),
     ],
 )
-def test_a_refusal_of_other_inputs_holds_nobody_once_they_are_rolled_back(attempts, held, is_good_again):
-    (verdict,) = decide([NEED], Facts(now=NOW, newest=BOTH, attempts={EFFECT: attempts}, held=held, **BUILT))
+def test_a_refusal_of_other_inputs_holds_nobody_once_they_are_rolled_back(attempts, blocked, is_good_again):
+    (verdict,) = decide([NEED], facts_of(newest=BOTH, attempts={EFFECT: attempts}, blocked=blocked, **BUILT))
     assert (verdict.state, verdict.is_good_again) == (State.CURRENT, is_good_again)
 
 
 EVENTS = Partition(Feed.parse("ads/events/v1.0"), "2019-11-24")
 ONE, TWO = EVENTS.batch("one"), EVENTS.batch("two")
 E1, E2 = Pin(ONE, "20191125.010000", "e1", size=100), Pin(TWO, "20191125.020000", "e2", size=100)
-APPENDED = Need(EFFECT, (EVENTS, CLICKED), appendable=frozenset({EVENTS.feed}))
+APPENDED = need_of(EFFECT, (EVENTS, CLICKED), sets=[EVENTS.feed])
 
 
 def known(*pins: Pin, batches=(ONE, TWO)) -> dict:
@@ -397,18 +406,18 @@ def known(*pins: Pin, batches=(ONE, TWO)) -> dict:
 
 
 def test_of_an_appendable_input_every_batch_with_a_valid_update_is_read():
-    (verdict,) = decide([APPENDED], Facts(NOW, **known(E1, E2)))
+    (verdict,) = decide([APPENDED], facts_of(**known(E1, E2)))
     assert (verdict.state, verdict.pins) == (State.BUILD, (E1, E2, C1))
 
 
 def test_a_batch_without_a_valid_update_is_no_reason_to_wait():
-    (verdict,) = decide([APPENDED], Facts(NOW, **known(E2)))
+    (verdict,) = decide([APPENDED], facts_of(**known(E2)))
     assert (verdict.state, verdict.pins) == (State.BUILD, (E2, C1))
 
 
 @pytest.mark.parametrize("batches", [(), (ONE, TWO)])
 def test_a_partition_without_a_batch_that_has_a_valid_update_is_missing(batches):
-    (verdict,) = decide([APPENDED], Facts(NOW, **known(batches=batches)))
+    (verdict,) = decide([APPENDED], facts_of(**known(batches=batches)))
     assert (verdict.state, verdict.reason) == (State.WAITS_FOR_INPUT, f"no valid update of {EVENTS}")
 
 
@@ -424,15 +433,15 @@ def test_a_partition_without_a_batch_that_has_a_valid_update_is_missing(batches)
 )
 def test_another_set_of_batches_makes_an_output_stale(consumed, newest, state):
     built = {"published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (C1, *consumed)}}
-    (verdict,) = decide([APPENDED], Facts(NOW, **known(*newest), **built))
+    (verdict,) = decide([APPENDED], facts_of(**known(*newest), **built))
     assert verdict.state is state
 
 
 def test_growth_is_weighed_over_all_batches_of_a_partition():
-    patient = Need(EFFECT, (EVENTS, CLICKED), late=PATIENT, appendable=frozenset({EVENTS.feed}))
+    patient = need_of(EFFECT, (EVENTS, CLICKED), late=PATIENT, sets=[EVENTS.feed])
     built = {"published": {EFFECT: "20191125.030000"}, "consumed": {EFFECT: (C1, E1)}}
     little = Pin(TWO, "20191126.230000", "e4", size=4)
-    (waits,) = decide([patient], Facts(NOW, **known(E1, little), **built))
-    (runs,) = decide([patient], Facts(NOW, **known(E1, E2), **built))
+    (waits,) = decide([patient], facts_of(**known(E1, little), **built))
+    (runs,) = decide([patient], facts_of(**known(E1, E2), **built))
     assert (waits.state, runs.state) == (State.WAITS_FOR_LATE_DATA, State.REBUILD)
     assert waits.look_again == datetime(2019, 11, 28, 23, tzinfo=UTC)

@@ -1,15 +1,17 @@
 """The facts of a ledger, found by going through all of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 import sqlalchemy as sa
 
+from feed_assets.core.choosing import Choice
+from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Due
-from feed_assets.core.readiness import Attempt, Facts, Need
+from feed_assets.core.readiness import Need
 from feed_assets.ledger import pauses, quality, runs, updates
 from feed_assets_tests.ledger.held import PARENTS, Held, parent_of
 from feed_assets_tests.ledger.records import NOW, due_of
@@ -19,30 +21,31 @@ WELL = {updates.PUBLISHED, runs.UNCHANGED}
 
 def facts_by_hand(connection: sa.Connection, held: Held, needs: Sequence[Need]) -> Facts:
     """The facts, by going through everything; what is due of a consumer has an oracle of its own."""
-    inputs = {partition for need in needs for partition in need.inputs}
+    inputs = {partition for need in needs for partition in need.partitions}
     outputs = {need.output for need in needs}
     sets = {each: tuple(sorted(b for b in held.batches if parent_of(b) == each)) for each in inputs if each in PARENTS}
     members = {member for each in inputs for member in sets.get(each, (each,))}
     newest = _last(held, updates.PUBLISHED)
-    published = {place: newest[place] for place in outputs if place in newest}
     pins = {p: Pin(p, newest[p], held.updates[p, newest[p]][1], 7, 1) for p in members if p in newest}
     found = Facts(
         now=NOW,
+        outputs={need.output: built for need in needs if (built := _built(held, newest, sets, need)) != Built()},
         newest=pins,
         batches=sets,
-        held={place: reason for place in inputs | outputs if (reason := _why_blocked(held, place))},
-        published=published,
-        consumed={place: read for place in published if (read := _read(held, place, published[place]))},
-        late_since={},
-        attempts={place: tried for place in outputs if (tried := _attempts(held, place))},
         pruned={place: name for place, name in _last(held, updates.PRUNED).items() if place in members},
-        due=_due(connection, needs),
+        failed={place: reason for place in inputs | outputs if (reason := _why_blocked(held, place))},
         paused=pauses.paused(connection, held.paused & {need.consumer.feed for need in needs if need.consumer}),
         max_attempts=3,
     )
-    late = {need.output: _late_since(held, found, need) for need in needs}
-    late_since = {output: moment for output, moment in late.items() if moment}
-    return replace(found, late_since=late_since, chosen=_chosen(held, found, needs))
+    return replace(found, choices=_choices(connection, held, found, needs))
+
+
+def _built(
+    held: Held, newest: Mapping[Partition, str], sets: Mapping[Partition, tuple[Partition, ...]], need: Need
+) -> Built:
+    published = newest.get(need.output)
+    consumed = _read(held, need.output, published) if published else ()
+    return Built(published, consumed, _late_since(held, consumed, sets, need), _attempts(held, need.output))
 
 
 def _last(held: Held, state: str) -> dict[Partition, str]:
@@ -70,10 +73,11 @@ def _read(held: Held, place: Partition, name: str) -> tuple[Pin, ...]:
     )
 
 
-def _late_since(held: Held, found: Facts, need: Need) -> datetime | None:
+def _late_since(
+    held: Held, read: Sequence[Pin], sets: Mapping[Partition, tuple[Partition, ...]], need: Need
+) -> datetime | None:
     """When the first update came that an output was not built from: of what it read, or of a batch that is new."""
     names: list[str] = []
-    read = found.consumed.get(need.output, ())
     for pin in read:
         names += [
             name
@@ -82,7 +86,7 @@ def _late_since(held: Held, found: Facts, need: Need) -> datetime | None:
             if name > pin.update_id and version != pin.version
         ]
     known = {pin.partition for pin in read}
-    new = {b for each in need.inputs for b in found.batches.get(each, ()) if b not in known} if read else set()
+    new = {b for each in need.partitions for b in sets.get(each, ()) if b not in known} if read else set()
     names += [name for (place, name), (state, _) in held.updates.items() if place in new and state == updates.PUBLISHED]
     return parse_update_id(min(names)) if names else None
 
@@ -95,35 +99,39 @@ def _attempts(held: Held, output: Partition) -> tuple[Attempt, ...]:
     return tuple(Attempt(ran.pins, ran.state == updates.REFUSED, ran.reason or ran.state) for ran in bad)
 
 
-def _due(connection: sa.Connection, needs: Sequence[Need]) -> dict[Partition, Due]:
-    found: dict[Partition, Due] = {}
+def _choices(connection: sa.Connection, held: Held, found: Facts, needs: Sequence[Need]) -> dict[Partition, Choice]:
+    """What outputs by events consume, and read in place of the newest update."""
+    choices: dict[Partition, Choice] = {}
     for need in needs:
         if need.consumer:
-            by_key = due_of(connection, need.consumer)
-            found |= {Partition(need.output.feed, key): each for key, each in by_key.items() if key == need.output.key}
-    return found
+            what = due_of(connection, need.consumer).get(need.output.key, Due())
+            choices[need.output] = Choice(what, _pins(held, found, need, what))
+    return choices
 
 
-def _chosen(held: Held, found: Facts, needs: Sequence[Need]) -> dict[tuple[Partition, Partition], Pin | None]:
-    """What outputs by events read in place of the newest update."""
-    chosen: dict[tuple[Partition, Partition], Pin | None] = {}
-    for need in needs:
-        if need.consumer is None:
-            continue
-        what = found.due.get(need.output, Due())
-        coming = {each.place for group in (*what.later, *what.incomplete) for each in group.events}
-        known = {pin.partition: pin for pin in found.consumed.get(need.output, ())}
-        for member in [member for each in need.inputs for member in found.batches.get(each, (each,))]:
-            slices = [each for each in what.slices if each.place == member]
-            is_table = member.feed in need.tables
-            if slices and is_table:
-                (piece,) = slices
-                chosen[need.output, member] = Pin(member, piece.end, piece.version, start=piece.start)
-            elif slices:
-                chosen[need.output, member] = _at(held, found, member, slices[0].end)
-            elif member in coming or (is_table and member in known):
-                chosen[need.output, member] = known.get(member)
-    return chosen
+def _pins(held: Held, found: Facts, need: Need, what: Due) -> dict[Partition, Pin | None]:
+    pins: dict[Partition, Pin | None] = {}
+    coming = {each.place for group in (*what.later, *what.incomplete) for each in group.events}
+    known = {pin.partition: pin for pin in found.outputs.get(need.output, Built()).consumed}
+    for member in [member for each in need.partitions for member in found.batches.get(each, (each,))]:
+        slices = [each for each in what.slices if each.place == member]
+        is_table = member.feed in need.tables
+        if slices and is_table:
+            (piece,) = slices
+            pins[member] = Pin(member, piece.end, piece.version, start=piece.start)
+        elif slices:
+            pins[member] = _at(held, found, member, slices[0].end)
+        elif is_table and member in {*coming, *known}:
+            pins[member] = known.get(member)
+        elif member in coming:
+            pins[member] = _still(held, known.get(member))
+    return pins
+
+
+def _still(held: Held, pin: Pin | None) -> Pin | None:
+    """A consumed update as it is now, if it is valid."""
+    state, version = held.updates.get((pin.partition, pin.update_id), ("", "")) if pin else ("", "")
+    return Pin(pin.partition, pin.update_id, version, 7, 1) if pin and state == updates.PUBLISHED else None
 
 
 def _at(held: Held, found: Facts, member: Partition, end: str) -> Pin | None:

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer
-from feed_assets.core.readiness import Need
 from feed_assets.ledger import quality, runs, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import batch, consumed, event, metadata, pause, run, subscription, update
 from feed_assets.ledger.tables import inbox as inbox_table
 from feed_assets.ledger.tables import quality as quality_table
 from feed_assets_tests.ledger.records import NOW
+from feed_assets_tests.needs import need_of
 
 FEEDS = [Feed.parse("ads/shown/v1.0"), Feed.parse("ads/shown"), Feed.parse("ads/effectiveness/v1.0")]
 PARTITIONS = [Partition(feed, key) for feed in FEEDS for key in ("2019-11-24/men", "2019-11-24/women")]
@@ -109,17 +109,15 @@ ledgers = st.builds(
     ).map(tuple),
     st.integers(0, 8),
 )
-plain = st.builds(Need, outputs, st.lists(st.sampled_from(PARTITIONS), max_size=3, unique=True).map(tuple))
+plain = st.builds(need_of, outputs, st.lists(st.sampled_from(PARTITIONS), max_size=3, unique=True).map(tuple))
 of_batches = st.builds(
-    lambda output, parents, more: Need(output, (*parents, *more), appendable=frozenset({LINES})),
+    lambda output, parents, more: need_of(output, (*parents, *more), sets=[LINES]),
     outputs,
     st.lists(st.sampled_from(PARENTS), min_size=1, unique=True),
     st.lists(st.sampled_from(PARTITIONS), max_size=1),
 )
 by_events = st.builds(
-    lambda more: Need(
-        *(REPORT, (*READS, *more)), consumer=CONSUMER, tables=frozenset({ORDERS.feed}), appendable=frozenset({LINES})
-    ),
+    lambda more: need_of(REPORT, (*READS, *more), consumer=CONSUMER, tables=[ORDERS.feed], sets=[LINES]),
     st.lists(st.sampled_from(PARENTS), max_size=1),
 )
 asked = st.lists(st.one_of(plain, of_batches, by_events), min_size=1, max_size=4, unique_by=lambda need: need.output)
@@ -129,7 +127,8 @@ def stored(ledger: Ledger, held: Held) -> None:
     """Put plain values in the place of what is in the ledger."""
     rows = {
         update: [
-            {**_of(place), "id": name, "state": state, "version": version, **SIZE, "at": NOW, "changed": number}
+            {**_of(place), "id": name, "origin": "run", "state": state, "version": version, **SIZE}
+            | {"at": NOW, "changed": number}
             for number, ((place, name), (state, version)) in enumerate(held.updates.items())
         ],
         consumed: [

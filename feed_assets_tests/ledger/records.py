@@ -12,7 +12,7 @@ from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Consumer, Due
-from feed_assets.ledger import inbox, log, quality, runs, updates
+from feed_assets.ledger import claims, inbox, log, quality, runs, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.log import Change
@@ -88,13 +88,13 @@ def waiting(ledger: Ledger, consumer: Feed) -> dict[str, tuple[Recorded, ...]]:
 def claim(ledger: Ledger, run_id: str, *outputs: tuple[Partition, str], pins: tuple[Pin, ...] = ()) -> None:
     """A run's claims, recorded."""
     with ledger.change() as connection:
-        updates.claim(connection, run_id, outputs, pins, "code 1", NOW)
+        claims.claim(connection, run_id, outputs, pins, "code 1", NOW)
 
 
 def publish(ledger: Ledger, run_id: str, partition: Partition, update_id: str, version: str = "rows") -> None:
     """Record that a claimed update was written and published."""
     with ledger.change() as connection:
-        updates.stage(connection, seen(partition, update_id), version, records=3)
+        claims.stage(connection, seen(partition, update_id), version, records=3)
         updates.change(connection, partition, update_id, updates.PUBLISHED, NOW)
 
 

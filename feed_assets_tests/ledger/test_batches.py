@@ -4,7 +4,6 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
-from feed_assets.core.readiness import Need
 from feed_assets.ledger import due, tables
 from feed_assets.ledger import rebuild as ledger_rebuild
 from feed_assets.ledger.facts import batches, facts, pins_of
@@ -20,12 +19,13 @@ from feed_assets_tests.ledger.records import (
     seen,
     statements,
 )
+from feed_assets_tests.needs import need_of
 
 FEED = Feed.parse("ads/events/v1.0")
 DAY, NEXT_DAY = Partition(FEED, "2019-11-24"), Partition(FEED, "2019-11-25")
 
 FIRST, SECOND, THIRD = "20191125.010000", "20191125.020000", "20191125.030000"
-NEED = Need(EFFECT, (DAY,), appendable=frozenset({FEED}))
+NEED = need_of(EFFECT, (DAY,), sets=[FEED])
 
 
 def sync(ledger, batch, update_id, size=10):
@@ -76,7 +76,7 @@ def test_an_update_right_in_the_partition_is_no_part_of_the_set(ledger):
 def test_only_needs_that_say_so_are_of_batches(ledger):
     observe(ledger, DAY, seen(DAY, FIRST))
     sync(ledger, DAY.batch("a"), SECOND)
-    plain = of(ledger, Need(EFFECT, (DAY,)))
+    plain = of(ledger, need_of(EFFECT, (DAY,)))
     assert ([*plain.newest], plain.batches) == ([DAY], {})
     assert [*of(ledger).newest] == [DAY.batch("a")]
 
@@ -85,12 +85,12 @@ def test_late_data_of_a_set_are_as_old_as_the_first_update_that_was_not_consumed
     sync(ledger, DAY.batch("a"), FIRST)
     claim(ledger, "run", (EFFECT, FIRST), pins=(Pin(DAY.batch("a"), FIRST, seen(DAY.batch("a"), FIRST).files_digest),))
     publish(ledger, "run", EFFECT, FIRST)
-    assert of(ledger).late_since == {}
+    assert of(ledger).outputs[EFFECT].late_since is None
     sync(ledger, DAY.batch("b"), SECOND)
     sync(ledger, DAY.batch("b"), THIRD, size=20)
-    assert of(ledger).late_since == {EFFECT: parse_update_id(SECOND)}
+    assert of(ledger).outputs[EFFECT].late_since == parse_update_id(SECOND)
     sync(ledger, DAY.batch("a"), "20191125.013000", size=30)
-    assert of(ledger).late_since == {EFFECT: parse_update_id("20191125.013000")}
+    assert of(ledger).outputs[EFFECT].late_since == parse_update_id("20191125.013000")
 
 
 def test_a_set_costs_no_more_statements_and_no_scan_however_long_its_history(sqlite_ledger):
@@ -149,6 +149,6 @@ def test_rows_of_batches_that_are_none_do_no_harm(ledger):
         row = {"feed": str(SHOWN.feed), "partition": SHOWN.holder.key, "key": SHOWN.key}
         connection.execute(sa.insert(tables.batch).values(row))
     observe(ledger, SHOWN, seen(SHOWN, FIRST))
-    found = of(ledger, Need(EFFECT, (SHOWN,)))
+    found = of(ledger, need_of(EFFECT, (SHOWN,)))
     assert ([*found.newest], found.batches) == ([SHOWN], {})
     assert pinned(ledger, SHOWN.holder) == [(SHOWN.name, FIRST)]

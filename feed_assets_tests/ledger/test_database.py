@@ -191,7 +191,7 @@ def test_a_reader_beside_concurrent_writers_sees_every_change_once_and_in_order(
 
 def test_changes_of_other_feeds_are_not_read(ledger):
     with ledger.change() as connection:
-        updates.insert(connection, SHOWN, "20191125.060000", updates.PUBLISHED, NOW)
+        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
         assert [each.kind for each in log.after(connection, 0, 10, 10, [FEED])] == [log.UPDATE, log.EVENT]
         assert log.after(connection, 0, 10, 10, [new_run("x").output.feed]) == ()
 
@@ -199,7 +199,7 @@ def test_changes_of_other_feeds_are_not_read(ledger):
 def test_what_every_subscriber_has_is_pruned_but_for_the_last_of_each_kind(ledger):
     with ledger.change() as connection:
         append(connection, 3)
-        updates.insert(connection, SHOWN, "20191125.060000", updates.PUBLISHED, NOW)
+        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
     with ledger.write() as connection:
         assert log.prune(connection, NOW + MINUTE) == 0  # Nobody has anything yet.
         subscriptions.advance(connection, "ahead", 10)

@@ -6,7 +6,7 @@ from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Slice
-from feed_assets.ledger import events, updates
+from feed_assets.ledger import claims, events, updates
 from feed_assets.ledger.durations import durations
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -30,7 +30,7 @@ def report(ledger, number, minute, *slices):
     pins = [Pin(each.place, each.end, each.version, start=each.start) for each in pieces]
     update_id = at(minute).strftime("%Y%m%d.%H%M%S")
     with ledger.change() as connection:
-        updates.claim(connection, f"run {number}", [(Partition(REPORT), update_id)], pins, "1", at(minute))
+        claims.claim(connection, f"run {number}", [(Partition(REPORT), update_id)], pins, "1", at(minute))
         updates.publish(connection, Partition(REPORT), update_id, at(minute))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
-from feed_assets.core.readiness import Facts, Need
+from feed_assets.core.readiness import Facts
 from feed_assets.ledger import runs, updates
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.facts import facts
@@ -28,6 +28,7 @@ from feed_assets_tests.ledger.records import (
     seen,
     statements,
 )
+from feed_assets_tests.needs import need_of
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_the_facts_of_any_ledger_are_those_found_by_going_through_all_of_it(shar
             found = facts(connection, needs, NOW, 3)
             assert found == facts_by_hand(connection, held, needs)
         reached.update(name for name, fact in vars(found).items() if fact)
-        if any(due.slices for due in found.due.values()):
+        if any(choice.due.slices for choice in found.choices.values()):
             reached.add("slices")
 
     check()
@@ -76,15 +77,15 @@ def test_a_long_history_costs_no_more_statements_than_a_short_one(ledger):
     for length in (1, 1000):
         stored(ledger, history(length))
         with ledger.read() as connection, statements(ledger) as executed:
-            found = facts(connection, [Need(EFFECT, (SHOWN,))], NOW, 3)
+            found = facts(connection, [need_of(EFFECT, (SHOWN,))], NOW, 3)
         counts.append(len(executed))
-        assert (len(found.consumed[EFFECT]), len(found.attempts[EFFECT])) == (1, 1)
+        assert (len(found.outputs[EFFECT].consumed), len(found.outputs[EFFECT].attempts)) == (1, 1)
     assert counts[0] == counts[1]
 
 
 def test_many_partitions_are_asked_about_in_bulk(ledger):
     needs = [
-        Need(Partition(EFFECT.feed, f"p{number}"), (Partition(SHOWN.feed, f"p{number}"),)) for number in range(900)
+        need_of(Partition(EFFECT.feed, f"p{number}"), (Partition(SHOWN.feed, f"p{number}"),)) for number in range(900)
     ]
     with ledger.read() as connection, statements(ledger) as asked_alone:
         facts(connection, needs[:1], NOW, 3)
@@ -96,7 +97,7 @@ def test_many_partitions_are_asked_about_in_bulk(ledger):
 def test_no_statement_goes_through_a_whole_table(sqlite_ledger):
     stored(sqlite_ledger, history(300))
     with sqlite_ledger.read() as connection, statements(sqlite_ledger) as executed:
-        facts(connection, [Need(EFFECT, (SHOWN,)), Need(SHOWN, (EFFECT,))], NOW, 3)
+        facts(connection, [need_of(EFFECT, (SHOWN,)), need_of(SHOWN, (EFFECT,))], NOW, 3)
     with sqlite_ledger.read() as connection:
         plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values) for sql, values in executed]
         steps = [row.detail for plan in plans for row in plan]
@@ -146,17 +147,17 @@ def test_facts_are_of_one_state_of_the_ledger(ledger):
     with ledger.read() as connection:
         first = updates.newest(connection, [SHOWN]).get(SHOWN)
         sa.event.listen(connection, "before_cursor_execute", publish_in_between)
-        found = facts(connection, [Need(EFFECT, (SHOWN,))], NOW, 3)
+        found = facts(connection, [need_of(EFFECT, (SHOWN,))], NOW, 3)
     assert first is not None
-    assert (waiting, found.published, found.consumed) == ([], {}, {})
+    assert (waiting, found.outputs) == ([], {})
 
 
 def test_a_refused_run_holds_consumers_until_a_good_end(ledger):
-    need = [Need(EFFECT, (SHOWN,))]
+    need = [need_of(EFFECT, (SHOWN,))]
 
     def held():
         with ledger.read() as connection:
-            return dict(facts(connection, need, NOW, 3).held)
+            return dict(facts(connection, need, NOW, 3).failed)
 
     attempt(ledger, "bad", updates.REFUSED, SHOWN)
     refused = held()

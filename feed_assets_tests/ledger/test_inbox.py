@@ -9,7 +9,7 @@ from feed_assets.core.errors import EventOutOfOrder, UpdateChanged
 from feed_assets.core.events import Operation, WriteEvent, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Slice
-from feed_assets.ledger import events, inbox, updates
+from feed_assets.ledger import claims, events, inbox, updates
 from feed_assets.ledger.due import LOOK_AGAIN, look
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import event
@@ -181,7 +181,7 @@ UPDATE = "20240101.000000"
 def published(ledger, slices, run="r", update_id=UPDATE):
     """A run's update, published with what it consumed."""
     with ledger.change() as connection:
-        updates.claim(connection, run, [(WHOLE, update_id)], (), "1", NOW, slices)
+        claims.claim(connection, run, [(WHOLE, update_id)], (), "1", NOW, slices)
         updates.publish(connection, WHOLE, update_id, NOW)
 
 
@@ -332,7 +332,7 @@ def test_a_run_that_was_requested_before_another_one_consumed_some_of_its_slices
     both = due(ledger).slices
     take(ledger, first)
     with pytest.raises(UpdateChanged, match="was consumed since it was requested"), ledger.change() as connection:
-        updates.claim(connection, "r2", [(WHOLE, "20240101.000000")], (), "1", NOW, both)
+        claims.claim(connection, "r2", [(WHOLE, "20240101.000000")], (), "1", NOW, both)
     assert {int(each.start) for each in due(ledger).slices} == {1, 7}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
-from feed_assets.ledger import log, updates
+from feed_assets.ledger import claims, log, updates
 from feed_assets_tests.ledger.records import (
     CLICKED,
     EFFECT,
@@ -87,14 +87,14 @@ def test_an_invalidation_is_a_change_of_its_own(ledger):
     assert changes(ledger, SHOWN) == [(SHOWN, updates.PUBLISHED), (SHOWN, updates.INVALIDATED)]
 
 
-def test_an_update_that_is_valid_again_is_published_again_and_told_again(ledger):
+def test_an_update_that_is_valid_again_is_published_again_and_is_the_newest_change(ledger):
     observe(ledger, SHOWN, seen(SHOWN, FIRST))
-    updates.mark_told(ledger, [(SHOWN, FIRST)], tick=1)
     observe(ledger, SHOWN, None, {FIRST: "it has no manifest"})
     found = observe(ledger, SHOWN, seen(SHOWN, FIRST))
     assert (found.state, found.reason) == (updates.PUBLISHED, None)
     with ledger.read() as connection:
-        assert updates.to_tell(connection, [SHOWN.feed], tick=1, limit=9) == (found,)
+        (newest,) = (each for each in log.newest(connection, 0, 99, 9, [SHOWN.feed]) if each.kind == log.UPDATE)
+    assert (newest.before, newest.after) == (updates.INVALIDATED, updates.PUBLISHED)
 
 
 def test_a_foreign_update_that_is_overwritten_in_place_has_another_version(ledger):
@@ -176,45 +176,7 @@ def test_the_claims_of_a_run_come_rejects_first_until_they_are_settled(ledger):
     publish(ledger, "run", REJECTS, FIRST)
     claim(ledger, "run", (CLICKED, FIRST))
     with ledger.read() as connection:
-        assert [each.partition for each in updates.claimed_by(connection, "run")] == [EFFECT, CLICKED]
-
-
-def test_what_dagster_was_not_told_comes_in_the_order_of_its_changes(ledger):
-    observe(ledger, SHOWN, seen(SHOWN, SECOND))
-    observe(ledger, CLICKED, seen(CLICKED, FIRST))
-    claim(ledger, "run", (EFFECT, FIRST))
-    with ledger.read() as connection:
-        feeds = [SHOWN.feed, CLICKED.feed, EFFECT.feed]
-        assert [each.partition for each in updates.to_tell(connection, feeds, 0, 9)] == [SHOWN, CLICKED]
-        assert [each.partition for each in updates.to_tell(connection, feeds, 0, 1)] == [SHOWN]
-        assert [each.partition for each in updates.to_tell(connection, [CLICKED.feed], 0, 9)] == [CLICKED]
-
-
-@pytest.mark.parametrize(
-    ("confirmed", "tells_again"),
-    [pytest.param(6, True, id="the tick that told it was lost"), pytest.param(7, False, id="the tick was stored")],
-)
-def test_what_a_tick_told_is_told_again_unless_dagster_stored_that_tick(ledger, confirmed, tells_again):
-    observe(ledger, SHOWN, seen(SHOWN, FIRST))
-    updates.mark_told(ledger, [(SHOWN, FIRST)], tick=7)
-    with ledger.read() as connection:
-        assert bool(updates.to_tell(connection, [SHOWN.feed], confirmed, 9)) is tells_again
-
-
-def test_telling_is_no_change_that_anybody_must_decide_about(ledger):
-    observe(ledger, SHOWN, seen(SHOWN, FIRST))
-    updates.mark_told(ledger, [(SHOWN, FIRST)], tick=1)
-    assert changes(ledger, SHOWN) == [(SHOWN, updates.PUBLISHED)]
-
-
-def test_a_new_dagster_instance_is_told_everything_of_the_feeds_that_it_has(ledger):
-    observe(ledger, SHOWN, seen(SHOWN, FIRST))
-    observe(ledger, CLICKED, seen(CLICKED, FIRST))
-    updates.mark_told(ledger, [(SHOWN, FIRST), (CLICKED, FIRST)], tick=1)
-    updates.forget_told(ledger, [SHOWN.feed])
-    with ledger.read() as connection:
-        untold = updates.to_tell(connection, [SHOWN.feed, CLICKED.feed], 1, 9)
-    assert [each.partition for each in untold] == [SHOWN]
+        assert [each.partition for each in claims.claimed_by(connection, "run")] == [EFFECT, CLICKED]
 
 
 def test_keys_of_partitions_with_a_published_update_are_told_once_each(ledger):

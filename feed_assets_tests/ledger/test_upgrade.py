@@ -173,7 +173,8 @@ def test_old_events_say_after_which_marker_their_data_begin(bare_url):
 def test_numbers_go_on_after_the_greatest(upgraded):
     last = asked(upgraded, log.last)
     with upgraded.change() as connection:
-        updates.insert(connection, Partition(SHOWN, "later"), "20191125.060000", updates.PUBLISHED, NOW)
+        later = Partition(SHOWN, "later"), "20191125.060000"
+        updates.insert(connection, *later, updates.FOREIGN, updates.PUBLISHED, NOW)
     (told,) = asked(upgraded, events.since, {Partition(SHOWN, "later"): 0}).values()
     assert OFFSET < last < told[0]
 

@@ -25,4 +25,4 @@ def change_many(url: str, writer: int, count: int, barrier) -> None:
     for number in range(count):
         with ledger.change() as connection:
             partition = Partition(FEED, f"writer-{writer}/{number}")
-            updates.insert(connection, partition, "20191125.060000", updates.PUBLISHED, NOW)
+            updates.insert(connection, partition, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)

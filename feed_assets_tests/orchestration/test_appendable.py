@@ -25,6 +25,7 @@ from feed_assets_tests.orchestration.worlds import (
     SUMS,
     harness,
     outcomes,
+    reports_of,
     requested,
     rows,
     sums_of,
@@ -68,7 +69,7 @@ def test_batches_of_a_partition_are_one_request_and_one_materialization_of_it():
     world = appended()
     ids = {name: world.drop(RAW, f"{DAY}/{name}", rows(1)) for name in "abc"}
     world.drop(RAW, f"{NEXT_DAY}/a", rows(1))
-    asked = world.ask()
+    asked = reports_of(world)
     assert requested(world) == [DAY, NEXT_DAY]
     told = {event.partition: event for event in asked.events}
     assert (len(asked.events), {*told}) == (2, {DAY, NEXT_DAY})
@@ -83,7 +84,7 @@ def test_batches_of_a_partition_are_one_request_and_one_materialization_of_it():
         "files": 3,
         "bytes": 24,
     }
-    assert world.ask(asked.cursor).events == ()
+    assert reports_of(world, asked.cursor).events == ()
 
 
 def test_a_partition_whose_batches_are_all_invalid_is_waited_for():
@@ -118,7 +119,7 @@ def test_batches_of_a_day_that_is_not_over_wait_for_it_as_one():
     for name in "ab":
         world.drop(RAW, f"{DAY}/{name}", rows(1))
     world.now = lambda: noon
-    assert (requested(world), world.ask().events) == ([], ())
+    assert (requested(world), reports_of(world).events) == ([], ())
     with open_ledger(settings().ledger).read() as connection:
         (item,) = due.look(connection, [Feed.parse(SUMS)], noon + timedelta(hours=12), 9)
     assert (item.partition, item.look_at) == (Partition(Feed.parse(SUMS), DAY), noon + timedelta(hours=12))

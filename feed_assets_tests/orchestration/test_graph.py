@@ -6,6 +6,7 @@ import pytest
 from feed_assets import Input, Late
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.inputs import AbsentInput
 from feed_assets.orchestration.declare.declarations import KEY
 from feed_assets.orchestration.graph import Graph
 from feed_assets_tests.orchestration.worlds import DAYS, PICKED, RAW, SUMS, picked_of, raw_feed, sums_of
@@ -29,7 +30,7 @@ def graph_of(raw_parts, sums_parts, mapping=None):
 
 
 def needed(graph, key):
-    return [partition.key for partition in graph.need(Partition(Feed.parse(SUMS), key)).inputs]
+    return [partition.key for partition in graph.need(Partition(Feed.parse(SUMS), key)).partitions]
 
 
 def affected(graph, key):
@@ -60,6 +61,11 @@ ALL_DAYS = ["2020-01-01", "2020-01-02", "2020-01-03", "2020-01-04", "2020-01-05"
         (UNPARTITIONED_BOTH, "", [""]),
     ],
 )
+def absent(need):
+    """The names of what does not exist."""
+    return tuple(each.name for each in need.inputs if isinstance(each, AbsentInput))
+
+
 def test_an_output_needs(shape, output, inputs):
     assert needed(graph_of(*shape), output) == inputs
 
@@ -101,8 +107,8 @@ def test_a_needed_hour_that_is_no_partition_yet_is_named():
     hours = dg.HourlyPartitionsDefinition("2020-03-01-00:00", end_offset=-2)
     graph = graph_of(hours, dg.DailyPartitionsDefinition("2020-03-01"))
     need = graph.need(Partition(Feed.parse(SUMS), "2020-12-30"))
-    assert len(need.inputs) == 22
-    assert need.unknown == ("t/raw/v1.0 2020-12-30-22:00", "t/raw/v1.0 2020-12-30-23:00")
+    assert len(need.partitions) == 22
+    assert absent(need) == ("t/raw/v1.0 2020-12-30-22:00", "t/raw/v1.0 2020-12-30-23:00")
 
 
 WINDOW = dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=0)
@@ -131,9 +137,9 @@ def test_of_an_input_whose_own_partition_is_required_the_others_are_optional(
     raw_parts, mapping, output, inputs, optional, unknown
 ):
     need = own_of_a_window(raw_parts, mapping).need(Partition(Feed.parse(SUMS), output))
-    assert [each.key for each in need.inputs] == inputs
+    assert [each.key for each in need.partitions] == inputs
     assert sorted(each.key for each in need.optional) == optional
-    assert need.unknown == unknown
+    assert absent(need) == unknown
 
 
 def test_without_it_every_partition_is_required():
@@ -151,7 +157,7 @@ def test_a_need_carries_the_late_policy_and_whose_quality_does_not_matter():
         Partition(Feed.parse(SUMS), ALL_DAYS[0])
     )
     assert need.late == Late(growth=0.05)
-    assert need.ignore_quality_of == {Feed.parse(RAW)}
+    assert [each.partition.feed for each in need.inputs if each.ignores_quality] == [Feed.parse(RAW)]
 
 
 def test_rejects_are_no_dataset_of_their_own():

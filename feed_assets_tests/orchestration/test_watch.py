@@ -120,13 +120,15 @@ def test_a_table_that_its_pipeline_writes_no_longer_is_told_with_the_date_it_las
 
 def test_a_check_may_be_run_by_hand(team, clock):
     world_ = world(team, clock)
-    alerts.raise_alert(open_ledger(settings().ledger), "late:team/a", "it is late", clock.moment)
     (check,) = [each for each in world_.definitions.asset_checks if each.check_key.name == "on_time"]
     assert check.check_key.asset_key.to_user_string() == "team/a"
-    result = check()
-    assert (result.passed, result.description) == (False, "it is late")
-    alerts.resolve(open_ledger(settings().ledger), "late:team/a", clock.moment)
-    assert check().passed
+    assert (check().passed, check().description) == (True, "The sensor 'watch' has not looked yet.")
+    world_.tick()
+    assert (check().passed, check().description) == (True, None)
+    at(clock, 7)
+    world_.tick()
+    assert not check().passed
+    assert "no event of team/a for" in check().description
 
 
 def test_wrong_settings_of_alerts_are_logged_and_hold_up_no_run(team, clock, monkeypatch, caplog):

@@ -19,7 +19,7 @@ from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import Source
 from feed_assets.runs.workbench import open_board
 from feed_assets.settings import settings
-from feed_assets.testing import Given, Harness, PlainMaker, rows_of
+from feed_assets.testing import Asked, Given, Harness, PlainMaker, rows_of
 
 DAYS = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-06")
 DAY, NEXT_DAY, THIRD_DAY = "2020-01-01", "2020-01-02", "2020-01-03"
@@ -134,6 +134,12 @@ def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:
     """The partitions of `sums` that a tick asks for, whatever was asked before and never began."""
     end_waits(harness)
     return [partition for assets, partition in harness.ask(cursor).wanted if assets == BOTH]
+
+
+def reports_of(harness: Harness, cursor: str | None = None) -> Asked:
+    """What Dagster is told of after a tick of the feeds, from a cursor on."""
+    harness.ask()
+    return harness.ask(cursor, "watch")
 
 
 def end_waits(harness: Harness) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Update
-from feed_assets.core.readiness import Facts, Need
+from feed_assets.core.readiness import Facts
 from feed_assets.feeds import read
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import facts, log, runs, updates
@@ -25,6 +25,7 @@ from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.spark_maker import SparkMaker
 from feed_assets.runs.workbench import Workbench
 from feed_assets.spark.read import read_own
+from feed_assets_tests.needs import need_of
 
 RAW = Feed.parse("ads/raw/v1.0")
 CLEAN = Feed.parse("ads/clean/v1.0")
@@ -108,7 +109,7 @@ class Lake:
 
     def facts_of_top(self) -> Facts:
         """What a decision about the feed made from the cleaned one would know."""
-        need = Need(Partition(TOP, DAY), (Partition(CLEAN, DAY),))
+        need = need_of(Partition(TOP, DAY), (Partition(CLEAN, DAY),))
         with self.bench.ledger.read() as connection:
             return facts.facts(connection, [need], NOW, 3)
 

@@ -56,14 +56,14 @@ def test_a_refused_audit_publishes_nothing_and_the_previous_update_is_served(lak
 def test_consumers_are_held_from_a_refused_audit_to_the_next_good_one(lake):
     lake.drop(ONE)
     lake.clean(checks=(MAYBE,))
-    free = lake.facts_of_top().held
+    free = lake.facts_of_top().failed
     lake.drop(ONE, TWO)
     lake.clean(checks=(MAYBE,))
-    held = lake.facts_of_top().held
+    held = lake.facts_of_top().failed
     lake.drop(ONE)
     lake.clean(checks=(MAYBE,))
     assert (free, held) == ({}, {CLEAN_DAY: "not_two: id 2 must not occur; found 1"})
-    assert lake.facts_of_top().held == {}
+    assert lake.facts_of_top().failed == {}
 
 
 def test_a_roll_back_of_what_was_refused_releases_the_consumers_and_wakes_them(lake):
@@ -74,7 +74,7 @@ def test_a_roll_back_of_what_was_refused_releases_the_consumers_and_wakes_them(l
     before = lake.last_change()
     invalidate(lake.bench.board, RAW_DAY, bad.id)
     assert isinstance(lake.clean(checks=(MAYBE,)), Unchanged)
-    assert lake.facts_of_top().held == {}
+    assert lake.facts_of_top().failed == {}
     with lake.bench.ledger.read() as connection:
         since = log.after(connection, before, 10**9, 10, [CLEAN])
     assert {each.kind for each in since} >= {log.UNCHANGED, log.QUALITY}

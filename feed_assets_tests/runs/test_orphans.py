@@ -11,7 +11,7 @@ from feed_assets.core.errors import BlackboardUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import runs, updates
+from feed_assets.ledger import claims, runs, updates
 from feed_assets.runs.orphans import sweep, sweep_unclaimed
 from feed_assets.runs.workbench import Workbench
 from feed_assets_tests.feeds.stores import Counting
@@ -52,7 +52,7 @@ def attempt(lake: Lake, state: str, *, parts: int = 2, manifest: bytes | None = 
     runs.start(ledger, run)
     update_id = write.claim(board, output, run.id.encode(), NOW)
     with ledger.change() as connection:
-        updates.claim(connection, run.id, [(output, update_id)], (), "1", NOW)
+        claims.claim(connection, run.id, [(output, update_id)], (), "1", NOW)
     put(lake, output, update_id, parts, manifest)
     if state != runs.RUNNING:
         with ledger.change() as connection:
@@ -68,7 +68,7 @@ def put(lake: Lake, output: Partition, update_id: str, parts: int, manifest: byt
         lake.bench.board.put(f"{output.path}/{update_id}/_SUCCESS", manifest)
 
 
-def claims(lake: Lake) -> list[str]:
+def claim_files(lake: Lake) -> list[str]:
     return [file.key for file in lake.bench.board.files(write.CLAIMS)]
 
 
@@ -80,25 +80,25 @@ def said(done) -> list[tuple[str, str]]:
 def test_parts_of_a_dead_or_refused_attempt_go_after_a_day_with_their_claim(lake, state):
     update_id = attempt(lake, state)
     before = sweep(at(lake, DAY_LATER - timedelta(seconds=1)), OURS)
-    assert (before.done, before.claims, len(lake.objects()), len(claims(lake))) == ((), 0, 2, 1)
+    assert (before.done, before.claims, len(lake.objects()), len(claim_files(lake))) == ((), 0, 2, 1)
     after = sweep(at(lake, DAY_LATER), OURS)
     assert (said(after.done), after.claims) == ([("swept", update_id)], 1)
     assert after.done[0].why == f"2 objects without a valid manifest: why {state}"
-    assert (lake.objects(), claims(lake), lake.states()) == ([], [], [state])
+    assert (lake.objects(), claim_files(lake), lake.states()) == ([], [], [state])
 
 
 @pytest.mark.parametrize("state", [updates.PUBLISHED, updates.INVALIDATED, "pruned"])
 def test_of_an_update_that_is_done_with_only_the_claim_goes(lake, state):
     attempt(lake, state, manifest=b"2")
     swept = sweep(at(lake, DAY_LATER), OURS)
-    assert (swept.done, swept.claims, len(lake.objects()), claims(lake)) == ((), 1, 3, [])
+    assert (swept.done, swept.claims, len(lake.objects()), claim_files(lake)) == ((), 1, 3, [])
 
 
 def test_what_a_running_build_owns_stays_however_old(lake):
     attempt(lake, runs.RUNNING)
     swept = sweep(at(lake, NOW + timedelta(days=30)), OURS)
     unclaimed = sweep_unclaimed(at(lake, NOW + timedelta(days=30)), OURS, unknown=True)
-    assert (swept.claims, swept.done, unclaimed, len(lake.objects()), len(claims(lake))) == (0, (), (), 2, 1)
+    assert (swept.claims, swept.done, unclaimed, len(lake.objects()), len(claim_files(lake))) == (0, (), (), 2, 1)
 
 
 def test_a_claim_that_its_run_has_not_told_the_ledger_of_is_known_by_the_run_in_it(lake):
@@ -115,13 +115,13 @@ def test_a_claim_that_its_run_has_not_told_the_ledger_of_is_known_by_the_run_in_
 def test_an_abandoned_id_is_forgotten_without_a_word(lake):
     write.claim(lake.bench.board, OUTPUT, b"nobody", NOW)
     swept = sweep(at(lake, DAY_LATER), OURS)
-    assert (swept.done, swept.claims, claims(lake)) == ((), 1, [])
+    assert (swept.done, swept.claims, claim_files(lake)) == ((), 1, [])
 
 
 def test_what_is_valid_though_its_run_gave_it_up_is_finished(lake):
     update_id = attempt(lake, updates.ABANDONED, manifest=b"2")
     swept = sweep(at(lake, DAY_LATER), OURS)
-    assert (said(swept.done), claims(lake)) == ([("finished", update_id)], [])
+    assert (said(swept.done), claim_files(lake)) == ([("finished", update_id)], [])
     assert (lake.newest().id, lake.valid().id, len(lake.objects())) == (update_id, update_id, 3)
 
 
@@ -139,14 +139,14 @@ def test_foreign_feeds_keep_their_objects_and_claims(lake):
     put(lake, foreign, update_id, 2)
     bench = at(lake, NOW + timedelta(days=30))
     assert (sweep(bench, OURS).claims, sweep_unclaimed(bench, OURS, unknown=True)) == (0, ())
-    assert (len(lake.objects()), len(claims(lake))) == (2, 1)
+    assert (len(lake.objects()), len(claim_files(lake))) == (2, 1)
 
 
 def test_parts_that_the_ledger_does_not_know_are_left_to_a_person_and_swept_if_told(lake):
     update_id = write.claim(lake.bench.board, OUTPUT, b"a run of a lost ledger", NOW)
     put(lake, OUTPUT, update_id, 2)
     bench = at(lake, DAY_LATER)
-    assert (sweep(bench, OURS).done, len(claims(lake))) == ((), 1)
+    assert (sweep(bench, OURS).done, len(claim_files(lake))) == ((), 1)
     assert said(sweep_unclaimed(bench, OURS)) == [("left", update_id)]
     assert len(lake.objects()) == 2
     assert said(sweep_unclaimed(bench, OURS, unknown=True)) == [("swept", update_id)]
@@ -155,7 +155,7 @@ def test_parts_that_the_ledger_does_not_know_are_left_to_a_person_and_swept_if_t
 
 def test_parts_without_a_claim_are_found_by_the_walk_and_young_ones_left(lake):
     update_id = attempt(lake, updates.REFUSED)
-    lake.bench.board.delete(claims(lake))
+    lake.bench.board.delete(claim_files(lake))
     assert sweep(at(lake, DAY_LATER), OURS).done == ()
     assert sweep_unclaimed(at(lake, DAY_LATER - timedelta(seconds=1)), OURS, unknown=True) == ()
     assert said(sweep_unclaimed(at(lake, DAY_LATER), OURS)) == [("swept", update_id)]
@@ -177,7 +177,7 @@ def test_a_claim_that_was_killed_half_written_goes_too(local_board, ledger):
     folder.mkdir(parents=True)
     (folder / "20191125.060000#1").write_bytes(b"")
     assert sweep(at(lake, DAY_LATER), OURS).claims == 1
-    assert claims(lake) == []
+    assert claim_files(lake) == []
 
 
 def test_sweeping_again_does_nothing(lake):
@@ -235,7 +235,7 @@ def test_a_sweep_that_is_interrupted_anywhere_is_finished_by_the_next(quiet, las
     with pytest.raises(Interrupted):
         sweep(disturbed(quiet, Steps(last).step), OURS)
     sweep(at(quiet, DAY_LATER), OURS)
-    assert claims(quiet) == []
+    assert claim_files(quiet) == []
     assert len(quiet.objects()) == 3 + 2
     assert [quiet.states(key=_of(number).key) for number in range(4)] == [[state] for state in STATES]
 

@@ -11,7 +11,7 @@ from feed_assets.core.positions import Pin
 from feed_assets.core.retention import Retention
 from feed_assets.feeds.read import latest
 from feed_assets.feeds.write import CLAIMS, invalidate
-from feed_assets.ledger import log, pruning, runs, updates
+from feed_assets.ledger import claims, log, pruning, runs, updates
 from feed_assets.runs.observe import observe
 from feed_assets.runs.orphans import sweep
 from feed_assets.runs.prune import prune, prune_feed
@@ -123,7 +123,7 @@ def test_a_run_that_claims_after_its_pin_was_given_up_is_told(bench):
     with pytest.raises(UpdateChanged, match=f"{OLD} was pruned since it was pinned: 1 newer valid"):
         claim(bench.ledger, "r1", (EFFECT, NEW), pins=(pin(OLD),))
     with bench.ledger.read() as connection:
-        assert updates.claimed_by(connection, "r1") == ()
+        assert claims.claimed_by(connection, "r1") == ()
 
 
 @pytest.mark.parametrize("manifest", [None, b"5"])

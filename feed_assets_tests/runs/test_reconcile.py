@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import log, runs, updates
+from feed_assets.ledger import claims, log, runs, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.runs.observe import observe
 from feed_assets.runs.reconcile import reconcile, settle
@@ -47,12 +47,12 @@ def left_behind(lake: Lake, sealed: int, process: str = GONE) -> runs.Run:
     places = [Partition(feed, DAY) for feed in (REJECTS, CLEAN)]
     claimed = [(place, write.claim(board, place, run.id.encode(), NOW)) for place in places]
     with ledger.change() as connection:
-        updates.claim(connection, run.id, claimed, [PIN], "1", NOW)
+        claims.claim(connection, run.id, claimed, [PIN], "1", NOW)
     for number, (place, update_id) in enumerate(claimed):
         board.put(f"{place.path}/{update_id}/part-0", b"rows")
         files = write.listed(board, place, update_id)
         with ledger.write() as connection:
-            updates.stage(connection, write.Update(place, update_id, files), "version", records=1)
+            claims.stage(connection, write.Update(place, update_id, files), "version", records=1)
         if number < sealed:
             write.seal(board, place, update_id, files)
     return run
@@ -249,7 +249,7 @@ def publish_claimed(lake: Lake) -> None:
     """What a run does at its end: manifests, then the ledger."""
     board = lake.bench.board
     with lake.bench.ledger.read() as connection:
-        claimed = updates.claimed_by(connection, "run with 0")
+        claimed = claims.claimed_by(connection, "run with 0")
     for row in claimed:
         write.seal(board, row.partition, row.id, write.listed(board, row.partition, row.id))
     reconcile(lake.bench)

@@ -1,0 +1,53 @@
+"""What the ledger knows about some outputs and their inputs: all that a decision is made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from feed_assets.core.choosing import Choice
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.positions import Pin
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A build that did not publish; `pins` is the digest of what it read, None if it did not get that far."""
+
+    pins: str | None
+    refused: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Built:
+    """What is known of an output, built or not."""
+
+    published: str | None = None
+    """Its newest published update."""
+    consumed: tuple[Pin, ...] = ()
+    """What that was built from."""
+    late_since: datetime | None = None
+    """When the first update came that it was not built from, if an input has one."""
+    attempts: tuple[Attempt, ...] = ()
+    """Builds since then that did not publish."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts about some needs, as of one state of the ledger. Partitions without an entry have none."""
+
+    now: datetime
+    outputs: Mapping[Partition, Built] = field(default_factory=dict[Partition, Built])
+    newest: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
+    """The newest valid update of each input partition that holds updates, and of each batch."""
+    batches: Mapping[Partition, tuple[Partition, ...]] = field(default_factory=dict[Partition, tuple[Partition, ...]])
+    """The batches of each partition of an appendable input, valid or not."""
+    pruned: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
+    """The last update of each input partition that was valid once and has been pruned."""
+    failed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
+    """Partitions, of inputs and outputs, of which a check has failed, and why."""
+    choices: Mapping[Partition, Choice] = field(default_factory=dict[Partition, Choice])
+    """What each output that is built by events consumes and reads."""
+    paused: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
+    """Consumers that somebody has paused, in words."""
+    max_attempts: int = 3

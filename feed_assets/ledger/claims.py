@@ -1,0 +1,101 @@
+"""What a run claims, reads and writes, until its updates are published or given up."""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import UpdateChanged
+from feed_assets.core.events import foreign_correlation, joined_correlation
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.positions import Pin
+from feed_assets.core.propagation import Slice
+from feed_assets.ledger import inbox, updates
+from feed_assets.ledger.announce import correlations
+from feed_assets.ledger.tables import consumed, update
+
+
+def claim(
+    connection: sa.Connection,
+    run_id: str,
+    outputs: Sequence[tuple[Partition, str]],
+    pins: Iterable[Pin],
+    code_version: str | None,
+    now: datetime,
+    slices: Collection[Slice] = (),
+) -> None:
+    """Record claimed updates (the last one is the dataset's, those before it its rejects) and what they read.
+
+    The events within `slices` are consumed when the run publishes; UpdateChanged if another one has consumed some.
+    """
+    pins = tuple(pins)
+    if not inbox.are_whole(connection, outputs[-1][0], slices):
+        raise UpdateChanged(
+            f"{outputs[-1][0]}: some of what this run is to consume was consumed since it was requested: expected "
+            "all of it to be new. Nothing is to be done: the next tick requests what is left."
+        )
+    inbox.claim(connection, outputs[-1][0], run_id, slices)
+    correlation, parents = joined_correlation(
+        correlations(connection, run_id, pins) or {foreign_correlation(*outputs[-1])}
+    )
+    values = {"run": run_id, "code_version": code_version, "correlation": correlation}
+    new = _new_of(connection, outputs[-1][0], run_id, pins)
+    values["parents"] = json.dumps([each for each in parents if each in new] or parents) if parents else None
+    for partition, update_id in outputs:
+        updates.insert(connection, partition, update_id, updates.RUN, updates.CLAIMED, now, **values)
+    for pin in pins:
+        consume(connection, outputs[-1], pin, is_input=True)
+        _refuse_pruned(connection, pin)
+    for partition, update_id in outputs[:-1]:
+        consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
+
+
+def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
+    """The correlation ids that a run consumes; those of what the published update has read are only carried."""
+    published = updates.newest(connection, [output]).get(output)
+    known = updates.consumed_by(connection, output, published.id) if published else ()
+    return correlations(connection, run_id, {*pins} - {*known})
+
+
+def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
+    """Of a prune and a claim the later one sees the other: both are in the queue of changes when they look."""
+    row = updates.find(connection, pin.partition, pin.update_id)
+    if row and row.state == updates.PRUNED:
+        raise UpdateChanged(
+            f"{pin.partition} {pin.update_id} was pruned since it was pinned: {row.reason}. Run it again."
+        )
+
+
+def stage(connection: sa.Connection, written: Update, version: str, **statistics: Any) -> None:
+    """Record what was written under a claimed update, before anybody can see it."""
+    values = {"version": version, **updates.files_of(written), **statistics}
+    connection.execute(sa.update(update).where(updates.is_(written.partition, written.id)).values(values))
+
+
+def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:
+    """Record that an update was built from an input's, or written beside it."""
+    (partition, update_id) = output
+    connection.execute(
+        sa.insert(consumed).values(
+            feed=str(partition.feed),
+            partition=partition.key,
+            id=update_id,
+            input_feed=str(pin.partition.feed),
+            input_partition=pin.partition.key,
+            position=pin.update_id,
+            slice_from=pin.start,
+            version=pin.version,
+            size=pin.size,
+            files=pin.files,
+            is_input=is_input,
+        )
+    )
+
+
+def claimed_by(connection: sa.Connection, run_id: str) -> tuple[updates.Row, ...]:
+    """The updates that a run claimed and did neither publish nor give up, rejects first."""
+    mine = (update.c.run == run_id) & (update.c.state == updates.CLAIMED)
+    rows = connection.execute(sa.select(*updates.COLUMNS).where(mine).order_by(update.c.feed.desc())).mappings()
+    return tuple(updates.row_of(row) for row in rows)

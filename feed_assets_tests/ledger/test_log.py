@@ -1,0 +1,42 @@
+import pytest
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import log
+from feed_assets.ledger.log import Change
+from feed_assets_tests.ledger.records import CLICKED, NOW, SHOWN
+
+FEEDS = [SHOWN.feed, CLICKED.feed]
+
+
+@pytest.fixture
+def logged(ledger):
+    """Numbers 1 to 6: two updates and two events of one partition, and an update of two others."""
+    elsewhere = Partition(Feed.parse("else/where/v1.0"), "")
+    kinds = [log.UPDATE, log.EVENT, log.UPDATE, log.EVENT]
+    new = [Change(SHOWN, kind, str(at), NOW) for at, kind in enumerate(kinds)]
+    with ledger.change() as connection:
+        log.append(connection, [*new, *(Change(each, log.UPDATE, "x", NOW) for each in (CLICKED, elsewhere))])
+    return ledger
+
+
+def newest(ledger, after=0, upto=6, limit=9, feeds=FEEDS):
+    with ledger.read() as connection:
+        return [each.sequence for each in log.newest(connection, after, upto, limit, feeds)]
+
+
+def test_what_was_overtaken_is_left_out_but_recent_events(logged):
+    assert newest(logged) == [2, 3, 4, 5]
+    assert newest(logged, limit=3) == [3, 4, 5]
+
+
+def test_the_newest_changes_come_in_order_of_some_feeds_and_within_bounds(logged):
+    assert newest(logged, after=3) == [4, 5]
+    assert newest(logged, upto=4) == [2, 3, 4]
+    assert newest(logged, feeds=[CLICKED.feed]) == [5]
+    assert newest(logged, limit=2) == [3, 4]
+
+
+def test_numbered_changes_are_found_unless_they_were_overtaken(logged):
+    with logged.read() as connection:
+        assert [each.sequence for each in log.newest_of(connection, [1, 3, 4, 99])] == [3, 4]
+        assert log.newest_of(connection, []) == ()

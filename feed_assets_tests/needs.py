@@ -1,0 +1,30 @@
+"""Needs in one line."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.inputs import AbsentInput, SetInput, TableInput, UpdateInput
+from feed_assets.core.readiness import Need
+
+
+def need_of(
+    output: Partition,
+    inputs: Iterable[Partition],
+    *,
+    sets: Collection[Feed] = (),
+    tables: Collection[Feed] = (),
+    optional: Collection[Partition] = (),
+    careless_of: Collection[Feed] = (),
+    absent: Iterable[str] = (),
+    **more: Any,
+) -> Need:
+    """A need of updates, of sets of batches, of slices of event tables, and of what does not exist."""
+    kinds = {**dict.fromkeys(sets, SetInput), **dict.fromkeys(tables, TableInput)}
+    found = [
+        kinds.get(each.feed, UpdateInput)(
+            each, is_required=each not in optional and each.feed not in tables, ignores_quality=each.feed in careless_of
+        )
+        for each in inputs
+    ]
+    return Need(output, (*found, *map(AbsentInput, absent)), **more)

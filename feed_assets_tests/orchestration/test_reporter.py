@@ -1,0 +1,143 @@
+"""What is reported to Dagster, tick by tick."""
+
+import dagster as dg
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import read
+from feed_assets.ledger import tables
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.reporter import REPORTED, Position
+from feed_assets.settings import settings
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    DAYS,
+    NEXT_DAY,
+    RAW,
+    harness,
+    raw_feed,
+    reports_of,
+    requested,
+    rows,
+    short,
+    sums_of,
+)
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def test_a_foreign_update_is_reported_with_the_digest_of_its_files_as_data_version():
+    world = short()
+    update_id = world.drop(RAW, DAY, rows(1, 2))
+    (event,) = reports_of(world).events
+    digest = read.latest(world.board, Partition(Feed.parse(RAW), DAY)).update.files_digest
+    assert (event.asset_key.to_user_string(), event.partition) == ("t/raw", DAY)
+    assert event.tags == {"dagster/data_version": digest}
+    assert {name: value.value for name, value in event.metadata.items()} == {
+        "update id": update_id,
+        "path": f"t/raw/v1.0/{DAY}/{update_id}",
+        "files": 1,
+        "bytes": 12,
+    }
+
+
+def test_an_update_that_dagster_confirmed_is_not_reported_again():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    first = reports_of(world)
+    second = reports_of(world, first.cursor)
+    assert (len(first.events), second.events, second.cursor) == (1, (), first.cursor)
+
+
+def test_an_update_that_dagster_did_not_confirm_is_reported_again():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    before = reports_of(world).cursor
+    world.drop(RAW, NEXT_DAY, rows(2))
+    lost, again = reports_of(world, before), reports_of(world, before)
+    assert [event.partition for event in lost.events] == [NEXT_DAY]
+    assert again.events == lost.events
+
+
+def test_each_newer_update_is_reported():
+    world = short()
+    first = world.drop(RAW, DAY, rows(1))
+    before = reports_of(world)
+    second = world.drop(RAW, DAY, rows(1, 2))
+    after = reports_of(world, before.cursor)
+    assert [event.metadata["update id"].value for event in (*before.events, *after.events)] == [first, second]
+
+
+def test_a_partition_outside_of_the_definition_is_neither_reported_nor_built():
+    world = short()
+    for key in ("2019-12-31", "2020-01-06", "men", f"{DAY}/men"):
+        world.drop(RAW, key, rows(1))
+    world.drop(RAW, DAY, rows(1))
+    first = reports_of(world)
+    second = reports_of(world, first.cursor)
+    assert [event.partition for event in first.events] == [DAY]
+    assert requested(world) == [DAY]
+    assert second.events == ()
+
+
+def test_a_partition_of_other_depth_does_not_stop_the_tick():
+    parts = dg.MultiPartitionsDefinition({"date": DAYS, "campaign": dg.StaticPartitionsDefinition(["men", "women"])})
+    raw = raw_feed(partitions_def=parts)
+    world = harness(raw, sums_of(raw, partitions_def=parts))
+    world.drop(RAW, NEXT_DAY, rows(1))
+    world.drop(RAW, f"{DAY}/men", rows(1))
+    found = reports_of(world)
+    assert [event.partition for event in found.events] == [f"men|{DAY}"]
+    assert requested(world) == [f"men|{DAY}"]
+
+
+def test_an_update_that_an_invalidation_lays_bare_is_reported():
+    world = short()
+    first, second = world.drop(RAW, DAY, rows(1)), world.drop(RAW, DAY, rows(2))
+    before = reports_of(world)
+    world.invalidate(RAW, DAY, second)
+    after = reports_of(world, before.cursor)
+    ids = [event.metadata["update id"].value for event in (*before.events, *after.events)]
+    assert ids == [second, first]
+
+
+def test_what_a_run_is_about_to_report_waits_for_its_end():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    run = world.instance.get_run_by_id(world.runs[0].id)
+    going_on = world.instance.create_run_for_job(
+        world.definitions.resolve_implicit_global_asset_job_def(), tags=run.tags, asset_selection=run.asset_selection
+    )
+    with open_ledger(settings().ledger).write() as connection:
+        connection.execute(sa.update(tables.run).values(dagster_run=going_on.run_id))
+    world.instance.daemon_cursor_storage.set_cursor_values({REPORTED: str(Position())})
+    before = reports_of(world)
+    assert {event.asset_key.to_user_string() for event in before.events} == {"t/raw"}
+    world.instance.report_run_failed(going_on)
+    after = reports_of(world, before.cursor)
+    assert {event.asset_key.to_user_string() for event in after.events} == {"t/sums", "t/sums_rejects"}
+    assert reports_of(world, after.cursor).events == ()
+
+
+def test_a_log_that_was_begun_anew_is_reported_from_the_beginning():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    assert [event.partition for event in reports_of(world, "log:9999/0").events] == [DAY]
+
+
+def test_a_cursor_of_an_earlier_release_reports_what_is_newest_once_more():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    first = reports_of(world, "d1ce57a7e5/3")
+    assert [event.partition for event in first.events] == [DAY]
+    assert reports_of(world, first.cursor).events == ()
+
+
+def test_of_two_programs_that_drive_the_sensor_each_knows_what_the_other_has_reported():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    daemon = reports_of(world)
+    assert reports_of(world, daemon.cursor).events == ()
+    assert reports_of(world, None).events == ()
