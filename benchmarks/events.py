@@ -82,13 +82,13 @@ def tick_with(databases: Databases, known: int) -> Iterator[Pair]:
 def record_with(databases: Databases) -> Iterator[Pair]:
     """Batches of 1,000 events recorded, against the same rows inserted as they are: ten transactions of each."""
     ours, bare = World(databases(), SMALL), World(databases(), SMALL)
-    numbers = count(SMALL, NEW)
+    numbers, sequences = count(SMALL, NEW), count(SMALL + 1)
     batches: list[list[WriteEvent]] = []
     rows: list[list[dict[str, Any]]] = []
 
     def write() -> None:
         batches[:] = [written(next(numbers), TABLES) for _ in range(BATCHES)]
-        rows[:] = [[_row(each) for each in batch] for batch in batches]
+        rows[:] = [[_row(each, next(sequences)) for each in batch] for batch in batches]
 
     def record() -> None:
         for batch in batches:
@@ -103,11 +103,12 @@ def record_with(databases: Databases) -> Iterator[Pair]:
     yield Pair(record, insert, write)
 
 
-def _row(new: WriteEvent) -> dict[str, Any]:
+def _row(new: WriteEvent, sequence: int) -> dict[str, Any]:
     at = encode(new.marker)
     key = {"source": "team", "feed": new.table_name, "partition": new.partition_key, "correlation": new.correlation_id}
     told = {"operation": new.write_operation.value, "context": json.dumps(dict(new.context)), "flag": None, "at": NOW}
-    return {**key, **told, "marker": at, "previous": at, "event_marker": encode(new.event_marker)}
+    markers = {"marker": at, "previous": at, "start": at, "event_marker": encode(new.event_marker)}
+    return {"sequence": sequence, **key, **told, **markers}
 
 
 def _on(suffix: str, where: str, opened: Callable[[], AbstractContextManager[Databases]]) -> list[Benchmark]:

@@ -4,7 +4,7 @@ Source: "a log of state transitions that everything else listens to", the global
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -61,8 +61,7 @@ def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
 
 
 def _row(sequence: int, new: Change) -> dict[str, object]:
-    values = asdict(new) | {"partition": new.partition.key}
-    return {"sequence": sequence, "feed": str(new.partition.feed), **values}
+    return {**vars(new), "sequence": sequence, "feed": str(new.partition.feed), "partition": new.partition.key}
 
 
 def last(connection: sa.Connection) -> int:
