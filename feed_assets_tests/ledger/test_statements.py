@@ -44,10 +44,21 @@ def carried_on(ledger):
     """Outputs that were built from inputs which carry another correlation id since; a few of them said so."""
     with ledger.change() as connection:
         for key in KEYS:
-            updates.insert(connection, at(INPUT, key), FIRST, updates.PUBLISHED, NOW, correlation=f"old {key}")
-            updates.insert(connection, at(INPUT, key), SECOND, updates.PUBLISHED, NOW, correlation=f"new {key}")
             updates.insert(
-                connection, at(OUTPUT, key), FIRST, updates.PUBLISHED, NOW, run="r", correlation=f"old {key}"
+                connection, at(INPUT, key), FIRST, updates.FOREIGN, updates.PUBLISHED, NOW, correlation=f"old {key}"
+            )
+            updates.insert(
+                connection, at(INPUT, key), SECOND, updates.FOREIGN, updates.PUBLISHED, NOW, correlation=f"new {key}"
+            )
+            updates.insert(
+                connection,
+                at(OUTPUT, key),
+                FIRST,
+                updates.RUN,
+                updates.PUBLISHED,
+                NOW,
+                run="r",
+                correlation=f"old {key}",
             )
     return ledger
 
@@ -86,7 +97,7 @@ def test_nothing_is_said_of_what_was_built_from_it_or_from_nothing(carried_on):
 def test_what_reads_a_dataset_that_passes_something_on_waits_for_its_event(carried_on):
     below = Partition(Feed.parse("t/below/v1.0"), "000")
     with carried_on.change() as connection:
-        updates.insert(connection, below, FIRST, updates.PUBLISHED, NOW, run="r", correlation="old 000")
+        updates.insert(connection, below, FIRST, updates.RUN, updates.PUBLISHED, NOW, run="r", correlation="old 000")
         unchanged = inputs(connection, KEYS[:1])
         (row,) = updates.newest(connection, [below]).values()
         both = [Pin(at(INPUT, "000"), SECOND, "x"), Pin(at(OUTPUT, "000"), FIRST, "x")]
