@@ -59,7 +59,9 @@ class SteppedBuild:
         self.error: Exception | None = None
         self.is_over = False
         self.may_go, self.has_stopped = Event(), Event()
-        self.thread = Thread(target=self._run, args=(build, replace(bench, ledger=self.ledger, on_step=self._step)))
+        own = replace(bench, ledger=self.ledger, on_step=self._step)
+        # A test that fails in the middle leaves builds that nobody ends: the process need not wait for them.
+        self.thread = Thread(target=self._run, args=(build, own), daemon=True)
         self.thread.start()
 
     def go(self, until: str | None) -> bool:
