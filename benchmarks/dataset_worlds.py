@@ -19,7 +19,7 @@ from feed_assets.ledger.tables import change, consumed, due, event, subscription
 from feed_assets.orchestration.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.reporter import REPORTED, Position
-from feed_assets.runs.workbench import open_board
+from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 
 FIRST, DAYS = date(2023, 1, 1), 365
@@ -203,8 +203,8 @@ def _published(feeds: list[str], days: Sequence[str]) -> sa.Insert:
 def logged() -> sa.Insert:
     """Their changes."""
     columns = ["sequence", "feed", "partition", "kind", "subject", "after", "at"]
-    told = update.c.changed, update.c.feed, update.c.partition, sa.literal("update"), update.c.id, update.c.state
-    return sa.insert(change).from_select(columns, sa.select(*told, update.c.at))
+    reported = update.c.changed, update.c.feed, update.c.partition, sa.literal("update"), update.c.id, update.c.state
+    return sa.insert(change).from_select(columns, sa.select(*reported, update.c.at))
 
 
 def _heard(edge: tuple[str, str]) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from feed_assets.ledger.database import Ledger, open_ledger, put_cursors
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import change, due, event, marker, subscription
 from feed_assets.ledger.tables import inbox as inbox_table
-from feed_assets.runs.workbench import open_board
+from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Harness

@@ -106,9 +106,9 @@ def record_with(databases: Databases) -> Iterator[Pair]:
 def _row(new: WriteEvent, sequence: int) -> dict[str, Any]:
     at = encode(new.marker)
     key = {"source": "team", "feed": new.table_name, "partition": new.partition_key, "correlation": new.correlation_id}
-    told = {"operation": new.write_operation.value, "context": json.dumps(dict(new.context)), "flag": None, "at": NOW}
+    values = {"operation": new.write_operation.value, "context": json.dumps(dict(new.context)), "flag": None, "at": NOW}
     markers = {"marker": at, "previous": at, "start": at, "event_marker": encode(new.event_marker)}
-    return {"sequence": sequence, **key, **told, **markers}
+    return {"sequence": sequence, **key, **values, **markers}
 
 
 def _on(suffix: str, where: str, opened: Callable[[], AbstractContextManager[Databases]]) -> list[Benchmark]:

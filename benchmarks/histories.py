@@ -68,8 +68,8 @@ def written(known: int, tables: Sequence[str]) -> list[WriteEvent]:
 
 
 def _event(table: str, number: int, update: int) -> WriteEvent:
-    at, told = moment(number), moment(number) + timedelta(milliseconds=1250)
-    return WriteEvent(table, at, told, correlation(update), Operation.UPSERT, context={"run": f"run {update}"})
+    at, event_time = moment(number), moment(number) + timedelta(milliseconds=1250)
+    return WriteEvent(table, at, event_time, correlation(update), Operation.UPSERT, context={"run": f"run {update}"})
 
 
 def fill_events(engine: sa.Engine, known: int) -> None:

@@ -72,7 +72,7 @@ def _clean(read: DataFrame, time: str, day: str, rules: Rules, target: Path) -> 
         (sf.row_number().over(Window.partitionBy("impression_id").orderBy(time)) > 1, "impression_id: repeated"),
     ]
     reasons = sf.filter(sf.array(*[sf.when(is_bad, sf.lit(why)) for is_bad, why in every]), sf.isnotnull)
-    told = read.withColumn("_reasons", reasons).persist()
-    told.where(sf.size("_reasons") > 0).write.mode("overwrite").parquet(f"{target}_rejects")
-    told.where(sf.size("_reasons") == 0).drop("_raw", "_reasons").write.mode("overwrite").parquet(str(target))
-    told.unpersist()
+    tagged = read.withColumn("_reasons", reasons).persist()
+    tagged.where(sf.size("_reasons") > 0).write.mode("overwrite").parquet(f"{target}_rejects")
+    tagged.where(sf.size("_reasons") == 0).drop("_raw", "_reasons").write.mode("overwrite").parquet(str(target))
+    tagged.unpersist()

@@ -74,8 +74,8 @@ def against_stock() -> Iterator[Pair]:
         here, us = stack.enter_context(served("feed-assets ui", [COMMAND, "ui", "--port", str(port)], port))
         there, them = stack.enter_context(served("dagster dev", [sys.executable, *stock], other))
         board = Blackboard.open((here / "blackboard").as_uri(), create=True)
-        places = [(day, campaign) for day in days() for campaign in CAMPAIGNS]
-        mine, others = iter(places), iter(places)
+        partitions = [(day, campaign) for day in days() for campaign in CAMPAIGNS]
+        mine, others = iter(partitions), iter(partitions)
         yield Pair(lambda: ours(board, us, *next(mine)), lambda: theirs(there, them, *next(others)))
 
 

@@ -20,8 +20,8 @@ from feed_assets.feeds import read
 from feed_assets.ledger import subscriptions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, due, update
-from feed_assets.orchestration.reporter import TOLD
-from feed_assets.runs.workbench import open_board
+from feed_assets.orchestration.reporter import REPORTED
+from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 
@@ -72,7 +72,7 @@ class Home:
                 connection.execute(logged())
                 for feed in (RAW, MADE):
                     subscriptions.advance(connection, str(MADE), 2 * self.known, str(feed))
-            self.harness.instance.daemon_cursor_storage.set_cursor_values({TOLD: "1"})
+            self.harness.instance.daemon_cursor_storage.set_cursor_values({REPORTED: "1"})
 
     def _drop(self, numbers: range) -> None:
         for number in numbers:

@@ -15,7 +15,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads.sample import CAMPAIGNS, clicked_csv, days, shown_csv
 from feed_assets.feeds import read
 from feed_assets.feeds.write import publish
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.spark.session import session
 from feed_assets.testing import Harness
@@ -31,12 +31,12 @@ LARGE = 100
 """Copies of each row: 350,000 rows in a partition in place of 3,500."""
 
 
-def drop(bench: Workbench, copies: int) -> None:
+def drop(services: Services, copies: int) -> None:
     """The raw files of two days, as two teams would publish them; each row so many times, with an id of its own."""
     for day, campaign in PLACES:
         for feed, content in ((SHOWN, shown_csv), (CLICKED, clicked_csv)):
             parts = {"part-1.csv": _copied(content(day, campaign), copies)}
-            publish(bench.board, Partition(feed, f"{day}/{campaign}"), parts, datetime.now(UTC))
+            publish(services.board, Partition(feed, f"{day}/{campaign}"), parts, datetime.now(UTC))
 
 
 def _copied(content: bytes, copies: int) -> bytes:
@@ -57,13 +57,13 @@ def script(spark: "SparkSession", raw: Path, made: Path) -> None:
         plain.daily(spark, {campaign: made / day / campaign for campaign in CAMPAIGNS}, made / "daily" / day)
 
 
-def copy_newest(bench: Workbench, raw: Path) -> None:
+def copy_newest(services: Services, raw: Path) -> None:
     """The same files in plain folders, without manifests."""
     for feed in (SHOWN, CLICKED):
-        for partition in read.partitions(bench.board, feed):
+        for partition in read.partitions(services.board, feed):
             folder = raw / partition.path
             if not folder.exists():
-                read.download(bench.board, read.require(read.latest(bench.board, partition)), folder)
+                read.download(services.board, read.require(read.latest(services.board, partition)), folder)
 
 
 @contextmanager
@@ -80,9 +80,9 @@ def against_a_script(copies: int) -> Iterator[Pair]:
             folder = Path(root, str(next(rounds)))
             folder.mkdir()
             with at_home(folder):
-                bench = Workbench.of(settings())
-                drop(bench, copies)
-                copy_newest(bench, raw)
+                services = Services.of(settings())
+                drop(services, copies)
+                copy_newest(services, raw)
             todo[:] = [Harness(defs(), dg.DagsterInstance.local_temp(str(folder)))]
 
         def case() -> None:

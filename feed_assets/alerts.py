@@ -51,7 +51,7 @@ def channels(settings: Settings) -> dict[str, Channel]:
     return {name: channel for name, channel in found.items() if channel}
 
 
-def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, is_over: Callable[[], bool]) -> None:
+def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_of_time: Callable[[], bool]) -> None:
     """Say what has not been said yet, each channel one notice at least and further ones until the time is over.
 
     What a channel does not take is logged, and tried again the next time; the other channels go on.
@@ -61,7 +61,7 @@ def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, is_o
     for name in channels:
         failed: set[str] = set()
         for at, notice in enumerate(notice for notice in notices if notice.channel == name):
-            if at and is_over():
+            if at and out_of_time():
                 break
             if notice.name in failed:  # Else the channel would say that it is resolved before it says that it opened.
                 continue

@@ -54,8 +54,8 @@ def _refuse_to_start_spark(_: LazyPySparkResource) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: one at the end would leave the other worker of `make test` without work."""
-    place = {TESTS / name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path, len(place)))
+    partition = {TESTS / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: partition.get(item.path, len(partition)))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -162,9 +162,9 @@ def connect_server(folder: Path, conf: Mapping[str, str], env: Mapping[str, str]
     grpc = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
     options = [f"--conf={key}={value}" for key, value in {**conf, **grpc}.items()]
     command = ["bash", str(home / "sbin" / "start-connect-server.sh"), "--wait", *options]
-    places = {"SPARK_HOME": str(home), "SPARK_LOG_DIR": str(folder), "SPARK_PID_DIR": str(folder)}
+    partitions = {"SPARK_HOME": str(home), "SPARK_LOG_DIR": str(folder), "SPARK_PID_DIR": str(folder)}
     with (folder / "server.log").open("wb") as log:
-        env = {**env, **places, "PYSPARK_PYTHON": sys.executable}
+        env = {**env, **partitions, "PYSPARK_PYTHON": sys.executable}
         server = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
     try:
         wait_until(lambda: _answers(port, server), f"Spark Connect to answer; see {folder / 'server.log'}")

@@ -193,7 +193,9 @@ def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(
     assert keys == {"ads/shown", "ads/clicked", "ads/effectiveness", "ads/effectiveness_rejects"}
 
 
-@pytest.mark.parametrize("name", ["drop", "run_until_idle", "tick", "ask", "told", "checks", "invalidate", "newest"])
+@pytest.mark.parametrize(
+    "name", ["drop", "run_until_idle", "tick", "ask", "reported", "checks", "invalidate", "newest"]
+)
 def test_the_harness_has_what_the_docs_say(name):
     assert callable(getattr(Harness, name))
     assert re.search(rf"(harness\.|`){name}\(", DATASETS)

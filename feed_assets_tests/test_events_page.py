@@ -74,6 +74,6 @@ def test_the_report_of_the_page_reads_each_slice_of_the_orders_once(shop: sa.Eng
         announce(shop, NOON + HOUR, "Y")
         second = world.run_until_idle()
         assert [(run.succeeded, run.error) for run in (*first, *second)] == [(True, None)] * 2
-        previews = [told.metadata["preview"] for told in world.told("sales/report") if told.run]
+        previews = [reported.metadata["preview"] for reported in world.reported("sales/report") if reported.run]
     newest, before = (sorted(preview.splitlines()[2:]) for preview in previews)
     assert (before, newest) == (["| ice | 3 |"], ["| ice | 4 |", "| tea | 5 |"])

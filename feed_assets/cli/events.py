@@ -8,7 +8,7 @@ import typer
 from pydantic import TypeAdapter
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import DEFAULT_MODULE, Module, ledger_of_settings, load_graph, open_bench
+from feed_assets.cli.location import DEFAULT_MODULE, Module, ledger_of_settings, load_graph, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import ConsumerView, DueView, EventView, TrendView, UnreadView
 from feed_assets.core.errors import InvalidEvent, InvalidName
@@ -17,7 +17,7 @@ from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
     from feed_assets.orchestration.graph import Graph, Node
-    from feed_assets.runs.workbench import Workbench
+    from feed_assets.runs.services import Services
 
 app = typer.Typer(help="Write events: what was written when, who waits for what.", no_args_is_help=True)
 
@@ -98,22 +98,22 @@ def due(
     as_json: AsJson = False,
 ) -> None:
     """Say what the next runs of consumers take, what is incomplete and since when, and how far they have read."""
-    graph, bench = load_graph(module), open_bench()
+    graph, services = load_graph(module), open_services()
     nodes = [_consumer(graph, consumer)] if consumer else [node for node in graph.datasets() if node.by_events]
-    show([_due(graph, node, bench) for node in nodes], as_json)
+    show([_due(graph, node, services) for node in nodes], as_json)
 
 
-def _due(graph: "Graph", node: "Node", bench: "Workbench") -> ConsumerView:
+def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
     """What is due for a consumer as of now: after what the sensors do for it at their next ticks."""
     from feed_assets.ledger import inbox, pauses
     from feed_assets.orchestration.decisions import due_of, fan_out_to
     from feed_assets.orchestration.ingest import ingest_for
 
-    unread = UnreadView.each(ingest_for(graph, bench, [node], bench.now()))
-    fan_out_to(graph, [node], bench.ledger, bench.now(), lambda: False)
+    unread = UnreadView.each(ingest_for(graph, services, [node], services.now()))
+    fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
     problems = dict[str, str]()  # Its lineage table may be out of reach: that concerns it alone.
-    with bench.ledger.read() as connection:
-        found = due_of(graph, connection, [node], bench.now(), problems)
+    with services.ledger.read() as connection:
+        found = due_of(graph, connection, [node], services.now(), problems)
         return ConsumerView(
             problem=problems.get(str(node.feed)),
             consumer=str(node.feed),

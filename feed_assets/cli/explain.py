@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
-from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench
+from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import CameBackView, UnreadView, VerdictView, WaitingView
 from feed_assets.core.errors import InvalidName
@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed, Partition
 if TYPE_CHECKING:
     from feed_assets.core.readiness import Need
     from feed_assets.orchestration.graph import Graph, Node
-    from feed_assets.runs.workbench import Workbench
+    from feed_assets.runs.services import Services
 
 
 def explain(
@@ -28,14 +28,14 @@ def explain(
     from feed_assets.orchestration.decisions import fan_out_to
     from feed_assets.orchestration.ingest import ingest_for
 
-    output, graph, bench = Partition(Feed.parse(feed), partition), load_graph(module), open_bench()
+    output, graph, services = Partition(Feed.parse(feed), partition), load_graph(module), open_services()
     node = _dataset(graph, output.feed)
-    unread = UnreadView.each(ingest_for(graph, bench, [node], bench.now()))
+    unread = UnreadView.each(ingest_for(graph, services, [node], services.now()))
     if partition or node.partitions_def is None:
-        view = _decided(graph, bench, node, output)
+        view = _decided(graph, services, node, output)
         return show(view.model_copy(update={"unread": unread}), as_json)
-    fan_out_to(graph, [node], bench.ledger, bench.now(), lambda: False)
-    with bench.ledger.read() as connection:
+    fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
+    with services.ledger.read() as connection:
         waiting = WaitingView.model_validate({"feed": feed, "waiting": due.listed(connection, node.feed)})
     note = "" if waiting.waiting else "none of its partitions waits"
     return show(waiting.model_copy(update={"unread": unread}), as_json, note)
@@ -48,13 +48,13 @@ def _dataset(graph: "Graph", feed: Feed) -> "Node":
     return node
 
 
-def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition) -> VerdictView:
+def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
     from feed_assets.ledger import due, inbox
     from feed_assets.orchestration.decisions import fan_out_to, verdicts
-    from feed_assets.orchestration.declare.partitions import Standing, standing
+    from feed_assets.orchestration.declare.partitions import Existence, existence
 
-    if standing(node.partitions_def, output.key, bench.now()) is not Standing.IS:
+    if existence(node.partitions_def, output.key, services.now()) is not Existence.EXISTS:
         raise InvalidName(f"{output.key!r} is no partition of {output.feed} (yet). Compare its partitions in the UI.")
     problems, needs = dict[str, str](), list["Need"]()
     with failing_alone(problems, output.key):  # A mapping may be anybody's, and a lineage table out of reach.
@@ -63,10 +63,10 @@ def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition
         return VerdictView(
             feed=str(output.feed), partition=output.key, state=due.UNDECIDED, reason=problems[output.key]
         )
-    left_out = _observe_inputs(bench, needs[0])
-    fan_out_to(graph, [node], bench.ledger, bench.now(), lambda: False)
-    with bench.ledger.read() as connection:
-        (verdict,) = verdicts(graph, connection, [output], bench.now())
+    left_out = _sync_inputs(services, needs[0])
+    fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
+    with services.ledger.read() as connection:
+        (verdict,) = verdicts(graph, connection, [output], services.now())
         listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
         came_back = tuple(map(CameBackView.model_validate, inbox.came_back(connection, output)))
     asked = [{"requested": each.requested, "next_request": each.look_at} for each in listed if each.requested]
@@ -74,19 +74,19 @@ def _decided(graph: "Graph", bench: "Workbench", node: "Node", output: Partition
     return VerdictView.model_validate(verdict).model_copy(update=more)
 
 
-def _observe_inputs(bench: "Workbench", need: "Need") -> tuple[Values, ...]:
+def _sync_inputs(services: "Services", need: "Need") -> tuple[Values, ...]:
     """Record the newest updates of the inputs; the batches among them that have no valid one."""
     from feed_assets.core.inputs import AbsentInput, SetInput, TableInput, UpdateInput
-    from feed_assets.runs.observe import observe, observe_batches
+    from feed_assets.runs.sync import sync, sync_batches
 
     left_out: list[Values] = []
     for needed in need.inputs:
         match needed:
             case SetInput(partition=at):
-                reading, _ = observe_batches(bench.board, bench.ledger, at, bench.now())
+                reading, _ = sync_batches(services.board, services.ledger, at, services.now())
                 left_out += [Values.of(input=f"{at.path}/{each.id}", reason=each.reason) for each in reading.left_out]
             case TableInput() | AbsentInput():
                 pass
             case UpdateInput(partition=at):
-                observe(bench.board, bench.ledger, at, bench.now())
+                sync(services.board, services.ledger, at, services.now())
     return tuple(left_out)

@@ -36,11 +36,11 @@ class How(StrEnum):
 
 def report(what: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
     """Say that a command has changed a feed, and record it in the ledger if the blackboard is that of the settings."""
-    from feed_assets.runs.observe import observe
+    from feed_assets.runs.sync import sync
     from feed_assets.settings import settings
 
     if board.url.rstrip("/") == settings().blackboard.rstrip("/"):
-        observe(board, ledger_of_settings(), partition, datetime.now(UTC))
+        sync(board, ledger_of_settings(), partition, datetime.now(UTC))
     typer.echo(f"{what} {partition} {update_id}", err=True)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench, open_instance
+from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_instance, open_services
 from feed_assets.cli.show import show
 from feed_assets.cli.views import RebuiltView
 
@@ -30,5 +30,5 @@ def rebuild(module: Module = DEFAULT_MODULE, trust: Trust = False, read: Read = 
 
     graph = load_graph(module)
     with open_instance() as instance, dg.partition_loading_context(dynamic_partitions_store=instance) as loading:
-        rebuilt = rebuild_ledger(graph, open_bench(), loading.effective_dt, rows=read, trust=trust)
+        rebuilt = rebuild_ledger(graph, open_services(), loading.effective_dt, rows=read, trust=trust)
     show(RebuiltView.model_validate(rebuilt).model_copy(update={"not_known": NOT_KNOWN}), as_json)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from feed_assets.ledger.database import Ledger
     from feed_assets.orchestration.graph import Graph
-    from feed_assets.runs.workbench import Workbench
+    from feed_assets.runs.services import Services
 
 Module = Annotated[
     str, typer.Option("-m", "--module", metavar="MODULE", help="Python module with the Dagster definitions.")
@@ -47,12 +47,12 @@ def load_graph(module: str) -> "Graph":
     return Graph(load(module).resolve_asset_graph())
 
 
-def open_bench() -> "Workbench":
+def open_services() -> "Services":
     """Blackboard, ledger and Spark of the settings."""
-    from feed_assets.runs.workbench import Workbench
+    from feed_assets.runs.services import Services
     from feed_assets.settings import settings
 
-    return Workbench.of(settings())
+    return Services.of(settings())
 
 
 def ledger_of_settings() -> "Ledger":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_bench, open_instance
+from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import DoneView
 
@@ -35,15 +35,15 @@ def reconcile(module: Module = DEFAULT_MODULE, unknown: Unknown = False, as_json
 
 def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
     """Unclaimed parts before claims: the claim of what `--unknown` sweeps goes in the same call."""
-    from feed_assets.orchestration.left_runs import settle_left
+    from feed_assets.orchestration.left_runs import finish_left
     from feed_assets.runs.orphans import sweep, sweep_unclaimed
 
     feeds = load_graph(module).own()
     with open_instance() as instance:
-        bench = open_bench()
-        done = [done for settled in settle_left(instance, bench) for done in settled.done]
-    done += sweep_unclaimed(bench, feeds, unknown=unknown)
-    swept = sweep(bench, feeds)
+        services = open_services()
+        done = [done for finished in finish_left(instance, services) for done in finished.done]
+    done += sweep_unclaimed(services, feeds, unknown=unknown)
+    swept = sweep(services, feeds)
     return [*done, *swept.done], swept.claims
 
 
@@ -52,19 +52,19 @@ def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
     from feed_assets.ledger import announce
     from feed_assets.orchestration.ingest import ingest, sources_of
     from feed_assets.orchestration.sinks import publish_events
-    from feed_assets.runs.arrive import arrive_all
+    from feed_assets.runs.discover import discover_all
 
-    graph, bench = load_graph(module), open_bench()
+    graph, services = load_graph(module), open_services()
     foreign = graph.foreign()
     batched = {node.feed for node in foreign if node.is_appendable}
-    failed = arrive_all(bench, [node.feed for node in foreign], batched).failed if foreign else {}
-    with bench.ledger.change() as connection:
-        announced = [*announce.heal(connection, graph.by_feed.keys(), bench.now())]
+    failed = discover_all(services, [node.feed for node in foreign], batched).failed if foreign else {}
+    with services.ledger.change() as connection:
+        announced = [*announce.heal(connection, graph.by_feed.keys(), services.now())]
     problems = [f"{feed} could not be read: {error}" for feed, error in failed.items()]
     for source in sources_of(graph).values():
-        found = ingest(graph, bench, source, bench.now(), lambda: False, again=True)
+        found = ingest(graph, services, source, services.now(), lambda: False, again=True)
         problems += _lines(found.problems) + _lines(found.waits)
-    return announced, [*problems, *_lines(publish_events(bench, lambda: False))]
+    return announced, [*problems, *_lines(publish_events(services, lambda: False))]
 
 
 def _lines(problems: "Mapping[str, str]") -> list[str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
-from feed_assets.cli.location import open_bench
+from feed_assets.cli.location import open_services
 from feed_assets.cli.show import show
 from feed_assets.cli.views import PrunedView, RevalidatedView
 from feed_assets.core.errors import NotOurs
@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.retention import Retention, parse_age
 
 if TYPE_CHECKING:
-    from feed_assets.runs.workbench import Workbench
+    from feed_assets.runs.services import Services
 
 Keep = Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="Keep the last N valid updates.")]
 Age = Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="Keep what is younger: 30d, 12h.")]
@@ -34,12 +34,12 @@ def prune(
     from feed_assets.runs.prune import prune, prune_feed
 
     policy = Retention(keep, parse_age(older_than) if older_than else None)
-    bench, parsed = _bench(), Feed.parse(feed)
-    _refuse_foreign(bench, parsed, foreign)
+    services, parsed = _services(), Feed.parse(feed)
+    _refuse_foreign(services, parsed, foreign)
     if partition is None:
-        found = [*prune_feed(bench, parsed, policy, apply=apply)]
+        found = [*prune_feed(services, parsed, policy, apply=apply)]
     else:
-        found = [prune(bench, Partition(parsed, partition), policy, apply=apply)]
+        found = [prune(services, Partition(parsed, partition), policy, apply=apply)]
     gone = sum(len(pruned.gone) for pruned in found)
     note = f"{gone} updates pruned" if apply else f"{gone} updates would go: --apply removes them"
     show(PrunedView.each(found if as_json else (each.brief for each in found if each.brief.judged)), as_json, note)
@@ -54,21 +54,21 @@ def revalidate(
     """Make an invalidated update valid again, if its files are exactly those that were published."""
     from feed_assets.runs.revalidate import revalidate
 
-    found = revalidate(_bench(), Partition(Feed.parse(feed), partition), update)
+    found = revalidate(_services(), Partition(Feed.parse(feed), partition), update)
     show(RevalidatedView.model_validate(found), as_json, "it is valid again")
 
 
-def _bench() -> "Workbench":
+def _services() -> "Services":
     from feed_assets.settings import settings
 
     typer.echo(f"blackboard: {settings().blackboard}", err=True)
-    return open_bench()
+    return open_services()
 
 
-def _refuse_foreign(bench: "Workbench", feed: Feed, foreign: bool) -> None:
+def _refuse_foreign(services: "Services", feed: Feed, foreign: bool) -> None:
     from feed_assets.ledger.pruning import is_ours
 
-    with bench.ledger.read() as connection:
+    with services.ledger.read() as connection:
         ours = is_ours(connection, feed)
     if not ours and not foreign:
         raise NotOurs(

@@ -8,7 +8,7 @@ from pydantic import AliasChoices, AliasPath, BeforeValidator, Field, computed_f
 from feed_assets.cli.show import Counted, Sentence, Values, View
 from feed_assets.core.events import in_words
 from feed_assets.core.feeds import File, Skipped, is_update_id
-from feed_assets.core.retention import Judged
+from feed_assets.core.retention import Judgement
 
 if TYPE_CHECKING:
     from feed_assets.core.propagation import Propagation
@@ -128,7 +128,7 @@ class PrunedView(View):
 
     partition: Key
     applied: bool
-    updates: tuple[Judged, ...] = Field(validation_alias="judged")
+    updates: tuple[Judgement, ...] = Field(validation_alias="judged")
 
 
 class DoneView(_OfPartition):
@@ -191,8 +191,8 @@ class EventView(View):
     """A write event."""
 
     sequence: int
-    table: Text = Field(validation_alias=AliasPath("place", "feed"))
-    partition: str = Field(validation_alias=AliasPath("place", "key"))
+    table: Text = Field(validation_alias=AliasPath("partition", "feed"))
+    partition: str = Field(validation_alias=AliasPath("partition", "key"))
     marker: Marker
     operation: str
     correlation_id: str = Field(validation_alias="correlation")
@@ -205,8 +205,8 @@ class EventView(View):
 class SliceView(View):
     """What a run reads of a table."""
 
-    table: Text = Field(validation_alias=AliasPath("place", "feed"))
-    partition: str = Field(validation_alias=AliasPath("place", "key"))
+    table: Text = Field(validation_alias=AliasPath("partition", "feed"))
+    partition: str = Field(validation_alias=AliasPath("partition", "key"))
     after: Marker = Field(validation_alias="start")
     upto: Marker = Field(validation_alias="end")
     operations: Annotated[tuple[str, ...], BeforeValidator(sorted)]

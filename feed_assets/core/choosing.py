@@ -87,7 +87,7 @@ def _last(inbox: Inbox, member: Partition) -> Pin | None:
     """The newest of an input; of an event table the last marker that came, or was consumed."""
     if member.feed not in inbox.tables:
         return inbox.newest.get(member)
-    markers = [event.marker for event in inbox.events if event.place == member]
+    markers = [event.marker for event in inbox.events if event.partition == member]
     end = max(markers, default=None)
     return inbox.consumed.get(member) if end is None else Pin(member, end, f"..{end}")
 
@@ -105,8 +105,8 @@ def _choice(consumer: Consumer, inbox: Inbox, groups: Mapping[Group, Collection[
 
 def _by_events(inbox: Inbox, found: Due) -> dict[Partition, Pin | None]:
     """Of what is taken its update or slice, of what is on its way the consumed one; the newest of all others."""
-    slices = {each.place: each for each in found.slices}
-    coming = {event.place for each in (*found.later, *found.incomplete) for event in each.events}
+    slices = {each.partition: each for each in found.slices}
+    coming = {event.partition for each in (*found.later, *found.incomplete) for event in each.events}
     pins: dict[Partition, Pin | None] = {}
     for member in inbox.inputs:
         is_table = member.feed in inbox.tables

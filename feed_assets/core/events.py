@@ -65,7 +65,7 @@ class WriteEvent:
     context: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
 
     @property
-    def place(self) -> Partition:
+    def partition(self) -> Partition:
         """The table and its partition, as a feed is named. Raises InvalidName."""
         return Partition(Feed.parse(self.table_name), self.partition_key)
 
@@ -100,7 +100,7 @@ class Recorded:
 
     sequence: int
     source: str
-    place: Partition
+    partition: Partition
     marker: str
     previous: str | None
     start: str | None
@@ -188,20 +188,20 @@ def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, M
     """
     marker = encode(event.marker)
     if not event.correlation_id:
-        raise InvalidEvent(f"{event.place} {in_words(marker)}: an event needs a correlation_id: found none.")
+        raise InvalidEvent(f"{event.partition} {in_words(marker)}: an event needs a correlation_id: found none.")
     if last is not None and len(last.split(".")[0]) != len(marker.split(".")[0]):
         raise InvalidEvent(
-            f"{event.place}: marker {event.marker} is of another kind than the last one, {in_words(last)}: expected "
-            "moments or whole numbers, not both."
+            f"{event.partition}: marker {event.marker} is of another kind than the last one, {in_words(last)}: "
+            "expected moments or whole numbers, not both."
         )
     if last is not None and (marker < last or (marker == last and event.has_new_data)):
         raise EventOutOfOrder(
-            f"{event.place}: marker {in_words(marker)} does not come after {in_words(last)}, the last one: expected "
-            f"a later one{'' if marker < last else ', or context no_new_data'}. Consumers have read up to it."
+            f"{event.partition}: marker {in_words(marker)} does not come after {in_words(last)}, the last one: "
+            f"expected a later one{'' if marker < last else ', or context no_new_data'}. Consumers have read up to it."
         )
     if updated_at and not (last or "") < encode(updated_at[0]) <= encode(updated_at[1]) <= marker:
         raise InvalidEvent(
-            f"{event.place}: its rows' updated_at are {updated_at[0]} to {updated_at[1]}: expected all after "
+            f"{event.partition}: its rows' updated_at are {updated_at[0]} to {updated_at[1]}: expected all after "
             f"{in_words(last)}, the last marker, and none after its own, {in_words(marker)}."
         )
 

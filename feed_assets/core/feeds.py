@@ -129,7 +129,7 @@ class Partition:
         return Partition(self.feed, f"{self.key}/{name}" if self.key else name)
 
     @property
-    def holder(self) -> "Partition | None":
+    def parent(self) -> "Partition | None":
         """The partition that holds this one if this is a batch; None for the key ''."""
         return Partition(self.feed, self.key.rpartition("/")[0]) if self.key else None
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import parse_update_id
-from feed_assets.core.positions import Change, Pin
+from feed_assets.core.positions import InputChange, Pin
 from feed_assets.core.typed import typed
 
 
@@ -47,7 +47,7 @@ class Weighed:
     look_again: datetime | None = None
 
 
-def weigh(changes: Sequence[Change], policy: Late, now: datetime, since: datetime | None = None) -> Weighed:
+def weigh(changes: Sequence[InputChange], policy: Late, now: datetime, since: datetime | None = None) -> Weighed:
     """Weigh changed inputs (at least one) against a late policy; times are timezone-aware.
 
     `since` is when the first of the late data came, if others have followed: those must not start the waiting anew.
@@ -66,15 +66,15 @@ def weigh(changes: Sequence[Change], policy: Late, now: datetime, since: datetim
     return Weighed(rerun=False, reason=f"{below}, and are taken at {ripe:%Y-%m-%d %H:%M} UTC", look_again=ripe)
 
 
-def _is_restated(change: Change) -> bool:
+def _is_restated(change: InputChange) -> bool:
     old, new = change.old, change.new
-    if old is None and change.whole:
+    if old is None and change.parent_bytes:
         return False
     return old is None or new is None or new.size <= old.size or new.update_id < old.update_id
 
 
-def _growth(change: Change) -> float:
-    old, new = change.whole or (_size(change.old), _size(change.new))
+def _growth(change: InputChange) -> float:
+    old, new = change.parent_bytes or (_size(change.old), _size(change.new))
     return (new - old) / old if old else float("inf")
 
 
@@ -82,17 +82,17 @@ def _size(pin: Pin | None) -> int:
     return pin.size if pin else 0
 
 
-def _arrived(change: Change) -> datetime | None:
+def _arrived(change: InputChange) -> datetime | None:
     return parse_update_id(change.new.update_id) if change.new else None
 
 
-def _describe(change: Change) -> str:
+def _describe(change: InputChange) -> str:
     old, new = change.old, change.new
     if old is None:
-        grown = f" (with it {change.whole[0]} to {change.whole[1]} bytes)" if change.whole else ""
+        grown = f" (with it {change.parent_bytes[0]} to {change.parent_bytes[1]} bytes)" if change.parent_bytes else ""
         return f"was not there before{grown}"
     if new is None:
-        return "is no longer valid" if change.whole else "is no longer valid, or no longer an input"
+        return "is no longer valid" if change.parent_bytes else "is no longer valid, or no longer an input"
     if new.update_id < old.update_id:
         return f"update {old.update_id} was consumed and is no longer valid, the newest is {new.update_id} again"
     grown = f"{old.size} to {new.size} bytes"

@@ -74,7 +74,7 @@ RULES: Mapping[Status, Mapping[Contents, Fate]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Attempt:
+class KnownAttempt:
     """What the ledger knows of an update id; `ended` is when the run that claimed it did (UTC)."""
 
     status: Status = Status.UNKNOWN

@@ -56,7 +56,7 @@ class Rule:
 
     def holds(self, slices: Iterable[Slice]) -> bool:
         """Whether some of the slices are what this rule is for."""
-        found = [each for each in slices if not self.tables or str(each.place.feed) in self.tables]
+        found = [each for each in slices if not self.tables or str(each.partition.feed) in self.tables]
         found = [each for each in found if not self.operations or each.operations & self.operations]
         return bool(found) and sum(each.bytes for each in found) >= self.at_least
 

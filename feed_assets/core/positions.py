@@ -25,7 +25,7 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class Change:
+class InputChange:
     """An input whose newest data (`new`) are not the consumed ones (`old`); None where there are none.
 
     `whole` are, of a batch, the bytes of all batches of its partition, consumed and newest.
@@ -34,35 +34,39 @@ class Change:
     partition: Partition
     old: Pin | None
     new: Pin | None
-    whole: tuple[int, int] | None = None
+    parent_bytes: tuple[int, int] | None = None
 
 
-def changed(newest: Iterable[Pin], consumed: Iterable[Pin], appendable: Set[Feed] = frozenset()) -> tuple[Change, ...]:
+def changed(
+    newest: Iterable[Pin], consumed: Iterable[Pin], appendable: Set[Feed] = frozenset()
+) -> tuple[InputChange, ...]:
     """The inputs whose data differ between two sets of pins; those of `appendable` feeds are batches.
 
     Another update with the same version is no change: a rebuild of the same rows stops here.
     """
     new = {pin.partition: pin for pin in newest}
     old = {pin.partition: pin for pin in consumed}
-    whole = _whole(old.values(), new.values(), appendable)
+    parent_bytes = _parent_bytes(old.values(), new.values(), appendable)
     return tuple(
-        Change(partition, old.get(partition), new.get(partition), whole.get(partition.holder))
+        InputChange(partition, old.get(partition), new.get(partition), parent_bytes.get(partition.parent))
         for partition in sorted(new.keys() | old.keys())
         if _version(new.get(partition)) != _version(old.get(partition))
     )
 
 
-def _whole(old: Iterable[Pin], new: Iterable[Pin], appendable: Set[Feed]) -> dict[Partition | None, tuple[int, int]]:
+def _parent_bytes(
+    old: Iterable[Pin], new: Iterable[Pin], appendable: Set[Feed]
+) -> dict[Partition | None, tuple[int, int]]:
     """The bytes of each partition that holds batches, consumed and newest."""
     before, now = _sizes(old, appendable), _sizes(new, appendable)
-    return {holder: (before[holder], now[holder]) for holder in before.keys() | now.keys()}
+    return {parent: (before[parent], now[parent]) for parent in before.keys() | now.keys()}
 
 
 def _sizes(pins: Iterable[Pin], appendable: Set[Feed]) -> Counter[Partition | None]:
     sizes: Counter[Partition | None] = Counter()
     for pin in pins:
         if pin.partition.feed in appendable:
-            sizes[pin.partition.holder] += pin.size
+            sizes[pin.partition.parent] += pin.size
     return sizes
 
 

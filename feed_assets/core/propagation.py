@@ -76,7 +76,7 @@ class Slice:
     """What a run reads of one event table's partition: what was updated after one marker, up to another.
 
     Attributes:
-        place: The table and its partition.
+        partition: The table and its partition.
         start: The marker after which it begins, encoded; None is the beginning. `after` has it as a value.
         end: The marker up to which it goes, encoded, which counts. `upto` has it as a value.
         operations: How the table was written since: one of `OVERWRITE`, `INSERT`, `UPDATE`, `UPSERT`, `DELETE` each.
@@ -84,7 +84,7 @@ class Slice:
         bytes: How many bytes they tell of, 0 if none tells it.
     """
 
-    place: Partition
+    partition: Partition
     start: str | None
     end: str
     operations: frozenset[Operation]
@@ -166,7 +166,9 @@ BY_EVENTS_ALONE = Judged()
 
 def due(consumer: Consumer, events: Iterable[Recorded], seen: Seen, judged: Judged = BY_EVENTS_ALONE) -> Due:
     """What is due of the events that a consumer has not consumed, in the order in which they were recorded."""
-    every = _propagations(consumer, [event for event in events if event.place.feed in consumer.tables], seen, judged)
+    every = _propagations(
+        consumer, [event for event in events if event.partition.feed in consumer.tables], seen, judged
+    )
     open_ = [each for each in every if each.missing or each.group in judged.mixed]
     complete = [each for each in every if not each.missing]
     incomplete = tuple(each for each in every if each.missing)
@@ -206,7 +208,7 @@ def _propagations(consumer: Consumer, events: Sequence[Recorded], seen: Seen, ju
     """The propagations that events belong to, or their pieces, in the order of their first events."""
     grouped: dict[tuple[str, str], list[Recorded]] = {}
     for event in events:
-        grouped.setdefault((event.correlation, event.place.key), []).append(event)
+        grouped.setdefault((event.correlation, event.partition.key), []).append(event)
     needed = consumer.needed
     found = [each for key, group in grouped.items() for each in _of(needed, key, group, seen.get(key, ()))]
     found = [replace(each, missing=frozenset()) if each.group in judged.whole else each for each in found]
@@ -220,8 +222,10 @@ def _of(
     history: Sequence[tuple[Feed, int]],
 ) -> list[Propagation]:
     """One correlation id in one partition, round by round. The complete one of two pipelines serves a table of both."""
-    told = sorted({*history, *((event.place.feed, event.sequence) for event in group)}, key=lambda each: each[1])
-    known = {name: rounds(told, wanted) for name, wanted in needed.items()}
+    reported = sorted(
+        {*history, *((event.partition.feed, event.sequence) for event in group)}, key=lambda each: each[1]
+    )
+    known = {name: rounds(reported, wanted) for name, wanted in needed.items()}
     found: dict[tuple[str, Round], list[Recorded]] = {}
     for event in group:
         open_to = {name: of[event.sequence] for name, of in known.items() if event.sequence in of}
@@ -261,18 +265,18 @@ def _take(
         if joined is not None:
             taken.append(each)
             slices = joined
-    return tuple(taken), tuple(slices[place] for place in sorted(slices))
+    return tuple(taken), tuple(slices[partition] for partition in sorted(slices))
 
 
 def _joined(slices: Mapping[Partition, Slice], events: Iterable[Recorded]) -> dict[Partition, Slice] | None:
     """The slices grown by some events; None if what is between them belongs to somebody else."""
     grown = dict(slices)
     for event in events:
-        old = grown.get(event.place)
+        old = grown.get(event.partition)
         union = _grown(old, event) if old else slice_of(event)
         if union is None:
             return None
-        grown[event.place] = union
+        grown[event.partition] = union
     return grown
 
 
@@ -281,18 +285,18 @@ def _grown(old: Slice, event: Recorded) -> Slice | None:
     if interval is None:
         return None
     operations, size = old.operations | new.operations, old.bytes + new.bytes
-    return Slice(old.place, interval.start, interval.end, operations, old.events + 1, size)
+    return Slice(old.partition, interval.start, interval.end, operations, old.events + 1, size)
 
 
 def slice_of(event: Recorded) -> Slice:
     """What one event says was updated; the bytes are those of its context, if it tells them."""
-    told = event.context.get("bytes")
-    size = told if isinstance(told, int) else 0
-    return Slice(event.place, event.start, event.marker, frozenset({event.operation}), bytes=size)
+    reported = event.context.get("bytes")
+    size = reported if isinstance(reported, int) else 0
+    return Slice(event.partition, event.start, event.marker, frozenset({event.operation}), bytes=size)
 
 
 def is_whole(piece: Slice, events: Iterable[Recorded]) -> bool:
     """Whether the events that are not consumed yet still make up a slice that was cut of them before."""
     joined = _joined({}, sorted(events, key=lambda event: (event.start or "", event.marker)))
-    whole = joined.get(piece.place) if joined else None
+    whole = joined.get(piece.partition) if joined else None
     return whole is not None and whole.interval == piece.interval

@@ -11,7 +11,7 @@ from feed_assets.core.facts import Built, Facts
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import AbsentInput, Input, SetInput, TableInput
 from feed_assets.core.lateness import Late, weigh
-from feed_assets.core.positions import Change, Pin, changed, pins_digest
+from feed_assets.core.positions import InputChange, Pin, changed, pins_digest
 from feed_assets.core.propagation import Consumer, Due
 from feed_assets.core.words import some
 
@@ -100,7 +100,7 @@ class _Case:
         return tuple(pin for each in self.need.inputs for pin in each.pins(self.facts, self.choice))
 
     @cached_property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[InputChange, ...]:
         appendable = {each.partition.feed for each in self.need.inputs if isinstance(each, SetInput)}
         return changed(self.pins, self.built.consumed, appendable)
 

@@ -60,7 +60,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """Whether an update goes, and why; `surprising`: by its place in history it would go, but something keeps it."""
 
     id: str
@@ -69,28 +69,28 @@ class Judged:
     surprising: bool = False
 
 
-def judge(found: Iterable[Found], retention: Retention, now: datetime) -> tuple[Judged, ...]:
+def judge(found: Iterable[Found], retention: Retention, now: datetime) -> tuple[Judgement, ...]:
     """What becomes of each update of one partition, newest first."""
     updates = sorted(found, key=lambda each: each.id, reverse=True)
     newer: list[str] = []
-    judged: list[Judged] = []
+    judged: list[Judgement] = []
     for each in updates:
         judged.append(_judge(each, newer, retention, now))
         newer += [each.id] if each.valid else []
     return tuple(judged)
 
 
-def _judge(found: Found, newer: Sequence[str], retention: Retention, now: datetime) -> Judged:
+def _judge(found: Found, newer: Sequence[str], retention: Retention, now: datetime) -> Judgement:
     """`newer` are the valid updates after it, newest first."""
     if reason := _in_its_place(found, newer, retention, now):
-        return Judged(found.id, goes=False, reason=reason)
+        return Judgement(found.id, goes=False, reason=reason)
     if reason := _in_use(found, now):
-        return Judged(found.id, goes=False, reason=reason, surprising=True)
+        return Judgement(found.id, goes=False, reason=reason, surprising=True)
     if found.given_up:
-        return Judged(found.id, goes=True, reason="an earlier prune did not finish with it")
+        return Judgement(found.id, goes=True, reason="an earlier prune did not finish with it")
     what = "" if found.valid else "it is not valid; "
     replaced = parse_update_id(newer[-1])
-    return Judged(
+    return Judgement(
         found.id, goes=True, reason=f"{what}{len(newer)} newer valid, the first of {replaced:%Y-%m-%d %H:%M} UTC"
     )
 
@@ -114,7 +114,7 @@ def _in_use(found: Found, now: datetime) -> str | None:
     if found.reader:
         return f"run {found.reader} reads it"
     if found.writer:
-        return f"run {found.writer} writes it, or was killed and is not settled yet"
+        return f"run {found.writer} writes it, or was killed and is not finished yet"
     if found.problem:
         return f"it cannot be listed: {found.problem}"
     if not found.valid and not found.given_up and not is_old(found.id, now, found.written):

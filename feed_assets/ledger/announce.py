@@ -53,9 +53,9 @@ def to_pass_on(
     carried = events.correlations(connection, {_at(pin) for pins in unchanged.values() for pin in pins})
     incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in unchanged.items()}
     found = {row: _without_new_data(row, ids, now) for row, ids in incoming.items() if ids and row.correlation}
-    reached = events.reached(connection, [(each.place, each.correlation_id) for each in found.values()])
+    reached = events.reached(connection, [(each.partition, each.correlation_id) for each in found.values()])
     reached |= {(row.partition, row.correlation) for row in found if row.correlation}
-    new = {row: each for row, each in found.items() if (each.place, each.correlation_id) not in reached}
+    new = {row: each for row, each in found.items() if (each.partition, each.correlation_id) not in reached}
     moving = {row.partition for row in new}
     return [each for row, each in new.items() if moving.isdisjoint(pin.partition for pin in unchanged[row])]
 
@@ -98,9 +98,9 @@ def _event(connection: sa.Connection, row: "Row", now: datetime) -> WriteEvent:
         context[PARENTS] = json.loads(row.parents)
     if not row.is_foreign and row.version is not None and row.version == _version_before(connection, row):
         context[NO_NEW_DATA] = True
-    told = {name: value for name, value in context.items() if value is not None}
+    known = {name: value for name, value in context.items() if value is not None}
     key = row.partition.key
-    return WriteEvent(str(row.partition.feed), _marker(row), now, correlation, partition_key=key, context=told)
+    return WriteEvent(str(row.partition.feed), _marker(row), now, correlation, partition_key=key, context=known)
 
 
 def _marker(row: "Row") -> datetime:

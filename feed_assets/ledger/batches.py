@@ -9,16 +9,16 @@ from feed_assets.ledger.tables import batch
 
 def has_joined(connection: sa.Connection, partition: Partition) -> bool:
     """Whether a batch is known as one of its parent partition's; what has no parent need not be."""
-    if partition.holder is None:
+    if partition.parent is None:
         return True
-    mine = (batch.c.feed == str(partition.feed)) & (batch.c.partition == partition.holder.key)
+    mine = (batch.c.feed == str(partition.feed)) & (batch.c.partition == partition.parent.key)
     return connection.execute(sa.select(sa.exists().where(mine, batch.c.key == partition.key))).scalar_one()
 
 
 def join(connection: sa.Connection, partition: Partition) -> bool:
     """Make a batch known as one of its parent partition's; False, and nothing is done, if it is."""
-    if partition.holder is None or has_joined(connection, partition):
+    if partition.parent is None or has_joined(connection, partition):
         return False
-    row = {"feed": str(partition.feed), "partition": partition.holder.key, "key": partition.key}
+    row = {"feed": str(partition.feed), "partition": partition.parent.key, "key": partition.key}
     insert_missing(connection, batch, [row])
     return True

@@ -44,7 +44,7 @@ def _is_judged(consumer: Consumer) -> bool:
 
 
 def _candidates(each: Inbox) -> Iterable[Pin]:
-    return [*(each.newest[place] for place in each.inputs if place in each.newest), *each.consumed.values()]
+    return [*(each.newest[partition] for partition in each.inputs if partition in each.newest), *each.consumed.values()]
 
 
 def _chosen(found: _Inboxes) -> Iterable[Pin]:
@@ -73,12 +73,12 @@ def _inboxes(
         found[need.output] = consumers[need.output.feed], mine
     valid = lineage.valid(connection, _named(found, consumed, newest))
     return {
-        output: (who, replace(each, newest=newest, consumed=_by_place(consumed.get(output, ())), valid=valid))
+        output: (who, replace(each, newest=newest, consumed=_by_partition(consumed.get(output, ())), valid=valid))
         for output, (who, each) in found.items()
     }
 
 
-def _by_place(pins: Iterable[Pin]) -> dict[Partition, Pin]:
+def _by_partition(pins: Iterable[Pin]) -> dict[Partition, Pin]:
     return {pin.partition: pin for pin in pins}
 
 
@@ -88,5 +88,5 @@ def _named(
     """The updates that events and lineage name, of which only the newest are known to be valid."""
     named = {(pin.partition, pin.update_id) for output in found for pin in consumed.get(output, ())}
     for _, each in found.values():
-        named |= {(event.place, event.marker) for event in each.events if event.place.feed not in each.tables}
+        named |= {(event.partition, event.marker) for event in each.events if event.partition.feed not in each.tables}
     return {key for key in named if key[0] not in newest or newest[key[0]].update_id != key[1]}

@@ -58,17 +58,17 @@ def open_ledger(url: str) -> Ledger:
 
     Raises LedgerUnavailable if there is no such database, or no driver for it.
     """
-    with _told(url, exc.ArgumentError, ImportError, KeyError):
+    with _opening(url, exc.ArgumentError, ImportError, KeyError):
         engine = sa.create_engine(url)
         _PREPARE[engine.dialect.name](engine)
     ledger = Ledger(engine)
-    with _told(url, exc.OperationalError):
+    with _opening(url, exc.OperationalError):
         _migrate(ledger)
     return ledger
 
 
 @contextmanager
-def _told(url: str, *errors: type[Exception]) -> Generator[None]:
+def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
     """Of these errors alone it is the URL, or what stands behind it, that a person has to look at."""
     try:
         yield

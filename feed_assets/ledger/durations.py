@@ -25,7 +25,7 @@ def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) ->
         starts = [start for origin in origins[each.sequence] for start in began.get(origin, ()) if start <= each.time]
         if starts:
             seconds = (each.time - max(starts)).total_seconds()
-            found.append(Duration(each.correlation, each.place.key, seconds, each.context.get("code_version")))
+            found.append(Duration(each.correlation, each.partition.key, seconds, each.context.get("code_version")))
     return tuple(found)
 
 

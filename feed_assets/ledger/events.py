@@ -38,10 +38,10 @@ def publish(
 
     `updated_at` is the range of its rows, both ends included. Raises EventOutOfOrder, InvalidEvent and InvalidName.
     """
-    place, marker = new.place, encode(new.marker)
+    partition, marker = new.partition, encode(new.marker)
     if _known(connection, OURS, [new]):
         return False
-    last = _last(connection, [(str(place.feed), place.key)]).get((str(place.feed), place.key))
+    last = _last(connection, [(str(partition.feed), partition.key)]).get((str(partition.feed), partition.key))
     check_order(new, last, updated_at)
     _insert(connection, [_row(OURS, new, marker, last, None, now)])
     return True
@@ -55,8 +55,8 @@ def _insert(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
 
 
 def _change(row: Mapping[str, Any]) -> Change:
-    place = Partition(Feed.parse(row["feed"]), row["partition"])
-    return Change(place, log.EVENT, row["marker"], row["at"], who=row["source"] or None)
+    partition = Partition(Feed.parse(row["feed"]), row["partition"])
+    return Change(partition, log.EVENT, row["marker"], row["at"], who=row["source"] or None)
 
 
 def record(
@@ -89,7 +89,7 @@ def record(
 def _is_sound(new: WriteEvent, rejected: list[Rejected]) -> bool:
     try:
         check_order(new, None)
-        _ = new.place, encode(new.event_marker)
+        _ = new.partition, encode(new.event_marker)
     except (InvalidEvent, InvalidName) as error:
         rejected.append(Rejected(in_json(new), str(error)))
         return False
@@ -203,9 +203,9 @@ def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, 
     return {key: sorted(markers) for key, markers in found.items()}
 
 
-def last_marker(connection: sa.Connection, place: Partition) -> str | None:
+def last_marker(connection: sa.Connection, partition: Partition) -> str | None:
     """The last marker of a table's partition, None if it has no event."""
-    key = (str(place.feed), place.key)
+    key = (str(partition.feed), partition.key)
     return _last(connection, [key]).get(key)
 
 
@@ -227,12 +227,12 @@ def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
 
 def recorded_of(row: Mapping[Any, Any]) -> Recorded:
     """A selected row as a value."""
-    place = Partition(Feed.parse(row["feed"]), row["partition"])
+    partition = Partition(Feed.parse(row["feed"]), row["partition"])
     named = {
         name: row[name] for name in ("sequence", "source", "marker", "previous", "start", "event_marker", "correlation")
     }
     operation, context = Operation(row["operation"]), json.loads(row["context"])
-    return Recorded(place=place, operation=operation, context=context, flag=row["flag"], at=row["at"], **named)
+    return Recorded(partition=partition, operation=operation, context=context, flag=row["flag"], at=row["at"], **named)
 
 
 def after(
@@ -254,7 +254,7 @@ def numbered(connection: sa.Connection, sequences: Collection[int]) -> tuple[Rec
 
 def since(connection: sa.Connection, positions: Mapping[Partition, int]) -> dict[Partition, list[int]]:
     """By table's partition the numbers of its events from a number on, in order."""
-    asked = wanted.updates(connection, ((place, str(first)) for place, first in positions.items()), "first")
+    asked = wanted.updates(connection, ((partition, str(first)) for partition, first in positions.items()), "first")
     mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
     mine &= event.c.sequence >= sa.cast(asked.c.first, sa.BigInteger)
     found: dict[Partition, list[int]] = {}
@@ -285,7 +285,7 @@ def newest_of(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, R
     history = event.alias()
     last = sa.select(sa.func.max(history.c.sequence)).where(history.c.feed == asked.c.feed).correlate(asked)
     query = sa.select(event).join(asked, event.c.sequence == last.scalar_subquery())
-    return {each.place.feed: each for each in map(recorded_of, connection.execute(query).mappings())}
+    return {each.partition.feed: each for each in map(recorded_of, connection.execute(query).mappings())}
 
 
 def histories(

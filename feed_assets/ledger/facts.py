@@ -24,29 +24,29 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
     inputs = {each for need in needs for each in need.partitions}
     outputs = sorted({need.output for need in needs})
     sets = {each.partition for need in needs for each in need.inputs if isinstance(each, SetInput)}
-    held = batches(connection, sorted(sets))
-    members = sorted({member for each in inputs for member in held.get(each, (each,))})
+    batched = batches(connection, sorted(sets))
+    members = sorted({member for each in inputs for member in batched.get(each, (each,))})
     newest = {each: row.pin for each, row in updates.newest(connection, members).items()}
-    built = _built(connection, needs, outputs, held)
+    built = _built(connection, needs, outputs, batched)
     return Facts(
         now=now,
         outputs=built,
         newest=newest,
-        batches=held,
+        batches=batched,
         pruned=_edge(connection, members, sa.func.max, updates.PRUNED),
         failed=quality.failed(connection, {*inputs, *outputs}),
-        choices=choices(connection, needs, held, newest, {output: each.consumed for output, each in built.items()}),
+        choices=choices(connection, needs, batched, newest, {output: each.consumed for output, each in built.items()}),
         paused=pauses.paused(connection, {need.consumer.feed for need in needs if need.consumer}),
         max_attempts=max_attempts,
     )
 
 
 def _built(
-    connection: sa.Connection, needs: Sequence[Need], outputs: Sequence[Partition], held: Members
+    connection: sa.Connection, needs: Sequence[Need], outputs: Sequence[Partition], batched: Members
 ) -> dict[Partition, Built]:
     published = {each: row.id for each, row in updates.newest(connection, outputs).items()}
     consumed = _consumed(connection, published)
-    late = _earlier(_late_since(connection, published), _new_since(connection, needs, held, consumed))
+    late = _earlier(_late_since(connection, published), _new_since(connection, needs, batched, consumed))
     attempts = _attempts(connection, outputs)
     return {
         each: Built(published.get(each), consumed.get(each, ()), late.get(each), attempts.get(each, ()))
@@ -55,23 +55,23 @@ def _built(
     }
 
 
-def batches(connection: sa.Connection, holders: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
+def batches(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
     """The batches of partitions of appendable feeds, valid or not, sorted; () of one that the ledger knows none of."""
-    found: dict[Partition, list[Partition]] = {holder: [] for holder in holders}
-    if holders:
-        asked = wanted.partitions(connection, holders)
+    found: dict[Partition, list[Partition]] = {parent: [] for parent in parents}
+    if parents:
+        asked = wanted.partitions(connection, parents)
         for row in connection.execute(sa.select(batch).join(asked, wanted.same(batch, asked))):
             feed = Feed.parse(row.feed)
             found[Partition(feed, row.partition)].append(Partition(feed, row.key))
-    return {holder: tuple(sorted(each)) for holder, each in found.items()}
+    return {parent: tuple(sorted(each)) for parent, each in found.items()}
 
 
-def pins_of(connection: sa.Connection, holders: Sequence[Partition]) -> dict[Partition, tuple[Pin, ...]]:
+def pins_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Pin, ...]]:
     """What a reader of these partitions of appendable feeds gets: the newest valid update of every batch."""
-    held = batches(connection, holders)
-    members = [member for holder in holders for member in held[holder]]
+    batched = batches(connection, parents)
+    members = [member for parent in parents for member in batched[parent]]
     newest = updates.newest(connection, members)
-    return {holder: tuple(newest[each].pin for each in held[holder] if each in newest) for holder in holders}
+    return {parent: tuple(newest[each].pin for each in batched[parent] if each in newest) for parent in parents}
 
 
 def _edge(connection: sa.Connection, partitions: Iterable[Partition], edge: Any, state: str) -> dict[Partition, str]:
@@ -110,7 +110,7 @@ def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -
 def _new_since(
     connection: sa.Connection,
     needs: Sequence[Need],
-    held: Members,
+    batched: Members,
     consumed_by: Mapping[Partition, tuple[Pin, ...]],
 ) -> dict[Partition, datetime]:
     """When the first update came of a batch that an output was not built from: only the new batches are looked at."""
@@ -118,7 +118,7 @@ def _new_since(
     for need in needs:
         if need.output in consumed_by:
             known = {pin.partition for pin in consumed_by[need.output]}
-            new[need.output] = {each for partition in need.partitions for each in held.get(partition, ())} - known
+            new[need.output] = {each for partition in need.partitions for each in batched.get(partition, ())} - known
     first = _first(connection, sorted({each for members in new.values() for each in members}))
     came = {output: [first[each] for each in members if each in first] for output, members in new.items()}
     return {output: min(moments) for output, moments in came.items() if moments}

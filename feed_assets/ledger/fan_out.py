@@ -61,7 +61,7 @@ def fan_out(
     edges: Collection[Edge],
     affected: AffectedOf,
     now: datetime,
-    is_over: Callable[[], bool],
+    out_of_time: Callable[[], bool],
     limit: int = CHANGES_PER_READ,
 ) -> bool:
     """Put on the list every output that a change affects, and events into inboxes, for each (consumer, feed).
@@ -77,7 +77,7 @@ def fan_out(
     _look_at_absent(ledger, edges, affected, now)
     while batch := _next(ledger, edges, limit):
         _put(ledger, batch, _reach(batch.group, batch.changes, affected), now)
-        if is_over():
+        if out_of_time():
             return _next(ledger, edges, limit) is None
     return True
 

@@ -32,15 +32,15 @@ def waiting(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Par
     query = query.join(asked, wanted.same(inbox, asked)).order_by(event.c.sequence)
     found: dict[Partition, list[Recorded]] = {}
     for row in connection.execute(query).mappings():
-        place = Partition(Feed.parse(row["output_feed"]), row["output_partition"])
-        found.setdefault(place, []).append(events.recorded_of(row))
+        partition = Partition(Feed.parse(row["output_feed"]), row["output_partition"])
+        found.setdefault(partition, []).append(events.recorded_of(row))
     return {output: tuple(each) for output, each in found.items()}
 
 
 def outputs(connection: sa.Connection) -> tuple[Partition, ...]:
     """The partitions of consumers that have not consumed everything."""
-    place = inbox.c.feed, inbox.c.partition
-    rows = connection.execute(sa.select(*place).distinct().order_by(*place))
+    partition = inbox.c.feed, inbox.c.partition
+    rows = connection.execute(sa.select(*partition).distinct().order_by(*partition))
     return tuple(Partition(Feed.parse(feed), key) for feed, key in rows)
 
 
@@ -88,7 +88,7 @@ def are_whole(connection: sa.Connection, output: Partition, slices: Collection[S
     left = sa.select(inbox.c.sequence).where(_within(connection, {output: slices}))
     rows = connection.execute(sa.select(event).where(event.c.sequence.in_(left))).mappings()
     found = [*map(events.recorded_of, rows)]
-    return all(is_whole(each, (event for event in found if event.place == each.place)) for each in slices)
+    return all(is_whole(each, (event for event in found if event.partition == each.partition)) for each in slices)
 
 
 def holds(connection: sa.Connection, output: Partition, slices: Iterable[Slice]) -> bool:
@@ -115,7 +115,7 @@ _KEY = "feed", "partition", "sequence"
 
 
 def _bounds(output: Partition, piece: Slice) -> tuple[str | None, ...]:
-    return str(output.feed), output.key, str(piece.place.feed), piece.place.key, piece.start, piece.end
+    return str(output.feed), output.key, str(piece.partition.feed), piece.partition.key, piece.start, piece.end
 
 
 def _of(output: Partition) -> sa.ColumnElement[bool]:
@@ -144,9 +144,9 @@ def consume(connection: sa.Connection, output: Partition, run: str, now: datetim
 def _leave(connection: sa.Connection, mine: sa.ColumnElement[bool], now: datetime) -> None:
     """Markers move forwards only: a propagation that was skipped, and is taken later, has older ones."""
     last = sa.func.max(event.c.marker), sa.func.max(event.c.event_marker), sa.literal(now, marker.c.at.type)
-    place = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition
-    query = sa.select(*place, *last).join_from(inbox, event, inbox.c.sequence == event.c.sequence)
-    insert = insert_into(connection, marker).from_select([*marker.c.keys()], query.where(mine).group_by(*place))
+    partition = inbox.c.feed, inbox.c.partition, event.c.feed, event.c.partition
+    query = sa.select(*partition, *last).join_from(inbox, event, inbox.c.sequence == event.c.sequence)
+    insert = insert_into(connection, marker).from_select([*marker.c.keys()], query.where(mine).group_by(*partition))
     later = {name: _greater(marker.c[name], insert.excluded[name]) for name in ("marker", "event_marker")}
     connection.execute(insert.on_conflict_do_update(index_elements=[*marker.primary_key], set_={**later, "at": now}))
     connection.execute(sa.delete(inbox).where(mine))

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Partition
-from feed_assets.core.orphans import Attempt, Status
+from feed_assets.core.orphans import KnownAttempt, Status
 from feed_assets.ledger import runs, updates
 from feed_assets.ledger.tables import run, update
 
@@ -14,18 +14,20 @@ _STATUS = {
 }
 
 
-def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> Attempt:
+def attempt(connection: sa.Connection, partition: Partition, update_id: str) -> KnownAttempt:
     """The attempt that an update belongs to, by its state and that of its run: one seek."""
     query = sa.select(update.c.state, update.c.reason, run.c.state.label("run_state"), run.c.ended)
     query = query.select_from(sa.outerjoin(update, run, run.c.id == update.c.run))
     row = connection.execute(query.where(updates.is_(partition, update_id))).first()
     if row is None:
-        return Attempt()
+        return KnownAttempt()
     status = Status.OPEN if row.run_state == runs.RUNNING else _STATUS.get(row.state, Status.DONE)
-    return Attempt(status, row.ended, row.reason)
+    return KnownAttempt(status, row.ended, row.reason)
 
 
-def claimed_by(connection: sa.Connection, run_id: str) -> Attempt:
+def claimed_by(connection: sa.Connection, run_id: str) -> KnownAttempt:
     """The attempt of an id that the ledger never heard of: this run claimed it, and may have been killed before."""
     row = connection.execute(sa.select(run.c.state, run.c.ended).where(run.c.id == run_id)).first()
-    return Attempt(Status.OPEN if row.state == runs.RUNNING else Status.UNKNOWN, row.ended) if row else Attempt()
+    return (
+        KnownAttempt(Status.OPEN if row.state == runs.RUNNING else Status.UNKNOWN, row.ended) if row else KnownAttempt()
+    )

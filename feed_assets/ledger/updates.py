@@ -168,7 +168,7 @@ def insert(
         announce(connection, row, row.at)
 
 
-def observe(
+def sync(
     ledger: Ledger,
     partition: Partition,
     valid: Update | None,
@@ -194,14 +194,14 @@ def observe(
             return None
         if is_batch and batches.join(connection, partition):
             _tell_of(connection, partition, now)
-        _learn(connection, valid, now, as_of)
+        _ingest(connection, valid, now, as_of)
         return find(connection, partition, valid.id)
 
 
 def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None:
     """Wake who reads a partition that has a batch more, of which updates were known before."""
     if known := newest(connection, [batch]).get(batch):
-        why = f"it is a batch of {batch.holder}"
+        why = f"it is a batch of {batch.parent}"
         log.append(connection, [Change(batch, log.UPDATE, known.id, now, known.state, known.state, why)])
 
 
@@ -220,7 +220,7 @@ def _invalidate_after(
         change(connection, partition, gone, INVALIDATED, now, reason=reason)
 
 
-def _learn(connection: sa.Connection, valid: Update, now: datetime, as_of: int) -> None:
+def _ingest(connection: sa.Connection, valid: Update, now: datetime, as_of: int) -> None:
     known = find(connection, valid.partition, valid.id)
     if known and known.changed > as_of:
         return

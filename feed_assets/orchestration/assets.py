@@ -29,7 +29,7 @@ from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 from feed_assets.runs.recipe import Recipe
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
@@ -117,20 +117,20 @@ def _run_of(
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
             need = _place(recipe, known, context)
-        output, bench = need.output, _bench(context, need.output)
+        output, services = need.output, _services(context, need.output)
         inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
         named, work, run_id = named_in(config, inputs), work_in(config), context.run.run_id
-        outcome = build(recipe, output, inputs, bench, named, run_id, work, optional=need.optional)
+        outcome = build(recipe, output, inputs, services, named, run_id, work, optional=need.optional)
         tables = [source.feed for source in recipe.sources] if is_by_events else []
-        yield from _events(outcome, context, durations_metadata(bench.ledger, tables, recipe.feed))
+        yield from _events(outcome, context, durations_metadata(services.ledger, tables, recipe.feed))
 
     return run
 
 
-def _bench(context: dg.AssetExecutionContext, output: Partition) -> Workbench:
+def _services(context: dg.AssetExecutionContext, output: Partition) -> Services:
     """The services of a run, which say each step in its log."""
     maker = maker_of(context.run, context.instance, settings())
-    return replace(Workbench.of(settings(), maker), on_step=partial(_log_step, context, output))
+    return replace(Services.of(settings(), maker), on_step=partial(_log_step, context, output))
 
 
 def _place(

@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import Listed
-from feed_assets.orchestration.declare.partitions import Standing, standing
+from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.graph import Graph
 from feed_assets.settings import settings
 
@@ -75,7 +75,7 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
     """
     node, dataset = graph.by_key[asset], graph.dataset(asset).feed
     found = stale.listed.get(dataset, [])
-    stands = [each for each in found if standing(node.partitions_def, each.partition.key, now) is Standing.IS]
+    stands = [each for each in found if existence(node.partitions_def, each.partition.key, now) is Existence.EXISTS]
     if dataset not in stale.noted:  # Its rejects are asked about in the same evaluation, and built by the same run.
         stale.noted.add(dataset)
         due.space_out(open_ledger(settings().ledger), stands, now)

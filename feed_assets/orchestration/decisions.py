@@ -19,7 +19,7 @@ from feed_assets.ledger.due import Listed
 from feed_assets.ledger.facts import facts
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.log import Change
-from feed_assets.orchestration.declare.partitions import Standing, standing
+from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.settings import settings
 
@@ -63,7 +63,7 @@ def due_of(
 
 
 def _is_there(node: Node, output: Partition, now: datetime) -> bool:
-    return standing(node.partitions_def, output.key, now) is Standing.IS
+    return existence(node.partitions_def, output.key, now) is Existence.EXISTS
 
 
 def decide_needs(connection: sa.Connection, needs: Sequence[Need], now: datetime) -> tuple[Verdict, ...]:
@@ -72,14 +72,14 @@ def decide_needs(connection: sa.Connection, needs: Sequence[Need], now: datetime
 
 
 def decide_due(
-    graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, limit: int, is_over: Callable[[], bool]
+    graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, limit: int, out_of_time: Callable[[], bool]
 ) -> Decided:
     """Decide what is on the list of some datasets until the time is over, and keep the verdicts there."""
     with ledger.read() as connection:
         looked, before = due.look(connection, [node.feed for node in datasets], now, limit), log.last(connection)
     found: list[tuple[Listed, Verdict]] = []
     for first in range(0, len(looked), DECISIONS_AT_ONCE):
-        if first and is_over():
+        if first and out_of_time():
             return Decided(found, is_complete=False)
         found += _decide_some(graph, ledger, looked[first : first + DECISIONS_AT_ONCE], now)
     with ledger.read() as connection:
@@ -127,7 +127,7 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: dat
 
 
 def fan_out_to(
-    graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, is_over: Callable[[], bool]
+    graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]
 ) -> bool:
     """Fan out what these datasets have not heard of their inputs and themselves; False if something is left."""
     edges = {(str(node.feed), str(feed)) for node in datasets for feed in graph.heard(node)}
@@ -136,12 +136,12 @@ def fan_out_to(
     def affected(consumer: str, changed: Partition) -> Affected:
         return _affected(graph, consumer, changed, now)
 
-    return fan_out(ledger, edges, affected, now, is_over)
+    return fan_out(ledger, edges, affected, now, out_of_time)
 
 
 def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) -> Affected:
     """What a change concerns of one consumer; or why that cannot be said, and then it is looked at again."""
-    node, parent = graph.node(Feed.parse(consumer)), graph.whole(changed)
+    node, parent = graph.node(Feed.parse(consumer)), graph.parent_partition(changed)
     takes_events = node.by_events is not None and node.feed != parent.feed
     try:
         return Affected(graph.affected(node, parent, now), takes_events)

@@ -28,10 +28,10 @@ from feed_assets.orchestration.declare.declarations import (
 )
 from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.orchestration.declare.partitions import (
+    Existence,
     Partitions,
-    Standing,
     begins_at,
-    standing,
+    existence,
     to_key,
     to_path,
 )
@@ -205,9 +205,9 @@ class Graph:
         """The dataset that an asset belongs to: of rejects the one that turned them away."""
         return self.by_key[self.by_key[key].outputs[-1]]
 
-    def whole(self, updated: Partition) -> Partition:
+    def parent_partition(self, updated: Partition) -> Partition:
         """The partition of the asset that an update belongs to: of a batch the one that holds it."""
-        return (updated.holder or updated) if self.node(updated.feed).is_appendable else updated
+        return (updated.parent or updated) if self.node(updated.feed).is_appendable else updated
 
     def own(self) -> list[Feed]:
         """Every feed that this code location writes, datasets' and rejects', inputs before what is made from them."""
@@ -222,10 +222,10 @@ class Graph:
         a dynamic partition that is not there, of which nobody knows when it is.
         """
         parent = self.node(changed.feed)
-        stands = standing(parent.partitions_def, changed.key, now)
-        if stands is Standing.NEVER:
+        stands = existence(parent.partitions_def, changed.key, now)
+        if stands is Existence.NEVER:
             return []
-        begins = now if stands is Standing.IS else begins_at(parent.partitions_def, changed.key)
+        begins = now if stands is Existence.EXISTS else begins_at(parent.partitions_def, changed.key)
         if begins is None:
             return None
         if parent is child:

@@ -9,9 +9,9 @@ from feed_assets.core.failures import failing_alone
 from feed_assets.ledger import events
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
 from feed_assets.orchestration.declare.event_tables import declared_sources
-from feed_assets.orchestration.declare.partitions import Standing, standing
+from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.graph import Graph, Node
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.sources.contract import Reader
 from feed_assets.sources.declared import EventSource
 
@@ -39,7 +39,7 @@ def sources_of(graph: Graph) -> dict[str, EventSource]:
 
 def ingest(
     graph: Graph,
-    bench: Workbench,
+    services: Services,
     source: EventSource,
     now: datetime,
     out_of_time: Callable[[], bool],
@@ -56,8 +56,10 @@ def ingest(
         name, cursor = _names(source, number)
         with failing_alone(total.problems, name):
             if again:
-                _forget(bench, cursor)
-            _Part(graph, bench, source, nodes, cursor, part.reader(bench.board), now).ingest(name, out_of_time, total)
+                _forget(services, cursor)
+            _Part(graph, services, source, nodes, cursor, part.reader(services.board), now).ingest(
+                name, out_of_time, total
+            )
     return total
 
 
@@ -71,19 +73,19 @@ class Unread:
     """None if it never was."""
 
 
-def ingest_for(graph: Graph, bench: Workbench, consumers: Sequence[Node], now: datetime) -> tuple[Unread, ...]:
+def ingest_for(graph: Graph, services: Services, consumers: Sequence[Node], now: datetime) -> tuple[Unread, ...]:
     """Record what is new in the event sources that some datasets read, as the next ticks do; what could not be read."""
     names = {parent.source for node in consumers for parent in graph.parents(node)}
     sources = [source for name, source in sorted(sources_of(graph).items()) if name in names]
-    return tuple(unread for source in sources for unread in _unread(graph, bench, source, now))
+    return tuple(unread for source in sources for unread in _unread(graph, services, source, now))
 
 
-def _unread(graph: Graph, bench: Workbench, source: EventSource, now: datetime) -> Iterator[Unread]:
-    found = ingest(graph, bench, source, now, lambda: False)
+def _unread(graph: Graph, services: Services, source: EventSource, now: datetime) -> Iterator[Unread]:
+    found = ingest(graph, services, source, now, lambda: False)
     for number, _ in enumerate(source.parts):
         name, cursor = _names(source, number)
         if why := found.problems.get(name) or found.waits.get(name):
-            with bench.ledger.read() as connection:
+            with services.ledger.read() as connection:
                 last = get_cursor(connection, _read_at(cursor))
             yield Unread(name, why, datetime.fromisoformat(last) if last else None)
 
@@ -98,15 +100,15 @@ def _read_at(cursor: str) -> str:
     return f"{cursor} at"
 
 
-def _forget(bench: Workbench, cursor: str) -> None:
-    with bench.ledger.write() as connection:
+def _forget(services: Services, cursor: str) -> None:
+    with services.ledger.write() as connection:
         drop_cursor(connection, cursor)
 
 
 @dataclass(frozen=True)
 class _Part:
     graph: Graph
-    bench: Workbench
+    services: Services
     source: EventSource
     nodes: Mapping[str, Node]
     cursor: str
@@ -116,7 +118,7 @@ class _Part:
     def ingest(self, name: str, out_of_time: Callable[[], bool], total: Ingested) -> None:
         """Read and record until there is no more, something holds it back, or the time is over."""
         while True:
-            with self.bench.ledger.read() as connection:
+            with self.services.ledger.read() as connection:
                 position = get_cursor(connection, self.cursor)
             batch = self.reader.read(position, ROWS_PER_READ)
             total.rejected += self._record(batch.events, [*batch.rejected], position, batch.position)
@@ -134,7 +136,7 @@ class _Part:
         """Events, rejects and position in one transaction: a kill repeats all of it or nothing."""
         sound = [named for event in new if (named := self._named(event, rejected))]
         refuse = self.source.out_of_order == "refuse"
-        with self.bench.ledger.change() as connection:
+        with self.services.ledger.change() as connection:
             if get_cursor(connection, self.cursor) != before:
                 return 0  # Another process has read this.
             refused = events.record(connection, self.source.name, sound, self.now, refuse_out_of_order=refuse)
@@ -152,9 +154,9 @@ class _Part:
         return replace(event, table_name=str(node.feed)) if node else event
 
     def _why_not(self, event: WriteEvent, node: Node | None) -> str | None:
-        if node is None and event.place.feed in self.graph.by_feed:
+        if node is None and event.partition.feed in self.graph.by_feed:
             return f"{event.table_name} is declared here, and not as a table of the event source {self.source.name}."
-        if node and standing(node.partitions_def, event.partition_key, self.now) is Standing.NEVER:
+        if node and existence(node.partitions_def, event.partition_key, self.now) is Existence.NEVER:
             return (
                 f"{event.partition_key!r} is no partition of {node.feed} and never will be: expected one of its "
                 "partitions. Declare the table with other partitions, or have its owner mend the event."

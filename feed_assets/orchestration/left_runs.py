@@ -12,8 +12,8 @@ import dagster as dg
 import psutil
 
 from feed_assets.ledger.runs import Run
-from feed_assets.runs.reconcile import Settled, reconcile
-from feed_assets.runs.workbench import Workbench, is_dead
+from feed_assets.runs.reconcile import FinishedRun, reconcile
+from feed_assets.runs.services import Services, is_dead
 
 DRIVER = "feed_assets/driver"
 """The tag of a run that `feed-assets run` drives: that process."""
@@ -30,12 +30,12 @@ CLOCK_SECONDS = 60
 """A process of that pid which began so long after the run's was seen is another one; less may be the clock."""
 
 
-def settle_left(instance: dg.DagsterInstance, bench: Workbench) -> tuple[Settled, ...]:
-    """Settle the builds that are over without having said so, and fail Dagster's own runs whose process is gone."""
-    left = reconcile(bench, has_ended=lambda run: _has_ended(instance, run))
-    for settled in left:
-        if settled.run.dagster_run and is_dead(settled.run.process):
-            fail(instance, settled.run.dagster_run, settled.run.process)
+def finish_left(instance: dg.DagsterInstance, services: Services) -> tuple[FinishedRun, ...]:
+    """Finish the builds that ended without saying so, and fail Dagster's own runs whose process is gone."""
+    left = reconcile(services, has_ended=lambda run: _has_ended(instance, run))
+    for finished in left:
+        if finished.run.dagster_run and is_dead(finished.run.process):
+            fail(instance, finished.run.dagster_run, finished.run.process)
     fail_left_runs(instance)
     return left
 
@@ -69,7 +69,7 @@ def _gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
     if not _is_local(run.tags.get(LAUNCHED)):
         return None
     named = _named(instance, run)
-    return f"pid {named[0]}" if named and _is_over(*named) else None
+    return f"pid {named[0]}" if named and _out_of_time(*named) else None
 
 
 def _is_local(launched: str | None) -> bool:
@@ -88,7 +88,7 @@ def _named(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float
     return None
 
 
-def _is_over(pid: int, seen: float) -> bool:
+def _out_of_time(pid: int, seen: float) -> bool:
     try:
         process = psutil.Process(pid)
         return process.status() == psutil.STATUS_ZOMBIE or process.create_time() > seen + CLOCK_SECONDS

@@ -7,7 +7,7 @@ import dagster as dg
 
 from feed_assets.orchestration.left_runs import DRIVER
 from feed_assets.runs.maker import Maker
-from feed_assets.runs.workbench import spark_maker
+from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
 
 SPARK_PROFILE = "feed_assets/spark_profile"

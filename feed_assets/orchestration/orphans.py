@@ -10,7 +10,7 @@ from feed_assets.ledger import log
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.orchestration.graph import Graph
 from feed_assets.runs.orphans import Swept, sweep
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 
 PAUSE = timedelta(hours=1)
@@ -28,17 +28,17 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         raise dg.DagsterInvariantViolationError("The sensor 'orphans' needs definitions: build its context with them.")
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
         now = loading.effective_dt
-    bench, graph = replace(Workbench.of(settings()), now=lambda: now), Graph(context.repository_def.asset_graph)
-    looked, stopped = _cursors(bench.ledger)
+    services, graph = replace(Services.of(settings()), now=lambda: now), Graph(context.repository_def.asset_graph)
+    looked, stopped = _cursors(services.ledger)
     if looked and now < (again := datetime.fromisoformat(looked) + PAUSE):
         return dg.SkipReason(f"The next look for orphans is at {again:%Y-%m-%d %H:%M} UTC.")
     deadline = monotonic() + settings().tick_seconds
-    swept = sweep(bench, graph.own(), lambda: monotonic() > deadline, stopped)
+    swept = sweep(services, graph.own(), lambda: monotonic() > deadline, stopped)
     for done in swept.done:
         context.log.info(str(done))
-    with bench.ledger.write() as connection:
+    with services.ledger.write() as connection:
         log.prune(connection, now - timedelta(days=settings().log_days))
-    _put_cursors(bench.ledger, "" if swept.stopped else now.isoformat(), swept.stopped)
+    _put_cursors(services.ledger, "" if swept.stopped else now.isoformat(), swept.stopped)
     return dg.SkipReason(_message(swept))
 
 

@@ -5,19 +5,22 @@ from datetime import datetime
 from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import Need
 from feed_assets.orchestration.declare.declarations import Dataset
-from feed_assets.orchestration.declare.partitions import Standing, standing
+from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.graph import Graph
 from feed_assets.runs.rebuild import Rebuilt, rebuild
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 
 
-def rebuild_ledger(graph: Graph, bench: Workbench, now: datetime, *, rows: bool, trust: bool) -> Rebuilt:
+def rebuild_ledger(graph: Graph, services: Services, now: datetime, *, rows: bool, trust: bool) -> Rebuilt:
     """Rebuild what the ledger knew of this location's own feeds; `runs.rebuild` says what that is."""
-    return rebuild(bench, graph.own(), lambda output: _need(graph, output, now), rows=rows, trust=trust)
+    return rebuild(services, graph.own(), lambda output: _need(graph, output, now), rows=rows, trust=trust)
 
 
 def _need(graph: Graph, output: Partition, now: datetime) -> Need | None:
     node = graph.node(output.feed)
-    if not isinstance(node.declaration, Dataset) or standing(node.partitions_def, output.key, now) is not Standing.IS:
+    if (
+        not isinstance(node.declaration, Dataset)
+        or existence(node.partitions_def, output.key, now) is not Existence.EXISTS
+    ):
         return None
     return graph.need(output)

@@ -25,7 +25,7 @@ from feed_assets.ledger import events, log, quality, runs, updates
 from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.log import Numbered
 from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, EventTable
-from feed_assets.orchestration.declare.partitions import Standing, standing
+from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.graph import Graph, Node
 from feed_assets.orchestration.tick import OutOfTime, Tick
 
@@ -107,10 +107,10 @@ def _fate(tick: Tick, change: Numbered, dagster_run: str | None) -> Fate:
         return "drop"
     if change.kind == log.QUALITY:
         return "report"
-    partition = tick.graph.whole(change.partition)
-    exists = standing(node.partitions_def, partition.key, tick.now)
-    if exists is not Standing.IS:
-        return "wait" if exists is Standing.NOT_YET else "drop"
+    partition = tick.graph.parent_partition(change.partition)
+    exists = existence(node.partitions_def, partition.key, tick.now)
+    if exists is not Existence.EXISTS:
+        return "wait" if exists is Existence.NOT_YET else "drop"
     return _fate_of_run(tick.context.instance, dagster_run, node, partition) if dagster_run else "report"
 
 
@@ -158,7 +158,7 @@ def _sets(graph: Graph, connection: sa.Connection, batches: Collection[updates.R
     """One materialization of each partition whose batches are new, however many: its data are the whole set."""
     by_set: dict[Partition, list[updates.Row]] = {}
     for row in batches:
-        by_set.setdefault(graph.whole(row.partition), []).append(row)
+        by_set.setdefault(graph.parent_partition(row.partition), []).append(row)
     pins = pins_of(connection, sorted(by_set))
     return [_set(graph.node(parent.feed), parent, rows, pins[parent]) for parent, rows in by_set.items()]
 
@@ -183,14 +183,14 @@ def _events(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]
     """Events of tables that others own; our updates' are reported as updates."""
     mine = [each for each in changes if isinstance(graph.node(each.partition.feed).declaration, EventTable)]
     recorded = events.numbered(connection, [each.sequence for each in mine])
-    return [_event(graph.node(event.place.feed), event) for event in recorded]
+    return [_event(graph.node(event.partition.feed), event) for event in recorded]
 
 
 def _event(node: Node, event: Recorded) -> dg.AssetMaterialization:
     context = {name: value for name, value in event.context.items() if isinstance(value, (str, int, float, bool))}
     return dg.AssetMaterialization(
         asset_key=node.key,
-        partition=node.key_of(event.place),
+        partition=node.key_of(event.partition),
         metadata={
             "marker": in_words(event.marker),
             "correlation id": event.correlation,

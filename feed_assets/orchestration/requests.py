@@ -61,7 +61,7 @@ def _is_ready(graph: Graph, verdict: Verdict) -> bool:
 def is_busy(graph: Graph, partition: Partition, busy: InProgress) -> bool:
     """Whether an unfinished run makes this partition."""
     node = graph.node(partition.feed)
-    return (node.key, node.key_of(graph.whole(partition))) in busy
+    return (node.key, node.key_of(graph.parent_partition(partition))) in busy
 
 
 def _request(graph: Graph, item: Listed, verdict: Verdict) -> dg.RunRequest:
@@ -85,6 +85,6 @@ def _request(graph: Graph, item: Listed, verdict: Verdict) -> dg.RunRequest:
 
 def _tags_of(due: Due) -> dict[str, str]:
     """What a run consumes, for people who look for it in the UI: a few of many."""
-    slices = [f"{each.place} ({in_words(each.start)}, {in_words(each.end)}]" for each in due.slices]
+    slices = [f"{each.partition} ({in_words(each.start)}, {in_words(each.end)}]" for each in due.slices]
     tags = {"feed_assets/correlation": some(due.correlations, NAMED), "feed_assets/slices": some(slices, NAMED)}
     return {name: value for name, value in tags.items() if value}

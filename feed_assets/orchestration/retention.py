@@ -10,7 +10,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable
 from feed_assets.runs.prune import prune_feed
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 
 
@@ -31,8 +31,10 @@ def _job(policies: Mapping[Feed, Retention]) -> dg.JobDefinition:
     @dg.op(name="prune_feeds")
     def prune_feeds(context: dg.OpExecutionContext, config: Prune) -> None:
         """Prune each feed; one that cannot be pruned does not hold up the others."""
-        bench = Workbench.of(settings())
-        failed = [feed for feed, policy in policies.items() if not _prune(context, bench, feed, policy, config.apply)]
+        services = Services.of(settings())
+        failed = [
+            feed for feed, policy in policies.items() if not _prune(context, services, feed, policy, config.apply)
+        ]
         if failed:
             raise dg.Failure(f"{len(failed)} feeds could not be pruned; the log says why.", allow_retries=False)
 
@@ -41,10 +43,10 @@ def _job(policies: Mapping[Feed, Retention]) -> dg.JobDefinition:
     return dg.JobDefinition(graph_def=graph, description=described)
 
 
-def _prune(context: dg.OpExecutionContext, bench: Workbench, feed: Feed, policy: Retention, apply: bool) -> bool:
+def _prune(context: dg.OpExecutionContext, services: Services, feed: Feed, policy: Retention, apply: bool) -> bool:
     gone = 0
     try:
-        for pruned in prune_feed(bench, feed, policy, apply=apply):
+        for pruned in prune_feed(services, feed, policy, apply=apply):
             gone += len(pruned.gone)
             for line in pruned.lines:
                 context.log.info(line)

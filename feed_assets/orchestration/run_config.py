@@ -26,9 +26,9 @@ class SliceConfig(dg.Config):
     @property
     def slice(self) -> Slice:
         """As a value. Raises InvalidName and InvalidEvent."""
-        place = Partition(Feed.parse(self.table), self.partition)
+        partition = Partition(Feed.parse(self.table), self.partition)
         start = encode(parse_marker(self.after)) if self.after else None
-        return Slice(place, start, encode(parse_marker(self.upto)), frozenset(map(Operation, self.operations)))
+        return Slice(partition, start, encode(parse_marker(self.upto)), frozenset(map(Operation, self.operations)))
 
 
 class RunConfig(dg.Config):
@@ -54,7 +54,7 @@ def work_in(config: RunConfig) -> Work:
     """What a run is to do, as a value."""
     if not config.slices and not config.consumes:
         return BY_HAND
-    slices = {each.slice.place: each.slice for each in config.slices}
+    slices = {each.slice.partition: each.slice for each in config.slices}
     kind: Kind = "incremental" if config.plan == "incremental" else "reload"
     return Work(slices, Plan(kind, config.plan_config), config.consumes)
 
@@ -73,6 +73,6 @@ def run_config_of(node: Node, need: Need, verdict: Verdict, plan: Plan) -> dict[
 
 
 def _config_of(piece: Slice) -> dict[str, Any]:
-    place = {"table": str(piece.place.feed), "partition": piece.place.key}
+    partition = {"table": str(piece.partition.feed), "partition": piece.partition.key}
     after = {"after": piece.start} if piece.start is not None else {}
-    return {**place, **after, "upto": piece.end, "operations": sorted(each.value for each in piece.operations)}
+    return {**partition, **after, "upto": piece.end, "operations": sorted(each.value for each in piece.operations)}

@@ -20,8 +20,8 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.left_runs import DRIVER, UNFINISHED, fail
 from feed_assets.orchestration.location import LATE_DATA
-from feed_assets.runs.arrive import arrive_all
-from feed_assets.runs.workbench import Workbench, is_dead, this_process, utc_now
+from feed_assets.runs.discover import discover_all
+from feed_assets.runs.services import Services, is_dead, this_process, utc_now
 from feed_assets.settings import settings
 
 RUN_KEY, SENSOR = "dagster/run_key", "dagster/sensor_name"
@@ -95,7 +95,7 @@ class Runner:
         foreign = Graph(self.definitions.resolve_asset_graph()).foreign()
         if foreign:
             batched = {node.feed for node in foreign if node.is_appendable}
-            arrive_all(Workbench.of(settings()), [node.feed for node in foreign], batched)
+            discover_all(Services.of(settings()), [node.feed for node in foreign], batched)
 
     def _sensors(self) -> Iterable[dg.SensorDefinition]:
         return self.definitions.get_repository_def().sensor_defs

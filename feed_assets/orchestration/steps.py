@@ -3,13 +3,13 @@
 from feed_assets.core.readiness import State
 from feed_assets.orchestration.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.ingest import ingest, sources_of
-from feed_assets.orchestration.left_runs import settle_left
+from feed_assets.orchestration.left_runs import finish_left
 from feed_assets.orchestration.reporter import report
 from feed_assets.orchestration.requests import in_progress, requests_for
 from feed_assets.orchestration.sinks import publish_events
 from feed_assets.orchestration.tick import OutOfTime, Step, Tick
 from feed_assets.orchestration.watch import keep_alerts
-from feed_assets.runs.arrive import arrive
+from feed_assets.runs.discover import discover
 from feed_assets.settings import settings
 
 DECISIONS_PER_TICK = 1000
@@ -18,15 +18,15 @@ DECISIONS_PER_TICK = 1000
 
 def _finish(tick: Tick, _: OutOfTime) -> None:
     """End the runs that are over without having said so."""
-    for settled in settle_left(tick.context.instance, tick.bench):
-        tick.context.log.info(f"settled run {settled.run.id} of {settled.run.output}, which ended without saying so")
+    for finished in finish_left(tick.context.instance, tick.services):
+        tick.context.log.info(f"finished run {finished.run.id} of {finished.run.output}, which ended without saying so")
 
 
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
     """Record the new valid updates of foreign feeds."""
     foreign = tick.graph.foreign()
     appendable = {node.feed for node in foreign if node.is_appendable}
-    found = arrive(tick.bench, [node.feed for node in foreign], out_of_time, appendable)
+    found = discover(tick.services, [node.feed for node in foreign], out_of_time, appendable)
     tick.is_complete &= found.is_complete
     tick.problems |= {str(feed): f"it could not be read: {error}" for feed, error in found.failed.items()}
 
@@ -34,7 +34,7 @@ def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
 def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
     """Record the new events of the source."""
     source = sources_of(tick.graph)[tick.source or ""]
-    found = ingest(tick.graph, tick.bench, source, tick.now, out_of_time)
+    found = ingest(tick.graph, tick.services, source, tick.now, out_of_time)
     tick.is_complete &= found.is_complete
     tick.problems |= found.problems
     for part, why in found.waits.items():
@@ -63,7 +63,7 @@ def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
 def _sink(tick: Tick, out_of_time: OutOfTime) -> None:
     """Publish our own events where the settings say."""
     if settings().events_to:
-        tick.problems |= publish_events(tick.bench, out_of_time)
+        tick.problems |= publish_events(tick.services, out_of_time)
 
 
 def _watch(tick: Tick, out_of_time: OutOfTime) -> None:

@@ -20,7 +20,7 @@ from feed_assets.ledger import alerts
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.graph import Graph
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 
 FAILING = "failing"
@@ -82,9 +82,9 @@ class Tick:
     """What the first step that failed as a whole has raised."""
 
     @cached_property
-    def bench(self) -> Workbench:
+    def services(self) -> Services:
         """The services, opened by the first step that needs the blackboard: alerts do without."""
-        return Workbench.of(settings())
+        return Services.of(settings())
 
     @property
     def cursor(self) -> str:

@@ -21,11 +21,11 @@ from feed_assets.ledger import claims, inbox, log, quality, runs, updates
 from feed_assets.ledger.log import Change
 from feed_assets.runs import reconcile
 from feed_assets.runs.maker import Made, Output, Task
-from feed_assets.runs.observe import observe
-from feed_assets.runs.phases import Audited, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
+from feed_assets.runs.phases import Checked, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
 from feed_assets.runs.pinning import Inputs, Order, pin_inputs
 from feed_assets.runs.recipe import Recipe
-from feed_assets.runs.workbench import Workbench, this_process
+from feed_assets.runs.services import Services, this_process
+from feed_assets.runs.sync import sync
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -38,7 +38,7 @@ def build(
     recipe: Recipe,
     output: Partition,
     inputs: Inputs,
-    bench: Workbench,
+    services: Services,
     named: Mapping[Partition, str] = NEWEST,
     dagster_run: str | None = None,
     work: Work = BY_HAND,
@@ -54,14 +54,14 @@ def build(
     SparkUnavailable, and what the function raises; the run then ends as `core.attempts` says, and leaves no valid
     update.
     """
-    reconcile.reconcile(bench, output=output)
-    run = runs.Run(uuid4().hex, output, runs.RUNNING, None, dagster_run, this_process(), bench.now(), None)
-    runs.start(bench.ledger, run)
-    bench.on_step("started")
+    reconcile.reconcile(services, output=output)
+    run = runs.Run(uuid4().hex, output, runs.RUNNING, None, dagster_run, this_process(), services.now(), None)
+    runs.start(services.ledger, run)
+    services.on_step("started")
     try:
-        return _Build(Order(recipe, output, inputs, named, work, optional), bench, run.id).run()
-    except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are settled.
-        reconcile.settle(bench, run, end_of(error), f"{type(error).__name__}: {error}"[:1000])
+        return _Build(Order(recipe, output, inputs, named, work, optional), services, run.id).run()
+    except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
+        reconcile.finish(services, run, end_of(error), f"{type(error).__name__}: {error}"[:1000])
         raise
 
 
@@ -70,7 +70,7 @@ class _Build:
     """One build that the ledger knows of. Each phase takes the one before, so that none can be left out."""
 
     order: Order
-    bench: Workbench
+    services: Services
     run_id: str
 
     def run(self) -> Outcome:
@@ -78,24 +78,26 @@ class _Build:
         if unchanged := self._unchanged(pinned):
             return unchanged
         claimed = self._claim(pinned)
-        with self.bench.maker().make(self._task(claimed), self.bench.board) as made:
+        with self.services.maker().make(self._task(claimed), self.services.board) as made:
             staged = self._stage(claimed, made)
             audited = self._audit(staged, made)
         return self._publish(audited) if audited.audit.passed else self._refuse(audited)
 
     def _pin(self) -> Pinned:
         try:
-            return pin_inputs(self.order, self.bench)
+            return pin_inputs(self.order, self.services)
         except (NoValidUpdate, MixedInputs):
-            with self.bench.ledger.write() as connection:  # It read nothing: no attempt on the inputs that will come.
+            with (
+                self.services.ledger.write() as connection
+            ):  # It read nothing: no attempt on the inputs that will come.
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 
     def _unchanged(self, pinned: Pinned) -> Unchanged | None:
         """The end of a build whose work was published already, by this run before a kill or by one that was faster."""
-        output, now = self.order.output, self.bench.now()
-        observe(self.bench.board, self.bench.ledger, output, now)
-        with self.bench.ledger.change() as connection:
+        output, now = self.order.output, self.services.now()
+        sync(self.services.board, self.services.ledger, output, now)
+        with self.services.ledger.change() as connection:
             runs.pinned(connection, self.run_id, pins_digest(pinned.pins))
             published = updates.newest(connection, [output]).get(output)
             if published is None or not self._is_done(connection, published, pinned):
@@ -125,19 +127,19 @@ class _Build:
         return [*self.order.work.slices.values()] if self.order.work.consumes else []
 
     def _claim(self, pinned: Pinned) -> Claimed:
-        self.bench.on_step("pinned")
-        now = self.bench.now()
+        self.services.on_step("pinned")
+        now = self.services.now()
         ids = tuple(self._claimed(feed) for feed in self.order.recipe.outputs)
-        self.bench.on_step("claimed on the blackboard")
+        self.services.on_step("claimed on the blackboard")
         code_version = self.order.recipe.code_version
-        with self.bench.ledger.change() as connection:
+        with self.services.ledger.change() as connection:
             claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed)
-        self.bench.on_step("claimed in the ledger")
+        self.services.on_step("claimed in the ledger")
         return Claimed(pinned, ids)
 
     def _claimed(self, feed: Feed) -> tuple[Partition, str]:
         partition = Partition(feed, self.order.output.key)
-        return partition, feed_write.claim(self.bench.board, partition, self.run_id.encode(), self.bench.now())
+        return partition, feed_write.claim(self.services.board, partition, self.run_id.encode(), self.services.now())
 
     def _task(self, claimed: Claimed) -> Task:
         """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
@@ -148,25 +150,25 @@ class _Build:
         outputs: list[Output] = []
         for partition, update_id in claimed.ids:
             outputs.append(Output(partition, update_id, made.write(partition, update_id)))
-            self.bench.on_step(f"parts of {partition.feed} written")
-        with self.bench.ledger.write() as connection:
+            self.services.on_step(f"parts of {partition.feed} written")
+        with self.services.ledger.write() as connection:
             for output in outputs:
                 written = output.written
                 statistics = {"records": written.records, "first": written.first, "last": written.last}
                 claims.stage(connection, output.update, written.data_version, **statistics)
-        self.bench.on_step("statistics in the ledger")
+        self.services.on_step("statistics in the ledger")
         return Staged(claimed.pinned, tuple(outputs))
 
-    def _audit(self, staged: Staged, made: Made) -> Audited:
+    def _audit(self, staged: Staged, made: Made) -> Checked:
         audit = made.audit(staged.outputs)
-        self.bench.on_step("audited")
-        return Audited(staged, audit)
+        self.services.on_step("audited")
+        return Checked(staged, audit)
 
-    def _refuse(self, audited: Audited) -> Refused:
+    def _refuse(self, audited: Checked) -> Refused:
         """The parts stay for whoever looks into it; without a manifest no reader sees them."""
-        staged, now = audited.staged, self.bench.now()
+        staged, now = audited.staged, self.services.now()
         refused = Refused(staged.outputs, staged.pinned.pins, audited.audit.checks)
-        with self.bench.ledger.change() as connection:
+        with self.services.ledger.change() as connection:
             for output in refused.outputs:
                 updates.change(connection, output.partition, output.id, updates.REFUSED, now, reason=refused.reason)
             for result in refused.checks:
@@ -177,15 +179,15 @@ class _Build:
             runs.end(connection, self.run_id, updates.REFUSED, now, refused.reason)
         return refused
 
-    def _publish(self, audited: Audited) -> Published:
+    def _publish(self, audited: Checked) -> Published:
         """Rejects before the clean update: who sees the clean rows can see what was left out."""
         staged, audit = audited.staged, audited.audit
         for output in staged.outputs:
-            feed_write.seal(self.bench.board, output.partition, output.id, output.written.files)
-            self.bench.on_step(f"manifest of {output.partition.feed} written")
-        with self.bench.ledger.change() as connection:
+            feed_write.seal(self.services.board, output.partition, output.id, output.written.files)
+            self.services.on_step(f"manifest of {output.partition.feed} written")
+        with self.services.ledger.change() as connection:
             for output in staged.outputs:
-                updates.publish(connection, output.partition, output.id, self.bench.now())
-            runs.end(connection, self.run_id, updates.PUBLISHED, self.bench.now(), None)
-        self.bench.on_step("published")
+                updates.publish(connection, output.partition, output.id, self.services.now())
+            runs.end(connection, self.run_id, updates.PUBLISHED, self.services.now(), None)
+        self.services.on_step("published")
         return Published(staged.outputs, staged.pinned.pins, audit.checks, audit.preview, audit.chart)

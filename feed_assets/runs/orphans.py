@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from feed_assets.core.errors import FeedAssetsError, InvalidName, NoValidUpdate
 from feed_assets.core.feeds import MANIFEST, Feed, Partition, is_update_id
-from feed_assets.core.orphans import RULES, Attempt, Contents, Fate, Status, is_old, must_look
+from feed_assets.core.orphans import RULES, Contents, Fate, KnownAttempt, Status, is_old, must_look
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import HALF_WRITTEN
 from feed_assets.feeds.write import CLAIMS
 from feed_assets.ledger import orphans
-from feed_assets.runs.observe import observe
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class _Orphan:
 
     partition: Partition
     update_id: str
-    attempt: Attempt
+    attempt: KnownAttempt
     fate: Fate
     objects: int = 0
     problem: str = ""
@@ -67,22 +67,22 @@ def never() -> bool:
     return False
 
 
-def contents_of(bench: Workbench, partition: Partition, update_id: str) -> tuple[Contents, int]:
+def contents_of(services: Services, partition: Partition, update_id: str) -> tuple[Contents, int]:
     """What lies under an id, and how many objects.
 
     Listed first and judged afterwards: a manifest that comes in between is seen.
     """
     path = f"{partition.path}/{update_id}"
-    files = bench.board.files(path)
+    files = services.board.files(path)
     try:
-        read.named(bench.board, partition, update_id)
+        read.named(services.board, partition, update_id)
         return Contents.VALID, len(files)
     except NoValidUpdate:
         has_manifest = any(file.key == f"{path}/{MANIFEST}" for file in files)
     return (Contents.MISCOUNTED if has_manifest else Contents.PARTS if files else Contents.NOTHING), len(files)
 
 
-def sweep(bench: Workbench, feeds: Sequence[Feed], is_over: Callable[[], bool] = never, after: str = "") -> Swept:
+def sweep(services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool] = never, after: str = "") -> Swept:
     """Finish or sweep what old claims on our own feeds lead to, until the time is over.
 
     `after` is where the call before stopped. Costs a listing of each feed's claims; then a read and two listings for
@@ -93,7 +93,7 @@ def sweep(bench: Workbench, feeds: Sequence[Feed], is_over: Callable[[], bool] =
     for feed in sorted(feeds, key=lambda feed: f"{feed}/"):
         try:
             if f"{CLAIMS}/{feed}0" > after and not swept.stopped:  # `0` follows the slash: some claims may come after.
-                _sweep_feed(bench, feed, is_over, after, swept)
+                _sweep_feed(services, feed, out_of_time, after, swept)
         except FeedAssetsError as error:
             _log.warning("orphans of %s could not be swept: %s", feed, error)
             failed.append(error)
@@ -102,32 +102,32 @@ def sweep(bench: Workbench, feeds: Sequence[Feed], is_over: Callable[[], bool] =
     return swept
 
 
-def _sweep_feed(bench: Workbench, feed: Feed, is_over: Callable[[], bool], after: str, swept: Swept) -> None:
+def _sweep_feed(services: Services, feed: Feed, out_of_time: Callable[[], bool], after: str, swept: Swept) -> None:
     """Sweep what one feed's claims lead to, and remove those that lead to nothing more."""
     forgotten: list[str] = []
     try:
-        for key, partition, update_id in _claims(bench, Partition(feed)):
+        for key, partition, update_id in _claims(services, Partition(feed)):
             if key > after:
-                orphan = _orphan(bench, partition, update_id)
-                swept.done += _carry_out(bench, orphan)
+                orphan = _orphan(services, partition, update_id)
+                swept.done += _carry_out(services, orphan)
                 if orphan and orphan.fate not in (Fate.KEEP, Fate.ASK):
                     forgotten.append(key)
-                if is_over():  # After one claim at least, or the last ones would starve.
+                if out_of_time():  # After one claim at least, or the last ones would starve.
                     swept.stopped = key
                     break
     finally:
-        bench.board.delete(forgotten)
+        services.board.delete(forgotten)
         swept.claims += len(forgotten)
 
 
-def forget_claims(bench: Workbench, partition: Partition) -> None:
+def forget_claims(services: Services, partition: Partition) -> None:
     """Remove the old claims on a partition that lead to nothing more; `sweep` goes by those that stay."""
-    claims = [(key, update_id) for key, at, update_id in _claims(bench, partition) if at == partition]
-    orphans = [(key, _orphan(bench, partition, update_id)) for key, update_id in claims]
-    bench.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Fate.FORGET])
+    claims = [(key, update_id) for key, at, update_id in _claims(services, partition) if at == partition]
+    orphans = [(key, _orphan(services, partition, update_id)) for key, update_id in claims]
+    services.board.delete([key for key, orphan in orphans if orphan and orphan.fate is Fate.FORGET])
 
 
-def sweep_unclaimed(bench: Workbench, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[Done, ...]:
+def sweep_unclaimed(services: Services, feeds: Sequence[Feed], *, unknown: bool = False) -> tuple[Done, ...]:
     """Walk all of our own feeds for old parts that have no claim any more, or that the ledger does not know.
 
     The latter are reported as `left`, unless `unknown`: without the ledger the parts of a dead attempt cannot be told
@@ -136,14 +136,14 @@ def sweep_unclaimed(bench: Workbench, feeds: Sequence[Feed], *, unknown: bool = 
     """
     done: tuple[Done, ...] = ()
     for feed in sorted(feeds):
-        for partition in read.partitions(bench.board, feed):
-            for update_id in filter(is_update_id, bench.board.children(partition.path)):
-                done += _carry_out(bench, _orphan(bench, partition, update_id), unknown=unknown, asks=True)
+        for partition in read.partitions(services.board, feed):
+            for update_id in filter(is_update_id, services.board.children(partition.path)):
+                done += _carry_out(services, _orphan(services, partition, update_id), unknown=unknown, asks=True)
     return done
 
 
 def _carry_out(
-    bench: Workbench, orphan: _Orphan | None, *, unknown: bool = False, asks: bool = False
+    services: Services, orphan: _Orphan | None, *, unknown: bool = False, asks: bool = False
 ) -> tuple[Done, ...]:
     """Do what becomes of an id, but for its claim; what was done, if anything."""
     if orphan is None:
@@ -151,10 +151,10 @@ def _carry_out(
     if orphan.problem:
         return (orphan.done(LEFT, orphan.problem),)
     if orphan.fate is Fate.FINISH:
-        observe(bench.board, bench.ledger, orphan.partition, bench.now())
+        sync(services.board, services.ledger, orphan.partition, services.now())
         return (orphan.done(FINISHED, "it is valid, though its run gave it up"),)
     if orphan.fate is Fate.SWEEP or (orphan.fate is Fate.ASK and unknown):
-        bench.board.sweep(f"{orphan.partition.path}/{orphan.update_id}")
+        services.board.sweep(f"{orphan.partition.path}/{orphan.update_id}")
         why = orphan.attempt.reason or "the ledger does not know it"
         return (orphan.done(SWEPT, f"{orphan.objects} objects without a valid manifest: {why}"),)
     if orphan.fate is Fate.ASK and asks:
@@ -163,38 +163,38 @@ def _carry_out(
     return ()
 
 
-def _orphan(bench: Workbench, partition: Partition, update_id: str) -> _Orphan | None:
+def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan | None:
     """An id by what ledger and blackboard have of it; None while it, or the end of its run, is too young."""
-    if not is_old(update_id, bench.now()):  # Costs nothing: most are young.
+    if not is_old(update_id, services.now()):  # Costs nothing: most are young.
         return None
-    attempt = _attempt(bench, partition, update_id)
-    if not is_old(update_id, bench.now(), attempt.ended):
+    attempt = _attempt(services, partition, update_id)
+    if not is_old(update_id, services.now(), attempt.ended):
         return None
     try:
         looked = must_look(attempt.status)
-        contents, objects = contents_of(bench, partition, update_id) if looked else (Contents.NOTHING, 0)
+        contents, objects = contents_of(services, partition, update_id) if looked else (Contents.NOTHING, 0)
     except InvalidName as error:  # A key that no store can share, under this id alone.
         return _Orphan(partition, update_id, attempt, Fate.ASK, problem=str(error))
     return _Orphan(partition, update_id, attempt, RULES[attempt.status][contents], objects)
 
 
-def _attempt(bench: Workbench, partition: Partition, update_id: str) -> Attempt:
+def _attempt(services: Services, partition: Partition, update_id: str) -> KnownAttempt:
     """What the ledger knows of an id; if it knows nothing, the claim itself names the run."""
-    with bench.ledger.read() as connection:
+    with services.ledger.read() as connection:
         found = orphans.attempt(connection, partition, update_id)
-    if found != Attempt(Status.UNKNOWN):
+    if found != KnownAttempt(Status.UNKNOWN):
         return found
-    token = bench.board.get(f"{CLAIMS}/{partition.path}/{update_id}", 100) or b""
-    with bench.ledger.read() as connection:
+    token = services.board.get(f"{CLAIMS}/{partition.path}/{update_id}", 100) or b""
+    with services.ledger.read() as connection:
         return orphans.claimed_by(connection, token.decode(errors="replace"))
 
 
-def _claims(bench: Workbench, below: Partition) -> Iterator[tuple[str, Partition, str]]:
+def _claims(services: Services, below: Partition) -> Iterator[tuple[str, Partition, str]]:
     """Key, partition and update id of each claim on a partition and those below it, by key.
 
     Among them is what a killed writer left half-written on disk.
     """
-    for file in bench.board.files(f"{CLAIMS}/{below.path}"):
+    for file in services.board.files(f"{CLAIMS}/{below.path}"):
         path, _, name = file.key.removeprefix(f"{CLAIMS}/{below.feed}").strip("/").rpartition("/")
         update_id = HALF_WRITTEN.sub("", name)
         try:

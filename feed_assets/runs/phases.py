@@ -37,7 +37,7 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Audited:
+class Checked:
     """What was written has been read back and checked."""
 
     staged: Staged

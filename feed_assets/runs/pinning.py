@@ -10,10 +10,10 @@ from feed_assets.core.plans import Work
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import lineage
 from feed_assets.runs import slices
-from feed_assets.runs.observe import pin, pin_batches
 from feed_assets.runs.phases import Pinned
 from feed_assets.runs.recipe import Recipe
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import pin, pin_batches
 
 Inputs = Mapping[str, Sequence[Partition]]
 
@@ -34,30 +34,30 @@ class Order:
     optional: Set[Partition]
 
 
-def pin_inputs(order: Order, bench: Workbench) -> Pinned:
+def pin_inputs(order: Order, services: Services) -> Pinned:
     """Choose what is read of each input. Raises NoValidUpdate and MixedInputs."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
     found = {
-        name: [pair for partition in partitions for pair in _pinned(order, bench, name, partition)]
+        name: [pair for partition in partitions for pair in _pinned(order, services, name, partition)]
         for name, partitions in order.inputs.items()
         if name not in tables
     }
-    cut = {name: slices.cut(bench.ledger, order.work, order.inputs[name]) for name in tables}
+    cut = {name: slices.cut(services.ledger, order.work, order.inputs[name]) for name in tables}
     read = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
-    pins = tuple(sorted(read | slices.carried(bench.ledger, order.recipe, order.output, read)))
+    pins = tuple(sorted(read | slices.carried(services.ledger, order.recipe, order.output, read)))
     if not pins:
         raise NoValidUpdate(f"{order.output}: none of its inputs has an event yet: expected one. Wait for it.")
     if order.recipe.is_by_events and not order.work.consumes:
-        _refuse_mixed(order, bench, pins)
+        _refuse_mixed(order, services, pins)
     return Pinned({name: [update for update, _ in pairs] for name, pairs in found.items()}, cut, pins)
 
 
-def _refuse_mixed(order: Order, bench: Workbench, pins: Sequence[Pin]) -> None:
+def _refuse_mixed(order: Order, services: Services, pins: Sequence[Pin]) -> None:
     """By hand the newest are read, which may be on their way through a pipeline; the sensors have asked lineage."""
-    with bench.ledger.read() as connection:
+    with services.ledger.read() as connection:
         known = lineage.extend(connection, lineage.NOTHING, pins)
     for group in of_one_origin(pins, known.built_from, known.newest):
-        is_named = any(pin.partition in order.named or pin.partition.holder in order.named for pin in group)
+        is_named = any(pin.partition in order.named or pin.partition.parent in order.named for pin in group)
         why = mixed(group, known.built_from, known.newest)
         if why and not is_named:
             raise MixedInputs(
@@ -66,16 +66,16 @@ def _refuse_mixed(order: Order, bench: Workbench, pins: Sequence[Pin]) -> None:
             )
 
 
-def _pinned(order: Order, bench: Workbench, name: str, partition: Partition) -> list[tuple[Update, Pin]]:
+def _pinned(order: Order, services: Services, name: str, partition: Partition) -> list[tuple[Update, Pin]]:
     try:
-        return _required(order, bench, name, partition)
+        return _required(order, services, name, partition)
     except NoValidUpdate:
-        if partition not in order.optional or any(partition in (each, each.holder) for each in order.named):
+        if partition not in order.optional or any(partition in (each, each.parent) for each in order.named):
             raise
         return []
 
 
-def _required(order: Order, bench: Workbench, name: str, partition: Partition) -> list[tuple[Update, Pin]]:
+def _required(order: Order, services: Services, name: str, partition: Partition) -> list[tuple[Update, Pin]]:
     if any(source.is_appendable for source in order.recipe.sources if source.name == name):
-        return pin_batches(bench, partition, order.named)
-    return [pin(bench, partition, order.named.get(partition))]
+        return pin_batches(services, partition, order.named)
+    return [pin(services, partition, order.named.get(partition))]

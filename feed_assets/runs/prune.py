@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.retention import Found, Judged, Retention, judge, kept_from
+from feed_assets.core.retention import Found, Judgement, Retention, judge, kept_from
 from feed_assets.feeds import read, retention
 from feed_assets.ledger import pruning, updates
-from feed_assets.runs.observe import observe
 from feed_assets.runs.orphans import forget_claims
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Pruned:
     """What becomes of each update of a partition, newest first; `applied`: what goes is gone."""
 
     partition: Partition
-    judged: tuple[Judged, ...]
+    judged: tuple[Judgement, ...]
     applied: bool
 
     @property
-    def gone(self) -> tuple[Judged, ...]:
+    def gone(self) -> tuple[Judgement, ...]:
         """The updates that go."""
         return tuple(each for each in self.judged if each.goes)
 
@@ -41,34 +41,34 @@ class Pruned:
         return tuple(f"{at} {each.id} {goes if each.goes else 'stays'}: {each.reason}" for each in self.brief.judged)
 
 
-def prune_feed(bench: Workbench, feed: Feed, policy: Retention, *, apply: bool = False) -> Iterator[Pruned]:
+def prune_feed(services: Services, feed: Feed, policy: Retention, *, apply: bool = False) -> Iterator[Pruned]:
     """Prune every partition of a feed, lazily and in order."""
-    for partition in read.partitions(bench.board, feed):
-        yield prune(bench, partition, policy, apply=apply)
+    for partition in read.partitions(services.board, feed):
+        yield prune(services, partition, policy, apply=apply)
 
 
-def prune(bench: Workbench, partition: Partition, policy: Retention, *, apply: bool = False) -> Pruned:
+def prune(services: Services, partition: Partition, policy: Retention, *, apply: bool = False) -> Pruned:
     """Say what goes of a partition, and with `apply` remove it. May be killed anywhere, and repeated."""
-    found = _found(bench, partition)
-    judged = judge(found, policy, bench.now())
+    found = _found(services, partition)
+    judged = judge(found, policy, services.now())
     if not apply:
         return Pruned(partition, judged, applied=False)
-    stays = _remove(bench, partition, found, {each.id: each.reason for each in judged if each.goes})
-    forget_claims(bench, partition)
-    retention.tidy(bench.board, partition)
+    stays = _remove(services, partition, found, {each.id: each.reason for each in judged if each.goes})
+    forget_claims(services, partition)
+    retention.tidy(services.board, partition)
     corrected = {
         update_id: {"goes": False, "reason": reason, "surprising": True} for update_id, reason in stays.items()
     }
     return Pruned(partition, tuple(replace(each, **corrected.get(each.id, {})) for each in judged), applied=True)
 
 
-def _found(bench: Workbench, partition: Partition) -> tuple[Found, ...]:
+def _found(services: Services, partition: Partition) -> tuple[Found, ...]:
     """What lies on the blackboard, with what the ledger knows of it.
 
     The ledger is asked last: what was being written when the blackboard was listed is claimed in it by then.
     """
-    found = retention.find(bench.board, partition)
-    with bench.ledger.read() as connection:
+    found = retention.find(services.board, partition)
+    with services.ledger.read() as connection:
         known = pruning.known(connection, partition, found[-1].id if found else "")
         readers = pruning.readers(connection, partition)
     return tuple(_with(each, known.get(each.id), readers.get(each.id)) for each in found)
@@ -80,21 +80,23 @@ def _with(found: Found, known: tuple[str, str | None] | None, reader: str | None
     return replace(found, reader=reader, writer=writer, given_up=state == updates.PRUNED)
 
 
-def _remove(bench: Workbench, partition: Partition, found: tuple[Found, ...], going: dict[str, str]) -> dict[str, str]:
+def _remove(
+    services: Services, partition: Partition, found: tuple[Found, ...], going: dict[str, str]
+) -> dict[str, str]:
     """Remove updates, oldest first, so that what is left is always the end of history; why some stay after all."""
     valid = {each.id: going[each.id] for each in found if each.valid and each.id in going}
-    pinned = pruning.give_up(bench.ledger, partition, valid, bench.now())
-    bench.on_step("given up in the ledger")
+    pinned = pruning.give_up(services.ledger, partition, valid, services.now())
+    services.on_step("given up in the ledger")
     going = {update_id: reason for update_id, reason in going.items() if update_id not in pinned}
     if kept := kept_from(found, going):
-        retention.promise(bench.board, partition, kept)
-        bench.on_step(f"promised from {kept}")
+        retention.promise(services.board, partition, kept)
+        services.on_step(f"promised from {kept}")
     stays = {update_id: f"run {reader} reads it" for update_id, reader in pinned.items()}
     for update_id in sorted(going):
-        if not retention.remove(bench.board, partition, update_id):
+        if not retention.remove(services.board, partition, update_id):
             stays[update_id] = "the newer ones were invalidated meanwhile"
-            observe(bench.board, bench.ledger, partition, bench.now())
+            sync(services.board, services.ledger, partition, services.now())
         elif update_id not in valid:
-            pruning.removed(bench.ledger, partition, update_id)
-        bench.on_step(f"removed {update_id}")
+            pruning.removed(services.ledger, partition, update_id)
+        services.on_step(f"removed {update_id}")
     return stays

@@ -16,7 +16,7 @@ from feed_assets.feeds import read
 from feed_assets.ledger import rebuild as ledger_rebuild
 from feed_assets.ledger import updates
 from feed_assets.ledger.rebuild import Seen
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 
 NeedOf = Callable[[Partition], Need | None]
 """What an output needs; None if it is no partition of a dataset (now)."""
@@ -60,7 +60,7 @@ class Rebuilt:
 
 
 def rebuild(
-    bench: Workbench, feeds: Sequence[Feed], need_of: NeedOf, *, rows: bool = False, trust: bool = False
+    services: Services, feeds: Sequence[Feed], need_of: NeedOf, *, rows: bool = False, trust: bool = False
 ) -> Rebuilt:
     """Record every valid update of our own feeds (inputs before what is made from them) that the ledger lacks.
 
@@ -70,68 +70,68 @@ def rebuild(
     """
     found = Rebuilt()
     for feed in feeds:
-        for partition in read.partitions(bench.board, feed):
-            _add(bench, partition, found, need_of if trust else None, rows)
-        _look_at_lineage(bench, feed, need_of, found, trust)
+        for partition in read.partitions(services.board, feed):
+            _add(services, partition, found, need_of if trust else None, rows)
+        _look_at_lineage(services, feed, need_of, found, trust)
     return found
 
 
-def _add(bench: Workbench, partition: Partition, found: Rebuilt, need_of: NeedOf | None, rows: bool) -> None:
-    valid = [*_missing(bench, partition, found)]
+def _add(services: Services, partition: Partition, found: Rebuilt, need_of: NeedOf | None, rows: bool) -> None:
+    valid = [*_missing(services, partition, found)]
     if not valid:
         return
-    with bench.ledger.read() as connection:
+    with services.ledger.read() as connection:
         newest = updates.newest(connection, [partition]).get(partition)
     is_newest = newest is None or newest.id < valid[-1].id
     seen = [Seen(update) for update in valid]
     if rows and is_newest:
-        seen[-1] = _with_rows(bench, valid[-1], found)
+        seen[-1] = _with_rows(services, valid[-1], found)
     need = need_of(partition) if need_of and is_newest else None
-    pins = _older_inputs(bench, need, valid[-1].id) if need else ()
-    ledger_rebuild.record(bench.ledger, seen, pins, bench.now())
+    pins = _older_inputs(services, need, valid[-1].id) if need else ()
+    ledger_rebuild.record(services.ledger, seen, pins, services.now())
     found.added += seen
     if pins:
         found.assumed.append(Assumed(partition, valid[-1].id, pins))
 
 
-def _missing(bench: Workbench, partition: Partition, found: Rebuilt) -> Iterator[Update]:
+def _missing(services: Services, partition: Partition, found: Rebuilt) -> Iterator[Update]:
     """The valid updates that the ledger does not know, oldest first."""
-    with bench.ledger.read() as connection:
+    with services.ledger.read() as connection:
         known = ledger_rebuild.known_ids(connection, partition)
-    for update_id in bench.board.children(partition.path):
+    for update_id in services.board.children(partition.path):
         if is_update_id(update_id) and update_id not in known:
             try:
-                yield read.named(bench.board, partition, update_id)
+                yield read.named(services.board, partition, update_id)
             except NoValidUpdate as error:
                 found.invalid.append(NotKnown(partition, update_id, str(error)))
 
 
-def _with_rows(bench: Workbench, update: Update, found: Rebuilt) -> Seen:
+def _with_rows(services: Services, update: Update, found: Rebuilt) -> Seen:
     try:
-        records, version = bench.maker().measure(bench.board, update)
+        records, version = services.maker().measure(services.board, update)
     except (UnreadableUpdate, UpdateChanged) as error:
         found.unread.append(NotKnown(update.partition, update.id, str(error)))
         return Seen(update)
     return Seen(update, records, version)
 
 
-def _look_at_lineage(bench: Workbench, feed: Feed, need_of: NeedOf, found: Rebuilt, trust: bool) -> None:
+def _look_at_lineage(services: Services, feed: Feed, need_of: NeedOf, found: Rebuilt, trust: bool) -> None:
     """What was known before this call, but not what it was built from, and what nothing can be assumed for."""
-    with bench.ledger.read() as connection:
+    with services.ledger.read() as connection:
         rows = ledger_rebuild.without_lineage(connection, str(feed))
     for row in rows:
         if (need := need_of(row.partition)) is None:
             continue  # Rejects, or no partition of its dataset: nothing is decided about it.
-        pins = _older_inputs(bench, need, row.id) if trust else ()
+        pins = _older_inputs(services, need, row.id) if trust else ()
         if pins:
-            ledger_rebuild.assume(bench.ledger, row.partition, row.id, pins)
+            ledger_rebuild.assume(services.ledger, row.partition, row.id, pins)
             found.assumed.append(Assumed(row.partition, row.id, pins))
         else:
             why = "an input has no valid update older than it" if trust else "it will be built again; --trust assumes"
             found.unknown.append(NotKnown(row.partition, row.id, why))
 
 
-def _older_inputs(bench: Workbench, need: Need, update_id: str) -> tuple[Pin, ...]:
+def _older_inputs(services: Services, need: Need, update_id: str) -> tuple[Pin, ...]:
     """The newest valid update of each input that is older than this one; none if an input has to be there and has none.
 
     Of the same second is not older: it may have come after the run had pinned, and must not be lost.
@@ -140,12 +140,12 @@ def _older_inputs(bench: Workbench, need: Need, update_id: str) -> tuple[Pin, ..
     pins: list[Pin] = []
     for partition in need.partitions:
         before = moment - timedelta(seconds=1) if moment else None
-        older = read.latest(bench.board, partition, before).update
+        older = read.latest(services.board, partition, before).update
         if older is None and partition in need.optional:
             continue
         if older is None:
             return ()
-        with bench.ledger.read() as connection:
+        with services.ledger.read() as connection:
             row = updates.find(connection, partition, older.id)
         version = row.version if row and row.version else older.files_digest
         pins.append(Pin(partition, older.id, version, older.size, len(older.files)))

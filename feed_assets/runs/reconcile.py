@@ -15,7 +15,7 @@ from feed_assets.core.orphans import RULES, Fate, Status
 from feed_assets.ledger import claims, runs, updates
 from feed_assets.ledger.runs import Run
 from feed_assets.runs.orphans import FINISHED, SWEPT, Done, contents_of
-from feed_assets.runs.workbench import Workbench, is_dead
+from feed_assets.runs.services import Services, is_dead
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ GONE = "its process is gone"
 
 
 @dataclass(frozen=True)
-class Settled:
+class FinishedRun:
     """What became of one run's claims."""
 
     run: Run
@@ -48,52 +48,52 @@ def _process_is_dead(run: Run) -> bool:
 
 
 def reconcile(
-    bench: Workbench, has_ended: Callable[[Run], bool] = _process_is_dead, output: Partition | None = None
-) -> tuple[Settled, ...]:
-    """Settle every run that the ledger believes to be running and whose process is gone, and all open claims.
+    services: Services, has_ended: Callable[[Run], bool] = _process_is_dead, output: Partition | None = None
+) -> tuple[FinishedRun, ...]:
+    """Finish every run that the ledger believes to be running and whose process is gone, and all open claims.
 
     With `output` only what ended runs left of it, so that it can be built again, and what is published is not.
     """
-    with bench.ledger.read() as connection:
+    with services.ledger.read() as connection:
         believed, left = runs.running(connection, output), runs.with_claims(connection, output)
-    killed = tuple(settle(bench, run, ABANDONED, GONE) for run in believed if has_ended(run))
-    return killed + tuple(settle(bench, run, run.state, run.reason or run.state) for run in left)
+    killed = tuple(finish(services, run, ABANDONED, GONE) for run in believed if has_ended(run))
+    return killed + tuple(finish(services, run, run.state, run.reason or run.state) for run in left)
 
 
-def settle(bench: Workbench, run: Run, state: str, reason: str) -> Settled:
+def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun:
     """End a run: publish its claimed updates that have a valid manifest, sweep the others.
 
     With the blackboard out of reach the claims stay open, for the next `reconcile`. A run that has ended since it was
     read keeps its end: a refused one must go on holding its consumers.
     """
-    with bench.ledger.read() as connection:
+    with services.ledger.read() as connection:
         claimed = claims.claimed_by(connection, run.id)
     try:
-        settled = _sort(bench, run, claimed)
+        finished = _sort(services, run, claimed)
     except BlackboardError as error:
         _log.warning("%s: the claims of run %s stay open: %s", run.output, run.id, error)
-        settled = Settled(run, (), ())
-    with bench.ledger.change() as connection:
+        finished = FinishedRun(run, (), ())
+    with services.ledger.change() as connection:
         if not runs.is_as_read(connection, run):
-            return Settled(run, (), ())
-        for row in settled.published:
-            updates.publish(connection, row.partition, row.id, bench.now())
-        for row in settled.swept:
-            updates.change(connection, row.partition, row.id, updates.ABANDONED, bench.now(), reason=reason)
-        ended = updates.PUBLISHED if settled.is_published else state
-        runs.end(connection, run.id, ended, bench.now(), None if settled.is_published else reason)
-    return settled
+            return FinishedRun(run, (), ())
+        for row in finished.published:
+            updates.publish(connection, row.partition, row.id, services.now())
+        for row in finished.swept:
+            updates.change(connection, row.partition, row.id, updates.ABANDONED, services.now(), reason=reason)
+        ended = updates.PUBLISHED if finished.is_published else state
+        runs.end(connection, run.id, ended, services.now(), None if finished.is_published else reason)
+    return finished
 
 
-def _sort(bench: Workbench, run: Run, claimed: Sequence[updates.Row]) -> Settled:
+def _sort(services: Services, run: Run, claimed: Sequence[updates.Row]) -> FinishedRun:
     """At once, and not a day later: its writer is gone, or says itself that it is over."""
-    published = tuple(row for row in claimed if _fate(bench, row) is Fate.FINISH)
+    published = tuple(row for row in claimed if _fate(services, row) is Fate.FINISH)
     swept = tuple(row for row in claimed if row not in published)
     for row in swept:
-        bench.board.sweep(f"{row.partition.path}/{row.id}")
-    return Settled(run, published, swept)
+        services.board.sweep(f"{row.partition.path}/{row.id}")
+    return FinishedRun(run, published, swept)
 
 
-def _fate(bench: Workbench, row: updates.Row) -> Fate:
-    contents, _ = contents_of(bench, row.partition, row.id)
+def _fate(services: Services, row: updates.Row) -> Fate:
+    contents, _ = contents_of(services, row.partition, row.id)
     return RULES[Status.GIVEN_UP][contents]

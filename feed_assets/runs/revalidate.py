@@ -4,30 +4,30 @@ from feed_assets.core.errors import NotRevalidated
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.feeds import read, write
 from feed_assets.ledger import updates
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 
 _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
 
 
-def revalidate(bench: Workbench, partition: Partition, update_id: str) -> Update:
+def revalidate(services: Services, partition: Partition, update_id: str) -> Update:
     """Make an update valid again that was published and then invalidated, if its files are those of its publication.
 
     Raises NotRevalidated. Killed between blackboard and ledger it is valid, and the ledger records that when it next
     is the newest one, or by the same call again.
     """
-    recorded = _recorded(bench, partition, update_id)
-    write.revalidate(bench.board, recorded)
-    bench.on_step("valid on the blackboard")
-    found = read.named(bench.board, partition, update_id)
-    with bench.ledger.change() as connection:
+    recorded = _recorded(services, partition, update_id)
+    write.revalidate(services.board, recorded)
+    services.on_step("valid on the blackboard")
+    found = read.named(services.board, partition, update_id)
+    with services.ledger.change() as connection:
         row = updates.find(connection, partition, update_id)
         if row and row.state == updates.INVALIDATED:
-            updates.publish(connection, partition, update_id, bench.now(), reason=None)
+            updates.publish(connection, partition, update_id, services.now(), reason=None)
     return found
 
 
-def _recorded(bench: Workbench, partition: Partition, update_id: str) -> Update:
-    with bench.ledger.read() as connection:
+def _recorded(services: Services, partition: Partition, update_id: str) -> Update:
+    with services.ledger.read() as connection:
         row = updates.find(connection, partition, update_id)
         recorded = updates.recorded(connection, partition, update_id)
     if row is None:

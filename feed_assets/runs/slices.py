@@ -15,19 +15,19 @@ Cut = Mapping[str, Sequence[Slice]]
 """By input its slices."""
 
 
-def cut(ledger: Ledger, work: Work, places: Sequence[Partition]) -> list[Slice]:
+def cut(ledger: Ledger, work: Work, partitions: Sequence[Partition]) -> list[Slice]:
     """The slices of an event table: those of the work, or all there is, up to the last marker."""
     if work.slices or work.consumes:
-        return [work.slices[place] for place in places if place in work.slices]
+        return [work.slices[partition] for partition in partitions if partition in work.slices]
     with ledger.read() as connection:
-        last = {place: events.last_marker(connection, place) for place in places}
+        last = {partition: events.last_marker(connection, partition) for partition in partitions}
     whole = frozenset({Operation.OVERWRITE})
-    return [Slice(place, None, marker, whole) for place, marker in last.items() if marker]
+    return [Slice(partition, None, marker, whole) for partition, marker in last.items() if marker]
 
 
 def pins_of(found: Cut) -> set[Pin]:
     """Slices as the positions that are recorded in the lineage."""
-    return {Pin(each.place, each.end, each.version, start=each.start) for some in found.values() for each in some}
+    return {Pin(each.partition, each.end, each.version, start=each.start) for some in found.values() for each in some}
 
 
 def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin]) -> set[Pin]:

@@ -123,6 +123,6 @@ def _without_clean_texts(tagged: DataFrame) -> DataFrame:
 
 def _partition_of_file(source: Source, updates: Sequence[Update]) -> Column:
     """The key of the partition that a row's file is in; of an appendable input the one that holds the batch."""
-    partitions = {(source.is_appendable and update.partition.holder) or update.partition for update in updates}
+    partitions = {(source.is_appendable and update.partition.parent) or update.partition for update in updates}
     file = sf.col("_file")
     return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(each.key)) for each in sorted(partitions)))

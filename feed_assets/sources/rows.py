@@ -66,7 +66,7 @@ class Columns:
         """The event of a row, or the row with the reason why it is no event."""
         try:
             event = self._event(row)
-            _ = event.place, encode(event.marker), encode(event.event_marker)  # They raise what is wrong with it.
+            _ = event.partition, encode(event.marker), encode(event.event_marker)  # They raise what is wrong with it.
         except (InvalidEvent, InvalidName, ValueError, OverflowError) as error:
             return Rejected(raw(row), str(error))
         return event

@@ -19,7 +19,7 @@ from feed_assets.orchestration.reporter import DATA_VERSION_TAG
 from feed_assets.orchestration.runner import Runner, why_failed
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.revalidate import revalidate
-from feed_assets.runs.workbench import Workbench, open_board, utc_now
+from feed_assets.runs.services import Services, open_board, utc_now
 from feed_assets.settings import settings
 
 PARTITION_TAG = "dagster/partition"
@@ -67,7 +67,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """A materialization that Dagster knows of.
 
     Attributes:
@@ -169,7 +169,7 @@ class Harness:
         Raises:
             NotRevalidated: Its files are not those that were published.
         """
-        revalidate(Workbench.of(settings()), _partition(feed, partition), update_id)
+        revalidate(Services.of(settings()), _partition(feed, partition), update_id)
 
     def newest(self, feed: str, partition: str = "") -> str | None:
         """Look at the blackboard.
@@ -224,7 +224,7 @@ class Harness:
         drive()
         return self.runs[before:]
 
-    def told(self, asset: str, partition: str | None = None) -> list[Told]:
+    def reported(self, asset: str, partition: str | None = None) -> list[Reported]:
         """Ask Dagster what it knows of an asset.
 
         Args:
@@ -236,7 +236,7 @@ class Harness:
         """
         wanted = dg.AssetRecordsFilter(_key(asset), asset_partitions=[partition] if partition else None)
         records = self.instance.fetch_materializations(wanted, limit=1000).records
-        return [_told(record) for record in records]
+        return [_reported(record) for record in records]
 
     def checks(self, asset: str, partition: str | None = None) -> dict[str, bool]:
         """Ask Dagster for the newest result of each check of an asset.
@@ -285,10 +285,10 @@ def _ran(result: dg.ExecuteInProcessResult) -> Ran:
     )
 
 
-def _told(record: dg.EventLogRecord) -> Told:
+def _reported(record: dg.EventLogRecord) -> Reported:
     found = record.asset_materialization
     if found is None:  # `fetch_materializations` gives nothing else.
         raise ValueError(f"{record} is no materialization.")
     metadata = {name: value_of(value) for name, value in found.metadata.items()}
     tags = found.tags or {}
-    return Told(found.partition, tags.get(DATA_VERSION_TAG), metadata, record.run_id, record.storage_id)
+    return Reported(found.partition, tags.get(DATA_VERSION_TAG), metadata, record.run_id, record.storage_id)

@@ -46,7 +46,7 @@ def by_inputs(task: Task) -> Given:
         The row: by input, the paths of the updates and the ends of the slices.
     """
     read = {name: [update.path for update in updates] for name, updates in task.updates.items()}
-    read |= {name: [f"{piece.place.path}/{piece.end}" for piece in some] for name, some in task.slices.items()}
+    read |= {name: [f"{piece.partition.path}/{piece.end}" for piece in some] for name, some in task.slices.items()}
     return Given([read])
 
 

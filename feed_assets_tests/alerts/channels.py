@@ -81,8 +81,8 @@ def with_user(server: MailServer, scheme: str = "smtp", password: str = PASSWORD
     return f"{scheme}://{quote(USER)}:{quote(password, safe='')}@127.0.0.1:{server.port}"
 
 
-def tell(ledger: Ledger, told: dict[str, Channel], now: datetime = NOW) -> None:
-    deliver(ledger, told, now, lambda: False)
+def tell(ledger: Ledger, configured: dict[str, Channel], now: datetime = NOW) -> None:
+    deliver(ledger, configured, now, lambda: False)
 
 
 def left(ledger: Ledger, *names: str) -> list[tuple[str, str, str]]:

@@ -99,29 +99,29 @@ def test_a_receiver_refuses_what_is_played_again_later(ledger, receiver, age):
 
 @pytest.mark.parametrize("status", [500, 404, 429, 301, 303, 307])
 def test_an_answer_that_is_no_success_is_logged_and_tried_again_with_the_same_id(ledger, receiver, status, caplog):
-    told = by_webhook(receiver)
+    configured = by_webhook(receiver)
     receiver.answers = [status]
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, told)
+    tell(ledger, configured)
     said = f"Alert {NAME}, opened, is not delivered and tried again: "
     assert lines(caplog)[1][1] == f"{said}the webhook at 127.0.0.1 answered with {status}, expected 2xx."
-    tell(ledger, told)
-    tell(ledger, told)
+    tell(ledger, configured)
+    tell(ledger, configured)
     assert receiver.states == [(NAME, "opened")] * 2
     assert len(set(receiver.ids)) == 1
 
 
 def test_a_receiver_that_was_away_hears_later_that_it_opened_and_then_that_it_is_resolved(ledger, receiver):
-    told = by_webhook(receiver)
+    configured = by_webhook(receiver)
     receiver.answers = [503, 503]
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, told)
+    tell(ledger, configured)
     resolve(ledger, NAME, LATER)
-    tell(ledger, told)
+    tell(ledger, configured)
     assert receiver.states == [(NAME, "opened")] * 2
-    tell(ledger, told)
+    tell(ledger, configured)
     assert receiver.states[2:] == [(NAME, "opened"), (NAME, "resolved")]
-    assert left(ledger, *told) == []
+    assert left(ledger, *configured) == []
 
 
 def test_an_alert_that_the_receiver_does_not_take_does_not_stop_the_others(ledger, receiver):
@@ -134,25 +134,25 @@ def test_an_alert_that_the_receiver_does_not_take_does_not_stop_the_others(ledge
 
 def test_a_channel_that_is_down_is_asked_once_and_does_not_stop_the_others(ledger, mails, caplog):
     nowhere = Receiver(f"http://127.0.0.1:{free_ports(1)[0]}/hook")
-    told = by_webhook(nowhere) | by_mail(f"smtp://127.0.0.1:{mails.port}")
+    configured = by_webhook(nowhere) | by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, OTHER, "late", NOW)
-    tell(ledger, told)
-    assert left(ledger, *told) == [("webhook", NAME, "opened"), ("webhook", OTHER, "opened")]
+    tell(ledger, configured)
+    assert left(ledger, *configured) == [("webhook", NAME, "opened"), ("webhook", OTHER, "opened")]
     assert len(mails.mails) == 2
     problems = [line for _, line in lines(caplog) if "not delivered" in line]
     assert len(problems) == 1
     assert problems[0].endswith("the webhook at 127.0.0.1 gave no answer (ConnectionError).")
-    tell(ledger, told)
+    tell(ledger, configured)
     assert len(mails.mails) == 2
 
 
 def test_a_mail_server_that_is_down_does_not_stop_the_webhook(ledger, receiver, caplog):
-    told = by_webhook(receiver) | by_mail(f"smtp://127.0.0.1:{free_ports(1)[0]}")
+    configured = by_webhook(receiver) | by_mail(f"smtp://127.0.0.1:{free_ports(1)[0]}")
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, told)
-    tell(ledger, told)
-    assert left(ledger, *told) == [("mail", NAME, "opened")]
+    tell(ledger, configured)
+    tell(ledger, configured)
+    assert left(ledger, *configured) == [("mail", NAME, "opened")]
     assert receiver.states == [(NAME, "opened")]
     assert "ConnectionRefusedError" in lines(caplog)[-1][1]
 
@@ -174,30 +174,30 @@ def test_a_kill_between_delivery_and_noting_repeats_the_delivery_with_the_same_i
     class Killed(BaseException):
         pass
 
-    told = by_webhook(receiver)
+    configured = by_webhook(receiver)
 
     def deliver_and_die(notice: Notice, now: datetime) -> None:
-        told["webhook"](notice, now)
+        configured["webhook"](notice, now)
         raise Killed
 
     raise_alert(ledger, NAME, "late", NOW)
     with pytest.raises(Killed):
-        tell(ledger, told | {"webhook": deliver_and_die})
-    assert left(ledger, *told) == [("webhook", NAME, "opened")]
-    tell(ledger, told)
+        tell(ledger, configured | {"webhook": deliver_and_die})
+    assert left(ledger, *configured) == [("webhook", NAME, "opened")]
+    tell(ledger, configured)
     assert receiver.states == [(NAME, "opened")] * 2
     assert len(set(receiver.ids)) == 1
-    assert left(ledger, *told) == []
+    assert left(ledger, *configured) == []
 
 
 def test_when_the_time_is_over_each_channel_says_one_thing_and_the_rest_the_next_times(ledger, receiver, caplog):
-    told = by_webhook(receiver)
+    configured = by_webhook(receiver)
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, OTHER, "late", NOW)
-    deliver(ledger, told, NOW, lambda: True)
+    deliver(ledger, configured, NOW, lambda: True)
     assert (len(receiver.posted), len(lines(caplog))) == (1, 1)
-    deliver(ledger, told, NOW, lambda: True)
-    assert left(ledger, *told) == []
+    deliver(ledger, configured, NOW, lambda: True)
+    assert left(ledger, *configured) == []
     assert receiver.states == [(NAME, "opened"), (OTHER, "opened")]
 
 
@@ -215,6 +215,6 @@ def test_what_is_in_the_webhooks_url_is_in_no_traceback():
     url = f"http://127.0.0.1:{free_ports(1)[0]}/key-in-the-path"
     with pytest.raises(AlertChannelDown) as raised:
         by_webhook(Receiver(url))["webhook"](Notice("webhook", NAME, NOW, OPENED, NOW, "late"), NOW)
-    told = "".join(format_exception(raised.value))
-    assert "gave no answer" in told
-    assert "key-in-the-path" not in told
+    configured = "".join(format_exception(raised.value))
+    assert "gave no answer" in configured
+    assert "key-in-the-path" not in configured

@@ -8,11 +8,11 @@ from feed_assets_tests.alerts.mail_server import PASSWORD, certified, mail_serve
 
 
 def test_a_mail_says_what_is_wrong_and_then_that_it_is_over(ledger, mails):
-    told = by_mail(f"smtp://127.0.0.1:{mails.port}")
+    configured = by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "expected at 6:00 — «ordérs»", NOW)
-    tell(ledger, told)
+    tell(ledger, configured)
     resolve(ledger, NAME, LATER)
-    tell(ledger, told, LATER)
+    tell(ledger, configured, LATER)
     opened, resolved = mails.mails
     assert (opened["From"], opened["To"]) == ("lake@example.com", "ops@example.com, boss@example.com")
     assert opened["Subject"] == f"[feed_assets] opened: {NAME}"
@@ -33,25 +33,25 @@ def test_a_name_with_a_line_break_cannot_add_a_header(ledger, mails):
 
 def test_a_mail_that_one_receiver_of_two_gets_is_delivered_and_the_other_is_named(ledger, mails, caplog):
     mails.refused = ("boss@example.com",)
-    told = by_mail(f"smtp://127.0.0.1:{mails.port}")
+    configured = by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "late", NOW)
-    tell(ledger, told)
-    tell(ledger, told)
+    tell(ledger, configured)
+    tell(ledger, configured)
     assert len(mails.mails) == 1
     assert [line for _, line in lines(caplog) if "boss@example.com" in line and "no such receiver" in line]
 
 
 def test_a_mail_that_the_server_refuses_does_not_stop_the_others(ledger, mails, caplog):
     mails.refused_word = "orders"
-    told = by_mail(f"smtp://127.0.0.1:{mails.port}")
+    configured = by_mail(f"smtp://127.0.0.1:{mails.port}")
     raise_alert(ledger, NAME, "late", NOW)
     raise_alert(ledger, OTHER, "late", NOW)
-    tell(ledger, told)
+    tell(ledger, configured)
     assert left(ledger, "mail") == [("mail", NAME, "opened")]
     assert "554" in lines(caplog)[-1][1]
     mails.refused = ("ops@example.com", "boss@example.com")
     mails.refused_word = "no mail has this word"
-    tell(ledger, told)
+    tell(ledger, configured)
     assert left(ledger, "mail") == [("mail", NAME, "opened")]
 
 

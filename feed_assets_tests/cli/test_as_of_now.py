@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.core.events import Operation, WriteEvent
-from feed_assets.runs.workbench import utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.sources.sinks import SqlSink
 
 REPORT, LOST = "gamma/report/v1.0", "gamma/lost/v1.0"

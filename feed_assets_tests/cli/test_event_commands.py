@@ -16,7 +16,7 @@ from feed_assets.feeds import write
 from feed_assets.ledger import claims, events, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import event
-from feed_assets.runs.workbench import open_board, utc_now
+from feed_assets.runs.services import open_board, utc_now
 from feed_assets.settings import settings
 
 SUMMARY, DAY = "retail/daily_summary/v1.0", "2010-12-03"
@@ -105,7 +105,7 @@ def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consume
         claims.claim(connection, "run", [(output, "20240101.070000")], (), "1", now, slices)
         updates.publish(connection, output, "20240101.070000", now)
     assert "had consumed" not in said("explain", SUMMARY, DAY)
-    updates.observe(ledger, output, None, {"20240101.070000": "it has no manifest"}, now, 10**9)
+    updates.sync(ledger, output, None, {"20240101.070000": "it has no manifest"}, now, 10**9)
     of_update = {"consumed_by": "20240101.070000", "why": "it has no manifest"}
     bounds = {"partition": DAY, "after": "the beginning", "upto": "2024-01-01T06:00:00Z"}
     came_back = json.loads(said("explain", SUMMARY, DAY, "--json"))["came_back"]

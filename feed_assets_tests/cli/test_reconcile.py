@@ -12,7 +12,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
 from feed_assets.ledger import claims, runs, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.workbench import open_board, utc_now
+from feed_assets.runs.services import open_board, utc_now
 from feed_assets.settings import settings
 
 RAW, SHOWN = (Partition(Feed.parse(f"ads/{name}/v1.0"), "2019-11-24/men") for name in ("shown_raw", "shown"))

@@ -10,8 +10,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.read import latest
 from feed_assets.ledger import claims, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.observe import observe
-from feed_assets.runs.workbench import open_board, utc_now
+from feed_assets.runs.services import open_board, utc_now
+from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets_tests.feeds.stores import MEN, NEW, OLD, write
 
@@ -28,7 +28,7 @@ def board(request, home, monkeypatch):
     made = open_board(settings())
     for update_id in (OLD, NEW):
         write(made, update_id)
-        observe(made, open_ledger(settings().ledger), MEN, utc_now())
+        sync(made, open_ledger(settings().ledger), MEN, utc_now())
     return made
 
 

@@ -14,7 +14,7 @@ from feed_assets.defs.ads import sample
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.workbench import open_board
+from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 
 DAY = "2019-11-24/men"

@@ -18,22 +18,22 @@ def consumer(*tables, pipelines=None, **options):
     return Consumer(feed("report"), frozenset(map(feed, tables)), named, **options)
 
 
-def arrived(*told, key="", operation=Operation.INSERT):
+def arrived(*reported, key="", operation=Operation.INSERT):
     """Each as (table, correlation[, marker[, operation[, context]]]), in the order in which they were recorded."""
     last, found = {}, []
-    for number, (table, correlation, *rest) in enumerate(told, 1):
+    for number, (table, correlation, *rest) in enumerate(reported, 1):
         marker = rest[0] if rest and rest[0] is not None else number
         kind = rest[1] if len(rest) > 1 else operation
         earlier = [each for each in last.get(table, []) if each < marker]
         previous = encode(max(earlier)) if earlier else None
         last.setdefault(table, []).append(marker)
         at = START + timedelta(minutes=number)
-        place = Partition(feed(table), key)
+        partition = Partition(feed(table), key)
         context = rest[2] if len(rest) > 2 else {}
         start = WriteEvent(table, marker, at, correlation, kind, key, context).start(previous)
         found.append(
             Recorded(
-                number, "", place, encode(marker), previous, start, encode(at), correlation, kind, context, None, at
+                number, "", partition, encode(marker), previous, start, encode(at), correlation, kind, context, None, at
             )
         )
     return found
@@ -42,8 +42,8 @@ def arrived(*told, key="", operation=Operation.INSERT):
 def seen_in(events):
     seen = {}
     for event in events:
-        seen.setdefault((event.correlation, event.place.key), set()).add((event.place.feed, event.sequence))
-    return {key: sorted(told, key=lambda each: each[1]) for key, told in seen.items()}
+        seen.setdefault((event.correlation, event.partition.key), set()).add((event.partition.feed, event.sequence))
+    return {key: sorted(reported, key=lambda each: each[1]) for key, reported in seen.items()}
 
 
 def due_of(who, events, history=()) -> Due:
@@ -58,4 +58,4 @@ def taken(found):
 
 def ranges(found):
     """The slices by table as (after, upto) of whole numbers."""
-    return {str(s.place.feed): (int(s.start) if s.start else None, int(s.end)) for s in found.slices}
+    return {str(s.partition.feed): (int(s.start) if s.start else None, int(s.end)) for s in found.slices}

@@ -73,7 +73,7 @@ def history(made, random, steps=14):
     for source in made.sources:
         if not made.valid(source):
             made.drop(source, f"{source}9")
-    made.settle(random)
+    made.finish(random)
     for pins in made.published[judged:]:
         assert not is_mixed(made, pins), f"mixed: {pins}"
     assert made.published, "nothing was built"
@@ -92,15 +92,15 @@ def tried(name, seeds, new):
 
 def by_sets_of_tables(consumer, inbox):
     """The rule before lineage was asked: past events of an id count, and the newest stands for what is gone."""
-    tables = {key: {table for table, _ in told} for key, told in inbox.seen.items()}
+    tables = {key: {table for table, _ in reported} for key, reported in inbox.seen.items()}
     needed = consumer.needed.values()
     groups = {each: next(tables for tables in needed if each.feed in tables) for each in inbox.inputs}
-    complete = [each for each in inbox.events if groups[each.place] <= tables[each.correlation, each.place.key]]
+    complete = [each for each in inbox.events if groups[each.partition] <= tables[each.correlation, each.partition.key]]
     rest = [each for each in inbox.events if each not in complete]
     found = due(replace(consumer, pipelines={}), complete, inbox.seen)
-    slices = {each.place: each.end for each in found.slices}
-    pins = {each.place: inbox.consumed.get(each.place) for each in rest}
-    for place, end in slices.items():
-        newest = inbox.newest.get(place)
-        pins[place] = inbox.valid.get((place, end), newest)
+    slices = {each.partition: each.end for each in found.slices}
+    pins = {each.partition: inbox.consumed.get(each.partition) for each in rest}
+    for partition, end in slices.items():
+        newest = inbox.newest.get(partition)
+        pins[partition] = inbox.valid.get((partition, end), newest)
     return Choice(found, pins)

@@ -101,8 +101,8 @@ class Lake:
     # What others, and people, do.
 
     def drop(self, source: str, rows: str) -> None:
-        place, id_ = _place(source), self._next()
-        self._publish(source, Update(id_, rows, (), foreign_correlation(place, id_)))
+        partition, id_ = _place(source), self._next()
+        self._publish(source, Update(id_, rows, (), foreign_correlation(partition, id_)))
 
     def invalidate(self, name: str, at: int = -1) -> None:
         if valid := self.valid(name):
@@ -146,7 +146,7 @@ class Lake:
 
     def decide(self, name: str) -> Verdict:
         output, inputs = _place(name), tuple(map(_place, self.made_of[name]))
-        newest = {place: pin for place in inputs if (pin := self.newest(str(place.feed)))}
+        newest = {partition: pin for partition in inputs if (pin := self.newest(str(partition.feed)))}
         last = self.last(name)
         facts = Facts(START, newest=newest)
         if last:
@@ -166,7 +166,7 @@ class Lake:
         if numbers <= self.left.keys() and all(self._is_valid(pin) for pin in pins):
             self._report(pins, numbers)
 
-    def settle(self, random: Random) -> None:
+    def finish(self, random: Random) -> None:
         """Everybody looks, in any order, until nothing is left to do."""
         names = [*self.made_of]
         for _ in range(400):
@@ -203,7 +203,7 @@ class Lake:
     def _inbox(self, inputs, newest, last: Update | None) -> Inbox:
         seen: dict[tuple[str, str], list[tuple[Feed, int]]] = {}
         for event in self.events:
-            seen.setdefault((event.correlation, ""), []).append((event.place.feed, event.sequence))
+            seen.setdefault((event.correlation, ""), []).append((event.partition.feed, event.sequence))
         named = {
             (_place(n), each.id): Pin(_place(n), each.id, each.rows) for n in self.updates for each in self.valid(n)
         }
@@ -229,9 +229,9 @@ class Lake:
 
     def _tell(self, name: str, marker: str, correlation: str, *, has_new_data: bool) -> None:
         context = {} if has_new_data else {NO_NEW_DATA: True}
-        number, place = len(self.events) + 1, _place(name)
+        number, partition = len(self.events) + 1, _place(name)
         what = Operation.OVERWRITE, context, None, self.now
-        event = Recorded(number, "", place, marker, None, None, marker, correlation, *what)
+        event = Recorded(number, "", partition, marker, None, None, marker, correlation, *what)
         self.events.append(event)
         if name in self.shape.reads:
             self.left[number] = event
@@ -262,11 +262,11 @@ class Lake:
             self._wake_consumers(name)
 
     def _was_told(self, name: str, correlation: str) -> bool:
-        return any((event.place, event.correlation) == (_place(name), correlation) for event in self.events)
+        return any((event.partition, event.correlation) == (_place(name), correlation) for event in self.events)
 
     def _correlation(self, pin: Pin) -> str:
         """Of an update the last one that was told of it."""
-        mine = [each for each in self.events if (each.place, each.marker) == (pin.partition, pin.update_id)]
+        mine = [each for each in self.events if (each.partition, each.marker) == (pin.partition, pin.update_id)]
         return mine[-1].correlation
 
     def _ask(self, verdict: Verdict) -> None:
@@ -278,7 +278,7 @@ class Lake:
         inside = [
             number
             for number, event in self.left.items()
-            if any(event.place == piece.place and event.interval.within(piece.interval) for piece in slices)
+            if any(event.partition == piece.partition and event.interval.within(piece.interval) for piece in slices)
         ]
         return frozenset(inside)
 

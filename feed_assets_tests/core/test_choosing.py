@@ -18,7 +18,7 @@ def lake(shape=CHAIN, **options):
     for rows in ("1", "2"):
         for source in made.sources:
             made.drop(source, f"{source}{rows}")
-        made.settle(chance())
+        made.finish(chance())
     return made
 
 
@@ -57,7 +57,7 @@ def test_a_table_made_by_hand_with_changed_code_waits_for_those_that_are_made_of
     verdict = made.decide(REPORT)
     assert verdict.state is State.WAITS_FOR_PROPAGATION
     assert verdict.pins == before
-    made.settle(chance())
+    made.finish(chance())
     assert read(made) == newest(made)
     assert made.published[-1] != before
 
@@ -67,7 +67,7 @@ def test_a_table_in_between_with_equal_rows_passes_a_re_run_on():
     made.code["b"] = next(code for code in range(1, 99) if rows_of(made, "b", code) == made.last("b").rows)
     made.change_code("a")
     made.by_hand("a")
-    made.settle(chance())
+    made.finish(chance())
     assert read(made) == newest(made)
 
 
@@ -100,7 +100,7 @@ def test_an_update_that_is_gone_is_not_replaced_by_the_newest_beside_another_pro
     verdict = made.decide(REPORT)
     assert verdict.state is State.WAITS_FOR_PROPAGATION
     assert "do not belong together" in verdict.reason
-    made.settle(chance())
+    made.finish(chance())
     assert read(made) == newest(made)
 
 

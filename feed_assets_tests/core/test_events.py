@@ -120,9 +120,9 @@ def test_an_event_needs_a_correlation_id():
 
 
 def test_a_foreign_update_has_the_same_id_wherever_it_is_made():
-    place = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24")
-    assert foreign_correlation(place, "20191125.060000") == "645f5421-86a6-569c-9daa-9151fa80f6ab"
-    assert foreign_correlation(place, "20191125.060000") != foreign_correlation(place, "20191125.060001")
+    partition = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24")
+    assert foreign_correlation(partition, "20191125.060000") == "645f5421-86a6-569c-9daa-9151fa80f6ab"
+    assert foreign_correlation(partition, "20191125.060000") != foreign_correlation(partition, "20191125.060001")
 
 
 def test_one_correlation_id_in_the_same_out_and_several_a_new_one_with_its_parents():

@@ -227,13 +227,13 @@ def test_the_files_digest_tells_files_apart_and_not_updates_or_order():
     ("key", "batch"), [("2019-11-24", "2019-11-24/b1"), ("2019-11-24/men", "2019-11-24/men/b1"), ("", "b1")]
 )
 def test_a_batch_is_a_partition_with_one_more_segment_and_knows_its_holder(key, batch):
-    holder = Partition(Feed.parse("ads/shown/v1.0"), key)
-    made = holder.batch("b1")
-    assert (made.key, made.holder, made.name) == (batch, holder, "b1")
+    parent = Partition(Feed.parse("ads/shown/v1.0"), key)
+    made = parent.batch("b1")
+    assert (made.key, made.parent, made.name) == (batch, parent, "b1")
 
 
 def test_what_has_no_segment_is_held_by_nothing():
-    assert Partition(Feed.parse("ads/shown/v1.0")).holder is None
+    assert Partition(Feed.parse("ads/shown/v1.0")).parent is None
 
 
 def test_a_batch_that_is_called_like_an_update_is_none():

@@ -7,7 +7,7 @@ import pytest
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late, weigh
-from feed_assets.core.positions import Change, Pin, changed
+from feed_assets.core.positions import InputChange, Pin, changed
 
 MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 WOMEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/women")
@@ -18,8 +18,8 @@ TWO_DAYS = timedelta(days=2)
 PATIENT = Late(growth=0.05, max_age=TWO_DAYS)
 
 
-def grown(old: int, new: int, partition: Partition = MEN) -> Change:
-    return Change(
+def grown(old: int, new: int, partition: Partition = MEN) -> InputChange:
+    return InputChange(
         partition,
         Pin(partition, "20191125.060000", "before", size=old),
         Pin(partition, "20191126.060000", "after", size=new),
@@ -51,8 +51,8 @@ def test_growth_below_the_threshold_waits_and_everything_else_is_run_again(old, 
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(Change(MEN, None, Pin(MEN, "20191126.060000", "x", size=1)), id="an input that is new"),
-        pytest.param(Change(MEN, Pin(MEN, "20191125.060000", "x", size=1), None), id="an input that is gone"),
+        pytest.param(InputChange(MEN, None, Pin(MEN, "20191126.060000", "x", size=1)), id="an input that is new"),
+        pytest.param(InputChange(MEN, Pin(MEN, "20191125.060000", "x", size=1), None), id="an input that is gone"),
         pytest.param(grown(100, 101), id="the least growth"),
     ],
 )
@@ -62,8 +62,8 @@ def test_without_a_policy_every_change_is_run_again(change):
 
 def test_a_threshold_does_not_hold_back_an_input_that_comes_or_goes():
     pin = Pin(MEN, "20191126.060000", "x", size=1)
-    assert weigh([Change(MEN, None, pin)], Late(growth=100), ARRIVED).rerun
-    assert weigh([Change(MEN, pin, None)], Late(growth=100), ARRIVED).rerun
+    assert weigh([InputChange(MEN, None, pin)], Late(growth=100), ARRIVED).rerun
+    assert weigh([InputChange(MEN, pin, None)], Late(growth=100), ARRIVED).rerun
 
 
 def test_growth_of_one_input_is_enough():
@@ -95,7 +95,9 @@ def test_small_late_data_are_taken_when_they_have_waited_long_enough(now, reruns
 
 
 def test_the_oldest_of_several_inputs_ends_the_waiting():
-    later = Change(WOMEN, Pin(WOMEN, "20191125.060000", "a", size=100), Pin(WOMEN, "20191127.060000", "b", size=101))
+    later = InputChange(
+        WOMEN, Pin(WOMEN, "20191125.060000", "a", size=100), Pin(WOMEN, "20191127.060000", "b", size=101)
+    )
     assert weigh([later, grown(100, 101)], PATIENT, ARRIVED).look_again == ARRIVED + TWO_DAYS
 
 

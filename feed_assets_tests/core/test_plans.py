@@ -9,8 +9,8 @@ from feed_assets_tests.core.arrivals import arrived, consumer, due_of
 RELOAD, LARGE = Plan("reload", {"all": True}), Plan("incremental", tags={"feed_assets/spark_profile": "large"})
 
 
-def slices(*told, size=0):
-    found = due_of(consumer("purchases", "exchange_rate"), arrived(*told)).slices
+def slices(*reported, size=0):
+    found = due_of(consumer("purchases", "exchange_rate"), arrived(*reported)).slices
     return [replace(each, bytes=size) for each in found]
 
 
@@ -41,6 +41,6 @@ def test_the_first_rule_that_holds_wins():
 
 def test_a_function_finds_the_slice_of_a_table_in_its_work():
     (piece,) = slices(("purchases", "X"))
-    work = Work({piece.place: piece})
+    work = Work({piece.partition: piece})
     assert work.slice("purchases") == piece
     assert work.slice("exchange_rate") is None

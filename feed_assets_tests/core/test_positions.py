@@ -3,7 +3,7 @@
 import pytest
 
 from feed_assets.core.feeds import Feed, Partition, Version
-from feed_assets.core.positions import Change, Pin, changed, pins_digest
+from feed_assets.core.positions import InputChange, Pin, changed, pins_digest
 
 MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 WOMEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/women")
@@ -18,11 +18,11 @@ OTHER = Pin(WOMEN, "20191125.060000", "cccc")
     [
         pytest.param([OLD], [OLD], (), id="the same update"),
         pytest.param([SAME_ROWS], [OLD], (), id="another update with the same rows"),
-        pytest.param([NEW], [OLD], (Change(MEN, OLD, NEW),), id="a newer update"),
-        pytest.param([OLD], [NEW], (Change(MEN, NEW, OLD),), id="rolled back to an older update"),
-        pytest.param([OLD, OTHER], [OLD], (Change(WOMEN, None, OTHER),), id="one more input"),
-        pytest.param([OTHER], [OLD, OTHER], (Change(MEN, OLD, None),), id="one input less"),
-        pytest.param([OTHER, NEW], [OLD, OTHER], (Change(MEN, OLD, NEW),), id="only one of two differs"),
+        pytest.param([NEW], [OLD], (InputChange(MEN, OLD, NEW),), id="a newer update"),
+        pytest.param([OLD], [NEW], (InputChange(MEN, NEW, OLD),), id="rolled back to an older update"),
+        pytest.param([OLD, OTHER], [OLD], (InputChange(WOMEN, None, OTHER),), id="one more input"),
+        pytest.param([OTHER], [OLD, OTHER], (InputChange(MEN, OLD, None),), id="one input less"),
+        pytest.param([OTHER, NEW], [OLD, OTHER], (InputChange(MEN, OLD, NEW),), id="only one of two differs"),
         pytest.param([], [], (), id="nothing at all"),
     ],
 )

@@ -9,7 +9,7 @@ PIPELINES = {"p": ["a", "b", "c"], "q": ["d"]}
 
 def oracle(needs, events):
     """Which (pipeline, correlation) are complete: each needed table of it has an event, whatever else there is."""
-    pairs = {(str(event.place.feed), event.correlation) for event in events}
+    pairs = {(str(event.partition.feed), event.correlation) for event in events}
     return {
         (name, correlation)
         for name, tables in needs.items()
@@ -34,11 +34,11 @@ def test_what_is_complete_is_what_the_oracle_says():
     who = consumer("a", "b", "d", pipelines=PIPELINES)
     needs = {"p": ["a", "b"], "q": ["d"]}
     count = 0
-    for told in histories():
-        events = [event for event in arrived(*told) if event.place.feed != feed("c")]
+    for reported in histories():
+        events = [event for event in arrived(*reported) if event.partition.feed != feed("c")]
         found = due_of(who, events)
         complete = {(each.pipeline, each.correlation) for each in (*found.taken, *found.later)}
-        assert complete == oracle(needs, events), told
+        assert complete == oracle(needs, events), reported
         assert {event for each in (*found.taken, *found.later, *found.incomplete) for event in each.events} == {*events}
         count += 1
     assert count > 10_000
@@ -47,8 +47,8 @@ def test_what_is_complete_is_what_the_oracle_says():
 def test_the_slices_of_one_run_after_another_are_every_event_once():
     """Whatever the order, taking run by run what is due covers each event's interval once, without a hole."""
     who = consumer("a", "b", pipelines={"p": ["a", "b"]})
-    for told in permutations([("a", "X"), ("b", "X"), ("a", "Y"), ("b", "Y"), ("a", "Z"), ("b", "Z")]):
-        every = arrived(*told)
+    for reported in permutations([("a", "X"), ("b", "X"), ("a", "Y"), ("b", "Y"), ("a", "Z"), ("b", "Z")]):
+        every = arrived(*reported)
         left, covered = list(every), []
         while left:
             found = due_of(who, left, every)
@@ -62,4 +62,4 @@ def test_the_slices_of_one_run_after_another_are_every_event_once():
 
 def _holds(piece, event):
     after = piece.start is None or (event.previous is not None and event.previous >= piece.start)
-    return event.place == piece.place and after and event.marker <= piece.end
+    return event.partition == piece.partition and after and event.marker <= piece.end

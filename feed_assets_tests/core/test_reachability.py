@@ -17,7 +17,7 @@ def at(minute):
 
 
 @pytest.mark.parametrize(
-    ("told", "last", "expected"),
+    ("reported", "last", "expected"),
     [
         ("", {}, []),
         ("aX aY", {}, []),
@@ -30,9 +30,9 @@ def at(minute):
         ("aX bX aY aZ", {B: at(2)}, []),
     ],
 )
-def test_what_three_updates_in_a_row_went_past_is_unreachable(told, last, expected):
+def test_what_three_updates_in_a_row_went_past_is_unreachable(reported, last, expected):
     """Each is a table and a correlation id, a minute after the one before; the first one comes at minute 1."""
-    found = unreachable(due_of(WHO, arrived(*told.split())).incomplete, last)
+    found = unreachable(due_of(WHO, arrived(*reported.split())).incomplete, last)
     assert [(each.pipeline, each.table, each.last) for each in found] == [("p", B, when) for when in expected]
 
 

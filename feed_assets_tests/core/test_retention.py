@@ -133,7 +133,7 @@ THE_LAST = stays(U4, "it is the newest valid one")
         pytest.param(
             [good(U4), bad(U1, writer="r1", written=NOW - 20 * DAY)],
             LAST,
-            [THE_LAST, saved(U1, "run r1 writes it, or was killed and is not settled yet")],
+            [THE_LAST, saved(U1, "run r1 writes it, or was killed and is not finished yet")],
             id="a run has claimed it, however long ago",
         ),
         pytest.param(

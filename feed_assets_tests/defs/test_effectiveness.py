@@ -12,7 +12,7 @@ from feed_assets.defs.ads import sample
 from feed_assets.feeds import read
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed
-from feed_assets.runs.workbench import open_board
+from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
@@ -187,16 +187,16 @@ def test_nothing_is_rejected_where_nothing_is_bad(ads):
 
 
 def test_effectiveness_shows_a_chart_its_inputs_and_its_rows(ads):
-    (told,) = ads.harness.told("ads/effectiveness", "men|2019-11-24")
-    assert told.metadata["chart"].startswith("![click-through rate](data:image/svg+xml;base64,")
-    assert told.metadata["inputs"].keys() == {"ads/shown/v1.0/2019-11-24/men", "ads/clicked/v1.0/2019-11-24/men"}
-    assert told.metadata["dagster/row_count"] == len(ads.rows("ads/effectiveness/v1.0", "2019-11-24/men"))
-    assert told.metadata["preview"].startswith("| policy | item_id | position |")
+    (reported,) = ads.harness.reported("ads/effectiveness", "men|2019-11-24")
+    assert reported.metadata["chart"].startswith("![click-through rate](data:image/svg+xml;base64,")
+    assert reported.metadata["inputs"].keys() == {"ads/shown/v1.0/2019-11-24/men", "ads/clicked/v1.0/2019-11-24/men"}
+    assert reported.metadata["dagster/row_count"] == len(ads.rows("ads/effectiveness/v1.0", "2019-11-24/men"))
+    assert reported.metadata["preview"].startswith("| policy | item_id | position |")
 
 
 def test_the_range_of_event_times_is_told(ads):
-    (told,) = ads.harness.told("ads/shown", f"men|{NEXT_DAY}")
-    assert {"first event", "last event"} <= told.metadata.keys()
+    (reported,) = ads.harness.reported("ads/shown", f"men|{NEXT_DAY}")
+    assert {"first event", "last event"} <= reported.metadata.keys()
 
 
 def test_every_check_passed_in_every_partition(ads):

@@ -16,7 +16,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed
 from feed_assets.orchestration.decisions import verdicts
 from feed_assets.orchestration.graph import Graph
-from feed_assets.runs.workbench import open_board, utc_now
+from feed_assets.runs.services import open_board, utc_now
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
@@ -139,11 +139,11 @@ def retail(spark, tmp_path_factory):
         patch.setenv("DAGSTER_HOME", str(tmp_path_factory.mktemp("retail")))
         settings.cache_clear()
         with Harness(defs()) as harness:
-            yield told(Retail(harness))
+            yield reported(Retail(harness))
     settings.cache_clear()
 
 
-def told(retail: Retail) -> Retail:
+def reported(retail: Retail) -> Retail:
     """The story: all rates but Sunday's; these; another one of Friday; one more line of Friday."""
     for day in INVOICED:
         retail.drop_invoices(day, sample.invoices_csv(day))
@@ -316,7 +316,7 @@ def test_one_more_line_has_its_day_summed_up_again_and_no_other(retail):
 
 
 def test_every_check_of_what_is_published_passed(retail):
-    assert [place for place, found in retail.checks.items() if not found or not all(found.values())] == []
+    assert [partition for partition, found in retail.checks.items() if not found or not all(found.values())] == []
 
 
 def test_a_summary_of_inputs_that_do_not_belong_together_is_refused(retail):

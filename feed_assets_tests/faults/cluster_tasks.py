@@ -17,7 +17,7 @@ import psutil
 from pyspark import TaskContext
 
 from feed_assets.runs.phases import Published
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.settings import Settings
 from feed_assets_tests.runs.lakes import NOW, Lake
 
@@ -27,11 +27,11 @@ TASKS = 8
 
 def main(folder: Path, faults: list[str]) -> None:
     """Build a partition under each fault; the raw data are there from the first time on."""
-    bench = replace(Workbench.of(Settings()), now=lambda: NOW)
-    lake = Lake(bench)
+    services = replace(Services.of(Settings()), now=lambda: NOW)
+    lake = Lake(services)
     for fault in faults:
         key = fault.replace(" ", "-")
-        if not bench.board.children(f"ads/raw/v1.0/{key}"):
+        if not services.board.children(f"ads/raw/v1.0/{key}"):
             lake.drop(*LINES, "x,2019-11-24 00:00:00", key=key)
         marker = folder / f"{key}-struck"
         made = lake.clean(key, transform=partial(with_fault, FAULTS[fault], str(marker)), code_version="1")

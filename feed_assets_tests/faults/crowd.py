@@ -28,9 +28,9 @@ def together(ways: Ways, url: str, publishes: int, seed: int) -> tuple[list[Reco
     others += [start(work, ways, url, seed, records, over, gate) for work in (_invalidate, _prune)]
     everybody = [*writers, *others]
     try:
-        found = told(writers, records, 240)
+        found = reported(writers, records, 240)
         over.set()
-        found += told(others, records, 60)
+        found += reported(others, records, 60)
         for process in everybody:
             process.join(60)
     finally:
@@ -39,7 +39,7 @@ def together(ways: Ways, url: str, publishes: int, seed: int) -> tuple[list[Reco
     return found, [process.exitcode for process in everybody]
 
 
-def told(workers: list[BaseProcess], records, seconds: float) -> list[Record]:
+def reported(workers: list[BaseProcess], records, seconds: float) -> list[Record]:
     """What each of the processes tells at its end; one that dies tells nothing, and is not waited for."""
     until, found = time.monotonic() + seconds, []
     left = len(workers)

@@ -196,11 +196,11 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def proxied(server: S3Server) -> Iterator[Proxy]:
     """A proxy before the server until the block ends; `proxy.server` is what clients use."""
-    place = urlsplit(server.endpoint)
+    partition = urlsplit(server.endpoint)
     handler = type("Handler", (_Handler,), {})
     listener = _Server(("127.0.0.1", 0), handler)
     shown = replace(server, endpoint=f"http://127.0.0.1:{listener.server_address[1]}")
-    handler.proxy = Proxy(shown, (place.hostname or "", place.port or 80))
+    handler.proxy = Proxy(shown, (partition.hostname or "", partition.port or 80))
     Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
         yield handler.proxy

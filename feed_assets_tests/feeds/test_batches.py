@@ -15,8 +15,8 @@ NO_MANIFEST = "it has no manifest: still being written, abandoned or invalidated
 MOMENT = datetime(2019, 11, 26, 12, tzinfo=UTC)
 
 
-def put(board, name, update_id, manifest=b"1", holder=DAY):
-    write(board, update_id, manifest, files=("part.csv",), partition=holder.batch(name))
+def put(board, name, update_id, manifest=b"1", parent=DAY):
+    write(board, update_id, manifest, files=("part.csv",), partition=parent.batch(name))
 
 
 def found(reading):
@@ -85,7 +85,7 @@ def test_an_update_of_a_batch_is_published_read_by_name_and_invalidated_as_any_o
 
 
 def test_a_feed_without_partitions_holds_batches_too(board):
-    put(board, "a", OLD, holder=Partition(FEED))
+    put(board, "a", OLD, parent=Partition(FEED))
     assert found(batches.latest(board, Partition(FEED))) == [("a", OLD)]
 
 

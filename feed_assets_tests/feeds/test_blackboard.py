@@ -78,8 +78,8 @@ def test_a_local_listing_says_what_obstore_says(tmp_path, make):
     for number, name in enumerate(NAMES):
         (tmp_path / str(number) / "ok").mkdir(parents=True)
         make(tmp_path / str(number) / name)
-        told = [children(client, str(number)) for client in (ObstoreClient(store), LocalClient(store, tmp_path))]
-        assert told[0] == told[1], name
+        reported = [children(client, str(number)) for client in (ObstoreClient(store), LocalClient(store, tmp_path))]
+        assert reported[0] == reported[1], name
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_a_local_listing_takes_a_prefix_as_obstore_does(tmp_path, prefix):
     (tmp_path / "p" / "ok" / "below").mkdir(parents=True)
     (tmp_path / "p" / "f").touch()
     store = LocalStore(tmp_path)
-    told = [children(client, prefix) for client in (ObstoreClient(store), LocalClient(store, tmp_path))]
-    assert told[0] == told[1]
+    reported = [children(client, prefix) for client in (ObstoreClient(store), LocalClient(store, tmp_path))]
+    assert reported[0] == reported[1]
 
 
 def children(client, prefix: str) -> list[str] | str:

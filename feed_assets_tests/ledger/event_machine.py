@@ -26,7 +26,7 @@ from feed_assets.ledger.tables import inbox as left
 from feed_assets.runs.build import build
 from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.reconcile import reconcile as finish_left
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.ledger.records import deliver, due_of, waiting
 from feed_assets_tests.ledger.stepped import SteppedBuild
@@ -230,7 +230,7 @@ class EventMachine(RuleBasedStateMachine):
     def reconcile(self, name) -> None:
         reader = self.readers.get(name)
         if reader and reader.run and reader.run.is_dead:
-            finish_left(self.bench, output=reader.output)
+            finish_left(self.services, output=reader.output)
             if reader.run.has_manifest:
                 self._published(reader, reader.run)
             reader.run = None
@@ -241,21 +241,21 @@ class EventMachine(RuleBasedStateMachine):
             return
         before = self._waiting(reader)
         with suppress(NoValidUpdate):  # No table has an event yet.
-            build(self._recipe(reader), reader.output, PLACES, self.bench)
+            build(self._recipe(reader), reader.output, PLACES, self.services)
         assert self._waiting(reader) == before, "a run by hand consumed something"
 
     @property
-    def bench(self) -> Workbench:
-        return Workbench(self.board, self.ledger, PlainMaker, lambda: NOW)
+    def services(self) -> Services:
+        return Services(self.board, self.ledger, PlainMaker, lambda: NOW)
 
     def _recipe(self, reader) -> Recipe:
         sources = tuple(Source(str(table), table, is_table=True) for table in TABLES)
         return Recipe(reader.output.feed, sources, lambda **_: None, code_version=str(next(self.numbers)))
 
     def _build(self, reader, slices) -> SteppedBuild:
-        work = Work({each.place: each for each in slices}, consumes=True)
+        work = Work({each.partition: each for each in slices}, consumes=True)
         recipe, output = self._recipe(reader), reader.output
-        return SteppedBuild(self.bench, output, lambda bench: build(recipe, output, PLACES, bench, work=work))
+        return SteppedBuild(self.services, output, lambda services: build(recipe, output, PLACES, services, work=work))
 
     def _published(self, reader, run) -> None:
         reader.run = None
@@ -305,9 +305,9 @@ class EventMachine(RuleBasedStateMachine):
             with self.ledger.read() as connection:
                 rows = inbox.markers(connection, reader.consumer.feed)
             found = {(row["input_feed"], row["input_partition"]): (row["marker"], row["event_marker"]) for row in rows}
-            for place, (marker, event_marker) in reader.markers.items():
-                assert found[place][0] >= marker
-                assert found[place][1] >= event_marker
+            for partition, (marker, event_marker) in reader.markers.items():
+                assert found[partition][0] >= marker
+                assert found[partition][1] >= event_marker
             reader.markers = found
 
     def _waiting(self, reader) -> tuple[Recorded, ...]:
@@ -316,14 +316,14 @@ class EventMachine(RuleBasedStateMachine):
     def _delivered(self, reader) -> dict[int, Recorded]:
         with self.ledger.read() as connection:
             upto = {t: subscriptions.position(connection, str(reader.consumer.feed), str(t)) for t in TABLES}
-        return {number: each for number, each in self.recorded.items() if number <= upto[each.place.feed]}
+        return {number: each for number, each in self.recorded.items() if number <= upto[each.partition.feed]}
 
     def _judge(self, reader, due, waiting, within) -> None:
         """What is decided is complete in what was delivered: by sets of tables."""
         delivered = self._delivered(reader)
-        replaced = {s.place for s in due.slices if Operation.OVERWRITE in s.operations}
+        replaced = {s.partition for s in due.slices if Operation.OVERWRITE in s.operations}
         for each in waiting:
-            if each.sequence in within and each.place not in replaced and not _is_special(each):
+            if each.sequence in within and each.partition not in replaced and not _is_special(each):
                 assert _is_complete(reader.consumer, each, delivered.values()), f"{each} is not complete"
         for taken in due.taken:
             assert {each.sequence for each in taken.events} <= within, "taken, and not in its slices"
@@ -333,16 +333,16 @@ class EventMachine(RuleBasedStateMachine):
             (mine,) = runs.running(connection, reader.output)
             mine = sa.select(left.c.sequence).where(left.c.run == mine.id, left.c.feed == str(reader.consumer.feed))
             run.events = frozenset(connection.execute(mine).scalars())
-        replaced = {s.place for s in run.slices if Operation.OVERWRITE in s.operations}
+        replaced = {s.partition for s in run.slices if Operation.OVERWRITE in s.operations}
         for number in run.events - decided:
             each = self.recorded[number]
-            assert each.place in replaced or _is_special(each), f"{each} was claimed and not decided about"
+            assert each.partition in replaced or _is_special(each), f"{each} was claimed and not decided about"
 
     def _check_read_once(self, reader, run) -> None:
         """Increments of published runs do not overlap: unless somebody came out of order, no row is read twice."""
-        late = {self.recorded[number].place for number in run.events if self.recorded[number].flag}
+        late = {self.recorded[number].partition for number in run.events if self.recorded[number].flag}
         for piece in run.slices:
-            if Operation.OVERWRITE not in piece.operations and piece.start != piece.end and piece.place not in late:
+            if Operation.OVERWRITE not in piece.operations and piece.start != piece.end and piece.partition not in late:
                 assert not [each for each in reader.read if _overlap(each, piece)], f"{piece} was read before"
                 reader.read.append(piece)
 
@@ -383,12 +383,12 @@ class EventMachine(RuleBasedStateMachine):
 
     def _judge_the_end(self, reader) -> None:
         due, who = self._due(reader), reader.consumer
-        mine = [each for each in self._waiting(reader) if each.place.feed in who.tables]
+        mine = [each for each in self._waiting(reader) if each.partition.feed in who.tables]
         delivered = self._delivered(reader)
         complete = [each for each in mine if _is_complete(who, each, delivered.values())]
         incomplete = [each for each in mine if each not in complete]
-        told = {event.sequence for each in (due.incomplete if due else ()) for event in each.events}
-        assert {each.sequence for each in incomplete} == told, "waits, and is not told as incomplete"
+        reported = {event.sequence for each in (due.incomplete if due else ()) for event in each.events}
+        assert {each.sequence for each in incomplete} == reported, "waits, and is not told as incomplete"
         if who.wait_for == "any" and who.on_incomplete == "skip":
             assert not complete, f"complete, and never taken: {complete}"
         if who.wait_for == "any" and complete:
@@ -403,7 +403,7 @@ def _is_special(event: Recorded) -> bool:
 def _is_complete(who: Consumer, event: Recorded, delivered) -> bool:
     """Whether the update of an event has reached all tables of one of the pipelines that its table is in."""
     same = sorted((each for each in delivered if _key(each) == _key(event)), key=lambda each: each.sequence)
-    groups = [some & who.tables for some in who.pipelines.values() if event.place.feed in some]
+    groups = [some & who.tables for some in who.pipelines.values() if event.partition.feed in some]
     return any(_has_reached(group, event, same) for group in groups) if groups else True
 
 
@@ -411,8 +411,8 @@ def _has_reached(group, event: Recorded, same) -> bool:
     """Each time that an id goes through a pipeline ends with its last table; whether the event's time has ended."""
     reached, is_in = set(), False
     for each in same:
-        if each.place.feed in group:
-            reached.add(each.place.feed)
+        if each.partition.feed in group:
+            reached.add(each.partition.feed)
             is_in |= each.sequence == event.sequence
             if reached == group and is_in:
                 return True
@@ -422,13 +422,13 @@ def _has_reached(group, event: Recorded, same) -> bool:
 
 
 def _key(event: Recorded) -> tuple[str, str]:
-    return event.correlation, event.place.key
+    return event.correlation, event.partition.key
 
 
 def _holds(piece: Slice, event: Recorded) -> bool:
     after = piece.start is None or (event.start is not None and event.start >= piece.start)
-    return piece.place == event.place and after and event.marker <= piece.end
+    return piece.partition == event.partition and after and event.marker <= piece.end
 
 
 def _overlap(one: Slice, other: Slice) -> bool:
-    return one.place == other.place and (one.start or "") < other.end and (other.start or "") < one.end
+    return one.partition == other.partition and (one.start or "") < other.end and (other.start or "") < one.end

@@ -32,8 +32,8 @@ def facts_by_hand(connection: sa.Connection, held: Held, needs: Sequence[Need]) 
         outputs={need.output: built for need in needs if (built := _built(held, newest, sets, need)) != Built()},
         newest=pins,
         batches=sets,
-        pruned={place: name for place, name in _last(held, updates.PRUNED).items() if place in members},
-        failed={place: reason for place in inputs | outputs if (reason := _why_blocked(held, place))},
+        pruned={partition: name for partition, name in _last(held, updates.PRUNED).items() if partition in members},
+        failed={partition: reason for partition in inputs | outputs if (reason := _why_blocked(held, partition))},
         paused=pauses.paused(connection, held.paused & {need.consumer.feed for need in needs if need.consumer}),
         max_attempts=3,
     )
@@ -50,25 +50,29 @@ def _built(
 
 def _last(held: Held, state: str) -> dict[Partition, str]:
     """The last update of each partition in a state."""
-    return {place: name for place, name in sorted(held.updates) if held.updates[place, name][0] == state}
+    return {partition: name for partition, name in sorted(held.updates) if held.updates[partition, name][0] == state}
 
 
-def _why_blocked(held: Held, place: Partition) -> str:
+def _why_blocked(held: Held, partition: Partition) -> str:
     """The different reasons of the checks that failed, in the order of the checks' names."""
     reasons: list[str] = []
     for (where, check), (state, reason) in sorted(held.checks.items(), key=lambda item: item[0]):
-        if where == place and state == quality.FAILED and (said := reason or f"check {check} failed") not in reasons:
+        if (
+            where == partition
+            and state == quality.FAILED
+            and (said := reason or f"check {check} failed") not in reasons
+        ):
             reasons.append(said)
     return "; ".join(reasons)
 
 
-def _read(held: Held, place: Partition, name: str) -> tuple[Pin, ...]:
+def _read(held: Held, partition: Partition, name: str) -> tuple[Pin, ...]:
     """What an update was built from."""
     return tuple(
         sorted(
             Pin(source, position, version, 7, 1)
             for (where, update_id, source), (position, version, is_input) in held.consumed.items()
-            if (where, update_id) == (place, name) and is_input
+            if (where, update_id) == (partition, name) and is_input
         )
     )
 
@@ -81,13 +85,17 @@ def _late_since(
     for pin in read:
         names += [
             name
-            for (place, name), (state, version) in held.updates.items()
-            if place == pin.partition and state == updates.PUBLISHED
+            for (partition, name), (state, version) in held.updates.items()
+            if partition == pin.partition and state == updates.PUBLISHED
             if name > pin.update_id and version != pin.version
         ]
     known = {pin.partition for pin in read}
     new = {b for each in need.partitions for b in sets.get(each, ()) if b not in known} if read else set()
-    names += [name for (place, name), (state, _) in held.updates.items() if place in new and state == updates.PUBLISHED]
+    names += [
+        name
+        for (partition, name), (state, _) in held.updates.items()
+        if partition in new and state == updates.PUBLISHED
+    ]
     return parse_update_id(min(names)) if names else None
 
 
@@ -111,10 +119,10 @@ def _choices(connection: sa.Connection, held: Held, found: Facts, needs: Sequenc
 
 def _pins(held: Held, found: Facts, need: Need, what: Due) -> dict[Partition, Pin | None]:
     pins: dict[Partition, Pin | None] = {}
-    coming = {each.place for group in (*what.later, *what.incomplete) for each in group.events}
+    coming = {each.partition for group in (*what.later, *what.incomplete) for each in group.events}
     known = {pin.partition: pin for pin in found.outputs.get(need.output, Built()).consumed}
     for member in [member for each in need.partitions for member in found.batches.get(each, (each,))]:
-        slices = [each for each in what.slices if each.place == member]
+        slices = [each for each in what.slices if each.partition == member]
         is_table = member.feed in need.tables
         if slices and is_table:
             (piece,) = slices

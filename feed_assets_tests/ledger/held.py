@@ -51,10 +51,10 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """An event in the order of its recording; `is_left`: the consumer has not consumed it."""
 
-    place: Partition
+    partition: Partition
     marker: str
     correlation: str
     operation: Operation
@@ -73,12 +73,12 @@ class Held:
     checks: dict[tuple[Partition, str], tuple[str, str | None]] = field(default_factory=dict)
     """By partition and check: state and reason."""
     paused: frozenset[Feed] = frozenset()
-    events: tuple[Told, ...] = ()
+    events: tuple[Reported, ...] = ()
     position: int = 0
     """Of the consumer: up to which event it has been told of its tables."""
 
 
-places = st.sampled_from([*PARTITIONS, *BATCHES, REPORT])
+partitions = st.sampled_from([*PARTITIONS, *BATCHES, REPORT])
 outputs = st.sampled_from([*PARTITIONS[:2], REPORT])
 ids, versions = st.sampled_from(IDS), st.sampled_from(["a", "b", "c"])
 texts = st.sampled_from([None, "one", "two"])
@@ -86,7 +86,7 @@ states = st.sampled_from([updates.PUBLISHED] * 5 + OTHER_STATES)
 read = st.tuples(ids, versions, st.booleans())
 ledgers = st.builds(
     Held,
-    st.dictionaries(st.tuples(places, ids), st.tuples(states, versions), min_size=16, max_size=40),
+    st.dictionaries(st.tuples(partitions, ids), st.tuples(states, versions), min_size=16, max_size=40),
     st.dictionaries(
         st.tuples(outputs, ids, st.sampled_from([*PARTITIONS, *BATCHES, ORDERS])), read, min_size=8, max_size=30
     ),
@@ -97,15 +97,17 @@ ledgers = st.builds(
     ),
     st.sets(st.sampled_from(BATCHES)).map(frozenset),
     st.dictionaries(
-        st.tuples(places, st.sampled_from(["unique", "within"])),
+        st.tuples(partitions, st.sampled_from(["unique", "within"])),
         st.tuples(st.sampled_from([quality.PASSED, quality.FAILED]), texts),
         max_size=6,
     ),
     st.sets(st.sampled_from([*FEEDS, REPORT.feed])).map(frozenset),
     st.lists(
-        st.builds(Told, st.sampled_from(READS), ids, st.sampled_from("XYZ"), st.sampled_from(Operation), st.booleans()),
+        st.builds(
+            Reported, st.sampled_from(READS), ids, st.sampled_from("XYZ"), st.sampled_from(Operation), st.booleans()
+        ),
         max_size=8,
-        unique_by=lambda told: (told.place, told.marker, told.correlation),
+        unique_by=lambda reported: (reported.partition, reported.marker, reported.correlation),
     ).map(tuple),
     st.integers(0, 8),
 )
@@ -127,14 +129,14 @@ def stored(ledger: Ledger, held: Held) -> None:
     """Put plain values in the place of what is in the ledger."""
     rows = {
         update: [
-            {**_of(place), "id": name, "origin": "run", "state": state, "version": version, **SIZE}
+            {**_of(partition), "id": name, "origin": "run", "state": state, "version": version, **SIZE}
             | {"at": NOW, "changed": number}
-            for number, ((place, name), (state, version)) in enumerate(held.updates.items())
+            for number, ((partition, name), (state, version)) in enumerate(held.updates.items())
         ],
         consumed: [
-            {**_of(place), "id": name, **_of(source, "input_"), "position": position, "version": version, **SIZE}
+            {**_of(partition), "id": name, **_of(source, "input_"), "position": position, "version": version, **SIZE}
             | {"is_input": is_input}
-            for (place, name, source), (position, version, is_input) in held.consumed.items()
+            for (partition, name, source), (position, version, is_input) in held.consumed.items()
         ],
         run: [
             {**_of(ran.output), "id": f"{9999 - number}", "state": ran.state, "pins": ran.pins, "reason": ran.reason}
@@ -144,8 +146,8 @@ def stored(ledger: Ledger, held: Held) -> None:
         ],
         batch: [{"feed": str(LINES), "partition": parent_of(each).key, "key": each.key} for each in held.batches],
         quality_table: [
-            {**_of(place), "check": check, "state": state, "reason": reason, "by": "run", "at": NOW}
-            for (place, check), (state, reason) in held.checks.items()
+            {**_of(partition), "check": check, "state": state, "reason": reason, "by": "run", "at": NOW}
+            for (partition, check), (state, reason) in held.checks.items()
         ],
         pause: [{"feed": str(feed), "why": f"of {feed}", "at": NOW} for feed in held.paused],
         **_of_events(held),
@@ -159,17 +161,23 @@ def stored(ledger: Ledger, held: Held) -> None:
 
 
 def _of_events(held: Held) -> dict[sa.Table, list[dict[str, object]]]:
-    told = list(enumerate(held.events, 1))
+    reported = list(enumerate(held.events, 1))
     last: dict[Partition, str] = {}
     written: list[dict[str, object]] = []
-    for number, each in told:
+    for number, each in reported:
         written.append(
-            {**_of(each.place), "sequence": number, "source": "", "marker": each.marker, "event_marker": each.marker}
-            | {"previous": last.get(each.place), "correlation": each.correlation, "operation": each.operation.value}
+            {
+                **_of(each.partition),
+                "sequence": number,
+                "source": "",
+                "marker": each.marker,
+                "event_marker": each.marker,
+            }
+            | {"previous": last.get(each.partition), "correlation": each.correlation, "operation": each.operation.value}
             | {"context": "{}", "at": NOW}
         )
-        last[each.place] = max(each.marker, last.get(each.place, ""))
-    left = [number for number, each in told if each.is_left and number <= held.position]
+        last[each.partition] = max(each.marker, last.get(each.partition, ""))
+    left = [number for number, each in reported if each.is_left and number <= held.position]
     return {
         event: written,
         inbox_table: [{**_of(REPORT), "sequence": number} for number in left],

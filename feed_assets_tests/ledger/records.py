@@ -30,7 +30,7 @@ def seen(partition: Partition, update_id: str, size: int = 10) -> Update:
     return Update(partition, update_id, (File(f"{partition.path}/{update_id}/part", size, "etag"),))
 
 
-def observe(
+def sync(
     ledger: Ledger,
     partition: Partition,
     valid: Update | None,
@@ -41,7 +41,7 @@ def observe(
     """Observe a partition by a reading of now."""
     with ledger.read() as connection:
         as_of = log.last(connection)
-    return updates.observe(ledger, partition, valid, reasons or {}, NOW, as_of, is_batch=is_batch)
+    return updates.sync(ledger, partition, valid, reasons or {}, NOW, as_of, is_batch=is_batch)
 
 
 def new_run(run_id: str, output: Partition = EFFECT, started: datetime = NOW) -> runs.Run:

@@ -12,7 +12,7 @@ from feed_assets.core.errors import AlreadyRunning, UpdateChanged
 from feed_assets.core.feeds import Partition
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import run
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 
 GONE = f"{socket.gethostname()}:1:-1.00"
 """A process that has ended."""
@@ -53,13 +53,13 @@ class Mortal(Ledger):
 class SteppedBuild:
     """One build of an output in a thread of its own, which goes on only while the test waits for it."""
 
-    def __init__(self, bench: Workbench, output: Partition, build: Callable[[Workbench], object]) -> None:
-        self.ledger, self.output = Mortal(bench.ledger.engine), output
+    def __init__(self, services: Services, output: Partition, build: Callable[[Services], object]) -> None:
+        self.ledger, self.output = Mortal(services.ledger.engine), output
         self.until: str | None = None
         self.error: Exception | None = None
-        self.is_over = False
+        self.out_of_time = False
         self.may_go, self.has_stopped = Event(), Event()
-        own = replace(bench, ledger=self.ledger, on_step=self._step)
+        own = replace(services, ledger=self.ledger, on_step=self._step)
         # A test that fails in the middle leaves builds that nobody ends: the process need not wait for them.
         self.thread = Thread(target=self._run, args=(build, own), daemon=True)
         self.thread.start()
@@ -72,7 +72,7 @@ class SteppedBuild:
         self.has_stopped.wait()
         if self.error:
             raise self.error
-        return not self.is_over
+        return not self.out_of_time
 
     def die(self) -> None:
         """Be killed where it stands."""
@@ -83,15 +83,15 @@ class SteppedBuild:
             mine = (run.c.feed == str(self.output.feed)) & (run.c.partition == self.output.key)
             connection.execute(sa.update(run).where(mine, run.c.state == "running").values(process=GONE))
 
-    def _run(self, build: Callable[[Workbench], object], bench: Workbench) -> None:
+    def _run(self, build: Callable[[Services], object], services: Services) -> None:
         try:
             with suppress(Killed, UpdateChanged):
                 self._wait()
-                build(bench)
+                build(services)
         except (AlreadyRunning, sa.exc.SQLAlchemyError) as error:
             self.error = error
         finally:
-            self.is_over = True
+            self.out_of_time = True
             self.has_stopped.set()
 
     def _step(self, step: str) -> None:

@@ -13,11 +13,11 @@ from feed_assets_tests.ledger.records import (
     SHOWN,
     claim,
     deliver,
-    observe,
     publish,
     scanned,
     seen,
     statements,
+    sync,
 )
 from feed_assets_tests.needs import need_of
 
@@ -28,14 +28,14 @@ FIRST, SECOND, THIRD = "20191125.010000", "20191125.020000", "20191125.030000"
 NEED = need_of(EFFECT, (DAY,), sets=[FEED])
 
 
-def sync(ledger, batch, update_id, size=10):
+def sync_batch(ledger, batch, update_id, size=10):
     """As the discovery of an appendable feed does."""
-    observe(ledger, batch, seen(batch, update_id, size), is_batch=True)
+    sync(ledger, batch, seen(batch, update_id, size), is_batch=True)
 
 
-def known(ledger, *holders):
+def known(ledger, *parents):
     with ledger.read() as connection:
-        return batches(connection, holders)
+        return batches(connection, parents)
 
 
 def of(ledger, need=NEED):
@@ -43,15 +43,15 @@ def of(ledger, need=NEED):
         return facts(connection, [need], NOW, 3)
 
 
-def pinned(ledger, holder):
+def pinned(ledger, parent):
     with ledger.read() as connection:
-        return [(pin.partition.name, pin.update_id) for pin in pins_of(connection, [holder])[holder]]
+        return [(pin.partition.name, pin.update_id) for pin in pins_of(connection, [parent])[parent]]
 
 
 def test_a_batch_is_known_once_by_the_partition_that_holds_it(ledger):
     for name, update_id in (("b", FIRST), ("a", FIRST), ("a", SECOND)):
-        sync(ledger, DAY.batch(name), update_id)
-    sync(ledger, NEXT_DAY.batch("c"), FIRST)
+        sync_batch(ledger, DAY.batch(name), update_id)
+    sync_batch(ledger, NEXT_DAY.batch("c"), FIRST)
     assert known(ledger, DAY, NEXT_DAY) == {
         DAY: (DAY.batch("a"), DAY.batch("b")),
         NEXT_DAY: (NEXT_DAY.batch("c"),),
@@ -60,36 +60,36 @@ def test_a_batch_is_known_once_by_the_partition_that_holds_it(ledger):
 
 def test_a_set_is_the_newest_valid_update_of_every_batch(ledger):
     for name, update_id in (("a", FIRST), ("a", SECOND), ("b", FIRST)):
-        sync(ledger, DAY.batch(name), update_id)
+        sync_batch(ledger, DAY.batch(name), update_id)
     assert pinned(ledger, DAY) == [("a", SECOND), ("b", FIRST)]
-    observe(ledger, DAY.batch("b"), None)
+    sync(ledger, DAY.batch("b"), None)
     assert pinned(ledger, DAY) == [("a", SECOND)]
     assert known(ledger, DAY) == {DAY: (DAY.batch("a"), DAY.batch("b"))}
 
 
 def test_an_update_right_in_the_partition_is_no_part_of_the_set(ledger):
-    observe(ledger, DAY, seen(DAY, FIRST))
+    sync(ledger, DAY, seen(DAY, FIRST))
     found = of(ledger)
     assert (dict(found.newest), found.batches) == ({}, {DAY: ()})
 
 
 def test_only_needs_that_say_so_are_of_batches(ledger):
-    observe(ledger, DAY, seen(DAY, FIRST))
-    sync(ledger, DAY.batch("a"), SECOND)
+    sync(ledger, DAY, seen(DAY, FIRST))
+    sync_batch(ledger, DAY.batch("a"), SECOND)
     plain = of(ledger, need_of(EFFECT, (DAY,)))
     assert ([*plain.newest], plain.batches) == ([DAY], {})
     assert [*of(ledger).newest] == [DAY.batch("a")]
 
 
 def test_late_data_of_a_set_are_as_old_as_the_first_update_that_was_not_consumed(ledger):
-    sync(ledger, DAY.batch("a"), FIRST)
+    sync_batch(ledger, DAY.batch("a"), FIRST)
     claim(ledger, "run", (EFFECT, FIRST), pins=(Pin(DAY.batch("a"), FIRST, seen(DAY.batch("a"), FIRST).files_digest),))
     publish(ledger, "run", EFFECT, FIRST)
     assert of(ledger).outputs[EFFECT].late_since is None
-    sync(ledger, DAY.batch("b"), SECOND)
-    sync(ledger, DAY.batch("b"), THIRD, size=20)
+    sync_batch(ledger, DAY.batch("b"), SECOND)
+    sync_batch(ledger, DAY.batch("b"), THIRD, size=20)
     assert of(ledger).outputs[EFFECT].late_since == parse_update_id(SECOND)
-    sync(ledger, DAY.batch("a"), "20191125.013000", size=30)
+    sync_batch(ledger, DAY.batch("a"), "20191125.013000", size=30)
     assert of(ledger).outputs[EFFECT].late_since == parse_update_id("20191125.013000")
 
 
@@ -99,7 +99,7 @@ def test_a_set_costs_no_more_statements_and_no_scan_however_long_its_history(sql
         for number in range(length):
             for name in ("a", "b"):
                 update_id = f"201911{1 + number // 24:02}.{number % 24:02}0000"
-                sync(sqlite_ledger, DAY.batch(name), update_id)
+                sync_batch(sqlite_ledger, DAY.batch(name), update_id)
         with statements(sqlite_ledger) as executed:
             assert len(of(sqlite_ledger).newest) == 2
         counts.append(len(executed))
@@ -124,31 +124,31 @@ def woken(ledger):
 
 
 def test_only_the_discovery_of_an_appendable_feed_makes_a_partition_a_batch(ledger):
-    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    sync(ledger, SHOWN, seen(SHOWN, FIRST))
     claim(ledger, "run", (EFFECT, FIRST))
     publish(ledger, "run", EFFECT, FIRST)
     ledger_rebuild.record(ledger, [ledger_rebuild.Seen(seen(Partition(FEED, "2019-11-26"), FIRST))], (), NOW)
     assert rows(ledger) == []
-    sync(ledger, DAY.batch("a"), FIRST)
+    sync_batch(ledger, DAY.batch("a"), FIRST)
     assert rows(ledger) == [(str(FEED), DAY.key, DAY.batch("a").key)]
 
 
 def test_an_update_that_was_known_before_it_was_a_batch_wakes_those_who_read_the_set(ledger):
-    observe(ledger, DAY.batch("a"), seen(DAY.batch("a"), FIRST))
+    sync(ledger, DAY.batch("a"), seen(DAY.batch("a"), FIRST))
     assert woken(ledger) == [EFFECT]
-    sync(ledger, DAY.batch("a"), FIRST)
+    sync_batch(ledger, DAY.batch("a"), FIRST)
     assert pinned(ledger, DAY) == [("a", FIRST)]
     assert woken(ledger) == [EFFECT]
-    sync(ledger, DAY.batch("a"), FIRST)
+    sync_batch(ledger, DAY.batch("a"), FIRST)
     assert woken(ledger) == []
 
 
 def test_rows_of_batches_that_are_none_do_no_harm(ledger):
     """Once each partition with a parent had one."""
     with ledger.write() as connection:
-        row = {"feed": str(SHOWN.feed), "partition": SHOWN.holder.key, "key": SHOWN.key}
+        row = {"feed": str(SHOWN.feed), "partition": SHOWN.parent.key, "key": SHOWN.key}
         connection.execute(sa.insert(tables.batch).values(row))
-    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    sync(ledger, SHOWN, seen(SHOWN, FIRST))
     found = of(ledger, need_of(EFFECT, (SHOWN,)))
     assert ([*found.newest], found.batches) == ([SHOWN], {})
-    assert pinned(ledger, SHOWN.holder) == [(SHOWN.name, FIRST)]
+    assert pinned(ledger, SHOWN.parent) == [(SHOWN.name, FIRST)]

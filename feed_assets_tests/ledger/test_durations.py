@@ -27,7 +27,7 @@ def write(ledger, table, marker, correlation, minute):
 def report(ledger, number, minute, *slices):
     """A run that reads these slices: each a table, and the markers after which and up to which."""
     pieces = [Slice(Partition(Feed.parse(table)), start, end, UPSERT) for table, start, end in slices]
-    pins = [Pin(each.place, each.end, each.version, start=each.start) for each in pieces]
+    pins = [Pin(each.partition, each.end, each.version, start=each.start) for each in pieces]
     update_id = at(minute).strftime("%Y%m%d.%H%M%S")
     with ledger.change() as connection:
         claims.claim(connection, f"run {number}", [(Partition(REPORT), update_id)], pins, "1", at(minute))

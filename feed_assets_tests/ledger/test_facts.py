@@ -22,11 +22,11 @@ from feed_assets_tests.ledger.records import (
     SHOWN,
     attempt,
     claim,
-    observe,
     publish,
     scanned,
     seen,
     statements,
+    sync,
 )
 from feed_assets_tests.needs import need_of
 
@@ -63,7 +63,7 @@ def history(length: int) -> Held:
     """Two partitions with updates and runs of many days, each update built from the one before."""
     names = [f"{2019 + number // 300}{1 + number // 25 % 12:02}{1 + number % 25:02}.060000" for number in range(length)]
     return Held(
-        {(place, name): (updates.PUBLISHED, name) for place in (EFFECT, SHOWN) for name in names},
+        {(partition, name): (updates.PUBLISHED, name) for partition in (EFFECT, SHOWN) for name in names},
         {(EFFECT, name, SHOWN): (name, name, True) for name in names},
         [
             Ran(EFFECT, runs.FAILED if number == length else updates.PUBLISHED, None, None, began=number)
@@ -134,7 +134,7 @@ def test_every_table_with_a_history_is_covered_by_these_tests():
 
 def test_facts_are_of_one_state_of_the_ledger(ledger):
     """A publication between two of its statements is seen by none of them."""
-    observe(ledger, SHOWN, seen(SHOWN, IDS[0]))
+    sync(ledger, SHOWN, seen(SHOWN, IDS[0]))
     claim(ledger, "run", (EFFECT, IDS[1]), pins=(Pin(SHOWN, IDS[0], "a"),))
 
     def publish_in_between(_connection, _cursor, statement, _parameters, _context, _many):

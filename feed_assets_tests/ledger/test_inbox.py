@@ -14,7 +14,7 @@ from feed_assets.ledger.due import LOOK_AGAIN, look
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import event
 from feed_assets_tests.ledger import records
-from feed_assets_tests.ledger.records import observe, scanned, seen, statements, waiting
+from feed_assets_tests.ledger.records import scanned, seen, statements, sync, waiting
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 REPORT, A, B = Feed.parse("report"), Feed.parse("a"), Feed.parse("b")
@@ -22,7 +22,7 @@ WHOLE = Partition(REPORT)
 CONSUMER = Consumer(REPORT, frozenset({A, B}), {"p": frozenset({A, B})})
 
 
-def told(table, correlation, marker, **options):
+def event_of(table, correlation, marker, **options):
     return WriteEvent(table, marker, NOW, correlation, Operation.UPSERT, **options)
 
 
@@ -60,16 +60,16 @@ def test_what_could_not_be_delivered_comes_once_however_far_the_log_is(ledger):
         return [int(each.marker) for each in waiting(ledger, REPORT).get("", ())]
 
     there = Affected([(WHOLE, NOW)], takes_events=True)
-    record(ledger, told("a", "X", 1))
+    record(ledger, event_of("a", "X", 1))
     assert go(Affected(None, True, "a mapping failed"), NOW) == []
-    record(ledger, told("a", "Y", 2), told("a", "Z", 3))
+    record(ledger, event_of("a", "Y", 2), event_of("a", "Z", 3))
     assert go(there, later) == [1, 2]
     take(ledger, [Slice(Partition(A), None, encode(2), frozenset())])
     assert go(there, later) == [3]
 
 
 def test_an_event_is_recorded_once_and_numbered_in_order(ledger):
-    new = [told("a", "X", 1), told("a", "Y", 2)]
+    new = [event_of("a", "X", 1), event_of("a", "Y", 2)]
     assert record(ledger, *new) == record(ledger, *new) == ()
     with ledger.read() as connection:
         found = events.after(connection, [A], 0, 100, 100)
@@ -79,15 +79,15 @@ def test_an_event_is_recorded_once_and_numbered_in_order(ledger):
 
 def test_publishing_again_is_harmless_and_another_marker_out_of_order_is_refused(ledger):
     with ledger.change() as connection:
-        assert events.publish(connection, told("a", "X", 5), NOW)
-        assert not events.publish(connection, told("a", "X", 5), NOW)
+        assert events.publish(connection, event_of("a", "X", 5), NOW)
+        assert not events.publish(connection, event_of("a", "X", 5), NOW)
         with pytest.raises(EventOutOfOrder):
-            events.publish(connection, told("a", "Y", 5), NOW)
-        assert events.publish(connection, told("a", "Y", 5, context={"no_new_data": True}), NOW)
+            events.publish(connection, event_of("a", "Y", 5), NOW)
+        assert events.publish(connection, event_of("a", "Y", 5, context={"no_new_data": True}), NOW)
 
 
 def test_an_event_out_of_order_is_flagged_and_covers_what_is_before_it(ledger):
-    record(ledger, told("a", "X", 10), told("a", "Y", 20), told("a", "late", 15), told("a", "first", 1))
+    record(ledger, event_of("a", "X", 10), event_of("a", "Y", 20), event_of("a", "late", 15), event_of("a", "first", 1))
     with ledger.read() as connection:
         found = {each.correlation: each for each in events.after(connection, [A], 0, 100, 100)}
     assert (found["late"].flag, found["late"].previous) == ("out of order", encode(10))
@@ -97,7 +97,7 @@ def test_an_event_out_of_order_is_flagged_and_covers_what_is_before_it(ledger):
 
 def test_what_is_refused_is_kept_once_with_its_reason(ledger):
     for _ in range(2):
-        rejected = record(ledger, told("a", "X", 10), told("a", "late", 5), told("", "X", 1), refuse=True)
+        rejected = record(ledger, event_of("a", "X", 10), event_of("a", "late", 5), event_of("", "X", 1), refuse=True)
     assert len(rejected) == 2
     with ledger.read() as connection:
         kept = events.rejects(connection, 10)
@@ -108,7 +108,7 @@ def test_what_is_refused_is_kept_once_with_its_reason(ledger):
 
 
 def test_a_batch_with_repeats_and_events_without_new_data(ledger):
-    record(ledger, told("a", "X", 1), told("a", "X", 1), told("a", "Y", 1, context={"no_new_data": True}))
+    record(ledger, event_of("a", "X", 1), event_of("a", "X", 1), event_of("a", "Y", 1, context={"no_new_data": True}))
     with ledger.read() as connection:
         found = events.after(connection, [A], 0, 100, 100)
     assert [(each.correlation, each.previous, each.flag) for each in found] == [
@@ -118,7 +118,7 @@ def test_a_batch_with_repeats_and_events_without_new_data(ledger):
 
 
 def test_an_event_is_delivered_once(ledger):
-    record(ledger, told("a", "X", 1))
+    record(ledger, event_of("a", "X", 1))
     deliver(ledger)
     deliver(ledger)
     assert len(waiting(ledger, REPORT)[""]) == 1
@@ -127,7 +127,7 @@ def test_an_event_is_delivered_once(ledger):
 
 
 def test_what_another_process_fanned_out_in_between_is_left_to_it(ledger):
-    record(ledger, told("a", "X", 1))
+    record(ledger, event_of("a", "X", 1))
 
     def overtaken(_consumer, _changed):
         if not ran:
@@ -141,7 +141,7 @@ def test_what_another_process_fanned_out_in_between_is_left_to_it(ledger):
 
 
 def test_what_a_publication_consumes_leaves_the_inbox_and_moves_all_markers_together(ledger):
-    record(ledger, told("a", "X", 1), told("b", "X", 7), told("a", "Y", 2))
+    record(ledger, event_of("a", "X", 1), event_of("b", "X", 7), event_of("a", "Y", 2))
     deliver(ledger)
     take(ledger, due(ledger).slices)
     assert markers(ledger) == {"a": 1, "b": 7}
@@ -149,11 +149,11 @@ def test_what_a_publication_consumes_leaves_the_inbox_and_moves_all_markers_toge
 
 
 def test_markers_never_move_backwards(ledger):
-    record(ledger, told("a", "X", 1), told("a", "Y", 2), told("b", "Y", 7))
+    record(ledger, event_of("a", "X", 1), event_of("a", "Y", 2), event_of("b", "Y", 7))
     deliver(ledger)
     take(ledger, due(ledger).slices)
     assert markers(ledger) == {"a": 2, "b": 7}
-    record(ledger, told("b", "X", 8))
+    record(ledger, event_of("b", "X", 8))
     deliver(ledger)
     take(ledger, due(ledger).slices, "s")
     assert markers(ledger) == {"a": 2, "b": 8}
@@ -161,7 +161,7 @@ def test_markers_never_move_backwards(ledger):
 
 
 def test_a_claim_without_a_publication_consumes_nothing(ledger):
-    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     with ledger.write() as connection:
         inbox.claim(connection, WHOLE, "died", due(ledger).slices)
@@ -186,13 +186,13 @@ def published(ledger, slices, run="r", update_id=UPDATE):
 
 
 def test_what_an_invalidated_update_consumed_is_due_again_until_it_is_valid_again(ledger):
-    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     slices = due(ledger).slices
     published(ledger, slices)
     assert due(ledger) is None
     for _ in range(2):
-        observe(ledger, WHOLE, None)
+        sync(ledger, WHOLE, None)
         assert due(ledger).slices == slices
         with ledger.change() as connection:
             updates.publish(connection, WHOLE, UPDATE, NOW, reason=None)
@@ -226,7 +226,7 @@ def killed_at(ledger, number, step):
 def test_a_kill_at_any_statement_of_an_invalidation_or_of_taking_it_back_leaves_it_as_it_was_or_done(
     ledger, is_valid_again
 ):
-    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     slices = due(ledger).slices
     published(ledger, slices)
@@ -236,7 +236,7 @@ def test_a_kill_at_any_statement_of_an_invalidation_or_of_taking_it_back_leaves_
             updates.publish(connection, WHOLE, UPDATE, NOW, reason=None)
 
     def invalidate():
-        observe(ledger, WHOLE, None)
+        sync(ledger, WHOLE, None)
 
     def found():
         with ledger.read() as connection:
@@ -258,22 +258,22 @@ def test_a_kill_at_any_statement_of_an_invalidation_or_of_taking_it_back_leaves_
 
 
 def test_only_what_the_invalidated_update_itself_consumed_comes_back(ledger):
-    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     published(ledger, due(ledger).slices)
-    record(ledger, told("a", "Y", 2), told("b", "Y", 8))
+    record(ledger, event_of("a", "Y", 2), event_of("b", "Y", 8))
     deliver(ledger)
     second = due(ledger).slices
     published(ledger, second, "s", "20240102.000000")
-    observe(ledger, WHOLE, seen(WHOLE, UPDATE))
+    sync(ledger, WHOLE, seen(WHOLE, UPDATE))
     assert due(ledger).slices == second
 
 
 def test_what_another_update_has_consumed_since_does_not_come_back(ledger):
-    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     published(ledger, due(ledger).slices)
-    observe(ledger, WHOLE, None)
+    sync(ledger, WHOLE, None)
     published(ledger, due(ledger).slices, "s", "20240102.000000")
     with ledger.write() as connection:
         inbox.give_back(connection, WHOLE, "r")
@@ -281,7 +281,7 @@ def test_what_another_update_has_consumed_since_does_not_come_back(ledger):
 
 
 def test_an_event_without_new_data_is_claimed_by_an_empty_slice(ledger):
-    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     take(ledger, due(ledger).slices)
     with ledger.change() as connection:
@@ -289,15 +289,15 @@ def test_an_event_without_new_data_is_claimed_by_an_empty_slice(ledger):
             events.publish(connection, WriteEvent(table, marker, NOW, "Y", context=context), NOW)
     deliver(ledger)
     slices = due(ledger).slices
-    assert {str(each.place.feed): (each.after, each.upto) for each in slices} == {"a": (None, 2), "b": (7, 7)}
+    assert {str(each.partition.feed): (each.after, each.upto) for each in slices} == {"a": (None, 2), "b": (7, 7)}
     take(ledger, slices, "s")
     assert due(ledger) is None
 
 
 def test_a_slice_claims_the_events_within_it_alone(ledger):
-    record(ledger, told("a", "X", 1), told("a", "Y", 2), told("b", "Y", 7))
+    record(ledger, event_of("a", "X", 1), event_of("a", "Y", 2), event_of("b", "Y", 7))
     deliver(ledger)
-    (piece,) = [each for each in due(ledger).slices if each.place.feed == A]
+    (piece,) = [each for each in due(ledger).slices if each.partition.feed == A]
     assert (int(piece.start), int(piece.end)) == (1, 2)
     with ledger.write() as connection:
         inbox.claim(connection, WHOLE, "r", [piece])
@@ -306,15 +306,15 @@ def test_a_slice_claims_the_events_within_it_alone(ledger):
 
 def test_an_event_that_is_not_delivered_has_not_come(ledger):
     """Else the next run would read half an update, and the one after it the other half."""
-    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger, [A])
     assert due(ledger).taken == ()
     deliver(ledger)
-    assert {each.place.feed for each in due(ledger).slices} == {A, B}
+    assert {each.partition.feed for each in due(ledger).slices} == {A, B}
 
 
 def test_a_slice_does_not_claim_an_overwrite_that_came_late_within_it(ledger):
-    record(ledger, told("a", "X", 10), told("a", "Y", 20), told("b", "Y", 7))
+    record(ledger, event_of("a", "X", 10), event_of("a", "Y", 20), event_of("b", "Y", 7))
     deliver(ledger)
     slices = due(ledger).slices
     record(ledger, WriteEvent("a", 15, NOW, "late", Operation.OVERWRITE))
@@ -324,10 +324,10 @@ def test_a_slice_does_not_claim_an_overwrite_that_came_late_within_it(ledger):
 
 
 def test_a_run_that_was_requested_before_another_one_consumed_some_of_its_slices_reads_nothing(ledger):
-    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger)
     first = due(ledger).slices
-    record(ledger, told("a", "Y", 2), told("b", "Y", 8))
+    record(ledger, event_of("a", "Y", 2), event_of("b", "Y", 8))
     deliver(ledger)
     both = due(ledger).slices
     take(ledger, first)
@@ -337,7 +337,7 @@ def test_a_run_that_was_requested_before_another_one_consumed_some_of_its_slices
 
 
 def test_a_new_consumer_is_delivered_what_was_there_before_it(ledger):
-    record(ledger, told("a", "X", 1), told("b", "X", 7))
+    record(ledger, event_of("a", "X", 1), event_of("b", "X", 7))
     deliver(ledger, [A])
     take(ledger, ())
     deliver(ledger, [A, B])
@@ -345,10 +345,14 @@ def test_a_new_consumer_is_delivered_what_was_there_before_it(ledger):
 
 
 def test_what_is_due_is_found_by_seeks_whatever_the_history(sqlite_ledger):
-    record(sqlite_ledger, *(told("a", f"h{n}", n) for n in range(300)), *(told("b", f"h{n}", n) for n in range(300)))
+    record(
+        sqlite_ledger,
+        *(event_of("a", f"h{n}", n) for n in range(300)),
+        *(event_of("b", f"h{n}", n) for n in range(300)),
+    )
     deliver(sqlite_ledger)
     take(sqlite_ledger, due(sqlite_ledger).slices)
-    record(sqlite_ledger, told("a", "X", 1000), told("b", "X", 1000))
+    record(sqlite_ledger, event_of("a", "X", 1000), event_of("b", "X", 1000))
     with statements(sqlite_ledger) as executed:
         deliver(sqlite_ledger)
         take(sqlite_ledger, due(sqlite_ledger).slices)
@@ -370,12 +374,12 @@ def test_a_reader_by_number_misses_no_event_that_commits_late(ledger):
 
     def slow():
         with ledger.change() as connection:
-            events.record(connection, "team", [told("a", "slow", 1)], NOW, refuse_out_of_order=False)
+            events.record(connection, "team", [event_of("a", "slow", 1)], NOW, refuse_out_of_order=False)
             started.set()
             go_on.wait(20)
 
     def fast():
-        record(ledger, told("b", "fast", 1))
+        record(ledger, event_of("b", "fast", 1))
 
     threads = [threading.Thread(target=slow), threading.Thread(target=fast)]
     threads[0].start()
@@ -392,7 +396,7 @@ def test_a_reader_by_number_misses_no_event_that_commits_late(ledger):
 
 def test_moments_and_versions_order_alike(ledger):
     moments = [NOW + timedelta(microseconds=n) for n in (1, 2, 10, 1_000_000)]
-    record(ledger, *(told("a", str(n), moment) for n, moment in enumerate(moments)))
+    record(ledger, *(event_of("a", str(n), moment) for n, moment in enumerate(moments)))
     with ledger.read() as connection:
         rows = connection.execute(sa.select(event.c.marker, event.c.previous).order_by(event.c.sequence)).all()
     assert [row.previous for row in rows] == [None, *(encode(moment) for moment in moments[:-1])]

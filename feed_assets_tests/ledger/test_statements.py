@@ -82,10 +82,10 @@ def test_what_went_through_an_output_is_said_once(carried_on):
     with carried_on.change() as connection:
         assert pass_on(connection, KEYS[:2]) == ["new 000", "new 001"]
         assert pass_on(connection, KEYS[:3]) == ["new 002"]
-        told = {each.place.key: each for each in events.newest(connection, 3)}
-    assert all(each.context == {UPDATE_ID: FIRST, NO_NEW_DATA: True} for each in told.values())
-    assert {(each.start, each.marker) for each in told.values()} == {(None, FIRST)}
-    assert {*told} == {*KEYS[:3]}
+        reported = {each.partition.key: each for each in events.newest(connection, 3)}
+    assert all(each.context == {UPDATE_ID: FIRST, NO_NEW_DATA: True} for each in reported.values())
+    assert {(each.start, each.marker) for each in reported.values()} == {(None, FIRST)}
+    assert {*reported} == {*KEYS[:3]}
 
 
 def test_nothing_is_said_of_what_was_built_from_it_or_from_nothing(carried_on):
@@ -102,10 +102,10 @@ def test_what_reads_a_dataset_that_passes_something_on_waits_for_its_event(carri
         (row,) = updates.newest(connection, [below]).values()
         both = [Pin(at(INPUT, "000"), SECOND, "x"), Pin(at(OUTPUT, "000"), FIRST, "x")]
         first = announce.to_pass_on(connection, {row: both, **unchanged}, NOW)
-        assert [(str(each.place.feed), each.correlation_id) for each in first] == [("t/output/v1.0", "new 000")]
+        assert [(str(each.partition.feed), each.correlation_id) for each in first] == [("t/output/v1.0", "new 000")]
         events.record(connection, events.OURS, first, NOW, refuse_out_of_order=False)
         (then,) = announce.to_pass_on(connection, {row: both, **unchanged}, NOW)
-        assert (then.place, then.correlation_id) == (below, "new 000")
+        assert (then.partition, then.correlation_id) == (below, "new 000")
 
 
 def test_what_an_event_table_carries_is_that_of_its_last_event_with_the_marker(ledger):
@@ -113,8 +113,8 @@ def test_what_an_event_table_carries_is_that_of_its_last_event_with_the_marker(l
     again = WriteEvent("team/a", NOW, NOW, "two", Operation.UPSERT, context={NO_NEW_DATA: True})
     with ledger.change() as connection:
         events.record(connection, "team", [marker, again], NOW, refuse_out_of_order=False)
-        last = events.last_marker(connection, marker.place) or ""
-        assert events.correlations(connection, [(marker.place, last)]) == {(marker.place, last): "two"}
+        last = events.last_marker(connection, marker.partition) or ""
+        assert events.correlations(connection, [(marker.partition, last)]) == {(marker.partition, last): "two"}
 
 
 def test_events_that_repeat_a_marker_are_recorded_once_in_as_many_statements(ledger):
@@ -125,16 +125,18 @@ def test_events_that_repeat_a_marker_are_recorded_once_in_as_many_statements(led
 
     assert_as_many(ledger, repeat)
     with ledger.read() as connection:
-        told = [(each.place.key, each.correlation) for each in events.newest(connection, 1000)]
-    assert sorted(told) == sorted((key, name) for key in KEYS[:3] + KEYS[5:55] for name in ("one", "two"))
+        reported = [(each.partition.key, each.correlation) for each in events.newest(connection, 1000)]
+    assert sorted(reported) == sorted((key, name) for key in KEYS[:3] + KEYS[5:55] for name in ("one", "two"))
 
 
 def test_of_events_out_of_order_each_begins_where_the_one_before_it_ends(ledger):
-    def told(minute: int) -> WriteEvent:
+    def reported(minute: int) -> WriteEvent:
         return WriteEvent("team/a", NOW + minute * MINUTE, NOW, f"at {minute}", Operation.UPSERT)
 
     with ledger.change() as connection:
-        events.record(connection, "team", [told(0), told(9), told(3), told(6)], NOW, refuse_out_of_order=False)
+        events.record(
+            connection, "team", [reported(0), reported(9), reported(3), reported(6)], NOW, refuse_out_of_order=False
+        )
         found = sorted(events.newest(connection, 10), key=lambda each: each.marker)
     assert [each.flag for each in found] == [None, events.OUT_OF_ORDER, events.OUT_OF_ORDER, None]
     assert [(one.correlation, two.correlation) for one, two in pairwise(found) if one.marker == two.previous] == [
@@ -192,9 +194,9 @@ def test_what_many_outputs_consume_without_a_run_leaves_in_as_many_statements(le
     new = [WriteEvent(str(table), NOW + n * MINUTE, NOW, f"{n}", Operation.UPSERT, k) for k in KEYS for n in (1, 2, 3)]
     with ledger.change() as connection:
         events.record(connection, "team", new, NOW, refuse_out_of_order=False)
-        told = events.newest(connection, 1000)
-        inbox.deliver(connection, [(at(OUTPUT, each.place.key), each.sequence) for each in told])
-    pieces = {at(OUTPUT, each.place.key): [slice_of(each)] for each in told if each.correlation == "2"}
+        reported = events.newest(connection, 1000)
+        inbox.deliver(connection, [(at(OUTPUT, each.partition.key), each.sequence) for each in reported])
+    pieces = {at(OUTPUT, each.partition.key): [slice_of(each)] for each in reported if each.correlation == "2"}
 
     def consume(connection: sa.Connection, keys: list[str]) -> None:
         inbox.consume_now(connection, {output: of for output, of in pieces.items() if output.key in keys}, NOW)

@@ -13,10 +13,10 @@ from feed_assets_tests.ledger.records import (
     SHOWN,
     claim,
     newest,
-    observe,
     publish,
     row,
     seen,
+    sync,
 )
 
 FIRST, SECOND, THIRD = "20191125.060000", "20191126.060000", "20191127.060000"
@@ -35,38 +35,38 @@ def last(ledger):
 
 
 def test_an_update_that_is_seen_for_the_first_time_is_published(ledger):
-    found = observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    found = sync(ledger, SHOWN, seen(SHOWN, FIRST))
     assert found == row(ledger, SHOWN, FIRST)
     assert (found.state, found.run, found.size, found.files, found.at) == (updates.PUBLISHED, None, 10, 1, NOW)
     assert found.pin == Pin(SHOWN, FIRST, seen(SHOWN, FIRST).files_digest, 10, 1)
 
 
 def test_seeing_it_again_changes_nothing(ledger):
-    first = observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    first = sync(ledger, SHOWN, seen(SHOWN, FIRST))
     before = last(ledger)
-    assert observe(ledger, SHOWN, seen(SHOWN, FIRST)) == first
+    assert sync(ledger, SHOWN, seen(SHOWN, FIRST)) == first
     assert last(ledger) == before
 
 
 def test_a_partition_without_a_valid_update_is_no_news(ledger):
-    assert observe(ledger, SHOWN, None) is None
+    assert sync(ledger, SHOWN, None) is None
     assert last(ledger) == 0
 
 
 def test_a_newer_update_is_the_newest_and_leaves_the_older_one_published(ledger):
-    observe(ledger, SHOWN, seen(SHOWN, FIRST))
-    observe(ledger, SHOWN, seen(SHOWN, SECOND))
+    sync(ledger, SHOWN, seen(SHOWN, FIRST))
+    sync(ledger, SHOWN, seen(SHOWN, SECOND))
     assert newest(ledger, SHOWN) == SECOND
     assert row(ledger, SHOWN, FIRST).state == updates.PUBLISHED
 
 
 def test_an_older_update_that_is_the_newest_valid_one_invalidates_the_newer_ones_with_their_reasons(ledger):
     for update_id in (FIRST, SECOND, THIRD):
-        observe(ledger, SHOWN, seen(SHOWN, update_id))
+        sync(ledger, SHOWN, seen(SHOWN, update_id))
     reasons = {SECOND: "its manifest says 2 files and there are 1"}
-    observe(ledger, SHOWN, seen(SHOWN, FIRST), reasons)
-    told = [(row(ledger, SHOWN, name).state, row(ledger, SHOWN, name).reason) for name in (FIRST, SECOND, THIRD)]
-    assert told == [
+    sync(ledger, SHOWN, seen(SHOWN, FIRST), reasons)
+    reported = [(row(ledger, SHOWN, name).state, row(ledger, SHOWN, name).reason) for name in (FIRST, SECOND, THIRD)]
+    assert reported == [
         (updates.PUBLISHED, None),
         (updates.INVALIDATED, "its manifest says 2 files and there are 1"),
         (updates.INVALIDATED, "it is no longer there"),
@@ -75,22 +75,22 @@ def test_an_older_update_that_is_the_newest_valid_one_invalidates_the_newer_ones
 
 
 def test_the_last_valid_update_can_become_invalid(ledger):
-    observe(ledger, SHOWN, seen(SHOWN, FIRST))
-    assert observe(ledger, SHOWN, None, {FIRST: "it has no manifest"}) is None
+    sync(ledger, SHOWN, seen(SHOWN, FIRST))
+    assert sync(ledger, SHOWN, None, {FIRST: "it has no manifest"}) is None
     assert (newest(ledger, SHOWN), row(ledger, SHOWN, FIRST).reason) == (None, "it has no manifest")
 
 
 def test_an_invalidation_is_a_change_of_its_own(ledger):
-    observe(ledger, SHOWN, seen(SHOWN, FIRST))
-    observe(ledger, SHOWN, None)
-    observe(ledger, SHOWN, None)
+    sync(ledger, SHOWN, seen(SHOWN, FIRST))
+    sync(ledger, SHOWN, None)
+    sync(ledger, SHOWN, None)
     assert changes(ledger, SHOWN) == [(SHOWN, updates.PUBLISHED), (SHOWN, updates.INVALIDATED)]
 
 
 def test_an_update_that_is_valid_again_is_published_again_and_is_the_newest_change(ledger):
-    observe(ledger, SHOWN, seen(SHOWN, FIRST))
-    observe(ledger, SHOWN, None, {FIRST: "it has no manifest"})
-    found = observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    sync(ledger, SHOWN, seen(SHOWN, FIRST))
+    sync(ledger, SHOWN, None, {FIRST: "it has no manifest"})
+    found = sync(ledger, SHOWN, seen(SHOWN, FIRST))
     assert (found.state, found.reason) == (updates.PUBLISHED, None)
     with ledger.read() as connection:
         (newest,) = (each for each in log.newest(connection, 0, 99, 9, [SHOWN.feed]) if each.kind == log.UPDATE)
@@ -98,30 +98,30 @@ def test_an_update_that_is_valid_again_is_published_again_and_is_the_newest_chan
 
 
 def test_a_foreign_update_that_is_overwritten_in_place_has_another_version(ledger):
-    before = observe(ledger, SHOWN, seen(SHOWN, FIRST, size=10))
-    after = observe(ledger, SHOWN, seen(SHOWN, FIRST, size=11))
+    before = sync(ledger, SHOWN, seen(SHOWN, FIRST, size=10))
+    after = sync(ledger, SHOWN, seen(SHOWN, FIRST, size=11))
     assert (after.state, after.size, after.changed) == (updates.PUBLISHED, 11, last(ledger))
     assert after.changed > before.changed
     assert after.version == seen(SHOWN, FIRST, size=11).files_digest != before.version
 
 
 def test_an_older_foreign_update_that_was_overwritten_meanwhile_has_another_version(ledger):
-    observe(ledger, SHOWN, seen(SHOWN, FIRST, size=10))
-    observe(ledger, SHOWN, seen(SHOWN, SECOND))
-    assert observe(ledger, SHOWN, seen(SHOWN, FIRST, size=11)).version == seen(SHOWN, FIRST, size=11).files_digest
+    sync(ledger, SHOWN, seen(SHOWN, FIRST, size=10))
+    sync(ledger, SHOWN, seen(SHOWN, SECOND))
+    assert sync(ledger, SHOWN, seen(SHOWN, FIRST, size=11)).version == seen(SHOWN, FIRST, size=11).files_digest
 
 
 def test_an_update_of_our_own_keeps_the_digest_of_its_rows(ledger):
     claim(ledger, "run", (EFFECT, FIRST))
     publish(ledger, "run", EFFECT, FIRST, version="digest of rows")
     before = last(ledger)
-    assert observe(ledger, EFFECT, seen(EFFECT, FIRST)).version == "digest of rows"
+    assert sync(ledger, EFFECT, seen(EFFECT, FIRST)).version == "digest of rows"
     assert last(ledger) == before
 
 
 def test_a_claimed_update_that_is_valid_already_is_left_to_its_run(ledger):
     claim(ledger, "run", (EFFECT, FIRST))
-    assert observe(ledger, EFFECT, seen(EFFECT, FIRST)).state == updates.CLAIMED
+    assert sync(ledger, EFFECT, seen(EFFECT, FIRST)).state == updates.CLAIMED
     assert newest(ledger, EFFECT) is None
 
 
@@ -131,7 +131,7 @@ def test_a_person_who_makes_an_update_of_ours_valid_has_it_published_with_the_di
     publish(ledger, "run", EFFECT, FIRST, version="digest of rows")
     with ledger.change() as connection:
         updates.change(connection, EFFECT, FIRST, state, NOW, reason="not_empty")
-    found = observe(ledger, EFFECT, seen(EFFECT, FIRST))
+    found = sync(ledger, EFFECT, seen(EFFECT, FIRST))
     assert (found.state, found.reason, found.version) == (updates.PUBLISHED, None, "digest of rows")
 
 
@@ -139,24 +139,24 @@ def test_an_update_given_up_before_its_rows_were_known_has_the_digest_of_its_fil
     claim(ledger, "run", (EFFECT, FIRST))
     with ledger.change() as connection:
         updates.change(connection, EFFECT, FIRST, updates.ABANDONED, NOW)
-    assert observe(ledger, EFFECT, seen(EFFECT, FIRST)).version == seen(EFFECT, FIRST).files_digest
+    assert sync(ledger, EFFECT, seen(EFFECT, FIRST)).version == seen(EFFECT, FIRST).files_digest
 
 
 def test_an_old_reading_does_not_invalidate_what_was_published_since(ledger):
     """A consumer listed its input before the input's own run published, and comes to the ledger after it."""
-    observe(ledger, EFFECT, seen(EFFECT, FIRST))
+    sync(ledger, EFFECT, seen(EFFECT, FIRST))
     as_of = last(ledger)
     claim(ledger, "run", (EFFECT, SECOND))
     publish(ledger, "run", EFFECT, SECOND)
-    updates.observe(ledger, EFFECT, seen(EFFECT, FIRST), {}, NOW, as_of)
+    updates.sync(ledger, EFFECT, seen(EFFECT, FIRST), {}, NOW, as_of)
     assert newest(ledger, EFFECT) == SECOND
 
 
 def test_an_old_reading_does_not_publish_again_what_was_invalidated_since(ledger):
-    observe(ledger, SHOWN, seen(SHOWN, FIRST))
+    sync(ledger, SHOWN, seen(SHOWN, FIRST))
     as_of = last(ledger)
-    observe(ledger, SHOWN, None, {FIRST: "it has no manifest"})
-    updates.observe(ledger, SHOWN, seen(SHOWN, FIRST), {}, NOW, as_of)
+    sync(ledger, SHOWN, None, {FIRST: "it has no manifest"})
+    updates.sync(ledger, SHOWN, seen(SHOWN, FIRST), {}, NOW, as_of)
     assert newest(ledger, SHOWN) is None
 
 
@@ -183,8 +183,8 @@ def test_keys_of_partitions_with_a_published_update_are_told_once_each(ledger):
     other = Partition(SHOWN.feed, "2019-11-25")
     gone = Partition(SHOWN.feed, "2019-11-23/men")
     for partition, update_id in [(other, FIRST), (SHOWN, FIRST), (SHOWN, SECOND), (gone, FIRST), (CLICKED, FIRST)]:
-        observe(ledger, partition, seen(partition, update_id))
-    observe(ledger, gone, None)
+        sync(ledger, partition, seen(partition, update_id))
+    sync(ledger, gone, None)
     with ledger.read() as connection:
         assert [*updates.published_keys(connection, SHOWN.feed)] == ["2019-11-24/men", "2019-11-25"]
         assert [*updates.published_keys(connection, EFFECT.feed)] == []

@@ -73,7 +73,9 @@ def fan(ledger: Ledger, *, added=False, now=NOW):
 def inboxes(ledger):
     found = {name: waiting(ledger, name) for name in (EFFECT, REPORT, OTHER)}
     return {
-        (str(name), key): [each.correlation for each in told] for name, of in found.items() for key, told in of.items()
+        (str(name), key): [each.correlation for each in reported]
+        for name, of in found.items()
+        for key, reported in of.items()
     }
 
 
@@ -161,9 +163,9 @@ def test_old_events_say_after_which_marker_their_data_begin(bare_url):
     """An increment after the marker before it, what replaced all at the beginning, and one without new data nowhere."""
     first(bare_url, [*ROWS, *(row for _, row in BEGINNINGS)], CURSORS)
     ledger = open_ledger(bare_url)
-    told = tables.event.c
+    reported = tables.event.c
     with ledger.read() as connection:
-        query = sa.select(told.correlation, told.start).where(told.previous == "m0")
+        query = sa.select(reported.correlation, reported.start).where(reported.previous == "m0")
         starts = {row.correlation: row.start for row in connection.execute(query)}
     ledger.engine.dispose()
     assert starts == {row["correlation"]: start for start, (_, row) in BEGINNINGS}
@@ -175,8 +177,8 @@ def test_numbers_go_on_after_the_greatest(upgraded):
     with upgraded.change() as connection:
         later = Partition(SHOWN, "later"), "20191125.060000"
         updates.insert(connection, *later, updates.FOREIGN, updates.PUBLISHED, NOW)
-    (told,) = asked(upgraded, events.since, {Partition(SHOWN, "later"): 0}).values()
-    assert OFFSET < last < told[0]
+    (reported,) = asked(upgraded, events.since, {Partition(SHOWN, "later"): 0}).values()
+    assert OFFSET < last < reported[0]
 
 
 @both()

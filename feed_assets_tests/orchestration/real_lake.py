@@ -28,11 +28,11 @@ from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.run_config import RunConfig, named_in, run_config_of, work_in
 from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.maker import Task
-from feed_assets.runs.observe import observe
 from feed_assets.runs.phases import Published
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.revalidate import revalidate
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
 from feed_assets.testing import Given, PlainMaker
 from feed_assets_tests.core.histories import chance
 from feed_assets_tests.core.lake import REPORT, SHAPES, Lake, Update, _place
@@ -90,7 +90,7 @@ class RealLake(Lake):
         for rows in "12":
             for source in made.sources:
                 made.drop(source, rows)
-            made.settle(chance())
+            made.finish(chance())
         return made
 
     @property
@@ -98,8 +98,8 @@ class RealLake(Lake):
         return declared(self.name).graph
 
     @property
-    def bench(self) -> Workbench:
-        return Workbench(self.board, self.ledger, lambda: PlainMaker(self._give), self._clock)
+    def services(self) -> Services:
+        return Services(self.board, self.ledger, lambda: PlainMaker(self._give), self._clock)
 
     def _clock(self) -> datetime:
         self.now += timedelta(seconds=1)
@@ -127,13 +127,13 @@ class RealLake(Lake):
             write.invalidate(self.board, _real(name), gone.id)
             gone.is_valid = False
             if name not in self.sources:  # By the command, which tells the ledger.
-                observe(self.board, self.ledger, _real(name), self._clock())
+                sync(self.board, self.ledger, _real(name), self._clock())
 
     def revalidate(self, name: str, at: int = -1) -> None:
         if gone := [each for each in self.updates.get(name, []) if not each.is_valid]:
             again = gone[at % len(gone)]
             with suppress(NotRevalidated):  # What the ledger never saw valid.
-                revalidate(self.bench, _real(name), again.id)
+                revalidate(self.services, _real(name), again.id)
                 again.is_valid = True
 
     def by_hand(self, name: str) -> None:
@@ -143,7 +143,7 @@ class RealLake(Lake):
 
     def look_at_sources(self) -> None:
         for name in self.sources:
-            observe(self.board, self.ledger, _real(name), self._clock())
+            sync(self.board, self.ledger, _real(name), self._clock())
 
     def look(self, name: str) -> None:
         self.look_at_sources()
@@ -166,7 +166,7 @@ class RealLake(Lake):
             self._build(REPORT, named_in(config, {REPORT: need.inputs}), work_in(config))
         return has_begun
 
-    def settle(self, random) -> None:
+    def finish(self, random) -> None:
         """Everybody looks, in any order, until a round has changed nothing."""
         for _ in range(ROUNDS_TO_REST):
             before, has_begun = self._last_change(), False
@@ -186,7 +186,7 @@ class RealLake(Lake):
         need = self.graph.need(_real(name))
         inputs = {source.name: [each for each in need.inputs if each.feed == source.feed] for source in recipe.sources}
         try:
-            outcome = build(recipe, _real(name), inputs, self.bench, named, None, work)
+            outcome = build(recipe, _real(name), inputs, self.services, named, None, work)
         except (NoValidUpdate, UpdateChanged):
             return
         except MixedInputs as error:

@@ -44,7 +44,7 @@ def appended(partitions_def=DAYS, **options) -> Harness:
 
 def total(world: Harness, day: str | None = DAY) -> dict[str, str]:
     """What the newest run of sums read: the update of each batch."""
-    inputs = world.told("t/sums", day)[0].metadata["inputs"]
+    inputs = world.reported("t/sums", day)[0].metadata["inputs"]
     return {path.removeprefix(f"{RAW}/"): position["update id"] for path, position in inputs.items()}
 
 
@@ -71,12 +71,12 @@ def test_batches_of_a_partition_are_one_request_and_one_materialization_of_it():
     world.drop(RAW, f"{NEXT_DAY}/a", rows(1))
     asked = reports_of(world)
     assert requested(world) == [DAY, NEXT_DAY]
-    told = {event.partition: event for event in asked.events}
-    assert (len(asked.events), {*told}) == (2, {DAY, NEXT_DAY})
+    reported = {event.partition: event for event in asked.events}
+    assert (len(asked.events), {*reported}) == (2, {DAY, NEXT_DAY})
     with open_ledger(settings().ledger).read() as connection:
         pins = pins_of(connection, [HELD])[HELD]
-    assert told[DAY].tags == {"dagster/data_version": pins_digest(pins)}
-    assert {name: value.value for name, value in told[DAY].metadata.items()} == {
+    assert reported[DAY].tags == {"dagster/data_version": pins_digest(pins)}
+    assert {name: value.value for name, value in reported[DAY].metadata.items()} == {
         "update id": max(ids.values()),
         "path": HELD.path,
         "batches": 3,

@@ -48,9 +48,9 @@ def test_a_materialization_tells_what_was_published_and_from_what():
     world = short()
     raw = world.drop(RAW, DAY, rows(1, 2))
     assert sums(world).success
-    (told,) = world.told("t/sums", DAY)
+    (reported,) = world.reported("t/sums", DAY)
     update = read.latest(world.board, Partition(Feed.parse(SUMS), DAY)).update
-    assert told.metadata | {"inputs": None} == {
+    assert reported.metadata | {"inputs": None} == {
         "update id": update.id,
         "path": f"t/sums/v1.0/{DAY}/{update.id}",
         "files": len(update.files),
@@ -59,16 +59,16 @@ def test_a_materialization_tells_what_was_published_and_from_what():
         "inputs": None,
         "preview": "| k | n |\n| --- | --- |\n| a | 3 |",
     }
-    assert told.metadata["inputs"][f"t/raw/v1.0/{DAY}"]["update id"] == raw
+    assert reported.metadata["inputs"][f"t/raw/v1.0/{DAY}"]["update id"] == raw
 
 
 def test_the_rejects_are_materialized_beside_the_dataset():
     world = short()
     world.drop(RAW, DAY, rows(1) + "a,many\n")
     assert sums(world).success
-    (told,) = world.told("t/sums_rejects", DAY)
-    assert told.metadata["dagster/row_count"] == 1
-    assert told.update_id == world.newest("t/sums_rejects/v1.0", DAY)
+    (reported,) = world.reported("t/sums_rejects", DAY)
+    assert reported.metadata["dagster/row_count"] == 1
+    assert reported.update_id == world.newest("t/sums_rejects/v1.0", DAY)
 
 
 def test_the_data_version_is_of_the_rows_and_not_of_the_files():
@@ -76,7 +76,7 @@ def test_the_data_version_is_of_the_rows_and_not_of_the_files():
     for day, numbers in ((DAY, (1, 2)), (NEXT_DAY, (2, 1, 0)), ("2020-01-03", (1,))):
         world.drop(RAW, day, rows(*numbers))
         assert materialize(world, "t/sums", "t/sums_rejects", day=day).success
-    first, same, other = (world.told("t/sums", day)[0].version for day in (DAY, NEXT_DAY, "2020-01-03"))
+    first, same, other = (world.reported("t/sums", day)[0].version for day in (DAY, NEXT_DAY, "2020-01-03"))
     assert first == same
     assert other != first
 
@@ -89,7 +89,9 @@ def test_a_passed_check_is_of_its_partition_and_of_the_newest_materialization():
         ("not_empty", DAY, True, True),
         ("within_n", DAY, True, True),
     }
-    assert {each.target_materialization_data.storage_id for each in found} == {world.told("t/sums", DAY)[0].storage_id}
+    assert {each.target_materialization_data.storage_id for each in found} == {
+        world.reported("t/sums", DAY)[0].storage_id
+    }
 
 
 def test_a_failed_audit_fails_the_run_in_clear_words_and_materializes_nothing():
@@ -98,8 +100,8 @@ def test_a_failed_audit_fails_the_run_in_clear_words_and_materializes_nothing():
     result = sums(world)
     assert not result.success
     assert "The audit failed, and nothing is published: within_n: n must be in [0, 100]; found 1." in failure(result)
-    assert world.told("t/sums", DAY) == []
-    assert world.told("t/sums_rejects", DAY) == []
+    assert world.reported("t/sums", DAY) == []
+    assert world.reported("t/sums_rejects", DAY) == []
 
 
 def test_every_check_of_a_failed_audit_is_recorded_for_its_partition():
@@ -171,7 +173,7 @@ def test_inputs_that_are_named_in_run_config_are_read():
     older = world.drop(RAW, DAY, rows(1))
     world.drop(RAW, DAY, rows(1, 2))
     assert sums(world, raw=older).success
-    assert world.told("t/sums", DAY)[0].metadata["preview"].endswith("| a | 1 |")
+    assert world.reported("t/sums", DAY)[0].metadata["preview"].endswith("| a | 1 |")
 
 
 def test_a_named_input_that_is_not_there_fails_the_run():
@@ -211,8 +213,8 @@ def test_a_part_of_a_dataset_can_be_selected_and_only_that_is_materialized(selec
     world = short()
     world.drop(RAW, DAY, rows(1))
     assert materialize(world, selected).success
-    told = {asset for asset in ("t/sums", "t/sums_rejects") if world.told(asset, DAY)}
-    assert told == {selected}
+    reported = {asset for asset in ("t/sums", "t/sums_rejects") if world.reported(asset, DAY)}
+    assert reported == {selected}
 
 
 def test_a_dynamic_partition_can_be_materialized():

@@ -14,7 +14,7 @@ from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.runner import Runner
 from feed_assets.runs.maker import Task
-from feed_assets.runs.workbench import utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, rows_of
 from feed_assets_tests.orchestration.worlds import (

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from feed_assets import Late
-from feed_assets.runs.workbench import utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.worlds import (
     DAY,
@@ -150,7 +150,7 @@ def test_no_update_is_lost_whenever_it_lands(land, newest_sum):
     world = built(short())
     land(world)
     world.run_until_idle()
-    assert world.told("t/sums", DAY)[0].metadata["preview"].endswith(f"| a | {newest_sum} |")
+    assert world.reported("t/sums", DAY)[0].metadata["preview"].endswith(f"| a | {newest_sum} |")
     assert Conditions().requested(world) == []
 
 
@@ -164,7 +164,7 @@ def test_an_update_that_lands_during_the_run_has_it_run_once_more():
     world = short(during=land)
     world.drop(RAW, DAY, rows(1))
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)] * 2
-    assert world.told("t/sums", DAY)[0].metadata["inputs"][f"t/raw/v1.0/{DAY}"]["update id"] == late[0]
+    assert world.reported("t/sums", DAY)[0].metadata["inputs"][f"t/raw/v1.0/{DAY}"]["update id"] == late[0]
 
 
 def test_a_partition_in_progress_is_not_asked_for():
@@ -202,7 +202,7 @@ def test_a_roll_back_is_rebuilt_from_the_older_input():
     world.run_until_idle()
     world.invalidate(RAW, DAY, newer)
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
-    assert world.told("t/sums", DAY)[0].metadata["preview"].endswith("| a | 1 |")
+    assert world.reported("t/sums", DAY)[0].metadata["preview"].endswith("| a | 1 |")
 
 
 def test_a_roll_back_before_the_first_build_is_built_from_the_older_input(setting):

@@ -13,7 +13,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import update
 from feed_assets.orchestration.tick import FEWEST_REPORTS
-from feed_assets.runs.workbench import utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, harness, raw_feed, requested, rows, sums_of
@@ -42,8 +42,8 @@ def waiting(count: int) -> Harness:
             for at, key in enumerate(keys)
         ]
         connection.execute(sa.insert(update), new)
-        places = [Partition(Feed.parse(RAW), key) for key in keys]
-        log.append(connection, [Change(at, log.UPDATE, "20200101.000000", utc_now()) for at in places])
+        partitions = [Partition(Feed.parse(RAW), key) for key in keys]
+        log.append(connection, [Change(at, log.UPDATE, "20200101.000000", utc_now()) for at in partitions])
     return world
 
 

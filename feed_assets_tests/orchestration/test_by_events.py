@@ -12,7 +12,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decisions import due_of, fan_out_to
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.watch import keep_alerts
-from feed_assets.runs.observe import observe
+from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.testing import by_inputs
 from feed_assets_tests.ledger.records import waiting
@@ -58,7 +58,7 @@ def pins(update_id, day=DAY):
 def events_of(table, day=DAY):
     with ledger().read() as connection:
         found = events.newest(connection, 100, Feed.parse(table))
-    return [event for event in reversed(found) if event.place.key == day]
+    return [event for event in reversed(found) if event.partition.key == day]
 
 
 def correlations(table, day=DAY):
@@ -230,7 +230,7 @@ def test_what_is_complete_by_events_and_mixed_is_not_due_now():
     assert due_now(world_).slices
     taken_back = world_.newest("t/a/v1.0", DAY)
     world_.invalidate("t/a/v1.0", DAY, taken_back)
-    observe(world_.board, ledger(), Partition(Feed.parse("t/a/v1.0"), DAY), world_.now())
+    sync(world_.board, ledger(), Partition(Feed.parse("t/a/v1.0"), DAY), world_.now())
     found = due_now(world_)
     assert found.slices == ()
     assert "do not belong together" in found.waits
@@ -260,9 +260,9 @@ def test_what_is_left_of_a_complete_update_is_not_read_beside_older_data():
         pass
     taken_back = world_.newest("t/a/v1.0", DAY)
     world_.invalidate("t/a/v1.0", DAY, taken_back)
-    observe(world_.board, ledger(), Partition(Feed.parse("t/a/v1.0"), DAY), world_.now())
+    sync(world_.board, ledger(), Partition(Feed.parse("t/a/v1.0"), DAY), world_.now())
     world_.run_until_idle()
-    reports = [pins(told.update_id) for told in world_.told("t/report", DAY)]
+    reports = [pins(reported.update_id) for reported in world_.reported("t/report", DAY)]
     assert len(reports) == 2
     assert [len({source_of(*pin) for pin in read.items()}) for read in reports] == [1, 1]
     assert reports[0] == {f"t/{name}/v1.0": world_.newest(f"t/{name}/v1.0", DAY) for name in "ac"}

@@ -44,11 +44,11 @@ class Team:
         self.source = EventSource("team", (SqlTable(self.sink.url, "events", "id"),))
         self.sink.publish([])
 
-    def publish(self, *told, operation=Operation.UPSERT, key="", marker_time=NOON, **context):
+    def publish(self, *reported, operation=Operation.UPSERT, key="", marker_time=NOON, **context):
         """Each as (table, correlation id, marker)."""
         rows = [
             WriteEvent(table, marker, marker_time, correlation, operation, key, context)
-            for table, correlation, marker in told
+            for table, correlation, marker in reported
         ]
         self.sink.publish([(0, row) for row in rows])
 
@@ -116,9 +116,11 @@ def test_the_function_gets_its_slices_the_partition_and_the_work_and_what_it_ret
     (run,) = world_.run_until_idle()
     assert run.succeeded, run.error
     ((a, b, feed, consumes),) = got
-    assert (str(a.place.feed), a.start, int(a.end), b) == ("team/a", None, 1, None)
+    assert (str(a.partition.feed), a.start, int(a.end), b) == ("team/a", None, 1, None)
     assert (feed, consumes) == ("gamma/report/v1.0", True)
-    assert [each.metadata["preview"] for each in world_.told("gamma/report") if each.run] == ["| k |\n| --- |\n| x |"]
+    assert [each.metadata["preview"] for each in world_.reported("gamma/report") if each.run] == [
+        "| k |\n| --- |\n| x |"
+    ]
 
 
 def test_the_next_run_reads_on_from_the_markers(team, seen):
@@ -135,10 +137,10 @@ def test_dagster_hears_of_each_event(team, seen):
     world_ = world(team, seen)
     team.publish(("a", "X", 1), ("a", "Y", 2), rows=3)
     world_.run_until_idle()
-    told = world_.told("team/a")
-    assert [each.version for each in told] == ["00000000000000000002", "00000000000000000001"]
-    assert told[0].metadata["correlation id"] == "Y"
-    assert told[0].metadata["rows"] == 3
+    reported = world_.reported("team/a")
+    assert [each.version for each in reported] == ["00000000000000000002", "00000000000000000001"]
+    assert reported[0].metadata["correlation id"] == "Y"
+    assert reported[0].metadata["rows"] == 3
 
 
 def test_an_event_that_comes_during_the_run_is_for_the_next_one(team, seen):
@@ -403,7 +405,7 @@ def test_the_durations_of_the_last_updates_are_a_chart_in_the_metadata(team, see
     for marker in (1, 2):
         team.publish(("a", f"X{marker}", marker), ("b", f"X{marker}", marker))
         world_.run_until_idle()
-    newest = world_.told("gamma/report")[0].metadata["duration from team/a"]
+    newest = world_.reported("gamma/report")[0].metadata["duration from team/a"]
     assert newest.startswith("![durations](data:image/svg+xml;base64,")
     assert "| 2 |" in newest
 

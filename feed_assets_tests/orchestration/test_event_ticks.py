@@ -31,7 +31,7 @@ class World:
         self.sink.publish([])
         self.source = EventSource("team", (SqlTable(self.sink.url, "events", "id"),))
         self.fails = False
-        self.read, self.by_hand, self.told = [], [], {"a": {}, "b": {}}
+        self.read, self.by_hand, self.reported = [], [], {"a": {}, "b": {}}
         self.harness = harness(*self._assets(*late), give=self._give)
 
     def _assets(self, *names):
@@ -44,14 +44,14 @@ class World:
     def _give(self, task):
         if self.fails:
             raise RuntimeError("no")
-        slices = [(place.feed.name[-1], each.start, each.end) for place, each in task.work.slices.items()]
+        slices = [(partition.feed.name[-1], each.start, each.end) for partition, each in task.work.slices.items()]
         read = self.read if task.work.consumes else self.by_hand
         read.append((task.recipe.feed.name.removeprefix("gamma/"), slices))
         return Given([{"n": len(self.read)}])
 
     def publish(self, table, correlation):
-        marker = len(self.told[table]) + 1
-        self.told[table][correlation] = marker
+        marker = len(self.reported[table]) + 1
+        self.reported[table][correlation] = marker
         event = WriteEvent(table, marker, marker, correlation, Operation.UPSERT)
         self.sink.publish([(0, event)])
 
@@ -92,7 +92,7 @@ class Chance:
         self.world, self.random, self.old = world, random, []
 
     def publish(self):
-        missing = [(table, name) for table in "ab" for name in NAMES if name not in self.world.told[table]]
+        missing = [(table, name) for table in "ab" for name in NAMES if name not in self.world.reported[table]]
         if missing:
             self.world.publish(*self.random.choice(missing))
 
@@ -114,8 +114,8 @@ class Chance:
     def by_hand(self):
         if self.old:
             config = self.random.choice(self.old).run_config["ops"]["gamma__report"]["config"]
-            told = {"ops": {"gamma__report": {"config": {**config, "consumes": False}}}}
-            self.world.start(dg.RunRequest(run_config=told, asset_selection=[dg.AssetKey(["gamma", "report"])]))
+            reported = {"ops": {"gamma__report": {"config": {**config, "consumes": False}}}}
+            self.world.start(dg.RunRequest(run_config=reported, asset_selection=[dg.AssetKey(["gamma", "report"])]))
 
     def pause(self):
         ledger = open_ledger(settings().ledger)
@@ -136,12 +136,12 @@ def test_every_complete_update_is_read_once_whatever_is_interleaved(tmp_path, se
     for _ in range(14):
         getattr(chance, random.choice(ACTS))()
     for table in "ab":
-        for name in [name for name in NAMES[:-1] if name not in world.told[table]]:
+        for name in [name for name in NAMES[:-1] if name not in world.reported[table]]:
             world.publish(table, name)
     world.harness.run_until_idle()
-    complete = [name for name in NAMES if name in world.told["a"] and name in world.told["b"]]
+    complete = [name for name in NAMES if name in world.reported["a"] and name in world.reported["b"]]
     for table in "ab":
-        expected = sorted(world.told[table][name] for name in complete)
+        expected = sorted(world.reported[table][name] for name in complete)
         once = world.markers_read("report", table)
         by_hand = world.markers_read("report", table, world.by_hand)
         assert len(once) == len({*once}), f"seed {seed}: {world.read}"

@@ -110,7 +110,7 @@ def test_a_mapping_that_raises_is_told_and_stops_its_partition_alone(mapping):
         ("t/other", NEXT_DAY),
         ("t/sums", NEXT_DAY),
     ]
-    ((state, reason),) = [told for key, told in listed("t/sums/v1.0").items() if key.endswith(DAY)]
+    ((state, reason),) = [reported for key, reported in listed("t/sums/v1.0").items() if key.endswith(DAY)]
     assert (state, reason) == ("cannot be decided", "ZeroDivisionError: a mapping with an error")
     world.ask(name="watch")
     assert open_alerts() == {"undecided:t/sums/v1.0": "ZeroDivisionError: a mapping with an error"}

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from feed_assets.feeds.write import CLAIMS
-from feed_assets.runs.workbench import utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.kept import keep, restore
 from feed_assets_tests.orchestration.worlds import DAY, RAW, SUMS, THIRD_DAY, outcomes, rows, short
@@ -47,16 +47,16 @@ def refused(kept: Path, home: Path) -> Harness:
 
 
 def test_a_refused_updates_parts_can_be_looked_at_for_a_day_and_then_go(refused):
-    place, claims = f"{SUMS}/{THIRD_DAY}", f"{CLAIMS}/t"
-    parts = objects(refused, place)
+    partition, claims = f"{SUMS}/{THIRD_DAY}", f"{CLAIMS}/t"
+    parts = objects(refused, partition)
     assert look(refused, hours=23) == "No orphans."
-    assert (objects(refused, place), objects(refused, claims)) == (parts, 6)
+    assert (objects(refused, partition), objects(refused, claims)) == (parts, 6)
     message = look(refused, hours=25).splitlines()
     assert message[0].startswith(f"swept {SUMS} {THIRD_DAY} 20")
     assert ": 1 objects without a valid manifest: " in message[0]
     assert "within_n" in message[0]
     assert message[-1] == "4 old claims removed"
-    assert objects(refused, place) == 0
+    assert objects(refused, partition) == 0
     assert [refused.newest(SUMS, day) is not None for day in (DAY, THIRD_DAY)] == [True, False]
 
 

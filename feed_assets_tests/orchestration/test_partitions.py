@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from feed_assets.core.errors import InvalidName
-from feed_assets.orchestration.declare.partitions import Standing, standing, to_key, to_path
+from feed_assets.orchestration.declare.partitions import Existence, existence, to_key, to_path
 
 NOW = datetime(2019, 11, 26, 12, 30, tzinfo=UTC)
 DAILY = dg.DailyPartitionsDefinition("2019-11-24")
@@ -54,36 +54,36 @@ def test_a_path_of_other_depth_is_refused(definition, path):
 @pytest.mark.parametrize(
     ("definition", "path", "expected"),
     [
-        (DAILY, "2019-11-25", Standing.IS),
-        (DAILY, "2019-11-26", Standing.NOT_YET),  # today ends at midnight
-        (DAILY, "2019-12-24", Standing.NOT_YET),
-        (DAILY, "2019-11-23", Standing.NEVER),  # before the start
-        (DAILY, "2019-11-2x", Standing.NEVER),
-        (DAILY, "", Standing.NEVER),
-        (ENDED, "2019-11-25", Standing.IS),
-        (HOURLY, "2019-11-26-11:00", Standing.IS),
-        (HOURLY, "2019-11-26-12:00", Standing.NOT_YET),
-        (ZONED, "2019-11-26-12:00", Standing.IS),  # 13:30 in Berlin: the hour from 12 is over
-        (ZONED, "2019-11-26-13:00", Standing.NOT_YET),
-        (STATIC, "men", Standing.IS),
-        (STATIC, "children", Standing.NEVER),
-        (DYNAMIC, "north", Standing.IS),
-        (DYNAMIC, "south", Standing.NOT_YET),
-        (MULTI, "2019-11-25/men", Standing.IS),
-        (MULTI, "2019-11-26/men", Standing.NOT_YET),
-        (MULTI, "2019-11-26/children", Standing.NEVER),
-        (MULTI, "2019-11-25/children", Standing.NEVER),
-        (MULTI, "2019-11-25", Standing.NEVER),
-        (MULTI, "men/2019-11-25", Standing.NEVER),
-        (None, "", Standing.IS),
-        (None, "2019-11-25", Standing.NEVER),
+        (DAILY, "2019-11-25", Existence.EXISTS),
+        (DAILY, "2019-11-26", Existence.NOT_YET),  # today ends at midnight
+        (DAILY, "2019-12-24", Existence.NOT_YET),
+        (DAILY, "2019-11-23", Existence.NEVER),  # before the start
+        (DAILY, "2019-11-2x", Existence.NEVER),
+        (DAILY, "", Existence.NEVER),
+        (ENDED, "2019-11-25", Existence.EXISTS),
+        (HOURLY, "2019-11-26-11:00", Existence.EXISTS),
+        (HOURLY, "2019-11-26-12:00", Existence.NOT_YET),
+        (ZONED, "2019-11-26-12:00", Existence.EXISTS),  # 13:30 in Berlin: the hour from 12 is over
+        (ZONED, "2019-11-26-13:00", Existence.NOT_YET),
+        (STATIC, "men", Existence.EXISTS),
+        (STATIC, "children", Existence.NEVER),
+        (DYNAMIC, "north", Existence.EXISTS),
+        (DYNAMIC, "south", Existence.NOT_YET),
+        (MULTI, "2019-11-25/men", Existence.EXISTS),
+        (MULTI, "2019-11-26/men", Existence.NOT_YET),
+        (MULTI, "2019-11-26/children", Existence.NEVER),
+        (MULTI, "2019-11-25/children", Existence.NEVER),
+        (MULTI, "2019-11-25", Existence.NEVER),
+        (MULTI, "men/2019-11-25", Existence.NEVER),
+        (None, "", Existence.EXISTS),
+        (None, "2019-11-25", Existence.NEVER),
     ],
 )
 def test_where_a_path_stands(definition, path, expected):
-    assert standing(definition, path, NOW) is expected
+    assert existence(definition, path, NOW) is expected
 
 
 def test_a_day_becomes_a_partition_when_it_is_over():
     midnight = datetime(2019, 11, 27, tzinfo=UTC)
     with dg.partition_loading_context(midnight):
-        assert standing(DAILY, "2019-11-26", midnight) is Standing.IS
+        assert existence(DAILY, "2019-11-26", midnight) is Existence.EXISTS

@@ -18,7 +18,7 @@ from feed_assets.orchestration.decisions import verdicts
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.rebuild import rebuild_ledger
 from feed_assets.runs.rebuild import Rebuilt
-from feed_assets.runs.workbench import Workbench, utc_now
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.orchestration.kept import keep, lose, restore
@@ -35,8 +35,8 @@ class Killed(BaseException):
 
 def drop(world: Harness, day: str, *numbers: int, at: datetime) -> str:
     """A foreign update of a moment."""
-    place = Partition(Feed.parse(RAW), day)
-    return write.publish(world.board, place, {"part-1": rows(*numbers).encode()}, at).id
+    partition = Partition(Feed.parse(RAW), day)
+    return write.publish(world.board, partition, {"part-1": rows(*numbers).encode()}, at).id
 
 
 def await_next_second(world: Harness) -> None:
@@ -70,10 +70,10 @@ def built(kept: Path, home: Path) -> Harness:
     return chain()
 
 
-def rebuild(world: Harness, *, rows: bool = False, trust: bool = False, bench: Workbench | None = None) -> Rebuilt:
+def rebuild(world: Harness, *, rows: bool = False, trust: bool = False, services: Services | None = None) -> Rebuilt:
     graph = Graph(world.definitions.resolve_asset_graph())
     with dg.partition_loading_context(utc_now(), world.instance):
-        return rebuild_ledger(graph, bench or Workbench.of(settings(), PlainMaker), utc_now(), rows=rows, trust=trust)
+        return rebuild_ledger(graph, services or Services.of(settings(), PlainMaker), utc_now(), rows=rows, trust=trust)
 
 
 def newest(feed: str, day: str = DAY) -> updates.Row:
@@ -92,8 +92,8 @@ def contents() -> dict[str, list]:
 
 
 def state(world: Harness, feed: str, day: str = DAY) -> tuple[str, str]:
-    graph, bench = Graph(world.definitions.resolve_asset_graph()), Workbench.of(settings())
-    with dg.partition_loading_context(utc_now(), world.instance), bench.ledger.read() as connection:
+    graph, services = Graph(world.definitions.resolve_asset_graph()), Services.of(settings())
+    with dg.partition_loading_context(utc_now(), world.instance), services.ledger.read() as connection:
         (verdict,) = verdicts(graph, connection, [Partition(Feed.parse(feed), day)], utc_now())
     return verdict.state.value, verdict.reason
 
@@ -218,11 +218,11 @@ def test_older_updates_are_found_and_invalid_ones_named(built, home):
 
 
 def test_an_update_that_cannot_be_read_is_named_and_recorded(built, home):
-    place = Partition(Feed.parse(PICKED), DAY)
-    bad = write.publish(built.board, place, {"part-1": b"no rows"}, utc_now())
+    partition = Partition(Feed.parse(PICKED), DAY)
+    bad = write.publish(built.board, partition, {"part-1": b"no rows"}, utc_now())
     lose(home)
     rebuilt = rebuild(built, rows=True)
-    assert [(at, update_id) for at, update_id, _ in rebuilt.unread] == [(place, bad.id)]
+    assert [(at, update_id) for at, update_id, _ in rebuilt.unread] == [(partition, bad.id)]
     assert newest(PICKED).version == bad.files_digest
 
 
@@ -250,10 +250,10 @@ def test_a_rebuild_that_is_killed_between_any_two_partitions_is_finished_by_the_
             raise Killed
         return utc_now()
 
-    killing = replace(Workbench.of(settings(), PlainMaker), now=kill_at_last)
+    killing = replace(Services.of(settings(), PlainMaker), now=kill_at_last)
     if last <= 6:
         with pytest.raises(Killed):
-            rebuild(built, trust=True, bench=killing)
+            rebuild(built, trust=True, services=killing)
     rebuild(built, trust=True)
     assert {name: [row[:4] for row in contents()[name]] for name in whole} == whole
     assert built_in(built) == []

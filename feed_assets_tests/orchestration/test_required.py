@@ -14,7 +14,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.rebuild import rebuild_ledger
-from feed_assets.runs.workbench import Workbench, utc_now
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.kept import lose
@@ -103,13 +103,13 @@ def test_an_update_that_a_person_names_has_to_be_there(day):
 
 def test_a_lost_ledger_is_rebuilt_from_the_days_that_there_are(home):
     world = window()
-    place, content = Partition(Feed.parse(RAW), THIRD_DAY), {"part-1": rows(1).encode()}
-    write.publish(world.board, place, content, utc_now() - timedelta(hours=1))
+    partition, content = Partition(Feed.parse(RAW), THIRD_DAY), {"part-1": rows(1).encode()}
+    write.publish(world.board, partition, content, utc_now() - timedelta(hours=1))
     world.run_until_idle()
     lose(home)
     with dg.partition_loading_context(utc_now(), world.instance):
         graph = Graph(world.definitions.resolve_asset_graph())
-        found = rebuild_ledger(graph, Workbench.of(settings()), utc_now(), rows=False, trust=True)
+        found = rebuild_ledger(graph, Services.of(settings()), utc_now(), rows=False, trust=True)
     (assumed,) = found.assumed
     assert [pin.partition.key for pin in assumed.pins] == [THIRD_DAY]
     assert world.run_until_idle() == []

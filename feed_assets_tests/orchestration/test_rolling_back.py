@@ -8,7 +8,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decisions import verdicts
 from feed_assets.orchestration.graph import Graph
 from feed_assets.runs.prune import prune
-from feed_assets.runs.workbench import Workbench, utc_now
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.ledger.records import EFFECT, claim, new_run
@@ -28,22 +28,22 @@ ONCE = [("sums", DAY, True), ("picked", DAY, True)]
 
 def explained(world: Harness, feed: str = SUMS) -> tuple[str, str]:
     graph = Graph(world.definitions.resolve_asset_graph())
-    bench = Workbench.of(settings())
-    with bench.ledger.read() as connection:
+    services = Services.of(settings())
+    with services.ledger.read() as connection:
         (verdict,) = verdicts(graph, connection, [Partition(Feed.parse(feed), DAY)], utc_now())
     return verdict.state.value, verdict.reason
 
 
 def shown(world: Harness, asset: str = "t/picked") -> str:
-    return world.told(asset, DAY)[0].metadata["preview"].splitlines()[-1]
+    return world.reported(asset, DAY)[0].metadata["preview"].splitlines()[-1]
 
 
 def read(world: Harness) -> str:
-    return world.told("t/sums", DAY)[0].metadata["inputs"][f"{RAW}/{DAY}"]["update id"]
+    return world.reported("t/sums", DAY)[0].metadata["inputs"][f"{RAW}/{DAY}"]["update id"]
 
 
 def pruned(world: Harness, keep: int) -> None:
-    prune(Workbench.of(settings()), Partition(Feed.parse(RAW), DAY), Retention(keep=keep), apply=True)
+    prune(Services.of(settings()), Partition(Feed.parse(RAW), DAY), Retention(keep=keep), apply=True)
 
 
 def ids(world: Harness, feed: str) -> list[str]:
@@ -92,9 +92,9 @@ def test_a_roll_back_to_nothing_builds_nothing_and_tells_it(capfd):
     world.invalidate(RAW, DAY, only)
     capfd.readouterr()
     assert world.run_until_idle() == []
-    told = f"no valid update of {RAW} {DAY}; {served}, which was built before, goes on being served"
-    assert explained(world) == ("waits for input", told)
-    assert capfd.readouterr().err.count(f"{SUMS} {DAY} waits for input: {told}") == 1
+    reported = f"no valid update of {RAW} {DAY}; {served}, which was built before, goes on being served"
+    assert explained(world) == ("waits for input", reported)
+    assert capfd.readouterr().err.count(f"{SUMS} {DAY} waits for input: {reported}") == 1
     assert (world.newest(SUMS, DAY), explained(world, PICKED)[0]) == (served, "current")
     world.revalidate(RAW, DAY, only)
     assert world.run_until_idle() == []

@@ -10,7 +10,7 @@ import pytest
 from dagster._daemon.types import DaemonHeartbeat
 
 from feed_assets.core.errors import DaemonRunning, NotIdle
-from feed_assets.runs.workbench import this_process
+from feed_assets.runs.services import this_process
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.orchestration.worlds import (
     DAY,
@@ -75,7 +75,7 @@ def test_run_until_idle_finds_late_data_however_many_partitions_are_known():
     world.run_until_idle()
     late = {day: world.drop(RAW, day, rows(1, 2)) for day in days.get_partition_keys()}
     world.run_until_idle()
-    assert {day: world.told("t/raw", day)[0].update_id for day in late} == late
+    assert {day: world.reported("t/raw", day)[0].update_id for day in late} == late
 
 
 def test_too_many_ticks_are_an_error():
@@ -118,8 +118,8 @@ def test_a_new_instance_builds_nothing_again_and_is_told_what_is_newest():
     assert after.run_until_idle() == []
     for asset in ("t/raw", "t/sums", "t/sums_rejects", "t/picked"):
         for day in (DAY, NEXT_DAY):
-            known, told = before.told(asset, day), after.told(asset, day)
-            assert [(each.update_id, each.version) for each in told] == [(known[0].update_id, known[0].version)]
+            known, reported = before.reported(asset, day), after.reported(asset, day)
+            assert [(each.update_id, each.version) for each in reported] == [(known[0].update_id, known[0].version)]
 
 
 def test_a_new_instance_is_told_once():
@@ -136,7 +136,7 @@ def test_what_the_run_told_is_not_told_again_by_the_sensor():
     world = short()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
-    assert [told.run != "" for told in world.told("t/sums", DAY)] == [True]
+    assert [reported.run != "" for reported in world.reported("t/sums", DAY)] == [True]
 
 
 def test_a_part_that_was_not_selected_is_told_by_the_sensor():
@@ -144,17 +144,17 @@ def test_a_part_that_was_not_selected_is_told_by_the_sensor():
     world.drop(RAW, DAY, rows(1))
     job = world.definitions.resolve_implicit_global_asset_job_def()
     job.execute_in_process(instance=world.instance, partition_key=DAY, asset_selection=[dg.AssetKey(["t", "sums"])])
-    assert world.told("t/sums_rejects", DAY) == []
+    assert world.reported("t/sums_rejects", DAY) == []
     world.run_until_idle()
-    (told,) = world.told("t/sums_rejects", DAY)
-    assert told.update_id == world.newest("t/sums_rejects/v1.0", DAY)
+    (reported,) = world.reported("t/sums_rejects", DAY)
+    assert reported.update_id == world.newest("t/sums_rejects/v1.0", DAY)
 
 
 def test_metadata_of_an_update_survive_as_json():
     world = chain()
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
-    (told,) = world.told("t/picked", DAY)
-    inputs = json.loads(json.dumps(told.metadata["inputs"]))
+    (reported,) = world.reported("t/picked", DAY)
+    inputs = json.loads(json.dumps(reported.metadata["inputs"]))
     assert inputs[f"{SUMS}/{DAY}"]["update id"] == world.newest(SUMS, DAY)
-    assert told.update_id == world.newest(PICKED, DAY)
+    assert reported.update_id == world.newest(PICKED, DAY)

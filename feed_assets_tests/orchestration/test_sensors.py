@@ -12,8 +12,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.declarations import KEY
-from feed_assets.runs.observe import observe
-from feed_assets.runs.workbench import utc_now
+from feed_assets.runs.services import utc_now
+from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.worlds import (
@@ -62,7 +62,7 @@ def test_an_output_whose_only_update_was_invalidated_is_built_again():
     world.run_until_idle()
     only = world.newest(SUMS, DAY)
     world.invalidate(SUMS, DAY, only)
-    observe(world.board, open_ledger(settings().ledger), Partition(Feed.parse(SUMS), DAY), utc_now())
+    sync(world.board, open_ledger(settings().ledger), Partition(Feed.parse(SUMS), DAY), utc_now())
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
     assert world.newest(SUMS, DAY) > only
 

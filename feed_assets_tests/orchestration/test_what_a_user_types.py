@@ -101,7 +101,7 @@ def test_the_python_file_loads_runs_and_publishes(project, files, spark):
     world.drop("ads/clicked/v1.0", "2019-11-24", CLICKED)
     (run,) = world.run_until_idle()
     assert (run.assets, run.succeeded) == (("ads/effectiveness", "ads/effectiveness_rejects"), True)
-    preview = world.told("ads/effectiveness", "2019-11-24")[0].metadata["preview"]
+    preview = world.reported("ads/effectiveness", "2019-11-24")[0].metadata["preview"]
     assert sorted(preview.splitlines()[2:]) == ["| 7 | 0.5 |", "| 8 | 0.0 |"]
     assert world.checks("ads/effectiveness", "2019-11-24") == {
         "not_empty": True,
@@ -115,7 +115,7 @@ def test_the_yaml_file_alone_declares_the_feed(project):
     assert keys(world.definitions) == {"ads/shown"}
     world.drop("ads/shown/v1.0", "2019-11-24", SHOWN)
     world.run_until_idle()
-    assert len(world.told("ads/shown", "2019-11-24")) == 1
+    assert len(world.reported("ads/shown", "2019-11-24")) == 1
 
 
 def test_a_feed_declared_twice_alike_is_one_asset(project):

@@ -17,7 +17,7 @@ from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import Source
-from feed_assets.runs.workbench import open_board
+from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import Asked, Given, Harness, PlainMaker, rows_of
 

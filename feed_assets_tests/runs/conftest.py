@@ -6,7 +6,7 @@ import pytest
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets_tests.runs.lakes import NOW, Lake, with_spark
 
 if TYPE_CHECKING:
@@ -16,4 +16,4 @@ if TYPE_CHECKING:
 @pytest.fixture
 def lake(spark: "SparkSession", ledger: Ledger, local_board: Blackboard) -> Lake:
     """A lake on local disk."""
-    return Lake(Workbench(local_board, ledger, with_spark(spark), lambda: NOW))
+    return Lake(Services(local_board, ledger, with_spark(spark), lambda: NOW))

@@ -8,7 +8,7 @@ from dagster_pyspark import LazyPySparkResource  # noqa: F401  (the same)
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.workbench import Workbench, spark_maker
+from feed_assets.runs.services import Services, spark_maker
 from feed_assets.settings import Settings
 from feed_assets_tests.feeds import workers as feed_workers
 from feed_assets_tests.ledger import workers as ledger_workers
@@ -26,4 +26,4 @@ def build_and_die(board_url: str, ledger_url: str, spark_remote: str, key: str, 
 
     settings = Settings(spark_remote=spark_remote)
     board, ledger = Blackboard.open(board_url), open_ledger(ledger_url)
-    Lake(Workbench(board, ledger, lambda: spark_maker(settings), lambda: NOW, die)).clean(key)
+    Lake(Services(board, ledger, lambda: spark_maker(settings), lambda: NOW, die)).clean(key)

@@ -12,7 +12,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.build import build
 from feed_assets.runs.phases import Outcome
 from feed_assets.runs.recipe import Recipe, Source
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.feeds import workers as feed_workers
 from feed_assets_tests.ledger import workers as ledger_workers
@@ -28,9 +28,9 @@ feed_workers.processes.set_forkserver_preload(
 )
 
 
-def play(bench: Workbench, key: str, work: Work) -> Outcome:
+def play(services: Services, key: str, work: Work) -> Outcome:
     """Build a partition of the report."""
-    return build(RECIPE, Partition(REPORT, key), {"a": [Partition(A)], "b": [Partition(B)]}, bench, work=work)
+    return build(RECIPE, Partition(REPORT, key), {"a": [Partition(A)], "b": [Partition(B)]}, services, work=work)
 
 
 def build_and_die(board_url: str, ledger_url: str, key: str, work: Work, last: str) -> None:
@@ -40,4 +40,4 @@ def build_and_die(board_url: str, ledger_url: str, key: str, work: Work, last: s
         if step == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    play(Workbench(Blackboard.open(board_url), open_ledger(ledger_url), PlainMaker, lambda: NOW, die), key, work)
+    play(Services(Blackboard.open(board_url), open_ledger(ledger_url), PlainMaker, lambda: NOW, die), key, work)

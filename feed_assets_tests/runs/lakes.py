@@ -22,8 +22,8 @@ from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.phases import Outcome
 from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.services import Services
 from feed_assets.runs.spark_maker import SparkMaker
-from feed_assets.runs.workbench import Workbench
 from feed_assets.spark.read import read_own
 from feed_assets_tests.needs import need_of
 
@@ -54,68 +54,68 @@ TOPPING = Recipe(feed=TOP, sources=(Source("clean", CLEAN),), transform=lambda c
 
 @dataclass(frozen=True)
 class Lake:
-    """A workbench, and short ways to use it. The clock stands still: each update is a second later than the last."""
+    """The services, and short ways to use them. The clock stands still: each update is a second later than the last."""
 
-    bench: Workbench
+    services: Services
 
     def drop(self, *lines: str, key: str = DAY) -> Update:
         """A foreign producer's update of the raw feed: `1,2019-11-24 08:00:00`."""
         content = "\n".join(["id,at", *lines, ""]).encode()
-        return publish(self.bench.board, Partition(RAW, key), {"part-0.csv": content}, NOW)
+        return publish(self.services.board, Partition(RAW, key), {"part-0.csv": content}, NOW)
 
-    def clean(self, key: str = DAY, named=NEWEST, bench: Workbench | None = None, **changes: Any) -> Outcome:
+    def clean(self, key: str = DAY, named=NEWEST, services: Services | None = None, **changes: Any) -> Outcome:
         """Build the cleaned feed, by a recipe that differs in `changes`."""
         inputs = {"raw": [Partition(RAW, key)]}
-        return build(replace(CLEANING, **changes), Partition(CLEAN, key), inputs, bench or self.bench, named)
+        return build(replace(CLEANING, **changes), Partition(CLEAN, key), inputs, services or self.services, named)
 
     def top(self, keys: Sequence[str] = (DAY,), **changes: Any) -> Outcome:
         """Build the feed that is made from the cleaned one."""
         inputs = {"clean": [Partition(CLEAN, key) for key in keys]}
-        return build(replace(TOPPING, **changes), Partition(TOP, DAY), inputs, self.bench)
+        return build(replace(TOPPING, **changes), Partition(TOP, DAY), inputs, self.services)
 
     def valid(self, feed: Feed = CLEAN, key: str = DAY) -> Update | None:
         """What readers of the blackboard see."""
-        return read.latest(self.bench.board, Partition(feed, key)).update
+        return read.latest(self.services.board, Partition(feed, key)).update
 
     def newest(self, feed: Feed = CLEAN, key: str = DAY) -> updates.Row | None:
         """What the ledger says is published."""
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             return updates.newest(connection, [Partition(feed, key)]).get(Partition(feed, key))
 
     def states(self, feed: Feed = CLEAN, key: str = DAY) -> list[str]:
         """The states of all updates of a partition, in their order."""
         mine = updates.is_(Partition(feed, key))
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             query = sa.select(table.c.state).where(mine).order_by(table.c.id)
             return [*connection.execute(query).scalars()]
 
     def bad_ends(self, feed: Feed = CLEAN, key: str = DAY) -> list[tuple[str, str | None]]:
         """State and reason of an output's runs that ended badly since the last that ended well, attempts or not."""
         same = (run.c.feed == str(feed)) & (run.c.partition == key) & (run.c.state != runs.RUNNING)
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             rows = connection.execute(sa.select(run).where(same).order_by(run.c.started, run.c.began)).all()
         well = [at for at, row in enumerate(rows) if row.state in (updates.PUBLISHED, runs.UNCHANGED)]
         return [(row.state, row.reason) for row in rows[well[-1] + 1 if well else 0 :]]
 
     def last_change(self) -> int:
         """The number of the last change."""
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             return log.last(connection)
 
     def running(self) -> list[Run]:
         """The runs that have not ended."""
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             return [*runs.running(connection)]
 
     def facts_of_top(self) -> Facts:
         """What a decision about the feed made from the cleaned one would know."""
         need = need_of(Partition(TOP, DAY), (Partition(CLEAN, DAY),))
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             return facts.facts(connection, [need], NOW, 3)
 
     def objects(self) -> list[str]:
         """Every key on the blackboard, but claims."""
-        return [file.key for file in self.bench.board.files("") if not file.key.startswith("_feed_assets/")]
+        return [file.key for file in self.services.board.files("") if not file.key.startswith("_feed_assets/")]
 
 
 def with_spark(spark: SparkSession) -> Callable[[], Maker]:
@@ -123,9 +123,9 @@ def with_spark(spark: SparkSession) -> Callable[[], Maker]:
     return lambda: SparkMaker(lambda: nullcontext(spark))
 
 
-def stepping(lake: Lake, on_step: Callable[[str], None]) -> Workbench:
-    """The lake's workbench with somebody who listens."""
-    return replace(lake.bench, on_step=on_step)
+def stepping(lake: Lake, on_step: Callable[[str], None]) -> Services:
+    """The lake's services with somebody who listens."""
+    return replace(lake.services, on_step=on_step)
 
 
 def rows(lake: Lake, feed: Feed = CLEAN, key: str = DAY) -> list[Any]:
@@ -133,7 +133,7 @@ def rows(lake: Lake, feed: Feed = CLEAN, key: str = DAY) -> list[Any]:
     update = lake.valid(feed, key)
     if update is None:
         raise NoValidUpdate(f"{feed} {key}")
-    return sorted(tuple(row) for row in read_own(SparkSession.active(), lake.bench.board, update).collect())
+    return sorted(tuple(row) for row in read_own(SparkSession.active(), lake.services.board, update).collect())
 
 
 def at(hour: int) -> datetime:

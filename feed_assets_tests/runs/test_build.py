@@ -63,8 +63,8 @@ def test_a_manifest_counts_exactly_the_parts_that_were_written(lake):
     (rejects, main) = lake.clean().outputs
     for output in (rejects, main):
         path = f"{output.partition.path}/{output.id}"
-        assert lake.bench.board.get(f"{path}/{MANIFEST}") == str(len(output.written.files)).encode()
-        listed = {file.key for file in lake.bench.board.files(path)}
+        assert lake.services.board.get(f"{path}/{MANIFEST}") == str(len(output.written.files)).encode()
+        listed = {file.key for file in lake.services.board.files(path)}
         assert listed == {f"{path}/{MANIFEST}", *(file.key for file in output.written.files)}
 
 
@@ -75,7 +75,7 @@ def test_what_was_written_is_in_the_ledger(lake):
     assert (row.id, row.version, row.records) == (output.id, output.written.data_version, 2)
     assert (row.size, row.files) == (output.written.bytes, len(output.written.files))
     assert (row.code_version, row.state) == ("1", updates.PUBLISHED)
-    with lake.bench.ledger.read() as connection:
+    with lake.services.ledger.read() as connection:
         times = connection.execute(sa.select(table.c.first, table.c.last).where(updates.is_(CLEAN_DAY))).one()
     assert tuple(times) == (at(1), at(2))
 
@@ -83,20 +83,20 @@ def test_what_was_written_is_in_the_ledger(lake):
 def test_what_was_written_is_measured_again_as_it_was(lake):
     lake.drop(ONE, TWO)
     output = lake.clean().outputs[-1]
-    measured = lake.bench.maker().measure(lake.bench.board, lake.valid())
+    measured = lake.services.maker().measure(lake.services.board, lake.valid())
     assert measured == (2, output.written.data_version)
 
 
 def test_what_spark_cannot_read_is_not_measured(lake):
     bad = lake.drop(ONE)
     with pytest.raises(UnreadableUpdate, match=rf"{bad.path}.* cannot be read"):
-        lake.bench.maker().measure(lake.bench.board, bad)
+        lake.services.maker().measure(lake.services.board, bad)
 
 
 def test_the_lineage_names_the_inputs_and_the_rejects(lake):
     dropped = lake.drop(ONE)
     built = lake.clean()
-    with lake.bench.ledger.read() as connection:
+    with lake.services.ledger.read() as connection:
         inputs = updates.consumed_by(connection, CLEAN_DAY, built.outputs[-1].id)
         every = connection.exec_driver_sql("SELECT input_feed, position, is_input FROM consumed ORDER BY 1").all()
     assert inputs == built.pins == (Pin(RAW_DAY, dropped.id, dropped.files_digest, dropped.size, 1),)
@@ -159,7 +159,7 @@ def test_a_named_older_update_of_ours_is_pinned_by_the_digest_of_its_rows(lake):
     lake.drop(ONE, TWO)
     lake.clean()
     named = {CLEAN_DAY: first.id}
-    built = build(TOPPING, Partition(TOP, DAY), {"clean": [CLEAN_DAY]}, lake.bench, named)
+    built = build(TOPPING, Partition(TOP, DAY), {"clean": [CLEAN_DAY]}, lake.services, named)
     assert built.pins == (
         Pin(CLEAN_DAY, first.id, first.written.data_version, first.written.bytes, len(first.written.files)),
     )
@@ -174,7 +174,7 @@ def test_a_named_update_that_is_not_valid_is_an_error(lake):
 def test_a_roll_back_of_an_input_is_built(lake):
     first, second = lake.drop(ONE), lake.drop(ONE, TWO)
     lake.clean()
-    invalidate(lake.bench.board, RAW_DAY, second.id)
+    invalidate(lake.services.board, RAW_DAY, second.id)
     assert [pin.update_id for pin in lake.clean().pins] == [first.id]
     assert lake.states(RAW) == [updates.PUBLISHED, updates.INVALIDATED]
 
@@ -182,7 +182,7 @@ def test_a_roll_back_of_an_input_is_built(lake):
 def test_an_output_that_was_invalidated_is_built_again_from_equal_pins(lake):
     lake.drop(ONE)
     first = lake.clean().outputs[-1].id
-    invalidate(lake.bench.board, CLEAN_DAY, first)
+    invalidate(lake.services.board, CLEAN_DAY, first)
     assert isinstance(lake.clean(), Published)
     assert lake.states() == [updates.INVALIDATED, updates.PUBLISHED]
 
@@ -220,7 +220,7 @@ def test_records_of_a_foreign_input_that_fans_in_do_so_too_and_are_read_as_one_f
 
     source = Source("raw", RAW, "csv", SCHEMA, fans_in=True, is_appendable=bool(batch))
     inputs = {"raw": [Partition(RAW, key) for key in keys]}
-    build(replace(CLEANING, sources=(source,), transform=watching), CLEAN_DAY, inputs, lake.bench)
+    build(replace(CLEANING, sources=(source,), transform=watching), CLEAN_DAY, inputs, lake.services)
     assert [(row[0], row[2]) for row in rows(lake)] == [(1, keys[0]), (2, keys[1])]
     assert plans[0].count("Union") == 0
 
@@ -271,7 +271,7 @@ def test_an_input_without_an_update_is_named(lake):
 
 def test_an_input_without_a_valid_update_is_named_with_the_reasons(lake):
     dropped = lake.drop(ONE)
-    lake.bench.board.put(f"{dropped.path}/more", b"")
+    lake.services.board.put(f"{dropped.path}/more", b"")
     with pytest.raises(NoValidUpdate, match=rf"{dropped.id}: its manifest says 1 files and there are 2"):
         lake.clean()
 
@@ -283,7 +283,7 @@ def test_an_input_of_another_format_is_told_by_its_name(lake):
 
 
 def test_what_is_in_this_process_s_memory_is_no_blackboard_for_spark(lake):
-    memory = Lake(replace(lake.bench, board=Blackboard.open("memory://")))
+    memory = Lake(replace(lake.services, board=Blackboard.open("memory://")))
     memory.drop(ONE)
     with pytest.raises(InvalidName, match=r"Spark cannot read a blackboard at 'memory://'.*use a file:// URL"):
         memory.clean()
@@ -293,7 +293,7 @@ def test_what_is_in_this_process_s_memory_is_no_blackboard_for_spark(lake):
 def test_every_step_is_announced_in_its_order(lake):
     steps = []
     lake.drop(ONE)
-    lake.clean(bench=stepping(lake, steps.append))
+    lake.clean(services=stepping(lake, steps.append))
     assert steps == [
         "started",
         "pinned",

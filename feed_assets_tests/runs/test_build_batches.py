@@ -59,20 +59,20 @@ def test_many_batches_are_read_as_one_frame_not_as_one_for_each(lake):
 def test_a_batch_that_is_gone_or_invalid_is_read_no_more_and_is_named(lake):
     first, spoilt, gone = drop(lake, "a", 1), drop(lake, "b", 2), drop(lake, "c", 3)
     built(lake)
-    invalidate(lake.bench.board, spoilt.partition, spoilt.id)
-    lake.bench.board.sweep(gone.partition.path)
+    invalidate(lake.services.board, spoilt.partition, spoilt.id)
+    lake.services.board.sweep(gone.partition.path)
     said: list[str] = []
-    outcome = built(lake, bench=stepping(lake, said.append))
+    outcome = built(lake, services=stepping(lake, said.append))
     assert (ids(lake), pins(outcome)) == ([1], [(f"{DAY}/a", first.id)])
     reason = "it has no manifest: still being written, abandoned or invalidated"
     assert f"b of {HELD} is left out: {spoilt.id}: {reason}" in said
-    with lake.bench.ledger.read() as connection:
+    with lake.services.ledger.read() as connection:
         assert [pin.partition.name for pin in facts.pins_of(connection, [HELD])[HELD]] == ["a"]
 
 
 def test_a_partition_without_a_batch_that_has_a_valid_update_is_an_error_with_reasons(lake):
     spoilt = drop(lake, "a", 1)
-    invalidate(lake.bench.board, spoilt.partition, spoilt.id)
+    invalidate(lake.services.board, spoilt.partition, spoilt.id)
     with pytest.raises(NoValidUpdate, match=f"{HELD} has no batch with a valid update. a: {spoilt.id}: it has no"):
         built(lake)
 

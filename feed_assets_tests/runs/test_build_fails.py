@@ -18,7 +18,7 @@ from feed_assets.ledger import log, runs, updates
 from feed_assets.runs import checks
 from feed_assets.runs.phases import Published, Refused, Unchanged
 from feed_assets.runs.reconcile import reconcile
-from feed_assets.runs.workbench import spark_maker
+from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.runs.lakes import (
@@ -49,8 +49,8 @@ def test_a_refused_audit_publishes_nothing_and_the_previous_update_is_served(lak
     assert (lake.states(), lake.states(REJECTS)) == ([updates.PUBLISHED, updates.REFUSED],) * 2
     assert lake.bad_ends() == [(updates.REFUSED, refused.reason)]
     for output in refused.outputs:
-        assert lake.bench.board.get(f"{output.partition.path}/{output.id}/{MANIFEST}") is None
-        assert lake.bench.board.files(f"{output.partition.path}/{output.id}") == output.written.files
+        assert lake.services.board.get(f"{output.partition.path}/{output.id}/{MANIFEST}") is None
+        assert lake.services.board.files(f"{output.partition.path}/{output.id}") == output.written.files
 
 
 def test_consumers_are_held_from_a_refused_audit_to_the_next_good_one(lake):
@@ -72,10 +72,10 @@ def test_a_roll_back_of_what_was_refused_releases_the_consumers_and_wakes_them(l
     bad = lake.drop(ONE, TWO)
     lake.clean(checks=(MAYBE,))
     before = lake.last_change()
-    invalidate(lake.bench.board, RAW_DAY, bad.id)
+    invalidate(lake.services.board, RAW_DAY, bad.id)
     assert isinstance(lake.clean(checks=(MAYBE,)), Unchanged)
     assert lake.facts_of_top().failed == {}
-    with lake.bench.ledger.read() as connection:
+    with lake.services.ledger.read() as connection:
         since = log.after(connection, before, 10**9, 10, [CLEAN])
     assert {each.kind for each in since} >= {log.UNCHANGED, log.QUALITY}
 
@@ -101,7 +101,7 @@ def test_a_run_that_fails_after_its_parts_were_written_leaves_none_of_them(lake)
     lake.drop(ONE)
     before = lake.objects()
     with pytest.raises(Mistake):
-        lake.clean(bench=stepping(lake, fail))
+        lake.clean(services=stepping(lake, fail))
     assert lake.objects() == before
     assert lake.states() == [updates.ABANDONED]
 
@@ -114,13 +114,13 @@ def test_what_fails_after_the_manifest_is_published_all_the_same(lake, step):
 
     lake.drop(ONE)
     with pytest.raises(Mistake):
-        lake.clean(bench=stepping(lake, fail))
+        lake.clean(services=stepping(lake, fail))
     assert (lake.valid().id, lake.states()) == (lake.newest().id, [updates.PUBLISHED])
     assert (lake.bad_ends(), lake.running()) == ([], [])
 
 
 def test_a_run_that_fails_while_the_blackboard_is_out_of_reach_is_settled_by_the_next_reconcile(lake):
-    reachable = Counting.around(lake.bench.board)
+    reachable = Counting.around(lake.services.board)
 
     def refuse():
         raise exceptions.GenericError("connection refused")
@@ -132,9 +132,9 @@ def test_a_run_that_fails_while_the_blackboard_is_out_of_reach_is_settled_by_the
     lake.drop(ONE)
     before = lake.objects()
     with pytest.raises(Mistake):
-        lake.clean(transform=fail, bench=replace(lake.bench, board=reachable.board))
+        lake.clean(transform=fail, services=replace(lake.services, board=reachable.board))
     assert (lake.states(), lake.bad_ends()) == ([updates.CLAIMED], [(runs.FAILED, "Mistake: no such column")])
-    reconcile(lake.bench)
+    reconcile(lake.services)
     assert (lake.states(), lake.bad_ends()) == ([updates.ABANDONED], [(runs.FAILED, "Mistake: no such column")])
     assert (lake.objects(), isinstance(lake.clean(), Published)) == (before, True)
 
@@ -163,7 +163,7 @@ def test_a_spark_that_cannot_be_reached_is_no_attempt(lake):
     gone = Settings(spark_remote="sc://127.0.0.1:9")
     lake.drop(ONE)
     with pytest.raises(SparkUnavailable):
-        lake.clean(bench=replace(lake.bench, maker=lambda: spark_maker(gone)))
+        lake.clean(services=replace(lake.services, maker=lambda: spark_maker(gone)))
     ((state, reason),) = lake.bad_ends()
     assert (state, lake.states(), lake.running()) == (updates.ABANDONED, [updates.ABANDONED], [])
     assert reason.startswith("SparkUnavailable: nobody listens at FEED_ASSETS_SPARK_REMOTE=sc://127.0.0.1:9")
@@ -178,7 +178,7 @@ def test_a_second_run_of_an_output_is_refused_while_the_first_goes_on(lake):
         refused.append((step, str(error.value)))
 
     lake.drop(ONE)
-    lake.clean(bench=stepping(lake, lambda step: step == "audited" and run_again(step)))
+    lake.clean(services=stepping(lake, lambda step: step == "audited" and run_again(step)))
     ((_, message),) = refused
     assert "ads/clean/v1.0 2019-11-24 is being built by run" in message
     assert lake.states() == [updates.PUBLISHED]

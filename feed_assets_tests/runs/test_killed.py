@@ -17,8 +17,8 @@ from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.updates import Row
 from feed_assets.runs.phases import Published, Unchanged
-from feed_assets.runs.reconcile import Settled, reconcile
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.reconcile import FinishedRun, reconcile
+from feed_assets.runs.services import Services
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf
 from feed_assets_tests.feeds.workers import start
@@ -57,7 +57,7 @@ class Aftermath:
     killed: tuple[Killed, ...]
     expected: Row
     """What the second build publishes where nobody kills it."""
-    settled: tuple[Settled, ...]
+    finished: tuple[FinishedRun, ...]
 
 
 def key_of(step: str) -> str:
@@ -76,7 +76,7 @@ def aftermath(spark, tmp_path_factory) -> Iterator[Aftermath]:
     folder = tmp_path_factory.mktemp("killed")
     board_url, ledger_url = (folder / "lake").as_uri(), f"sqlite:///{folder / 'ledger.db'}"
     ledger = open_ledger(ledger_url)
-    lake = Lake(Workbench(Blackboard.open(board_url, create=True), ledger, with_spark(spark), lambda: NOW))
+    lake = Lake(Services(Blackboard.open(board_url, create=True), ledger, with_spark(spark), lambda: NOW))
     steps = steps_of_a_build(lake)
     expected = lake.newest(key="undisturbed")
     killed = [prepare(lake, step, steps) for step in steps]
@@ -87,7 +87,7 @@ def aftermath(spark, tmp_path_factory) -> Iterator[Aftermath]:
             for child in children:
                 child.join()
             assert [child.exitcode for child in children] == [-signal.SIGKILL] * len(some)
-    yield Aftermath(lake, tuple(killed), expected, reconcile(lake.bench))
+    yield Aftermath(lake, tuple(killed), expected, reconcile(lake.services))
     ledger.engine.dispose()
 
 
@@ -97,7 +97,7 @@ def steps_of_a_build(lake: Lake) -> list[str]:
     lake.drop(OLD, key="undisturbed")
     lake.clean("undisturbed")
     lake.drop(OLD, NEW, BAD, key="undisturbed")
-    lake.clean("undisturbed", bench=stepping(lake, steps.append))
+    lake.clean("undisturbed", services=stepping(lake, steps.append))
     return steps
 
 
@@ -135,8 +135,8 @@ def test_ledger_and_blackboard_agree(aftermath):
 
 
 def test_every_killed_run_is_settled_and_every_claim_too(aftermath):
-    settled = {each.run.output.key: each.is_published for each in aftermath.settled}
-    assert settled == {killed.key: killed.is_visible for killed in aftermath.killed if killed.step != "published"}
+    finished = {each.run.output.key: each.is_published for each in aftermath.finished}
+    assert finished == {killed.key: killed.is_visible for killed in aftermath.killed if killed.step != "published"}
     assert aftermath.lake.running() == []
     for killed in aftermath.killed:
         for feed in (CLEAN, REJECTS):
@@ -149,22 +149,22 @@ def test_what_has_its_manifest_is_published_as_the_run_would_have_done(aftermath
             found, expected = aftermath.lake.newest(key=killed.key), aftermath.expected
             assert (found.version, found.records, found.files) == (expected.version, 2, expected.files), killed.step
             assert found.code_version == expected.code_version, killed.step
-            with aftermath.lake.bench.ledger.read() as connection:
+            with aftermath.lake.services.ledger.read() as connection:
                 assert updates.consumed_by(connection, found.partition, found.id) == (killed.pin,), killed.step
 
 
 def test_nothing_is_left_under_what_was_swept(aftermath):
-    board = aftermath.lake.bench.board
-    swept = [row for settled in aftermath.settled for row in settled.swept]
+    board = aftermath.lake.services.board
+    swept = [row for finished in aftermath.finished for row in finished.swept]
     assert {row.partition.feed for row in swept} == {CLEAN, REJECTS}
     assert [board.files(f"{row.partition.path}/{row.id}") for row in swept] == [()] * len(swept)
 
 
 def test_reconciling_again_changes_nothing(aftermath):
-    ledger, before = aftermath.lake.bench.ledger, aftermath.lake.objects()
+    ledger, before = aftermath.lake.services.ledger, aftermath.lake.objects()
     with ledger.read() as connection:
         number = log.last(connection)
-    again = reconcile(aftermath.lake.bench)
+    again = reconcile(aftermath.lake.services)
     with ledger.read() as connection:
         assert (again, log.last(connection)) == ((), number)
     assert aftermath.lake.objects() == before

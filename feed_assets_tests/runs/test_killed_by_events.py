@@ -24,7 +24,7 @@ from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import update
 from feed_assets.runs import reconcile
 from feed_assets.runs.phases import Published, Unchanged
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.feeds.workers import start
@@ -52,35 +52,35 @@ VISIBLE = STEPS[-2:]
 class Team:
     """A ledger with events of two tables that every output is to consume."""
 
-    bench: Workbench
+    services: Services
     keys: tuple[str, ...]
 
     def deliver(self, number: int) -> None:
         """An update reaches both tables, and is delivered to every output."""
         new = [WriteEvent(f"team/{name}", number, NOW, f"X{number}", Operation.UPSERT) for name in "ab"]
-        with self.bench.ledger.change() as connection:
+        with self.services.ledger.change() as connection:
             events.record(connection, "team", new, NOW, refuse_out_of_order=False)
         affected = Affected([(Partition(REPORT, key), NOW) for key in self.keys], takes_events=True)
         edges = [(str(REPORT), str(table)) for table in (A, B)]
-        fan_out(self.bench.ledger, edges, lambda _consumer, _changed: affected, NOW, lambda: False)
+        fan_out(self.services.ledger, edges, lambda _consumer, _changed: affected, NOW, lambda: False)
 
     def work(self, key: str) -> Work | None:
         """What the sensor would ask for."""
         consumer = Consumer(REPORT, frozenset({A, B}), {"p": frozenset({A, B})})
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             due = due_of(connection, consumer, [key]).get(key)
-        return Work({each.place: each for each in due.slices}, consumes=True) if due else None
+        return Work({each.partition: each for each in due.slices}, consumes=True) if due else None
 
     def published(self, key: str) -> list[set[str]]:
         """Of each published update the slices that it was built from."""
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             mine = updates.is_(Partition(REPORT, key)) & (update.c.state == updates.PUBLISHED)
             ids = connection.execute(sa.select(update.c.id).where(mine).order_by(update.c.id)).scalars().all()
             found = [updates.consumed_by(connection, Partition(REPORT, key), each) for each in ids]
         return [{f"{pin.partition.feed} {int(pin.update_id)}" for pin in pins} for pins in found]
 
     def markers(self, key: str) -> dict[str, int]:
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             return {row["input_feed"]: int(row["marker"]) for row in inbox.markers(connection, REPORT, key)}
 
 
@@ -91,8 +91,8 @@ def key_of(step: str) -> str:
 def opened(folder: Path) -> Team:
     """The team whose ledger and lake are in a folder."""
     board = Blackboard.open((folder / "lake").as_uri(), create=True)
-    bench = Workbench(board, open_ledger(f"sqlite:///{folder / 'ledger.db'}"), PlainMaker, lambda: NOW)
-    return Team(bench, (UNDISTURBED, *map(key_of, STEPS)))
+    services = Services(board, open_ledger(f"sqlite:///{folder / 'ledger.db'}"), PlainMaker, lambda: NOW)
+    return Team(services, (UNDISTURBED, *map(key_of, STEPS)))
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +101,14 @@ def killed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("killed by events")
     team = opened(folder)
     team.deliver(1)
-    urls = team.bench.board.url, f"sqlite:///{folder / 'ledger.db'}"
+    urls = team.services.board.url, f"sqlite:///{folder / 'ledger.db'}"
     for first in range(0, len(STEPS), AT_ONCE):
         some = STEPS[first : first + AT_ONCE]
         children = [start(build_and_die, *urls, key_of(step), team.work(key_of(step)), step) for step in some]
         for child in children:
             child.join()
         assert [child.exitcode for child in children] == [-signal.SIGKILL] * len(children)
-    team.bench.ledger.engine.dispose()
+    team.services.ledger.engine.dispose()
     return folder
 
 
@@ -118,12 +118,12 @@ def team(killed, tmp_path) -> Iterator[Team]:
     shutil.copytree(killed, tmp_path / "left")
     made = opened(tmp_path / "left")
     yield made
-    made.bench.ledger.engine.dispose()
+    made.services.ledger.engine.dispose()
 
 
 def test_these_are_all_the_steps_of_a_build(team):
     steps: list[str] = []
-    play(replace(team.bench, on_step=steps.append), UNDISTURBED, team.work(UNDISTURBED))
+    play(replace(team.services, on_step=steps.append), UNDISTURBED, team.work(UNDISTURBED))
     assert steps == STEPS
 
 
@@ -132,7 +132,7 @@ def test_a_killed_run_that_is_reconciled_and_repeated_consumes_its_slices_once(t
     key = key_of(step)
     work = team.work(key)
     assert (work is None) == (step == "published")
-    reconcile.reconcile(team.bench, output=Partition(REPORT, key))
+    reconcile.reconcile(team.services, output=Partition(REPORT, key))
     after = team.work(key)
     assert (after is None) == (step in VISIBLE)
     assert after in (None, work)
@@ -148,23 +148,23 @@ def test_the_repeat_of_a_killed_run_consumes_its_slices_once(team, step):
 def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(team, step):
     """The ledger has its end, and its manifest is found when the blackboard is in reach again: by the next build."""
     key = key_of(step)
-    away = Counting.around(team.bench.board)
+    away = Counting.around(team.services.board)
 
     def refuse():
         raise exceptions.GenericError("no answer")
 
     away.before = dict.fromkeys(("list", "children", "get", "put", "create", "delete"), refuse)
-    reconcile.reconcile(replace(team.bench, board=away.board), output=Partition(REPORT, key))
+    reconcile.reconcile(replace(team.services, board=away.board), output=Partition(REPORT, key))
     judge_repeat(team, key, step)
 
 
 def judge_repeat(team, key, step) -> None:
     """The repeat finds its slices in the published lineage, or publishes them; and then there is nothing more."""
     work = team.work(UNDISTURBED)
-    again = play(team.bench, key, work)
+    again = play(team.services, key, work)
     assert isinstance(again, Unchanged if step in VISIBLE else Published)
     assert team.published(key) == [{"team/a 1", "team/b 1"}]
     assert team.markers(key) == {"team/a": 1, "team/b": 1}
     assert team.work(key) is None
-    assert isinstance(play(team.bench, key, work), Unchanged)
+    assert isinstance(play(team.services, key, work), Unchanged)
     assert len(team.published(key)) == 1

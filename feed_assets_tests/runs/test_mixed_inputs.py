@@ -13,7 +13,7 @@ from feed_assets.ledger import runs
 from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.phases import Published
 from feed_assets.runs.recipe import Recipe, Source
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.runs.lakes import NOW
 
@@ -22,56 +22,56 @@ MADE_OF = {A: [RAW], B: [A], REPORT: [A, B]}
 
 
 @pytest.fixture
-def bench(ledger):
+def services(ledger):
     seconds = count()
-    return Workbench(Blackboard.open("memory://"), ledger, PlainMaker, lambda: NOW + timedelta(seconds=next(seconds)))
+    return Services(Blackboard.open("memory://"), ledger, PlainMaker, lambda: NOW + timedelta(seconds=next(seconds)))
 
 
-def drop(bench, rows):
-    return publish(bench.board, RAW, {"part": rows}, bench.now()).id
+def drop(services, rows):
+    return publish(services.board, RAW, {"part": rows}, services.now()).id
 
 
-def make(bench, output, named=NEWEST):
+def make(services, output, named=NEWEST):
     inputs = {each.feed.name[2:]: [each] for each in MADE_OF[output]}
     sources = tuple(Source(name, each.feed) for name, (each,) in inputs.items())
     recipe = Recipe(output.feed, sources, lambda: None, is_by_events=output == REPORT)
-    return build(recipe, output, inputs, bench, named)
+    return build(recipe, output, inputs, services, named)
 
 
-def test_inputs_of_different_data_are_refused_in_words_and_nothing_is_claimed(bench):
-    drop(bench, b"1")
-    first = {output: make(bench, output).outputs[-1].id for output in MADE_OF}
-    again = drop(bench, b"2")
-    newer = make(bench, A).outputs[-1].id
+def test_inputs_of_different_data_are_refused_in_words_and_nothing_is_claimed(services):
+    drop(services, b"1")
+    first = {output: make(services, output).outputs[-1].id for output in MADE_OF}
+    again = drop(services, b"2")
+    newer = make(services, A).outputs[-1].id
     with pytest.raises(MixedInputs) as refused:
-        make(bench, REPORT)
+        make(services, REPORT)
     assert str(refused.value).startswith(
         f"t/report/v1.0: t/a/v1.0 {newer} and t/b/v1.0 {first[B]} do not belong together: they lead back to different "
         "updates of t/raw/v1.0, "
     )
     assert again in str(refused.value)
-    assert bench.board.children(REPORT.path) == [first[REPORT]]
-    with bench.ledger.read() as connection:
+    assert services.board.children(REPORT.path) == [first[REPORT]]
+    with services.ledger.read() as connection:
         last, attempts = runs.last(connection, REPORT), [*runs.open_attempts(connection, [REPORT])]
     assert (last.state, attempts) == ("abandoned", [])
     assert last.reason.startswith("MixedInputs: ")
 
 
-def test_they_are_built_of_once_the_newer_one_has_gone_through_the_pipeline(bench):
-    drop(bench, b"1")
+def test_they_are_built_of_once_the_newer_one_has_gone_through_the_pipeline(services):
+    drop(services, b"1")
     for output in MADE_OF:
-        make(bench, output)
-    drop(bench, b"2")
-    newest = [make(bench, output).outputs[-1].id for output in (A, B)]
-    assert [pin.update_id for pin in make(bench, REPORT).pins] == newest
+        make(services, output)
+    drop(services, b"2")
+    newest = [make(services, output).outputs[-1].id for output in (A, B)]
+    assert [pin.update_id for pin in make(services, REPORT).pins] == newest
 
 
-def test_updates_that_the_run_names_are_built_of_although_they_are_mixed(bench):
-    drop(bench, b"1")
+def test_updates_that_the_run_names_are_built_of_although_they_are_mixed(services):
+    drop(services, b"1")
     for output in MADE_OF:
-        make(bench, output)
-    drop(bench, b"2")
-    named = {A: make(bench, A).outputs[-1].id}
-    built = make(bench, REPORT, named)
+        make(services, output)
+    drop(services, b"2")
+    named = {A: make(services, A).outputs[-1].id}
+    built = make(services, REPORT, named)
     assert isinstance(built, Published)
     assert {pin.partition: pin.update_id for pin in built.pins}[A] == named[A]

@@ -13,7 +13,7 @@ from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import claims, runs, updates
 from feed_assets.runs.orphans import sweep, sweep_unclaimed
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.runs.lakes import CLEAN, DAY, NOW, RAW, REJECTS, Lake
 
@@ -33,21 +33,21 @@ def no_spark():
 @pytest.fixture
 def lake(board, ledger) -> Lake:
     """A lake on each kind of store; without Spark."""
-    return Lake(Workbench(board, ledger, no_spark, lambda: NOW))
+    return Lake(Services(board, ledger, no_spark, lambda: NOW))
 
 
 @pytest.fixture
 def quiet(ledger) -> Lake:
-    return Lake(Workbench(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
+    return Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
 
 
-def at(lake: Lake, now: datetime) -> Workbench:
-    return replace(lake.bench, now=lambda: now)
+def at(lake: Lake, now: datetime) -> Services:
+    return replace(lake.services, now=lambda: now)
 
 
 def attempt(lake: Lake, state: str, *, parts: int = 2, manifest: bytes | None = None, output=OUTPUT) -> str:
     """A claimed id, its parts, and what became of it in the ledger, all at `NOW`; the id."""
-    board, ledger = lake.bench.board, lake.bench.ledger
+    board, ledger = lake.services.board, lake.services.ledger
     run = runs.Run(f"run of {state} {output.path}", output, runs.RUNNING, None, None, "host:1:0.00", NOW, None)
     runs.start(ledger, run)
     update_id = write.claim(board, output, run.id.encode(), NOW)
@@ -63,13 +63,13 @@ def attempt(lake: Lake, state: str, *, parts: int = 2, manifest: bytes | None = 
 
 def put(lake: Lake, output: Partition, update_id: str, parts: int, manifest: bytes | None = None) -> None:
     for number in range(parts):
-        lake.bench.board.put(f"{output.path}/{update_id}/part-{number}", b"rows")
+        lake.services.board.put(f"{output.path}/{update_id}/part-{number}", b"rows")
     if manifest is not None:
-        lake.bench.board.put(f"{output.path}/{update_id}/_SUCCESS", manifest)
+        lake.services.board.put(f"{output.path}/{update_id}/_SUCCESS", manifest)
 
 
 def claim_files(lake: Lake) -> list[str]:
-    return [file.key for file in lake.bench.board.files(write.CLAIMS)]
+    return [file.key for file in lake.services.board.files(write.CLAIMS)]
 
 
 def said(done) -> list[tuple[str, str]]:
@@ -103,17 +103,17 @@ def test_what_a_running_build_owns_stays_however_old(lake):
 
 def test_a_claim_that_its_run_has_not_told_the_ledger_of_is_known_by_the_run_in_it(lake):
     run = runs.Run("a run", OUTPUT, runs.RUNNING, None, None, "host:1:0.00", NOW, None)
-    runs.start(lake.bench.ledger, run)
-    write.claim(lake.bench.board, OUTPUT, run.id.encode(), NOW)
+    runs.start(lake.services.ledger, run)
+    write.claim(lake.services.board, OUTPUT, run.id.encode(), NOW)
     assert sweep(at(lake, DAY_LATER), OURS).claims == 0
-    with lake.bench.ledger.write() as connection:
+    with lake.services.ledger.write() as connection:
         runs.end(connection, run.id, runs.FAILED, NOW + timedelta(hours=1), "killed")
     assert sweep(at(lake, DAY_LATER), OURS).claims == 0
     assert sweep(at(lake, DAY_LATER + timedelta(hours=1)), OURS).claims == 1
 
 
 def test_an_abandoned_id_is_forgotten_without_a_word(lake):
-    write.claim(lake.bench.board, OUTPUT, b"nobody", NOW)
+    write.claim(lake.services.board, OUTPUT, b"nobody", NOW)
     swept = sweep(at(lake, DAY_LATER), OURS)
     assert (swept.done, swept.claims, claim_files(lake)) == ((), 1, [])
 
@@ -135,27 +135,27 @@ def test_what_was_written_after_its_attempt_was_swept_goes_too(lake):
 
 def test_foreign_feeds_keep_their_objects_and_claims(lake):
     foreign = Partition(RAW, DAY)
-    update_id = write.claim(lake.bench.board, foreign, b"its producer", NOW)
+    update_id = write.claim(lake.services.board, foreign, b"its producer", NOW)
     put(lake, foreign, update_id, 2)
-    bench = at(lake, NOW + timedelta(days=30))
-    assert (sweep(bench, OURS).claims, sweep_unclaimed(bench, OURS, unknown=True)) == (0, ())
+    services = at(lake, NOW + timedelta(days=30))
+    assert (sweep(services, OURS).claims, sweep_unclaimed(services, OURS, unknown=True)) == (0, ())
     assert (len(lake.objects()), len(claim_files(lake))) == (2, 1)
 
 
 def test_parts_that_the_ledger_does_not_know_are_left_to_a_person_and_swept_if_told(lake):
-    update_id = write.claim(lake.bench.board, OUTPUT, b"a run of a lost ledger", NOW)
+    update_id = write.claim(lake.services.board, OUTPUT, b"a run of a lost ledger", NOW)
     put(lake, OUTPUT, update_id, 2)
-    bench = at(lake, DAY_LATER)
-    assert (sweep(bench, OURS).done, len(claim_files(lake))) == ((), 1)
-    assert said(sweep_unclaimed(bench, OURS)) == [("left", update_id)]
+    services = at(lake, DAY_LATER)
+    assert (sweep(services, OURS).done, len(claim_files(lake))) == ((), 1)
+    assert said(sweep_unclaimed(services, OURS)) == [("left", update_id)]
     assert len(lake.objects()) == 2
-    assert said(sweep_unclaimed(bench, OURS, unknown=True)) == [("swept", update_id)]
-    assert (lake.objects(), sweep(bench, OURS).claims) == ([], 1)
+    assert said(sweep_unclaimed(services, OURS, unknown=True)) == [("swept", update_id)]
+    assert (lake.objects(), sweep(services, OURS).claims) == ([], 1)
 
 
 def test_parts_without_a_claim_are_found_by_the_walk_and_young_ones_left(lake):
     update_id = attempt(lake, updates.REFUSED)
-    lake.bench.board.delete(claim_files(lake))
+    lake.services.board.delete(claim_files(lake))
     assert sweep(at(lake, DAY_LATER), OURS).done == ()
     assert sweep_unclaimed(at(lake, DAY_LATER - timedelta(seconds=1)), OURS, unknown=True) == ()
     assert said(sweep_unclaimed(at(lake, DAY_LATER), OURS)) == [("swept", update_id)]
@@ -172,7 +172,7 @@ def test_the_walk_leaves_what_is_published_invalidated_or_has_a_manifest(lake):
 
 
 def test_a_claim_that_was_killed_half_written_goes_too(local_board, ledger):
-    lake = Lake(Workbench(local_board, ledger, no_spark, lambda: NOW))
+    lake = Lake(Services(local_board, ledger, no_spark, lambda: NOW))
     folder = local_board._root / write.CLAIMS / OUTPUT.path
     folder.mkdir(parents=True)
     (folder / "20191125.060000#1").write_bytes(b"")
@@ -203,9 +203,9 @@ class Steps:
             raise Interrupted
 
 
-def disturbed(lake: Lake, step: Callable[[], None]) -> Workbench:
+def disturbed(lake: Lake, step: Callable[[], None]) -> Services:
     names = ("list", "children", "get", "put", "create", "delete")
-    return replace(at(lake, DAY_LATER), board=Counting.around(lake.bench.board, dict.fromkeys(names, step)).board)
+    return replace(at(lake, DAY_LATER), board=Counting.around(lake.services.board, dict.fromkeys(names, step)).board)
 
 
 STATES = [updates.REFUSED, updates.ABANDONED, updates.PUBLISHED, updates.INVALIDATED]
@@ -261,22 +261,22 @@ def test_a_claim_that_stays_does_not_keep_a_short_sweep_from_those_after_it(quie
 
 def test_young_claims_cost_one_listing_of_each_feed(quiet):
     attempts(quiet)
-    counting = Counting.around(quiet.bench.board)
-    sweep(replace(quiet.bench, board=counting.board), OURS)
+    counting = Counting.around(quiet.services.board)
+    sweep(replace(quiet.services, board=counting.board), OURS)
     assert [name for name, _ in counting.requests] == ["list", "list"]
 
 
 def test_a_feed_that_cannot_be_read_does_not_hold_up_the_others(quiet):
     update_id = attempt(quiet, updates.REFUSED)
-    counting = Counting.around(quiet.bench.board)
+    counting = Counting.around(quiet.services.board)
 
     def refuse_first() -> None:
         if len(counting.requests) == 1:
             raise exceptions.GenericError("connection refused")
 
     counting.before = {"list": refuse_first}
-    bench = replace(at(quiet, DAY_LATER), board=counting.board)
-    assert said(sweep(bench, [Feed.parse("ads/aaa/v1.0"), CLEAN]).done) == [("swept", update_id)]
+    services = replace(at(quiet, DAY_LATER), board=counting.board)
+    assert said(sweep(services, [Feed.parse("ads/aaa/v1.0"), CLEAN]).done) == [("swept", update_id)]
 
 
 def test_if_no_feed_can_be_read_the_sweep_fails(quiet):

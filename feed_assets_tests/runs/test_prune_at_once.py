@@ -11,7 +11,7 @@ from feed_assets.core.retention import Retention
 from feed_assets.feeds.read import download, latest, require
 from feed_assets.feeds.write import publish
 from feed_assets.runs.prune import prune
-from feed_assets.runs.workbench import Workbench, utc_now
+from feed_assets.runs.services import Services, utc_now
 from feed_assets_tests.feeds.stores import MEN
 
 LAST = Retention(keep=1)
@@ -26,7 +26,7 @@ class AtOnce:
     """What some threads do until the publishers are done."""
 
     def __init__(self, board, ledger, folder):
-        self.bench = Workbench(board, ledger, no_spark, lambda: utc_now() + timedelta(days=9))
+        self.services = Services(board, ledger, no_spark, lambda: utc_now() + timedelta(days=9))
         self.board, self.folder = board, folder
         self.done, self.gone, self.read = Event(), [], []
 
@@ -37,7 +37,7 @@ class AtOnce:
 
     def pruner(self):
         while not self.done.is_set():
-            self.gone += prune(self.bench, MEN, LAST, apply=True).gone
+            self.gone += prune(self.services, MEN, LAST, apply=True).gone
 
     def reader(self, number):
         last = ""
@@ -71,5 +71,5 @@ def test_no_reader_meets_a_torn_update_or_one_that_is_older_than_the_last(board,
     for other in others:
         other.result()
     assert world.read
-    world.gone += prune(world.bench, MEN, LAST, apply=True).gone
+    world.gone += prune(world.services, MEN, LAST, apply=True).gone
     assert len({each.id for each in world.gone}) == 2 * TURNS

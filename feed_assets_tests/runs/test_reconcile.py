@@ -15,9 +15,9 @@ from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import claims, log, runs, updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.runs.observe import observe
-from feed_assets.runs.reconcile import reconcile, settle
-from feed_assets.runs.workbench import Workbench, this_process
+from feed_assets.runs.reconcile import finish, reconcile
+from feed_assets.runs.services import Services, this_process
+from feed_assets.runs.sync import sync
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.runs.lakes import CLEAN, DAY, NOW, RAW, REJECTS, Lake
 
@@ -36,25 +36,25 @@ def no_spark():
 @pytest.fixture
 def quiet(ledger) -> Lake:
     """A lake in memory, where every change is a request; without Spark."""
-    return Lake(Workbench(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
+    return Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
 
 
 def left_behind(lake: Lake, sealed: int, process: str = GONE) -> runs.Run:
     """What a run leaves that was killed when so many of its two updates, rejects first, had a manifest."""
-    board, ledger = lake.bench.board, lake.bench.ledger
+    board, ledger = lake.services.board, lake.services.ledger
     run = runs.Run(f"run with {sealed}", OUTPUT, runs.RUNNING, None, None, process, NOW, None)
     runs.start(ledger, run)
-    places = [Partition(feed, DAY) for feed in (REJECTS, CLEAN)]
-    claimed = [(place, write.claim(board, place, run.id.encode(), NOW)) for place in places]
+    partitions = [Partition(feed, DAY) for feed in (REJECTS, CLEAN)]
+    claimed = [(partition, write.claim(board, partition, run.id.encode(), NOW)) for partition in partitions]
     with ledger.change() as connection:
         claims.claim(connection, run.id, claimed, [PIN], "1", NOW)
-    for number, (place, update_id) in enumerate(claimed):
-        board.put(f"{place.path}/{update_id}/part-0", b"rows")
-        files = write.listed(board, place, update_id)
+    for number, (partition, update_id) in enumerate(claimed):
+        board.put(f"{partition.path}/{update_id}/part-0", b"rows")
+        files = write.listed(board, partition, update_id)
         with ledger.write() as connection:
-            claims.stage(connection, write.Update(place, update_id, files), "version", records=1)
+            claims.stage(connection, write.Update(partition, update_id, files), "version", records=1)
         if number < sealed:
-            write.seal(board, place, update_id, files)
+            write.seal(board, partition, update_id, files)
     return run
 
 
@@ -78,58 +78,58 @@ EXPECTED = {
 @pytest.mark.parametrize("sealed", [0, 1, 2])
 def test_what_has_a_manifest_is_published_and_what_has_none_is_swept(quiet, sealed):
     left_behind(quiet, sealed)
-    (settled,) = reconcile(quiet.bench)
+    (finished,) = reconcile(quiet.services)
     assert outcome(quiet) == EXPECTED[sealed]
-    assert (len(settled.published), len(settled.swept), settled.is_published) == (sealed, 2 - sealed, sealed == 2)
+    assert (len(finished.published), len(finished.swept), finished.is_published) == (sealed, 2 - sealed, sealed == 2)
 
 
 def test_what_is_published_keeps_its_pins_and_statistics(quiet):
     left_behind(quiet, sealed=2)
-    reconcile(quiet.bench)
+    reconcile(quiet.services)
     row = quiet.newest()
     assert (row.version, row.records, row.size, row.files, row.code_version) == ("version", 1, 4, 1, "1")
-    with quiet.bench.ledger.read() as connection:
+    with quiet.services.ledger.read() as connection:
         assert updates.consumed_by(connection, OUTPUT, row.id) == (PIN,)
 
 
 @pytest.mark.parametrize("sealed", [0, 1, 2])
 def test_reconciling_again_changes_nothing(quiet, sealed):
     left_behind(quiet, sealed)
-    reconcile(quiet.bench)
-    with quiet.bench.ledger.read() as connection:
+    reconcile(quiet.services)
+    with quiet.services.ledger.read() as connection:
         number = log.last(connection)
-    assert reconcile(quiet.bench) == ()
-    with quiet.bench.ledger.read() as connection:
+    assert reconcile(quiet.services) == ()
+    with quiet.services.ledger.read() as connection:
         assert (log.last(connection), outcome(quiet)) == (number, EXPECTED[sealed])
 
 
 def test_a_run_whose_process_lives_is_left_alone(quiet):
     left_behind(quiet, 0, this_process())
-    assert reconcile(quiet.bench) == ()
+    assert reconcile(quiet.services) == ()
     assert quiet.states() == [updates.CLAIMED]
 
 
 def test_a_caller_may_know_better_which_runs_have_ended(quiet):
     left_behind(quiet, 0, "another-host:1:0.00")
-    reconcile(quiet.bench)
+    reconcile(quiet.services)
     before = quiet.states()
-    reconcile(quiet.bench, has_ended=lambda run: run.id == "run with 0")
+    reconcile(quiet.services, has_ended=lambda run: run.id == "run with 0")
     assert (before, quiet.states()) == ([updates.CLAIMED], [updates.ABANDONED])
 
 
 def test_only_dead_runs_of_the_output_are_released(quiet):
     left_behind(quiet, 0)
-    reconcile(quiet.bench, output=Partition(CLEAN, "2019-11-25"))
+    reconcile(quiet.services, output=Partition(CLEAN, "2019-11-25"))
     before = quiet.states()
-    reconcile(quiet.bench, output=OUTPUT)
+    reconcile(quiet.services, output=OUTPUT)
     assert (before, quiet.states()) == ([updates.CLAIMED], [updates.ABANDONED])
 
 
 def test_a_refused_run_that_ended_while_others_were_settled_stays_refused(quiet):
     run = left_behind(quiet, 0)
-    with quiet.bench.ledger.write() as connection:
+    with quiet.services.ledger.write() as connection:
         runs.end(connection, run.id, updates.REFUSED, NOW, "not_empty")
-    settle(quiet.bench, run, "abandoned", "its process is gone")
+    finish(quiet.services, run, "abandoned", "its process is gone")
     assert quiet.bad_ends() == [(updates.REFUSED, "not_empty")]
 
 
@@ -165,9 +165,9 @@ def interrupted_at(lake: Lake, last: int) -> int:
     """Reconcile until step number `last`; tells how many steps were done."""
     steps = Steps(last)
     names = ("list", "children", "get", "put", "create", "delete")
-    board = Counting.around(lake.bench.board, dict.fromkeys(names, steps.step)).board
+    board = Counting.around(lake.services.board, dict.fromkeys(names, steps.step)).board
     try:
-        reconcile(replace(lake.bench, board=board, ledger=Stepping(lake.bench.ledger, steps.step)))
+        reconcile(replace(lake.services, board=board, ledger=Stepping(lake.services.ledger, steps.step)))
     except Interrupted:
         return steps.done
     return steps.done
@@ -178,7 +178,7 @@ def interrupted_at(lake: Lake, last: int) -> int:
 def test_a_reconcile_that_is_interrupted_anywhere_is_finished_by_the_next(quiet, sealed, last):
     left_behind(quiet, sealed)
     interrupted_at(quiet, last)
-    reconcile(quiet.bench)
+    reconcile(quiet.services)
     assert outcome(quiet) == EXPECTED[sealed]
 
 
@@ -195,39 +195,39 @@ def out_of_reach() -> None:
 def away(lake: Lake) -> Lake:
     """The same lake, whose store does not answer."""
     names = ("list", "children", "get", "put", "create", "delete")
-    board = Counting.around(lake.bench.board, dict.fromkeys(names, out_of_reach)).board
-    return Lake(replace(lake.bench, board=board))
+    board = Counting.around(lake.services.board, dict.fromkeys(names, out_of_reach)).board
+    return Lake(replace(lake.services, board=board))
 
 
 @pytest.mark.parametrize("sealed", [0, 1, 2])
 def test_claims_stay_open_while_the_blackboard_is_out_of_reach(quiet, sealed):
     run = left_behind(quiet, sealed)
-    settle(away(quiet).bench, run, runs.FAILED, "Mistake: no such column")
+    finish(away(quiet).services, run, runs.FAILED, "Mistake: no such column")
     assert (quiet.states(), quiet.running()) == ([updates.CLAIMED], [])
     assert quiet.bad_ends() == [(runs.FAILED, "Mistake: no such column")]
-    reconcile(away(quiet).bench)
+    reconcile(away(quiet).services)
     assert quiet.states() == [updates.CLAIMED]
-    reconcile(quiet.bench)
+    reconcile(quiet.services)
     states, rejects, objects, _, running = EXPECTED[sealed]
     assert outcome(quiet) == (states, rejects, objects, [] if sealed == 2 else [runs.FAILED], running)
 
 
 def test_a_blackboard_whose_folder_is_gone_is_out_of_reach(ledger, tmp_path):
     board = Blackboard.open((tmp_path / "lake").as_uri(), create=True)
-    lake = Lake(Workbench(board, ledger, no_spark, lambda: NOW))
+    lake = Lake(Services(board, ledger, no_spark, lambda: NOW))
     left_behind(lake, sealed=2)
     (tmp_path / "lake").rename(tmp_path / "unmounted")
-    reconcile(lake.bench)
+    reconcile(lake.services)
     before = lake.states()
     (tmp_path / "unmounted").rename(tmp_path / "lake")
-    reconcile(lake.bench)
+    reconcile(lake.services)
     assert (before, lake.states()) == ([updates.CLAIMED], [updates.PUBLISHED])
 
 
 def test_a_consumer_that_listed_before_a_publication_does_not_undo_it(quiet):
     """Between its listing and its second look into the ledger the input's own run publishes."""
     left_behind(quiet, sealed=2)
-    reconcile(quiet.bench)
+    reconcile(quiet.services)
     older = quiet.newest().id
     left_behind(quiet, sealed=0)
     reads = []
@@ -241,15 +241,15 @@ def test_a_consumer_that_listed_before_a_publication_does_not_undo_it(quiet):
             with super().read() as connection:
                 yield connection
 
-    _, pin = observe(quiet.bench.board, Interleaved(quiet.bench.ledger.engine), OUTPUT, NOW)
+    _, pin = sync(quiet.services.board, Interleaved(quiet.services.ledger.engine), OUTPUT, NOW)
     assert pin.update_id == older < quiet.newest().id == quiet.valid().id
 
 
 def publish_claimed(lake: Lake) -> None:
     """What a run does at its end: manifests, then the ledger."""
-    board = lake.bench.board
-    with lake.bench.ledger.read() as connection:
+    board = lake.services.board
+    with lake.services.ledger.read() as connection:
         claimed = claims.claimed_by(connection, "run with 0")
     for row in claimed:
         write.seal(board, row.partition, row.id, write.listed(board, row.partition, row.id))
-    reconcile(lake.bench)
+    reconcile(lake.services)

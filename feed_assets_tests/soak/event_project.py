@@ -18,7 +18,7 @@ a, b = (event_table(name, source=team, partitions_def=keys) for name in (A, B))
 @feed_asset(REPORT, partitions_def=keys, inputs={"a": a, "b": b}, by_events=ByEvents(pipelines={"nightly": [A, B]}))
 def report(a, b):
     """What it was to read of either table."""
-    rows = [(str(piece.place.feed), piece.version) for piece in (a, b)]
+    rows = [(str(piece.partition.feed), piece.version) for piece in (a, b)]
     return SparkSession.active().createDataFrame(rows, "name string, slice string")
 
 

@@ -92,12 +92,12 @@ def running(home: Path, module: str) -> Iterator[Operations]:
 def _children(pid: int) -> list[psutil.Process]:
     try:
         found = psutil.Process(pid).children()
-        return [each for each in found if "spawn_main" in " ".join(_told(each.cmdline) or [])]
+        return [each for each in found if "spawn_main" in " ".join(_reported(each.cmdline) or [])]
     except psutil.NoSuchProcess:
         return []
 
 
-def _told(question: Callable[[], list[str]]) -> list[str] | None:
+def _reported(question: Callable[[], list[str]]) -> list[str] | None:
     try:
         return question()
     except psutil.NoSuchProcess:

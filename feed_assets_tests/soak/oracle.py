@@ -10,7 +10,7 @@ from feed_assets.feeds import read
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, update
-from feed_assets.runs.workbench import open_board
+from feed_assets.runs.services import open_board
 from feed_assets.settings import home, settings
 from feed_assets_tests.soak.project import BOTH, KEYS, READS
 

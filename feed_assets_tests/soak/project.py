@@ -11,7 +11,7 @@ from feed_assets.orchestration.decisions import verdicts
 from feed_assets.orchestration.graph import Graph
 from feed_assets.orchestration.sensors import FEEDS
 from feed_assets.orchestration.tick import evaluate
-from feed_assets.runs.workbench import Workbench, utc_now
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 
 KEYS = ("p1", "p2", "p3", "p4")
@@ -86,7 +86,7 @@ def _ask_without_attempts(context: dg.SensorEvaluationContext) -> dg.SensorResul
 
 
 def _key_of(context: dg.SensorEvaluationContext, path: str) -> str:
-    with Workbench.of(settings()).ledger.read() as connection:
+    with Services.of(settings()).ledger.read() as connection:
         graph = Graph(context.repository_def.asset_graph)
         (verdict,) = verdicts(graph, connection, [Partition.parse(path)], utc_now())
     return run_key(verdict, 0, 0)

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from feed_assets.core.launching import SHORTEST_WAIT
-from feed_assets.runs.workbench import utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.testing import Harness
 from feed_assets_tests.soak import oracle
 from feed_assets_tests.soak.project import EDGE, KEY, RAW, RIGHT_ONE, definitions

@@ -66,7 +66,7 @@ LOCAL_MOMENTS = {
 STRINGS = {"": "", " a ": " a ", "NULL": "NULL", "a\nb": "a\nb"}
 
 
-def _told(answer, kind):
+def _reported(answer, kind):
     if answer is REFUSED:
         return None, f"c: not a {kind}"
     if answer is FINE:
@@ -94,7 +94,7 @@ def test_text_is_exactly_of_its_type_or_has_a_reason(spark, kind, table):
         "text", shown.alias("value"), complaint("c", sf.col("text"), declared, found).alias("reason")
     ).collect()
     assert {text: (got, reason) for text, got, reason in rows} == {
-        text: _told(answer, kind) for text, answer in table.items()
+        text: _reported(answer, kind) for text, answer in table.items()
     }
 
 

@@ -49,8 +49,8 @@ def test_rows_and_rejects_that_are_given_are_published_checked_and_told():
         assert rows_of(harness.board, update(harness, OUT)) == [{"n": 1}, {"n": 2}]
         assert rows_of(harness.board, update(harness, REJECTS)) == [{"reason": "bad"}]
         assert harness.checks("t/out") == {"not_empty": True, "within_n": True}
-        assert harness.told("t/out")[0].metadata["preview"] == "| n |\n| --- |\n| 1 |\n| 2 |"
-        assert harness.told("t/out")[0].metadata["dagster/row_count"] == 2
+        assert harness.reported("t/out")[0].metadata["preview"] == "| n |\n| --- |\n| 1 |\n| 2 |"
+        assert harness.reported("t/out")[0].metadata["dagster/row_count"] == 2
 
 
 def test_a_check_that_is_given_as_failed_refuses_the_update():
@@ -80,7 +80,7 @@ def test_without_a_word_a_row_differs_whenever_an_input_does():
         assert rows_of(harness.board, first) == [{"raw": [update(harness, RAW).path]}]
         harness.drop(RAW, "", "n\n1\n2\n")
         harness.run_until_idle()
-        versions = [told.version for told in harness.told("t/out")]
+        versions = [reported.version for reported in harness.reported("t/out")]
         assert len({*versions}) == len(versions) == 2
 
 
@@ -88,13 +88,13 @@ def test_equal_rows_have_an_equal_data_version():
     with ran(lambda task: Given([{"n": 1}])) as harness:
         harness.drop(RAW, "", "n\n1\n2\n")
         harness.run_until_idle()
-        first, second = (told.version for told in harness.told("t/out"))
+        first, second = (reported.version for reported in harness.reported("t/out"))
         assert first == second
 
 
 def test_what_it_wrote_it_measures_and_nothing_else():
     with ran(lambda task: Given([{"n": 1}, {"n": 2}])) as harness:
-        version = harness.told("t/out")[0].version
+        version = harness.reported("t/out")[0].version
         assert PlainMaker().measure(harness.board, update(harness, OUT)) == (2, version)
         with pytest.raises(UnreadableUpdate, match="holds no JSON lines"):
             PlainMaker().measure(harness.board, update(harness, RAW))
@@ -112,8 +112,8 @@ def test_two_harnesses_share_no_maker():
     with Harness(definitions(), maker=PlainMaker(lambda task: Given([{"n": 1}]))) as one, ran() as other:
         one.drop(RAW, "", "n\n1\n2\n")
         one.run_until_idle()
-        assert one.told("t/out")[0].metadata["preview"].startswith("| n |")
-        assert other.told("t/out")[0].metadata["preview"].startswith("| raw |")
+        assert one.reported("t/out")[0].metadata["preview"].startswith("| n |")
+        assert other.reported("t/out")[0].metadata["preview"].startswith("| raw |")
 
 
 def test_the_example_of_the_docs_passes():

@@ -53,7 +53,7 @@ def _drop(stage: "Stage", day: str, campaign: str) -> None:
 def _drop_corrupt(stage: "Stage") -> None:
     """Drop what a foreign producer leaves that writes its manifest too early and is then cut off."""
     partition = Partition(SHOWN_RAW, "/".join(CORRUPT))
-    update_id = claim(stage.board, partition, b"demo", stage.bench.now())
+    update_id = claim(stage.board, partition, b"demo", stage.services.now())
     stage.board.put(f"{partition.path}/{update_id}/part-1.csv", shown_csv(*CORRUPT)[:1000])
     stage.board.put(f"{partition.path}/{update_id}/{MANIFEST}", b"2")
 

@@ -38,8 +38,8 @@ def play(stage: "Stage") -> None:
 def _say_state(stage: "Stage", day: str) -> None:
     """Say the state of a day's summary, as `feed-assets explain` does."""
     graph, output = Graph(stage.definitions.resolve_asset_graph()), Partition(SUMMARY, day)
-    with stage.bench.ledger.read() as connection:
-        verdict = verdicts(graph, connection, [output], stage.bench.now())[0]
+    with stage.services.ledger.read() as connection:
+        verdict = verdicts(graph, connection, [output], stage.services.now())[0]
     stage.say(f"  {output}: {verdict.state.value}: {verdict.reason}")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import typer
 
-from feed_assets.cli.location import open_bench
+from feed_assets.cli.location import open_services
 from feed_assets.cli.run import sentence
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
@@ -44,8 +44,8 @@ class Stage:
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, folder: Path) -> None:
         self.definitions, self.folder = definitions, folder
-        self.bench = open_bench()
-        self.board = self.bench.board
+        self.services = open_services()
+        self.board = self.services.board
         self.runner = Runner(definitions, instance, self._on_run)
         self._runs = self._steps = 0
 
@@ -60,7 +60,7 @@ class Stage:
 
     def publish(self, feed: Feed, key: str, content: bytes) -> None:
         """Drop a file as its foreign producer does."""
-        write.publish(self.board, Partition(feed, key), {"part-1.csv": content}, self.bench.now())
+        write.publish(self.board, Partition(feed, key), {"part-1.csv": content}, self.services.now())
 
     def published(self, feed: Feed, key: str) -> "tuple[Update, DataFrame]":
         """The newest update of a dataset, and its rows as any reader of the feed gets them."""

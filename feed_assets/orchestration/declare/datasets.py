@@ -76,8 +76,8 @@ def dataset_of(
         )
     ignored = sorted(given.declaration.feed for given in read.values() if given.ignore_quality_issue)
     own = sorted(given.declaration.feed for given in read.values() if given.required == "own")
-    told = late, retention, by_events, cadence
-    return Dataset(recipe.feed, recipe.outputs, tuple(ignored), tuple(own), *told)
+    reported = late, retention, by_events, cadence
+    return Dataset(recipe.feed, recipe.outputs, tuple(ignored), tuple(own), *reported)
 
 
 def spec_of(

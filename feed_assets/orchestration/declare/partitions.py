@@ -14,10 +14,10 @@ from feed_assets.core.errors import InvalidName
 Partitions = dg.PartitionsDefinition[str] | None
 
 
-class Standing(Enum):
+class Existence(Enum):
     """Whether a path is a partition: it may also be one that a later time makes one."""
 
-    IS = "is"
+    EXISTS = "is"
     NOT_YET = "not yet"
     NEVER = "never"
 
@@ -56,36 +56,36 @@ def to_key(partitions_def: Partitions, path: str) -> str | None:
     return str(dg.MultiPartitionKey(dict(zip(names, segments, strict=True))))
 
 
-def standing(partitions_def: Partitions, path: str, now: datetime) -> Standing:
+def existence(partitions_def: Partitions, path: str, now: datetime) -> Existence:
     """Whether a path is a partition now, or may be one later; `now` is timezone-aware."""
     try:
         key = to_key(partitions_def, path)
     except InvalidName:
-        return Standing.NEVER
+        return Existence.NEVER
     if partitions_def is None or key is None or partitions_def.has_partition_key(key):
-        return Standing.IS
+        return Existence.EXISTS
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return _later(partitions_def, path, now)
     by_name = dict(zip(dimensions(partitions_def), path.split("/"), strict=True))
     each = {_later_or_is(part.partitions_def, by_name[part.name], now) for part in partitions_def.partitions_defs}
-    return Standing.NEVER if Standing.NEVER in each else Standing.NOT_YET
+    return Existence.NEVER if Existence.NEVER in each else Existence.NOT_YET
 
 
-def _later_or_is(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Standing:
-    return Standing.IS if partitions_def.has_partition_key(key) else _later(partitions_def, key, now)
+def _later_or_is(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Existence:
+    return Existence.EXISTS if partitions_def.has_partition_key(key) else _later(partitions_def, key, now)
 
 
-def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Standing:
+def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime) -> Existence:
     """A dynamic key may be added later, and a time window may end later; nothing else comes into being."""
     if isinstance(partitions_def, dg.DynamicPartitionsDefinition):
-        return Standing.NOT_YET
+        return Existence.NOT_YET
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
-        return Standing.NEVER
+        return Existence.NEVER
     try:
         window = partitions_def.time_window_for_partition_key(key)
     except ValueError:
-        return Standing.NEVER
-    return Standing.NOT_YET if window.end > now else Standing.NEVER
+        return Existence.NEVER
+    return Existence.NOT_YET if window.end > now else Existence.NEVER
 
 
 def begins_at(partitions_def: Partitions, path: str) -> datetime | None:

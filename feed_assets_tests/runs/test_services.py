@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from feed_assets.runs.workbench import is_dead, this_process
+from feed_assets.runs.services import is_dead, this_process
 from feed_assets_tests.servers import wait_until
 
 HOST = socket.gethostname()
-NAMED = "from feed_assets.runs.workbench import this_process; print(this_process(), flush=True); input()"
+NAMED = "from feed_assets.runs.services import this_process; print(this_process(), flush=True); input()"
 
 
 @pytest.fixture

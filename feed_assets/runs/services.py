@@ -1,4 +1,4 @@
-"""What every step of a run works with: the blackboard, the ledger, the maker of rows and the clock."""
+"""The services that every step of a run uses: the blackboard, the ledger, the maker of rows and the clock."""
 
 import os
 import socket
@@ -27,12 +27,12 @@ def utc_now() -> datetime:
 
 
 def _silent(_step: str) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True)
-class Workbench:
-    """The hands of a run. `on_step` hears of each step after it was done: a log, or a test that kills there."""
+class Services:
+    """The services of a run. `on_step` is called after each step: by a log, or by a test that kills there."""
 
     board: Blackboard
     ledger: Ledger
@@ -41,8 +41,8 @@ class Workbench:
     on_step: Callable[[str], None] = field(default=_silent)
 
     @classmethod
-    def of(cls, settings: Settings, maker: "Callable[[], Maker] | None" = None) -> "Workbench":
-        """The workbench that the settings describe, by default with Spark, which starts when the first run asks."""
+    def of(cls, settings: Settings, maker: "Callable[[], Maker] | None" = None) -> "Services":
+        """The services that the settings describe, by default with Spark, which starts when the first run asks."""
         return cls(open_board(settings), open_ledger(settings.ledger), maker or (lambda: spark_maker(settings)))
 
 

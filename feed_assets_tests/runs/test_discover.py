@@ -12,8 +12,8 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import invalidate, publish
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.facts import pins_of
-from feed_assets.runs.arrive import RECENT, ROTATION, arrive, arrive_all
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.discover import RECENT, ROTATION, discover, discover_all
+from feed_assets.runs.services import Services
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.runs.lakes import NOW, RAW, Lake
 
@@ -28,7 +28,7 @@ def no_spark():
 @pytest.fixture
 def quiet(ledger) -> Lake:
     """A lake in memory, without Spark."""
-    return Lake(Workbench(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
+    return Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW))
 
 
 def never() -> bool:
@@ -42,7 +42,7 @@ def after(steps: int):
 
 
 def known(lake: Lake, *feeds: Feed) -> list[str]:
-    with lake.bench.ledger.read() as connection:
+    with lake.services.ledger.read() as connection:
         found = log.after(connection, 0, 10**9, 100, feeds)
         return [str(each.partition) for each in found if each.kind == log.UPDATE]
 
@@ -50,7 +50,7 @@ def known(lake: Lake, *feeds: Feed) -> list[str]:
 def test_every_partition_is_seen_the_newest_first(quiet):
     for key in ("2019-11-24/men", "2019-11-25/men", "2019-11-25/women"):
         quiet.drop("1,x", key=key)
-    assert arrive(quiet.bench, [RAW], never).is_complete
+    assert discover(quiet.services, [RAW], never).is_complete
     assert known(quiet, RAW) == [f"{RAW} 2019-11-25/men", f"{RAW} 2019-11-25/women", f"{RAW} 2019-11-24/men"]
 
 
@@ -59,7 +59,7 @@ def test_a_look_that_runs_out_of_time_goes_on_where_it_ended(quiet):
         quiet.drop("1,x", key=f"2019-11-{day}")
     looks = []
     for _ in range(3):
-        complete = arrive(quiet.bench, [RAW], after(2)).is_complete
+        complete = discover(quiet.services, [RAW], after(2)).is_complete
         looks.append((complete, len(known(quiet, RAW))))
     assert looks == [(False, 3), (True, 4), (True, 4)]
 
@@ -67,33 +67,33 @@ def test_a_look_that_runs_out_of_time_goes_on_where_it_ended(quiet):
 def test_a_feed_whose_turn_comes_when_the_time_is_over_is_looked_at_all_the_same(quiet):
     for day in (24, 25):
         quiet.drop("1,x", key=f"2019-11-{day}")
-    arrive(quiet.bench, [RAW], lambda: True)
+    discover(quiet.services, [RAW], lambda: True)
     first = known(quiet, RAW)
-    arrive(quiet.bench, [RAW], lambda: True)
+    discover(quiet.services, [RAW], lambda: True)
     assert (first, known(quiet, RAW)) == ([f"{RAW} 2019-11-25"], [f"{RAW} 2019-11-25", f"{RAW} 2019-11-24"])
 
 
 def test_a_look_after_a_complete_one_begins_with_the_newest_again(quiet):
     for day in (24, 25):
         quiet.drop("1,x", key=f"2019-11-{day}")
-    arrive(quiet.bench, [RAW], after(1))
-    arrive(quiet.bench, [RAW], never)
+    discover(quiet.services, [RAW], after(1))
+    discover(quiet.services, [RAW], never)
     quiet.drop("1,x", key="2019-11-26")
-    arrive(quiet.bench, [RAW], after(1))
+    discover(quiet.services, [RAW], after(1))
     assert known(quiet, RAW)[-1] == f"{RAW} 2019-11-26"
 
 
 def test_a_feed_without_partitions_has_one(quiet):
-    publish(quiet.bench.board, Partition(PLAIN), {"a": b"1"}, NOW)
-    arrive(quiet.bench, [PLAIN], never)
+    publish(quiet.services.board, Partition(PLAIN), {"a": b"1"}, NOW)
+    discover(quiet.services, [PLAIN], never)
     assert known(quiet, PLAIN) == ["plain"]
 
 
 def test_an_update_that_became_invalid_is_noticed(quiet):
     dropped = quiet.drop("1,x")
-    arrive(quiet.bench, [RAW], never)
-    invalidate(quiet.bench.board, dropped.partition, dropped.id)
-    arrive(quiet.bench, [RAW], never)
+    discover(quiet.services, [RAW], never)
+    invalidate(quiet.services.board, dropped.partition, dropped.id)
+    discover(quiet.services, [RAW], never)
     assert quiet.states(RAW) == [updates.INVALIDATED]
 
 
@@ -107,7 +107,7 @@ def old(quiet) -> Lake:
     """A lake with 100 partitions that the ledger knows."""
     for key in days(100):
         quiet.drop("1,x", key=key)
-    arrive_all(quiet.bench, [RAW])
+    discover_all(quiet.services, [RAW])
     return quiet
 
 
@@ -118,7 +118,7 @@ def newest(lake: Lake, key: str) -> str | None:
 
 def test_what_is_new_is_seen_before_what_is_known_even_if_it_is_the_oldest(old):
     new = old.drop("1,x", key="2017-12-31")
-    arrive(old.bench, [RAW], lambda: True)
+    discover(old.services, [RAW], lambda: True)
     assert newest(old, "2017-12-31") == new.id
 
 
@@ -126,9 +126,9 @@ def test_what_is_new_is_seen_before_what_is_known_even_if_it_is_the_oldest(old):
 def test_a_look_visits_a_bounded_number_of_known_partitions_however_many_there_are(old, more):
     for key in days(100 + more)[100:]:
         old.drop("1,x", key=key)
-    arrive_all(old.bench, [RAW])
-    counting = Counting.around(old.bench.board)
-    arrive(Workbench(counting.board, old.bench.ledger, no_spark, lambda: NOW), [RAW], never)
+    discover_all(old.services, [RAW])
+    counting = Counting.around(old.services.board)
+    discover(Services(counting.board, old.services.ledger, no_spark, lambda: NOW), [RAW], never)
     assert len({key for name, key in counting.requests if name == "get"}) == RECENT + ROTATION == 50
 
 
@@ -136,7 +136,7 @@ def test_late_data_of_the_newest_known_partitions_are_found_by_the_next_look(old
     for key in days(100)[-RECENT:]:
         old.drop("1,x", "2,x", key=key)
     late = old.valid(RAW, days(100)[-RECENT])
-    arrive(old.bench, [RAW], never)
+    discover(old.services, [RAW], never)
     assert newest(old, days(100)[-RECENT]) == late.id
 
 
@@ -144,50 +144,50 @@ def test_late_data_of_every_known_partition_are_found_within_one_rotation(old):
     late = {key: old.drop("1,x", "2,x", key=key).id for key in days(100)}
     looks = 0
     while looks < 10 and {key: newest(old, key) for key in late} != late:
-        arrive(old.bench, [RAW], never)
+        discover(old.services, [RAW], never)
         looks += 1
     assert looks == 3  # 90 older ones, 40 in each
 
 
 def test_a_thorough_look_finds_late_data_of_every_known_partition(old):
     late = {key: old.drop("1,x", "2,x", key=key).id for key in days(100)}
-    arrive_all(old.bench, [RAW])
+    discover_all(old.services, [RAW])
     assert {key: newest(old, key) for key in late} == late
 
 
 def test_known_partitions_have_their_turn_beside_names_that_never_become_valid(quiet):
     for key in days(5):
         quiet.drop("1,x", key=key)
-    arrive_all(quiet.bench, [RAW])
+    discover_all(quiet.services, [RAW])
     for key in ("2019-01-01", "2019-01-02"):
-        quiet.bench.board.put(f"{RAW}/{key}/20190103.000000/part-0", b"without a manifest")
+        quiet.services.board.put(f"{RAW}/{key}/20190103.000000/part-0", b"without a manifest")
     late = quiet.drop("1,x", "2,x", key=days(5)[0])
     for _ in range(4):
-        arrive(quiet.bench, [RAW], lambda: True)
+        discover(quiet.services, [RAW], lambda: True)
     assert newest(quiet, days(5)[0]) == late.id
 
 
 def test_new_partitions_have_their_turn_beside_names_that_never_become_valid(quiet):
     for key in ("2019-01-01", "2019-01-02"):
-        quiet.bench.board.put(f"{RAW}/{key}/20190103.000000/part-0", b"without a manifest")
+        quiet.services.board.put(f"{RAW}/{key}/20190103.000000/part-0", b"without a manifest")
     new = quiet.drop("1,x", key="2018-01-01")
-    looks = [arrive(quiet.bench, [RAW], lambda: True).is_complete for _ in range(3)]
+    looks = [discover(quiet.services, [RAW], lambda: True).is_complete for _ in range(3)]
     assert (looks, newest(quiet, "2018-01-01")) == ([False, False, True], new.id)
 
 
 def test_a_partition_that_has_lost_its_only_valid_update_is_looked_at_as_if_it_were_new(old):
     key = days(100)[0]
     only = old.valid(RAW, key)
-    invalidate(old.bench.board, only.partition, only.id)
-    arrive_all(old.bench, [RAW])
+    invalidate(old.services.board, only.partition, only.id)
+    discover_all(old.services, [RAW])
     again = old.drop("1,x", key=key)
-    arrive(old.bench, [RAW], lambda: True)
+    discover(old.services, [RAW], lambda: True)
     assert newest(old, key) == again.id
 
 
-def failing(lake: Lake, *feeds: Feed) -> Workbench:
-    """The lake's workbench, on a store that does not answer for some feeds."""
-    counting = Counting.around(lake.bench.board)
+def failing(lake: Lake, *feeds: Feed) -> Services:
+    """The lake's services, on a store that does not answer for some feeds."""
+    counting = Counting.around(lake.services.board)
 
     def refuse() -> None:
         _, prefix = counting.requests[-1]
@@ -195,26 +195,26 @@ def failing(lake: Lake, *feeds: Feed) -> Workbench:
             raise exceptions.GenericError("connection refused")
 
     counting.before = {"children": refuse}
-    return Workbench(counting.board, lake.bench.ledger, no_spark, lambda: NOW)
+    return Services(counting.board, lake.services.ledger, no_spark, lambda: NOW)
 
 
 def test_a_feed_that_cannot_be_read_does_not_hold_up_the_others(quiet):
     quiet.drop("1,x")
-    found = arrive(failing(quiet, OTHER), [OTHER, RAW], never)
+    found = discover(failing(quiet, OTHER), [OTHER, RAW], never)
     assert ([*found.failed], known(quiet, RAW)) == ([OTHER], [f"{RAW} 2019-11-24"])
 
 
 def test_where_no_feed_can_be_read_the_error_is_raised(quiet):
     with pytest.raises(BlackboardUnavailable, match="connection refused"):
-        arrive(failing(quiet, OTHER, RAW), [OTHER, RAW], never)
+        discover(failing(quiet, OTHER, RAW), [OTHER, RAW], never)
 
 
 def test_a_version_below_a_feed_without_one_is_another_feed(quiet):
     versioned, plain = Feed.parse("ads/plain/v1.0"), Feed.parse("ads/plain")
     for feed in (versioned, plain):
-        publish(quiet.bench.board, Partition(feed, "2019-11-24"), {"a": b"1"}, NOW)
-    arrive(quiet.bench, [plain], never)
-    with quiet.bench.ledger.read() as connection:
+        publish(quiet.services.board, Partition(feed, "2019-11-24"), {"a": b"1"}, NOW)
+    discover(quiet.services, [plain], never)
+    with quiet.services.ledger.read() as connection:
         assert [*updates.published_keys(connection, plain)] == ["2019-11-24"]
 
 
@@ -222,37 +222,37 @@ EVENTS = Feed.parse("ads/events/v1.0")
 
 
 def put(lake: Lake, batch: str, feed: Feed = EVENTS):
-    return publish(lake.bench.board, Partition(feed, batch), {"a": b"1"}, NOW)
+    return publish(lake.services.board, Partition(feed, batch), {"a": b"1"}, NOW)
 
 
-def held(lake: Lake, holder: Partition) -> list[tuple[str, str]]:
-    with lake.bench.ledger.read() as connection:
-        return [(pin.partition.name, pin.update_id) for pin in pins_of(connection, [holder])[holder]]
+def held(lake: Lake, parent: Partition) -> list[tuple[str, str]]:
+    with lake.services.ledger.read() as connection:
+        return [(pin.partition.name, pin.update_id) for pin in pins_of(connection, [parent])[parent]]
 
 
 def test_of_an_appendable_feed_every_batch_is_seen_and_every_new_update_of_one(quiet):
     day = Partition(EVENTS, "2019-11-24")
     first, other = put(quiet, "2019-11-24/a"), put(quiet, "2019-11-24/b")
-    arrive(quiet.bench, [EVENTS], never, {EVENTS})
+    discover(quiet.services, [EVENTS], never, {EVENTS})
     assert held(quiet, day) == [("a", first.id), ("b", other.id)]
     second, third = put(quiet, "2019-11-24/a"), put(quiet, "2019-11-24/c")
-    arrive(quiet.bench, [EVENTS], never, {EVENTS})
+    discover(quiet.services, [EVENTS], never, {EVENTS})
     assert held(quiet, day) == [("a", second.id), ("b", other.id), ("c", third.id)]
 
 
 @pytest.mark.parametrize("prefix", ["2019-11-24/", ""])
 def test_a_batch_that_became_invalid_or_is_gone_is_noticed(quiet, prefix):
-    holder = Partition(EVENTS, prefix.rstrip("/"))
+    parent = Partition(EVENTS, prefix.rstrip("/"))
     kept, spoilt, removed = (put(quiet, f"{prefix}{name}") for name in "abc")
-    arrive(quiet.bench, [EVENTS], never, {EVENTS})
-    invalidate(quiet.bench.board, spoilt.partition, spoilt.id)
-    quiet.bench.board.sweep(removed.partition.path)
-    arrive(quiet.bench, [EVENTS], never, {EVENTS})
-    assert held(quiet, holder) == [("a", kept.id)]
+    discover(quiet.services, [EVENTS], never, {EVENTS})
+    invalidate(quiet.services.board, spoilt.partition, spoilt.id)
+    quiet.services.board.sweep(removed.partition.path)
+    discover(quiet.services, [EVENTS], never, {EVENTS})
+    assert held(quiet, parent) == [("a", kept.id)]
 
 
 def test_an_update_beside_batches_does_not_hide_them(quiet):
     put(quiet, "2019-11-24")
     batch = put(quiet, "2019-11-24/a")
-    arrive(quiet.bench, [EVENTS], never, {EVENTS})
-    assert held(quiet, batch.partition.holder) == [("a", batch.id)]
+    discover(quiet.services, [EVENTS], never, {EVENTS})
+    assert held(quiet, batch.partition.parent) == [("a", batch.id)]

@@ -1,4 +1,4 @@
-"""Look at a partition on the blackboard, and let the ledger learn what is there."""
+"""Record in the ledger what a partition holds on the blackboard."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,10 +10,10 @@ from feed_assets.feeds import batches, read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import facts, log, updates
 from feed_assets.ledger.database import Ledger
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
 
 
-def observe(
+def sync(
     board: Blackboard, ledger: Ledger, partition: Partition, now: datetime, *, is_batch: bool = False
 ) -> tuple[read.Reading, Pin | None]:
     """Read a partition's newest valid update and record it; newer ones that are no longer valid, too."""
@@ -23,7 +23,7 @@ def observe(
     return reading, _record(ledger, reading, now, as_of, is_batch=is_batch)
 
 
-def observe_batches(
+def sync_batches(
     board: Blackboard, ledger: Ledger, partition: Partition, now: datetime
 ) -> tuple[batches.SetReading, tuple[Pin, ...]]:
     """Read the newest valid update of every batch of a partition and record them; a batch that is gone, too."""
@@ -39,40 +39,40 @@ def observe_batches(
 
 def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *, is_batch: bool = False) -> Pin | None:
     reasons = {skipped.id: skipped.reason for skipped in reading.skipped}
-    row = updates.observe(ledger, reading.partition, reading.update, reasons, now, as_of, is_batch=is_batch)
+    row = updates.sync(ledger, reading.partition, reading.update, reasons, now, as_of, is_batch=is_batch)
     return row.pin if row and reading.update else None
 
 
-def pin(bench: Workbench, partition: Partition, update_id: str | None) -> tuple[Update, Pin]:
+def pin(services: Services, partition: Partition, update_id: str | None) -> tuple[Update, Pin]:
     """The update of an input that a run reads: the newest valid one, or the one named."""
-    reading, newest = observe(bench.board, bench.ledger, partition, bench.now())
+    reading, newest = sync(services.board, services.ledger, partition, services.now())
     if update_id is None or (newest and newest.update_id == update_id):
         found = read.require(reading)
         if newest is None:  # `require` has raised: a reading with an update has its row.
             raise NoValidUpdate(f"{partition}: update {found.id} is not in the ledger. Run it again.")
         return found, newest
-    found = read.named(bench.board, partition, update_id)
-    return found, _pin_of(bench, found)
+    found = read.named(services.board, partition, update_id)
+    return found, _pin_of(services, found)
 
 
-def pin_batches(bench: Workbench, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
+def pin_batches(services: Services, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
     """The set that a run reads of an appendable input: the newest valid update of every batch.
 
     An id named for the partition is a moment: of each batch the newest as of then. One named for a batch is its update.
     """
-    reading, newest = observe_batches(bench.board, bench.ledger, partition, bench.now())
+    reading, newest = sync_batches(services.board, services.ledger, partition, services.now())
     if partition in named:
-        reading = batches.latest(bench.board, partition, _moment(partition, named[partition]))
+        reading = batches.latest(services.board, partition, _moment(partition, named[partition]))
     chosen = {update.partition: update for update in reading.updates}
     for batch, update_id in named.items():
-        if batch.holder == partition:
-            chosen[batch] = read.named(bench.board, batch, update_id)
+        if batch.parent == partition:
+            chosen[batch] = read.named(services.board, batch, update_id)
     names = {batch.name for batch in chosen}
     for left in (left for left in reading.left_out if left.id not in names):
-        bench.on_step(f"{left.id} of {partition} is left out: {left.reason}")
+        services.on_step(f"{left.id} of {partition} is left out: {left.reason}")
     known = {(pin.partition, pin.update_id): pin for pin in newest}
     found = [chosen[batch] for batch in sorted(chosen)] or batches.require(reading)
-    return [(update, known.get((update.partition, update.id)) or _pin_of(bench, update)) for update in found]
+    return [(update, known.get((update.partition, update.id)) or _pin_of(services, update)) for update in found]
 
 
 def _moment(partition: Partition, update_id: str) -> datetime:
@@ -81,9 +81,9 @@ def _moment(partition: Partition, update_id: str) -> datetime:
     raise NoValidUpdate(f"{partition}: {update_id!r} is no update id: expected the moment as of which to read.")
 
 
-def _pin_of(bench: Workbench, found: Update) -> Pin:
+def _pin_of(services: Services, found: Update) -> Pin:
     """The pin of an update that need not be the newest: by the version that the ledger has of it, if it has one."""
-    with bench.ledger.read() as connection:
+    with services.ledger.read() as connection:
         row = updates.find(connection, found.partition, found.id)
     version = row.version if row and row.version else found.files_digest
     return Pin(found.partition, found.id, version, found.size, len(found.files))

@@ -1,4 +1,4 @@
-"""Find the new valid updates of foreign feeds on the blackboard, and let the ledger learn of them."""
+"""Find the new valid updates of foreign feeds on the blackboard, and record them in the ledger."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -10,8 +10,8 @@ from feed_assets.feeds import read
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import get_cursor, put_cursors
 from feed_assets.ledger.facts import pins_of
-from feed_assets.runs.observe import observe
-from feed_assets.runs.workbench import Workbench
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
 
 RECENT = 10
 """Known names, the newest, that each look visits: late data mostly come for these."""
@@ -24,35 +24,35 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class Discovered:
     """One look at foreign feeds: whether all that is new was seen, and what could not be read, by feed."""
 
     is_complete: bool
     failed: dict[Feed, FeedAssetsError]
 
 
-def arrive(
-    bench: Workbench, feeds: Sequence[Feed], is_over: Callable[[], bool], appendable: Set[Feed] = frozenset()
-) -> Arrivals:
+def discover(
+    services: Services, feeds: Sequence[Feed], out_of_time: Callable[[], bool], appendable: Set[Feed] = frozenset()
+) -> Discovered:
     """Observe what is new in foreign feeds, the newest first, until the time is over; the next call goes on there.
 
     Then some of what the ledger knows already, which may have newer updates: see `_Look`. Of `appendable` feeds every
-    batch is observed. A feed that cannot be read does not hold up the others. Raises what the store says if it gives
+    batch is synced. A feed that cannot be read does not hold up the others. Raises what the store says if it gives
     access to none of them.
     """
-    return _each(feeds, lambda feed: _Look(bench, feed, is_over, feed in appendable).run())
+    return _each(feeds, lambda feed: _Look(services, feed, out_of_time, feed in appendable).run())
 
 
-def arrive_all(bench: Workbench, feeds: Sequence[Feed], appendable: Set[Feed] = frozenset()) -> Arrivals:
+def discover_all(services: Services, feeds: Sequence[Feed], appendable: Set[Feed] = frozenset()) -> Discovered:
     """Observe every partition of foreign feeds, however long that takes."""
-    return _each(feeds, lambda feed: _Look(bench, feed, _never, feed in appendable).run_all())
+    return _each(feeds, lambda feed: _Look(services, feed, _never, feed in appendable).run_all())
 
 
 def _never() -> bool:
     return False
 
 
-def _each(feeds: Sequence[Feed], look: Callable[[Feed], bool]) -> Arrivals:
+def _each(feeds: Sequence[Feed], look: Callable[[Feed], bool]) -> Discovered:
     failed: dict[Feed, FeedAssetsError] = {}
     complete: list[bool] = []
     for feed in feeds:
@@ -64,7 +64,7 @@ def _each(feeds: Sequence[Feed], look: Callable[[Feed], bool]) -> Arrivals:
     down = [error for error in failed.values() if isinstance(error, BlackboardError)]
     if feeds and len(down) == len(feeds):
         raise down[0]
-    return Arrivals(all(complete), failed)
+    return Discovered(all(complete), failed)
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class _Look:
     all known ones, in rotation. Of each of these at least one, whatever the time: none may starve for another.
     """
 
-    bench: Workbench
+    services: Services
     feed: Feed
-    is_over: Callable[[], bool]
+    out_of_time: Callable[[], bool]
     is_appendable: bool
 
     def run(self) -> bool:
@@ -97,61 +97,61 @@ class _Look:
 
     def _names(self) -> list[str]:
         """The newest first; only '' if the feed has no partitions. A version below is another feed's."""
-        names = self.bench.board.children(str(self.feed))
+        names = self.services.board.children(str(self.feed))
         if self.feed.version is None:
             names = [name for name in names if Version.parse(name) is None]
         if self.is_appendable:
-            self._observe_gone({Partition(self.feed)}, set(names))
+            self._sync_gone({Partition(self.feed)}, set(names))
         return [""] if any(map(is_update_id, names)) else names[::-1]
 
     def _known(self) -> set[str]:
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             return {key.split("/", 1)[0] for key in updates.published_keys(connection, self.feed)}
 
     def _go_round(self, cursor: str, names: Sequence[str], most: int) -> bool:
         """Visit so many names at most, from where the last call ended; whether that was the end of a round."""
         name = f"{cursor} {self.feed}"
-        with self.bench.ledger.read() as connection:
+        with self.services.ledger.read() as connection:
             position = get_cursor(connection, name) or ""
         turn = [each for each in names if each < position] or names
         count = self._visit(turn[:most])
         ended = turn[count - 1] if count < len(turn) else ""
         if ended != position:
-            with self.bench.ledger.write() as connection:
+            with self.services.ledger.write() as connection:
                 put_cursors(connection, {name: ended})
         return count == len(turn)
 
     def _visit(self, names: Sequence[str]) -> int:
         """How many names were visited before the time was over: one at least, if there is one."""
         for count, name in enumerate(names):
-            if count and self.is_over():
+            if count and self.out_of_time():
                 return count
-            self._observe(name)
+            self._sync(name)
         return len(names)
 
-    def _observe(self, name: str) -> None:
-        found = [*_partitions(self.bench, self.feed, name, is_appendable=self.is_appendable)]
+    def _sync(self, name: str) -> None:
+        found = [*_partitions(self.services, self.feed, name, is_appendable=self.is_appendable)]
         for partition in found:
-            observe(self.bench.board, self.bench.ledger, partition, self.bench.now(), is_batch=self.is_appendable)
+            sync(self.services.board, self.services.ledger, partition, self.services.now(), is_batch=self.is_appendable)
         if self.is_appendable:
-            holders = {batch.holder for batch in found if batch.holder and batch.holder.key}
-            self._observe_gone(holders, {batch.key for batch in found})
+            parents = {batch.parent for batch in found if batch.parent and batch.parent.key}
+            self._sync_gone(parents, {batch.key for batch in found})
 
-    def _observe_gone(self, holders: Set[Partition], found: Set[str]) -> None:
+    def _sync_gone(self, parents: Set[Partition], found: Set[str]) -> None:
         """Look again at the batches that the ledger believes to be in some partitions and that were not found."""
-        with self.bench.ledger.read() as connection:
-            known = pins_of(connection, sorted(holders)).values()
+        with self.services.ledger.read() as connection:
+            known = pins_of(connection, sorted(parents)).values()
         for batch in [pin.partition for pins in known for pin in pins if pin.partition.key not in found]:
-            observe(self.bench.board, self.bench.ledger, batch, self.bench.now())
+            sync(self.services.board, self.services.ledger, batch, self.services.now())
 
 
-def _partitions(bench: Workbench, feed: Feed, name: str, *, is_appendable: bool) -> Iterator[Partition]:
+def _partitions(services: Services, feed: Feed, name: str, *, is_appendable: bool) -> Iterator[Partition]:
     try:
         Partition(feed, name)
     except InvalidName as error:
         _log.warning("%s: %s is skipped: %s", feed, name, error)
         return
-    for found in read.walk(bench.board, feed, name, is_appendable=is_appendable):
+    for found in read.walk(services.board, feed, name, is_appendable=is_appendable):
         if isinstance(found, Partition):
             yield found
         else:
