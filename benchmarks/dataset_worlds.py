@@ -16,9 +16,9 @@ from feed_assets.feeds import read
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.tables import change, consumed, due, event, subscription, update
-from feed_assets.orchestration.decisions import decide_due, fan_out_to
-from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.reporter import REPORTED, Position
+from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.reporter import REPORTED, Position
 from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 

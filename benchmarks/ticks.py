@@ -20,7 +20,7 @@ from feed_assets.feeds import read
 from feed_assets.ledger import subscriptions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, due, update
-from feed_assets.orchestration.reporter import REPORTED
+from feed_assets.orchestration.ticks.reporter import REPORTED
 from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import Harness

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from feed_assets.core.events import Operation
     from feed_assets.core.feeds import Partition
     from feed_assets.core.lateness import Late
-    from feed_assets.core.plans import Plan, Rule, Work
+    from feed_assets.core.plans import Plan, Rule, RunSpec
     from feed_assets.core.propagation import Slice
     from feed_assets.core.retention import Retention
-    from feed_assets.orchestration.assets import feed_asset
+    from feed_assets.orchestration.build.assets import feed_asset
     from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
     from feed_assets.orchestration.declare.components import EventTableComponent, ForeignFeedsComponent
     from feed_assets.orchestration.declare.event_tables import event_table
@@ -33,10 +33,10 @@ _MODULES = {
     "core.events": ("Operation",),
     "core.feeds": ("Partition",),
     "core.lateness": ("Late",),
-    "core.plans": ("Plan", "Rule", "Work"),
+    "core.plans": ("Plan", "Rule", "RunSpec"),
     "core.propagation": ("Slice",),
     "core.retention": ("Retention",),
-    "orchestration.assets": ("feed_asset",),
+    "orchestration.build.assets": ("feed_asset",),
     "orchestration.declare.by_events": ("ByEvents", "LineageTable"),
     "orchestration.declare.components": ("EventTableComponent", "ForeignFeedsComponent"),
     "orchestration.declare.event_tables": ("event_table",),
@@ -70,10 +70,10 @@ __all__ = [
     "Plan",
     "Retention",
     "Rule",
+    "RunSpec",
     "Settings",
     "Slice",
     "SqlTable",
-    "Work",
     "checks",
     "event_table",
     "feed_asset",

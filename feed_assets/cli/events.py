@@ -16,7 +16,7 @@ from feed_assets.core.events import Marker, Operation, WriteEvent, encode, forei
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
-    from feed_assets.orchestration.graph import Graph, Node
+    from feed_assets.orchestration.decide.graph import Graph, Node
     from feed_assets.runs.services import Services
 
 app = typer.Typer(help="Write events: what was written when, who waits for what.", no_args_is_help=True)
@@ -106,8 +106,8 @@ def due(
 def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
     """What is due for a consumer as of now: after what the sensors do for it at their next ticks."""
     from feed_assets.ledger import inbox, pauses
-    from feed_assets.orchestration.decisions import due_of, fan_out_to
-    from feed_assets.orchestration.ingest import ingest_for
+    from feed_assets.orchestration.decide.decisions import due_of, fan_out_to
+    from feed_assets.orchestration.ticks.ingest import ingest_for
 
     unread = UnreadView.each(ingest_for(graph, services, [node], services.now()))
     fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)

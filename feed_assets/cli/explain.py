@@ -12,7 +12,7 @@ from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
     from feed_assets.core.readiness import Need
-    from feed_assets.orchestration.graph import Graph, Node
+    from feed_assets.orchestration.decide.graph import Graph, Node
     from feed_assets.runs.services import Services
 
 
@@ -25,8 +25,8 @@ def explain(
     event sources is read first; where that cannot be, it is said why, and when it was read last.
     """
     from feed_assets.ledger import due
-    from feed_assets.orchestration.decisions import fan_out_to
-    from feed_assets.orchestration.ingest import ingest_for
+    from feed_assets.orchestration.decide.decisions import fan_out_to
+    from feed_assets.orchestration.ticks.ingest import ingest_for
 
     output, graph, services = Partition(Feed.parse(feed), partition), load_graph(module), open_services()
     node = _dataset(graph, output.feed)
@@ -51,7 +51,7 @@ def _dataset(graph: "Graph", feed: Feed) -> "Node":
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
     from feed_assets.ledger import due, inbox
-    from feed_assets.orchestration.decisions import fan_out_to, verdicts
+    from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.declare.partitions import Existence, existence
 
     if existence(node.partitions_def, output.key, services.now()) is not Existence.EXISTS:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import dagster as dg
 
     from feed_assets.ledger.database import Ledger
-    from feed_assets.orchestration.graph import Graph
+    from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.runs.services import Services
 
 Module = Annotated[
@@ -42,7 +42,7 @@ def load(module: str) -> "dg.Definitions":
 
 def load_graph(module: str) -> "Graph":
     """The graph of the feeds and tables in a module's definitions."""
-    from feed_assets.orchestration.graph import Graph
+    from feed_assets.orchestration.decide.graph import Graph
 
     return Graph(load(module).resolve_asset_graph())
 

@@ -35,7 +35,7 @@ def reconcile(module: Module = DEFAULT_MODULE, unknown: Unknown = False, as_json
 
 def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
     """Unclaimed parts before claims: the claim of what `--unknown` sweeps goes in the same call."""
-    from feed_assets.orchestration.left_runs import finish_left
+    from feed_assets.orchestration.ticks.left_runs import finish_left
     from feed_assets.runs.orphans import sweep, sweep_unclaimed
 
     feeds = load_graph(module).own()
@@ -50,8 +50,8 @@ def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
 def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
     """Compare manifests with events and publish what is missing; read event sources once more from the beginning."""
     from feed_assets.ledger import announce
-    from feed_assets.orchestration.ingest import ingest, sources_of
-    from feed_assets.orchestration.sinks import publish_events
+    from feed_assets.orchestration.ticks.ingest import ingest, sources_of
+    from feed_assets.orchestration.ticks.sinks import publish_events
     from feed_assets.runs.discover import discover_all
 
     graph, services = load_graph(module), open_services()

@@ -22,7 +22,7 @@ class Plan:
 
     Args:
         kind: `reload` everything, or process the slices, `incremental`.
-        config: Configuration for the function, which finds it in `work.plan.config`; values that JSON has.
+        config: Configuration for the function, which finds it in `run_spec.plan.config`; values that JSON has.
         tags: Tags of the run, such as `feed_assets/spark_profile` for one that wants more of Spark.
 
     Raises:
@@ -67,7 +67,7 @@ def choose(rules: Sequence[Rule], slices: Sequence[Slice]) -> Plan:
 
 
 @dataclass(frozen=True)
-class Work:
+class RunSpec:
     """What a run by events does.
 
     Attributes:
@@ -85,5 +85,5 @@ class Work:
         return next((s for p, s in self.slices.items() if (str(p.feed), p.key) == (table, key)), None)
 
 
-BY_HAND = Work(plan=Plan("reload"))
+BY_HAND = RunSpec(plan=Plan("reload"))
 """Nobody said which slices: what is there is read, up to the last marker."""

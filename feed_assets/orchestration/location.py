@@ -9,12 +9,12 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition, shown
 from feed_assets.core.typed import typed
+from feed_assets.orchestration.decide.requests import PRIORITY
 from feed_assets.orchestration.declare.declarations import KEY, declaration_of, declarations_of
-from feed_assets.orchestration.orphans import orphans_sensor
-from feed_assets.orchestration.requests import PRIORITY
 from feed_assets.orchestration.retention import prune_jobs
-from feed_assets.orchestration.sensors import sensors_of
-from feed_assets.orchestration.watch import watch_checks
+from feed_assets.orchestration.ticks.orphans import orphans_sensor
+from feed_assets.orchestration.ticks.sensors import sensors_of
+from feed_assets.orchestration.ticks.watch import watch_checks
 
 LATE_DATA = "late_data"
 

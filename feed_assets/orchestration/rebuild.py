@@ -4,9 +4,9 @@ from datetime import datetime
 
 from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import Need
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import Existence, existence
-from feed_assets.orchestration.graph import Graph
 from feed_assets.runs.rebuild import Rebuilt, rebuild
 from feed_assets.runs.services import Services
 

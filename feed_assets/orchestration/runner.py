@@ -17,9 +17,11 @@ from feed_assets.core.errors import DaemonRunning, NotIdle
 from feed_assets.core.feeds import Partition
 from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.left_runs import DRIVER, UNFINISHED, fail
+from feed_assets.orchestration.build.makers import DRIVER
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.requests import UNFINISHED
 from feed_assets.orchestration.location import LATE_DATA
+from feed_assets.orchestration.ticks.left_runs import fail
 from feed_assets.runs.discover import discover_all
 from feed_assets.runs.services import Services, is_dead, this_process, utc_now
 from feed_assets.settings import settings

@@ -13,7 +13,7 @@ from uuid import uuid4
 from feed_assets.core.attempts import end_of
 from feed_assets.core.errors import MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.plans import BY_HAND, Work
+from feed_assets.core.plans import BY_HAND, RunSpec
 from feed_assets.core.positions import changed, pins_digest
 from feed_assets.core.propagation import Slice
 from feed_assets.feeds import write as feed_write
@@ -41,14 +41,14 @@ def build(
     services: Services,
     named: Mapping[Partition, str] = NEWEST,
     dagster_run: str | None = None,
-    work: Work = BY_HAND,
+    run_spec: RunSpec = BY_HAND,
     *,
     optional: Set[Partition] = frozenset(),
 ) -> Outcome:
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
 
     `optional` partitions are left out if they have no valid update, unless one is named. Of event tables the slices of
-    `work` are read; if it consumes, markers move with the publication.
+    `run_spec` are read; if it consumes, markers move with the publication.
 
     Raises AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
     SparkUnavailable, and what the function raises; the run then ends as `core.attempts` says, and leaves no valid
@@ -59,7 +59,7 @@ def build(
     runs.start(services.ledger, run)
     services.on_step("started")
     try:
-        return _Build(Order(recipe, output, inputs, named, work, optional), services, run.id).run()
+        return _Build(Order(recipe, output, inputs, named, run_spec, optional), services, run.id).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
         reconcile.finish(services, run, end_of(error), f"{type(error).__name__}: {error}"[:1000])
         raise
@@ -113,7 +113,7 @@ class _Build:
 
         By events the inbox tells. A run by hand reads a table again, whose rows somebody may have mended.
         """
-        recipe, consumes = self.order.recipe, self.order.work.consumes
+        recipe, consumes = self.order.recipe, self.order.run_spec.consumes
         if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):
             return True
         reads_again = not consumes and any(source.is_table for source in recipe.sources)
@@ -124,7 +124,7 @@ class _Build:
     @property
     def _consumed(self) -> list[Slice]:
         """Whose events this run consumes."""
-        return [*self.order.work.slices.values()] if self.order.work.consumes else []
+        return [*self.order.run_spec.slices.values()] if self.order.run_spec.consumes else []
 
     def _claim(self, pinned: Pinned) -> Claimed:
         self.services.on_step("pinned")
@@ -144,7 +144,7 @@ class _Build:
     def _task(self, claimed: Claimed) -> Task:
         """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
         pinned = claimed.pinned
-        return Task(self.order.recipe, self.order.output, pinned.updates, pinned.slices, self.order.work)
+        return Task(self.order.recipe, self.order.output, pinned.updates, pinned.slices, self.order.run_spec)
 
     def _stage(self, claimed: Claimed, made: Made) -> Staged:
         outputs: list[Output] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.plans import Work
+from feed_assets.core.plans import RunSpec
 from feed_assets.core.propagation import Slice
 from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
@@ -29,7 +29,7 @@ class Task:
     output: Partition
     updates: Mapping[str, Sequence[Update]]
     slices: Mapping[str, Sequence[Slice]]
-    work: Work
+    run_spec: RunSpec
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from feed_assets.core.consistency import mixed, of_one_origin
 from feed_assets.core.errors import MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.plans import Work
+from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import lineage
 from feed_assets.runs import slices
@@ -30,7 +30,7 @@ class Order:
     output: Partition
     inputs: Inputs
     named: Mapping[Partition, str]
-    work: Work
+    run_spec: RunSpec
     optional: Set[Partition]
 
 
@@ -42,12 +42,12 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
         for name, partitions in order.inputs.items()
         if name not in tables
     }
-    cut = {name: slices.cut(services.ledger, order.work, order.inputs[name]) for name in tables}
+    cut = {name: slices.cut(services.ledger, order.run_spec, order.inputs[name]) for name in tables}
     read = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
     pins = tuple(sorted(read | slices.carried(services.ledger, order.recipe, order.output, read)))
     if not pins:
         raise NoValidUpdate(f"{order.output}: none of its inputs has an event yet: expected one. Wait for it.")
-    if order.recipe.is_by_events and not order.work.consumes:
+    if order.recipe.is_by_events and not order.run_spec.consumes:
         _refuse_mixed(order, services, pins)
     return Pinned({name: [update for update, _ in pairs] for name, pairs in found.items()}, cut, pins)
 

@@ -51,7 +51,7 @@ class Recipe:
     chart: "Callable[[DataFrame], str] | None" = None
     code_version: str | None = None
     wants: frozenset[str] = frozenset()
-    """Parameters of the function that are no inputs: `partition` (which is built), `work` (which its run is to do)."""
+    """Parameters of the function that are no inputs: `partition` and `run_spec`."""
     is_by_events: bool = False
     """Inputs that come through one pipeline are read together, or not at all."""
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
-from feed_assets.core.plans import Work
+from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Slice
 from feed_assets.ledger import events, updates
@@ -15,10 +15,10 @@ Cut = Mapping[str, Sequence[Slice]]
 """By input its slices."""
 
 
-def cut(ledger: Ledger, work: Work, partitions: Sequence[Partition]) -> list[Slice]:
-    """The slices of an event table: those of the work, or all there is, up to the last marker."""
-    if work.slices or work.consumes:
-        return [work.slices[partition] for partition in partitions if partition in work.slices]
+def cut(ledger: Ledger, run_spec: RunSpec, partitions: Sequence[Partition]) -> list[Slice]:
+    """The slices of an event table: those of the run spec, or all there is, up to the last marker."""
+    if run_spec.slices or run_spec.consumes:
+        return [run_spec.slices[partition] for partition in partitions if partition in run_spec.slices]
     with ledger.read() as connection:
         last = {partition: events.last_marker(connection, partition) for partition in partitions}
     whole = frozenset({Operation.OVERWRITE})

@@ -108,11 +108,11 @@ class _Transform:
 
 
 def _further_arguments(task: Task) -> dict[str, Any]:
-    """What the function gets in addition to frames: slices of event tables, the partition, the work."""
+    """What the function gets in addition to frames: slices of event tables, the partition, the run spec."""
     recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
     further: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
-    known = {"partition": task.output, "work": task.work}
+    known = {"partition": task.output, "run_spec": task.run_spec}
     return further | {name: known[name] for name in recipe.wants}
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from feed_assets.core.events import Operation
-from feed_assets.core.plans import Plan, Rule, Work, choose
+from feed_assets.core.plans import Plan, Rule, RunSpec, choose
 from feed_assets_tests.core.arrivals import arrived, consumer, due_of
 
 RELOAD, LARGE = Plan("reload", {"all": True}), Plan("incremental", tags={"feed_assets/spark_profile": "large"})
@@ -41,6 +41,6 @@ def test_the_first_rule_that_holds_wins():
 
 def test_a_function_finds_the_slice_of_a_table_in_its_work():
     (piece,) = slices(("purchases", "X"))
-    work = Work({piece.partition: piece})
-    assert work.slice("purchases") == piece
-    assert work.slice("exchange_rate") is None
+    run_spec = RunSpec({piece.partition: piece})
+    assert run_spec.slice("purchases") == piece
+    assert run_spec.slice("exchange_rate") is None

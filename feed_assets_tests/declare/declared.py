@@ -44,7 +44,7 @@ NO_DECLARATIONS |= {
     "Partition",
     "Settings",
     "Slice",
-    "Work",
+    "RunSpec",
     "META",
     "is_clean",
     "reject",

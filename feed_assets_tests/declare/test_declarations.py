@@ -25,8 +25,8 @@ from feed_assets import (
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import KEY, declarations_of
-from feed_assets.orchestration.graph import Graph
 from feed_assets_tests.orchestration.worlds import DAYS
 
 WEEK = dg.TimeWindowPartitionMapping(start_offset=-6)

@@ -14,8 +14,8 @@ from feed_assets.feeds import read
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed
-from feed_assets.orchestration.decisions import verdicts
-from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.decide.decisions import verdicts
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import open_board, utc_now
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.plans import Work
+from feed_assets.core.plans import RunSpec
 from feed_assets.core.propagation import Consumer, Slice
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import events, inbox, pauses, runs, subscriptions
@@ -253,9 +253,11 @@ class EventMachine(RuleBasedStateMachine):
         return Recipe(reader.output.feed, sources, lambda **_: None, code_version=str(next(self.numbers)))
 
     def _build(self, reader, slices) -> SteppedBuild:
-        work = Work({each.partition: each for each in slices}, consumes=True)
+        run_spec = RunSpec({each.partition: each for each in slices}, consumes=True)
         recipe, output = self._recipe(reader), reader.output
-        return SteppedBuild(self.services, output, lambda services: build(recipe, output, PLACES, services, work=work))
+        return SteppedBuild(
+            self.services, output, lambda services: build(recipe, output, PLACES, services, run_spec=run_spec)
+        )
 
     def _published(self, reader, run) -> None:
         reader.run = None

@@ -14,18 +14,18 @@ import dagster as dg
 from feed_assets import ByEvents, feed_asset, foreign_feed
 from feed_assets.core.errors import MixedInputs, NotRevalidated, NoValidUpdate, UpdateChanged
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.plans import BY_HAND, Plan, Work
+from feed_assets.core.plans import BY_HAND, Plan, RunSpec
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import log
 from feed_assets.ledger.database import Ledger
-from feed_assets.orchestration.decisions import decide_due, fan_out_to
+from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.run_config import RunConfig, named_in, run_config_of, run_spec_in
 from feed_assets.orchestration.declare.datasets import recipe_of
 from feed_assets.orchestration.declare.inputs import resolve
-from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.run_config import RunConfig, named_in, run_config_of, work_in
 from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.maker import Task
 from feed_assets.runs.phases import Published
@@ -163,7 +163,7 @@ class RealLake(Lake):
             verdict = self.requested.pop(at % len(self.requested))
             node, need = self.graph.node(_feed(REPORT)), self.graph.need(_real(REPORT))
             config = RunConfig(**run_config_of(node, need, verdict, Plan())["ops"][REPORT]["config"])
-            self._build(REPORT, named_in(config, {REPORT: need.inputs}), work_in(config))
+            self._build(REPORT, named_in(config, {REPORT: need.inputs}), run_spec_in(config))
         return has_begun
 
     def finish(self, random) -> None:
@@ -181,12 +181,12 @@ class RealLake(Lake):
         with self.ledger.read() as connection:
             return log.last(connection)
 
-    def _build(self, name: str, named, work: Work) -> None:
+    def _build(self, name: str, named, run_spec: RunSpec) -> None:
         recipe = replace(declared(self.name).recipes[name], code_version=str(self.code.get(name, 0)))
         need = self.graph.need(_real(name))
         inputs = {source.name: [each for each in need.inputs if each.feed == source.feed] for source in recipe.sources}
         try:
-            outcome = build(recipe, _real(name), inputs, self.services, named, None, work)
+            outcome = build(recipe, _real(name), inputs, self.services, named, None, run_spec)
         except (NoValidUpdate, UpdateChanged):
             return
         except MixedInputs as error:

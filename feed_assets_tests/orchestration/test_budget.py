@@ -12,7 +12,7 @@ from feed_assets.ledger import due, log, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import update
-from feed_assets.orchestration.tick import FEWEST_REPORTS
+from feed_assets.orchestration.ticks.tick import FEWEST_REPORTS
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import Harness

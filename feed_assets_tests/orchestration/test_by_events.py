@@ -9,9 +9,9 @@ from feed_assets.core.events import WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts, due, events, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.decisions import due_of, fan_out_to
-from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.watch import keep_alerts
+from feed_assets.orchestration.decide.decisions import due_of, fan_out_to
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.watch import keep_alerts
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets.testing import by_inputs

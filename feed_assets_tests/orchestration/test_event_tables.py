@@ -60,7 +60,7 @@ def team(tmp_path):
 
 @pytest.fixture
 def seen():
-    """The work of each run of the report, in order."""
+    """The spec of each run of the report, in order."""
     return []
 
 
@@ -68,7 +68,7 @@ def world(team, seen, *, during=lambda: None, **options):
     """a and b of a team -> report, by events. Its function is not called: what is made is given."""
 
     def give(task):
-        seen.append(task.work)
+        seen.append(task.run_spec)
         during()
         return Given([{"k": str(len(seen))}])
 
@@ -83,8 +83,8 @@ def assets(team, function, **options):
     return a, b, feed_asset("gamma/report/v1.0", inputs={"a": a, "b": b}, by_events=by_events)(function)
 
 
-def ranges(work):
-    return {str(p.feed): (int(s.start) if s.start else None, int(s.end)) for p, s in work.slices.items()}
+def ranges(run_spec):
+    return {str(p.feed): (int(s.start) if s.start else None, int(s.end)) for p, s in run_spec.slices.items()}
 
 
 def markers():
@@ -99,7 +99,7 @@ def test_an_update_of_another_team_is_consumed_once_it_is_complete(team, seen):
     team.publish(("b", "X", 7))
     (run,) = world_.run_until_idle()
     assert run.succeeded, run.error
-    assert [ranges(work) for work in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
+    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
     assert markers() == {"team/a": 1, "team/b": 7}
     assert world_.run_until_idle() == []
 
@@ -107,8 +107,8 @@ def test_an_update_of_another_team_is_consumed_once_it_is_complete(team, seen):
 def test_the_function_gets_its_slices_the_partition_and_the_work_and_what_it_returns_is_published(team, spark):
     got = []
 
-    def report(a, b, partition, work):
-        got.append((a, b, str(partition.feed), work.consumes))
+    def report(a, b, partition, run_spec):
+        got.append((a, b, str(partition.feed), run_spec.consumes))
         return spark.createDataFrame([("x",)], "k string")
 
     world_ = harness(*assets(team, report, pipelines={"p": ["team/a"], "q": ["team/b"]}), maker=None)
@@ -129,7 +129,7 @@ def test_the_next_run_reads_on_from_the_markers(team, seen):
     world_.run_until_idle()
     team.publish(("a", "Y", 5), ("b", "Y", 8), ("a", "Z", 6))
     world_.run_until_idle()
-    assert [ranges(work) for work in seen[1:]] == [{"team/a": (1, 5), "team/b": (7, 8)}]
+    assert [ranges(run_spec) for run_spec in seen[1:]] == [{"team/a": (1, 5), "team/b": (7, 8)}]
     assert seen[1].consumes
 
 
@@ -148,7 +148,7 @@ def test_an_event_that_comes_during_the_run_is_for_the_next_one(team, seen):
     world_ = world(team, seen, during=lambda: next(more, lambda: None)())
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
-    assert [ranges(work) for work in seen] == [
+    assert [ranges(run_spec) for run_spec in seen] == [
         {"team/a": (None, 1), "team/b": (None, 7)},
         {"team/a": (1, 2), "team/b": (7, 9)},
     ]
@@ -201,7 +201,7 @@ def test_several_pipelines_do_not_wait_for_each_other_and_what_never_came_is_not
     assert run.succeeded
     team.publish(("b", "Y", 7))
     world_.run_until_idle()
-    assert [ranges(work) for work in seen] == [{"team/a": (None, 1)}, {"team/b": (None, 7)}]
+    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1)}, {"team/b": (None, 7)}]
     assert markers() == {"team/a": 1, "team/b": 7}
 
 
@@ -211,7 +211,7 @@ def test_all_of_them_are_waited_for_if_it_says_so(team, seen):
     assert world_.run_until_idle() == []
     team.publish(("b", "Y", 7))
     world_.run_until_idle()
-    assert [ranges(work) for work in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
+    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
 
 
 def test_by_hand_there_must_be_something_to_read(team, seen):
@@ -232,7 +232,7 @@ def test_a_paused_consumer_loses_nothing(team, seen):
     assert world_.run_until_idle() == []
     assert pauses.resume(ledger, REPORT, NOON)
     world_.run_until_idle()
-    assert [ranges(work) for work in seen] == [{"team/a": (None, 2), "team/b": (None, 8)}]
+    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 2), "team/b": (None, 8)}]
 
 
 def test_a_run_that_cannot_begin_is_asked_for_a_few_times_only(team, seen):
@@ -365,7 +365,7 @@ def test_pipelines_come_from_a_lineage_table_of_others(team, seen, tmp_path):
         connection.execute(sa.text("DELETE FROM lineage WHERE table_name = 'b'"))
     team.publish(("b", "Y", 1))
     world_.run_until_idle()
-    assert [ranges(work) for work in seen] == [{"team/a": (None, 1), "team/b": (None, 1)}]
+    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 1)}]
     engine.dispose()
 
 

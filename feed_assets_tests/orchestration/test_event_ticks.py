@@ -44,8 +44,8 @@ class World:
     def _give(self, task):
         if self.fails:
             raise RuntimeError("no")
-        slices = [(partition.feed.name[-1], each.start, each.end) for partition, each in task.work.slices.items()]
-        read = self.read if task.work.consumes else self.by_hand
+        slices = [(partition.feed.name[-1], each.start, each.end) for partition, each in task.run_spec.slices.items()]
+        read = self.read if task.run_spec.consumes else self.by_hand
         read.append((task.recipe.feed.name.removeprefix("gamma/"), slices))
         return Given([{"n": len(self.read)}])
 

@@ -7,8 +7,8 @@ from feed_assets import Input, Late
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import AbsentInput
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import KEY
-from feed_assets.orchestration.graph import Graph
 from feed_assets_tests.orchestration.worlds import DAYS, PICKED, RAW, SUMS, picked_of, raw_feed, sums_of
 
 NOW = datetime(2020, 12, 31, tzinfo=UTC)

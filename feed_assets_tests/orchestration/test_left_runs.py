@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from dagster._core.events import EngineEventData
 
-from feed_assets.orchestration.left_runs import LAUNCHED
+from feed_assets.orchestration.ticks.left_runs import LAUNCHED
 from feed_assets_tests.orchestration.worlds import BOTH, DAY, RAW, requested, rows, short
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -14,8 +14,8 @@ from feed_assets.feeds import write
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import metadata
-from feed_assets.orchestration.decisions import verdicts
-from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.decide.decisions import verdicts
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.rebuild import rebuild_ledger
 from feed_assets.runs.rebuild import Rebuilt
 from feed_assets.runs.services import Services, utc_now

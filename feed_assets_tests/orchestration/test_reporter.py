@@ -8,7 +8,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
 from feed_assets.ledger import tables
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.reporter import REPORTED, Position
+from feed_assets.orchestration.ticks.reporter import REPORTED, Position
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.worlds import (
     DAY,

@@ -5,8 +5,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.decisions import verdicts
-from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.decide.decisions import verdicts
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings

@@ -10,8 +10,8 @@ from benchmarks import at_home
 from benchmarks.dataset_worlds import CHANGED, World, definitions, made
 from feed_assets import ByEvents, Cadence, EventSource, SqlTable, event_table, feed_asset, with_automation
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.decisions import DECISIONS_AT_ONCE, decide_due, fan_out_to
-from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.decide.decisions import DECISIONS_AT_ONCE, decide_due, fan_out_to
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.location import ENTITIES
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink

@@ -6,7 +6,7 @@ import signal
 import alembic.command  # noqa: F401  (imported once, in the fork server)
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.plans import Work
+from feed_assets.core.plans import RunSpec
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.build import build
@@ -28,16 +28,18 @@ feed_workers.processes.set_forkserver_preload(
 )
 
 
-def play(services: Services, key: str, work: Work) -> Outcome:
+def play(services: Services, key: str, run_spec: RunSpec) -> Outcome:
     """Build a partition of the report."""
-    return build(RECIPE, Partition(REPORT, key), {"a": [Partition(A)], "b": [Partition(B)]}, services, work=work)
+    return build(
+        RECIPE, Partition(REPORT, key), {"a": [Partition(A)], "b": [Partition(B)]}, services, run_spec=run_spec
+    )
 
 
-def build_and_die(board_url: str, ledger_url: str, key: str, work: Work, last: str) -> None:
+def build_and_die(board_url: str, ledger_url: str, key: str, run_spec: RunSpec, last: str) -> None:
     """Build a partition, and be killed right after the step `last`."""
 
     def die(step: str) -> None:
         if step == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    play(Services(Blackboard.open(board_url), open_ledger(ledger_url), PlainMaker, lambda: NOW, die), key, work)
+    play(Services(Blackboard.open(board_url), open_ledger(ledger_url), PlainMaker, lambda: NOW, die), key, run_spec)

@@ -15,7 +15,7 @@ from obstore import exceptions
 
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Partition
-from feed_assets.core.plans import Work
+from feed_assets.core.plans import RunSpec
 from feed_assets.core.propagation import Consumer
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import events, inbox, updates
@@ -64,12 +64,12 @@ class Team:
         edges = [(str(REPORT), str(table)) for table in (A, B)]
         fan_out(self.services.ledger, edges, lambda _consumer, _changed: affected, NOW, lambda: False)
 
-    def work(self, key: str) -> Work | None:
+    def run_spec(self, key: str) -> RunSpec | None:
         """What the sensor would ask for."""
         consumer = Consumer(REPORT, frozenset({A, B}), {"p": frozenset({A, B})})
         with self.services.ledger.read() as connection:
             due = due_of(connection, consumer, [key]).get(key)
-        return Work({each.partition: each for each in due.slices}, consumes=True) if due else None
+        return RunSpec({each.partition: each for each in due.slices}, consumes=True) if due else None
 
     def published(self, key: str) -> list[set[str]]:
         """Of each published update the slices that it was built from."""
@@ -104,7 +104,7 @@ def killed(tmp_path_factory) -> Path:
     urls = team.services.board.url, f"sqlite:///{folder / 'ledger.db'}"
     for first in range(0, len(STEPS), AT_ONCE):
         some = STEPS[first : first + AT_ONCE]
-        children = [start(build_and_die, *urls, key_of(step), team.work(key_of(step)), step) for step in some]
+        children = [start(build_and_die, *urls, key_of(step), team.run_spec(key_of(step)), step) for step in some]
         for child in children:
             child.join()
         assert [child.exitcode for child in children] == [-signal.SIGKILL] * len(children)
@@ -123,19 +123,19 @@ def team(killed, tmp_path) -> Iterator[Team]:
 
 def test_these_are_all_the_steps_of_a_build(team):
     steps: list[str] = []
-    play(replace(team.services, on_step=steps.append), UNDISTURBED, team.work(UNDISTURBED))
+    play(replace(team.services, on_step=steps.append), UNDISTURBED, team.run_spec(UNDISTURBED))
     assert steps == STEPS
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_killed_run_that_is_reconciled_and_repeated_consumes_its_slices_once(team, step):
     key = key_of(step)
-    work = team.work(key)
-    assert (work is None) == (step == "published")
+    run_spec = team.run_spec(key)
+    assert (run_spec is None) == (step == "published")
     reconcile.reconcile(team.services, output=Partition(REPORT, key))
-    after = team.work(key)
+    after = team.run_spec(key)
     assert (after is None) == (step in VISIBLE)
-    assert after in (None, work)
+    assert after in (None, run_spec)
     judge_repeat(team, key, step)
 
 
@@ -160,11 +160,11 @@ def test_a_run_whose_end_nobody_could_look_at_is_settled_before_the_next_one(tea
 
 def judge_repeat(team, key, step) -> None:
     """The repeat finds its slices in the published lineage, or publishes them; and then there is nothing more."""
-    work = team.work(UNDISTURBED)
-    again = play(team.services, key, work)
+    run_spec = team.run_spec(UNDISTURBED)
+    again = play(team.services, key, run_spec)
     assert isinstance(again, Unchanged if step in VISIBLE else Published)
     assert team.published(key) == [{"team/a 1", "team/b 1"}]
     assert team.markers(key) == {"team/a": 1, "team/b": 1}
-    assert team.work(key) is None
-    assert isinstance(play(team.services, key, work), Unchanged)
+    assert team.run_spec(key) is None
+    assert isinstance(play(team.services, key, run_spec), Unchanged)
     assert len(team.published(key)) == 1

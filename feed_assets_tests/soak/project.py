@@ -7,10 +7,10 @@ import dagster as dg
 from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import run_key
-from feed_assets.orchestration.decisions import verdicts
-from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.sensors import FEEDS
-from feed_assets.orchestration.tick import evaluate
+from feed_assets.orchestration.decide.decisions import verdicts
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.sensors import FEEDS
+from feed_assets.orchestration.ticks.tick import evaluate
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.retail.sample import invoices_csv, rates_csv
-from feed_assets.orchestration.decisions import verdicts
-from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.decide.decisions import verdicts
+from feed_assets.orchestration.decide.graph import Graph
 
 if TYPE_CHECKING:
     from feed_assets.cli.demo.stage import Stage

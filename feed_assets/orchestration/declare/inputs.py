@@ -26,8 +26,8 @@ from feed_assets.runs.recipe import Format, Source
 PARTITION = "partition"
 """A function parameter of this name is the `Partition` that is built."""
 
-WORK = "work"
-"""A function parameter of this name is the `Work` that a run by events was asked to do."""
+RUN_SPEC = "run_spec"
+"""A function parameter of this name is the `RunSpec` that a run by events was asked to do."""
 
 
 def asset_key(feed: Feed) -> dg.AssetKey:
@@ -158,14 +158,14 @@ def resolve(inputs: Mapping[str, "dg.AssetSpec | dg.AssetsDefinition | Input"]) 
 
 
 def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
-    """Check that a function takes exactly these inputs; which of `partition` and `work` it wants besides."""
+    """Check that a function takes exactly these inputs; which of `partition` and `run_spec` it wants besides."""
     parameters = signature(function).parameters
     plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
     keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
     wanted = plain | keyword
-    if wanted - {PARTITION, WORK} != names or len(wanted) != len(parameters):
+    if wanted - {PARTITION, RUN_SPEC} != names or len(wanted) != len(parameters):
         raise InvalidDefinition(
             f"{function.__qualname__}() takes {sorted(parameters)}, its inputs are {sorted(names)}: expected one "
-            f"parameter for each input, by the same name (and '{PARTITION}' or '{WORK}' if it wants to know these)."
+            f"parameter for each input, by the same name (and '{PARTITION}' or '{RUN_SPEC}' if it wants to know these)."
         )
-    return wanted & {PARTITION, WORK}
+    return wanted & {PARTITION, RUN_SPEC}

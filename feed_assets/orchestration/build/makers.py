@@ -5,13 +5,15 @@ from weakref import WeakKeyDictionary
 
 import dagster as dg
 
-from feed_assets.orchestration.left_runs import DRIVER
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
 
 SPARK_PROFILE = "feed_assets/spark_profile"
 """The tag of a run that wants more (or less) of Spark; a plan may set it."""
+
+DRIVER = "feed_assets/driver"
+"""The tag of a run that `feed-assets run` drives: that process."""
 
 _MAKERS: WeakKeyDictionary[dg.DagsterInstance, Maker] = WeakKeyDictionary()
 

@@ -16,8 +16,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import Listed
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.partitions import Existence, existence
-from feed_assets.orchestration.graph import Graph
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import AbsentInput, Input, SetInput, TableInput, UpdateInput
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
+from feed_assets.orchestration.decide.pipelines import consumer_of
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import (
     ON_TIME,
@@ -35,7 +36,6 @@ from feed_assets.orchestration.declare.partitions import (
     to_key,
     to_path,
 )
-from feed_assets.orchestration.pipelines import consumer_of
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph

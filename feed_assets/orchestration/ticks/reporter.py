@@ -24,10 +24,10 @@ from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.ledger import events, log, quality, runs, updates
 from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.log import Numbered
+from feed_assets.orchestration.decide.graph import Graph, Node
 from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, EventTable
 from feed_assets.orchestration.declare.partitions import Existence, existence
-from feed_assets.orchestration.graph import Graph, Node
-from feed_assets.orchestration.tick import OutOfTime, Tick
+from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's tag of a materialization by which it tells whether data have changed."""

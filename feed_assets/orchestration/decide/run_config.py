@@ -8,10 +8,10 @@ from pydantic import Field
 
 from feed_assets.core.events import Operation, encode, parse_marker
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.plans import BY_HAND, Kind, Plan, Work
+from feed_assets.core.plans import BY_HAND, Kind, Plan, RunSpec
 from feed_assets.core.propagation import Slice
 from feed_assets.core.readiness import Need, Verdict
-from feed_assets.orchestration.graph import Node
+from feed_assets.orchestration.decide.graph import Node
 
 
 class SliceConfig(dg.Config):
@@ -50,13 +50,13 @@ def named_in(config: RunConfig, inputs: Mapping[str, Sequence[Partition]]) -> di
     return {by_path.get(path) or Partition.parse(path): update_id for path, update_id in config.updates.items()}
 
 
-def work_in(config: RunConfig) -> Work:
+def run_spec_in(config: RunConfig) -> RunSpec:
     """What a run is to do, as a value."""
     if not config.slices and not config.consumes:
         return BY_HAND
     slices = {each.slice.partition: each.slice for each in config.slices}
     kind: Kind = "incremental" if config.plan == "incremental" else "reload"
-    return Work(slices, Plan(kind, config.plan_config), config.consumes)
+    return RunSpec(slices, Plan(kind, config.plan_config), config.consumes)
 
 
 def run_config_of(node: Node, need: Need, verdict: Verdict, plan: Plan) -> dict[str, Any]:

@@ -15,16 +15,16 @@ from feed_assets.core.lateness import Late
 from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
 from feed_assets.core.typed import typed
-from feed_assets.orchestration.automation import late_rerun
+from feed_assets.orchestration.build.durations import durations_metadata
+from feed_assets.orchestration.build.makers import maker_of
+from feed_assets.orchestration.build.reports import failed_checks, materialized
+from feed_assets.orchestration.decide.automation import late_rerun
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.run_config import RunConfig, named_in, run_spec_in
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key, resolve
 from feed_assets.orchestration.declare.partitions import Partitions
-from feed_assets.orchestration.durations import durations_metadata
-from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.makers import maker_of
-from feed_assets.orchestration.reports import failed_checks, materialized
-from feed_assets.orchestration.run_config import RunConfig, named_in, work_in
 from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
@@ -59,9 +59,9 @@ def feed_asset(
     """Declare a dataset: a function from DataFrames to a DataFrame becomes an asset whose data are a File Feed.
 
     The function takes one DataFrame for each input, by name, and returns the partition's rows; of an event table it
-    gets the `Slice` to read. Parameters called `partition` and `work` get the `Partition` that is built, and the `Work`
-    that the run was asked to do. Records of foreign feeds that do not parse never reach the function: they are
-    published beside the dataset, as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
+    gets the `Slice` to read. Parameters called `partition` and `run_spec` get the `Partition` that is built, and the
+    `RunSpec` that says what the run consumes and how. Records of foreign feeds that do not parse never reach the
+    function: they are published beside the dataset, as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
 
     Args:
         feed: Name and version, such as `ads/effectiveness/v1.0`; the version is required.
@@ -119,8 +119,8 @@ def _run_of(
             need = _place(recipe, known, context)
         output, services = need.output, _services(context, need.output)
         inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
-        named, work, run_id = named_in(config, inputs), work_in(config), context.run.run_id
-        outcome = build(recipe, output, inputs, services, named, run_id, work, optional=need.optional)
+        named, run_spec, run_id = named_in(config, inputs), run_spec_in(config), context.run.run_id
+        outcome = build(recipe, output, inputs, services, named, run_id, run_spec, optional=need.optional)
         tables = [source.feed for source in recipe.sources] if is_by_events else []
         yield from _events(outcome, context, durations_metadata(services.ledger, tables, recipe.feed))
 

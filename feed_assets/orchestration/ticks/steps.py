@@ -1,14 +1,14 @@
 """The steps that ticks are made of. Each is idempotent, and may be killed anywhere: the next tick takes it again."""
 
 from feed_assets.core.readiness import State
-from feed_assets.orchestration.decisions import decide_due, fan_out_to
-from feed_assets.orchestration.ingest import ingest, sources_of
-from feed_assets.orchestration.left_runs import finish_left
-from feed_assets.orchestration.reporter import report
-from feed_assets.orchestration.requests import in_progress, requests_for
-from feed_assets.orchestration.sinks import publish_events
-from feed_assets.orchestration.tick import OutOfTime, Step, Tick
-from feed_assets.orchestration.watch import keep_alerts
+from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
+from feed_assets.orchestration.decide.requests import in_progress, requests_for
+from feed_assets.orchestration.ticks.ingest import ingest, sources_of
+from feed_assets.orchestration.ticks.left_runs import finish_left
+from feed_assets.orchestration.ticks.reporter import report
+from feed_assets.orchestration.ticks.sinks import publish_events
+from feed_assets.orchestration.ticks.tick import OutOfTime, Step, Tick
+from feed_assets.orchestration.ticks.watch import keep_alerts
 from feed_assets.runs.discover import discover
 from feed_assets.settings import settings
 

@@ -16,9 +16,8 @@ from feed_assets.core.words import some
 from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
-from feed_assets.orchestration.graph import Graph
-from feed_assets.orchestration.left_runs import UNFINISHED
-from feed_assets.orchestration.run_config import run_config_of
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.run_config import run_config_of
 from feed_assets.settings import settings
 
 PRIORITY = {"dagster/priority": "10"}
@@ -26,6 +25,9 @@ PRIORITY = {"dagster/priority": "10"}
 
 NAMED = 3
 """Slices and correlation ids that a run's tags name; of the others they say how many there are."""
+
+WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
 
 InProgress = set[tuple[dg.AssetKey, str | None]]
 Found = Sequence[tuple[Listed, Verdict]]

@@ -6,7 +6,7 @@ import dagster as dg
 
 from feed_assets.orchestration.declare.declarations import Declaration
 from feed_assets.orchestration.declare.event_tables import declared_sources
-from feed_assets.orchestration.steps import (
+from feed_assets.orchestration.ticks.steps import (
     DECIDE,
     DISCOVER,
     FAN_OUT,
@@ -17,7 +17,7 @@ from feed_assets.orchestration.steps import (
     SINK,
     WATCH,
 )
-from feed_assets.orchestration.tick import Step, evaluate
+from feed_assets.orchestration.ticks.tick import Step, evaluate
 
 FEEDS = (FINISH, DISCOVER, FAN_OUT, DECIDE, REQUEST)
 EVENTS = (INGEST, FAN_OUT, DECIDE, REQUEST)

@@ -12,19 +12,15 @@ import dagster as dg
 import psutil
 
 from feed_assets.ledger.runs import Run
+from feed_assets.orchestration.build.makers import DRIVER
+from feed_assets.orchestration.decide.requests import WITH_PROCESS
 from feed_assets.runs.reconcile import FinishedRun, reconcile
 from feed_assets.runs.services import Services, is_dead
-
-DRIVER = "feed_assets/driver"
-"""The tag of a run that `feed-assets run` drives: that process."""
 
 LAUNCHED = ".dagster/grpc_info"
 """The tag of a run that Dagster launched: how it reached the code server, which started the worker."""
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-
-WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
-UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
 
 CLOCK_SECONDS = 60
 """A process of that pid which began so long after the run's was seen is another one; less may be the clock."""

@@ -8,7 +8,7 @@ import dagster as dg
 
 from feed_assets.ledger import log
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
-from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.orphans import Swept, sweep
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings

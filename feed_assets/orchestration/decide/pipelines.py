@@ -10,7 +10,7 @@ from feed_assets.settings import expand
 from feed_assets.sources.lineage import read_lineage
 
 if TYPE_CHECKING:
-    from feed_assets.orchestration.graph import Graph, Node
+    from feed_assets.orchestration.decide.graph import Graph, Node
 
 
 def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:

@@ -19,7 +19,7 @@ from feed_assets.core.readiness import Verdict
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.due import Listed
-from feed_assets.orchestration.graph import Graph
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 

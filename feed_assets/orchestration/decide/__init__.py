@@ -1,0 +1,1 @@
+"""What decides: who reads whom, what is due of it, and what is requested."""

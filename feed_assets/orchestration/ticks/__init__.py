@@ -1,0 +1,1 @@
+"""What ticks: the sensors, each a list of steps."""
