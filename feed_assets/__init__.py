@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from feed_assets.core.feeds import Partition
     from feed_assets.core.lateness import Late
     from feed_assets.core.plans import Plan, Rule, RunSpec
-    from feed_assets.core.propagation import Slice
     from feed_assets.core.retention import Retention
+    from feed_assets.core.slices import Slice
     from feed_assets.orchestration.build.assets import feed_asset
     from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
     from feed_assets.orchestration.declare.components import EventTableComponent, ForeignFeedsComponent
@@ -34,7 +34,7 @@ _MODULES = {
     "core.feeds": ("Partition",),
     "core.lateness": ("Late",),
     "core.plans": ("Plan", "Rule", "RunSpec"),
-    "core.propagation": ("Slice",),
+    "core.slices": ("Slice",),
     "core.retention": ("Retention",),
     "orchestration.build.assets": ("feed_asset",),
     "orchestration.declare.by_events": ("ByEvents", "LineageTable"),

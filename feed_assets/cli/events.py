@@ -16,7 +16,8 @@ from feed_assets.core.events import Marker, Operation, WriteEvent, encode, forei
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
-    from feed_assets.orchestration.decide.graph import Graph, Node
+    from feed_assets.orchestration.decide.graph import Graph
+    from feed_assets.orchestration.decide.nodes import Node
     from feed_assets.runs.services import Services
 
 app = typer.Typer(help="Write events: what was written when, who waits for what.", no_args_is_help=True)

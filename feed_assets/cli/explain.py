@@ -12,7 +12,8 @@ from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
     from feed_assets.core.readiness import Need
-    from feed_assets.orchestration.decide.graph import Graph, Node
+    from feed_assets.orchestration.decide.graph import Graph
+    from feed_assets.orchestration.decide.nodes import Node
     from feed_assets.runs.services import Services
 
 

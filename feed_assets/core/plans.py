@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
-from feed_assets.core.propagation import Slice
+from feed_assets.core.slices import Slice
 from feed_assets.core.typed import typed
 
 Kind = Literal["reload", "incremental"]

@@ -46,18 +46,6 @@ class Notice:
         return str(uuid5(_NOTICES, f"{self.name}|{self.opened.isoformat()}|{self.state}"))
 
 
-def raise_alert(ledger: Ledger, name: str, reason: str, now: datetime) -> None:
-    """Open an alert. Of one that is open already only the reason is new; one that was resolved opens again."""
-    with ledger.write() as connection:
-        _open(connection, {name: reason}, now)
-
-
-def resolve(ledger: Ledger, name: str, now: datetime) -> None:
-    """Resolve an alert, if it is open."""
-    with ledger.write() as connection:
-        _resolve(connection, [name], now)
-
-
 def keep(ledger: Ledger, kind: str, reasons: Mapping[str, str], now: datetime) -> None:
     """Let exactly these be the open alerts of a kind: by what follows `kind:` in their names, the reasons.
 

@@ -11,7 +11,7 @@ from feed_assets.core.errors import UpdateChanged
 from feed_assets.core.events import foreign_correlation, joined_correlation
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.positions import Pin
-from feed_assets.core.propagation import Slice
+from feed_assets.core.slices import Slice
 from feed_assets.ledger import inbox, updates
 from feed_assets.ledger.announce import correlations
 from feed_assets.ledger.tables import consumed, update

@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.propagation import Consumer, Seen, Slice, is_whole
+from feed_assets.core.propagation import Consumer, Seen, is_whole
+from feed_assets.core.slices import Slice
 from feed_assets.ledger import events, subscriptions, wanted
 from feed_assets.ledger.database import insert_into, insert_missing
 from feed_assets.ledger.tables import event, inbox, marker, taken, update

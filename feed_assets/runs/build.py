@@ -15,7 +15,7 @@ from feed_assets.core.errors import MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import BY_HAND, RunSpec
 from feed_assets.core.positions import changed, pins_digest
-from feed_assets.core.propagation import Slice
+from feed_assets.core.slices import Slice
 from feed_assets.feeds import write as feed_write
 from feed_assets.ledger import claims, inbox, log, quality, runs, updates
 from feed_assets.ledger.log import Change

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import RunSpec
-from feed_assets.core.propagation import Slice
+from feed_assets.core.slices import Slice
 from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.checks import CheckResult

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.positions import Pin
-from feed_assets.core.propagation import Slice
+from feed_assets.core.slices import Slice
 from feed_assets.runs.checks import CheckResult
 from feed_assets.runs.maker import Audit, Output
 

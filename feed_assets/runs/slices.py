@@ -6,7 +6,7 @@ from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
-from feed_assets.core.propagation import Slice
+from feed_assets.core.slices import Slice
 from feed_assets.ledger import events, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.runs.recipe import Recipe

@@ -13,7 +13,7 @@ import pytest
 
 from feed_assets.alerts import CHANNEL_SECONDS, channels, deliver
 from feed_assets.core.errors import AlertChannelDown
-from feed_assets.ledger.alerts import OPENED, Notice, raise_alert, resolve
+from feed_assets.ledger.alerts import OPENED, Notice
 from feed_assets.settings import Settings
 from feed_assets_tests.alerts.channels import (
     LATER,
@@ -28,6 +28,7 @@ from feed_assets_tests.alerts.channels import (
     lines,
     tell,
 )
+from feed_assets_tests.raised import raise_alert, resolve
 from feed_assets_tests.servers import free_ports
 
 

@@ -11,7 +11,7 @@ from feed_assets.cli import app
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
 from feed_assets.core.events import PARENTS, WriteEvent, foreign_correlation
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.propagation import Slice
+from feed_assets.core.slices import Slice
 from feed_assets.feeds import write
 from feed_assets.ledger import claims, events, updates
 from feed_assets.ledger.database import open_ledger

@@ -17,7 +17,8 @@ from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import RunSpec
-from feed_assets.core.propagation import Consumer, Slice
+from feed_assets.core.propagation import Consumer
+from feed_assets.core.slices import Slice
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import events, inbox, pauses, runs, subscriptions
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors

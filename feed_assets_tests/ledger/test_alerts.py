@@ -6,10 +6,11 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.ledger import alerts
-from feed_assets.ledger.alerts import Alert, keep, raise_alert, resolve
+from feed_assets.ledger.alerts import Alert, keep
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import alert
 from feed_assets_tests.ledger.records import MINUTE, NOW
+from feed_assets_tests.raised import raise_alert, resolve
 
 LATER, LAST = NOW + MINUTE, NOW + 2 * MINUTE
 NAME = "missing:sales/orders"

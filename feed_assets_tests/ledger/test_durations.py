@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
-from feed_assets.core.propagation import Slice
+from feed_assets.core.slices import Slice
 from feed_assets.ledger import claims, events, updates
 from feed_assets.ledger.durations import durations
 

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from feed_assets.core.errors import EventOutOfOrder, UpdateChanged
 from feed_assets.core.events import Operation, WriteEvent, encode
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.propagation import Consumer, Slice
+from feed_assets.core.propagation import Consumer
+from feed_assets.core.slices import Slice
 from feed_assets.ledger import claims, events, inbox, updates
 from feed_assets.ledger.due import LOOK_AGAIN, look
 from feed_assets.ledger.fan_out import Affected, fan_out

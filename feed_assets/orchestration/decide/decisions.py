@@ -19,7 +19,8 @@ from feed_assets.ledger.due import Listed
 from feed_assets.ledger.facts import facts
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.log import Change
-from feed_assets.orchestration.decide.graph import Graph, Node
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
 

@@ -10,7 +10,8 @@ from feed_assets.settings import expand
 from feed_assets.sources.lineage import read_lineage
 
 if TYPE_CHECKING:
-    from feed_assets.orchestration.decide.graph import Graph, Node
+    from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
 
 
 def consumer_of(graph: "Graph", node: "Node") -> Consumer | None:

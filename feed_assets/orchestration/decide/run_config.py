@@ -9,9 +9,9 @@ from pydantic import Field
 from feed_assets.core.events import Operation, encode, parse_marker
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import BY_HAND, Kind, Plan, RunSpec
-from feed_assets.core.propagation import Slice
 from feed_assets.core.readiness import Need, Verdict
-from feed_assets.orchestration.decide.graph import Node
+from feed_assets.core.slices import Slice
+from feed_assets.orchestration.decide.nodes import Node
 
 
 class SliceConfig(dg.Config):

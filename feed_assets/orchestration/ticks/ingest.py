@@ -8,7 +8,8 @@ from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.failures import failing_alone
 from feed_assets.ledger import events
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
-from feed_assets.orchestration.decide.graph import Graph, Node
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.event_tables import declared_sources
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.runs.services import Services

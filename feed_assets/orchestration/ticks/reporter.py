@@ -24,7 +24,8 @@ from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.ledger import events, log, quality, runs, updates
 from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.log import Numbered
-from feed_assets.orchestration.decide.graph import Graph, Node
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, EventTable
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick

@@ -17,7 +17,8 @@ from feed_assets.ledger import alerts, due, events, quality
 from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursors
 from feed_assets.ledger.quality import CheckState
 from feed_assets.orchestration.decide.decisions import due_of
-from feed_assets.orchestration.decide.graph import Graph, Node
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, Dataset, Declaration, Rejects
 from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.settings import settings

@@ -1,0 +1,118 @@
+"""The feeds of a code location as nodes of Dagster's asset graph."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import dagster as dg
+
+from feed_assets.core.cadence import Cadence
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.inputs import SetInput, TableInput, UpdateInput
+from feed_assets.orchestration.declare.by_events import ByEvents
+from feed_assets.orchestration.declare.declarations import (
+    Dataset,
+    Declaration,
+    EventTable,
+    Foreign,
+    Rejects,
+    declaration_of,
+)
+from feed_assets.orchestration.declare.inputs import asset_key
+from feed_assets.orchestration.declare.partitions import Partitions, to_key, to_path
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+
+
+@dataclass(frozen=True)
+class Node:
+    """One feed as an asset: its key, its partitions, what it declares."""
+
+    feed: Feed
+    key: dg.AssetKey
+    partitions_def: Partitions
+    declaration: Declaration
+
+    @property
+    def role(self) -> str:
+        """`foreign`, `dataset`, `rejects` or `table`."""
+        return self.declaration.role
+
+    @property
+    def outputs(self) -> list[dg.AssetKey]:
+        """Every asset that a run of this dataset makes; none of what others write."""
+        declared = self.declaration
+        return [] if isinstance(declared, Foreign | EventTable) else [asset_key(feed) for feed in declared.outputs]
+
+    @property
+    def by_events(self) -> ByEvents | None:
+        """What it says of being built by events, if it is."""
+        return self.declaration.by_events if isinstance(self.declaration, Dataset) else None
+
+    @property
+    def source(self) -> str | None:
+        """Of an event table the name of the source that its events come from."""
+        return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
+
+    @property
+    def cadence(self) -> Cadence | None:
+        """When its events are expected, if that is known."""
+        return None if isinstance(self.declaration, Rejects) else self.declaration.cadence
+
+    @property
+    def is_appendable(self) -> bool:
+        """Whether its partitions hold batches."""
+        return isinstance(self.declaration, Foreign) and self.declaration.appendable
+
+    @property
+    def kind_of_input(self) -> type[UpdateInput]:
+        """How its consumers read it."""
+        if isinstance(self.declaration, EventTable):
+            return TableInput
+        return SetInput if self.is_appendable else UpdateInput
+
+    def partition(self, key: str | None) -> Partition:
+        """The partition of the feed for a Dagster partition key."""
+        return Partition(self.feed, to_path(self.partitions_def, key))
+
+    def key_of(self, partition: Partition) -> str | None:
+        """The Dagster partition key for a partition of the feed."""
+        return to_key(self.partitions_def, partition.key)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of one asset graph, by feed and by key, and the inputs of each; all sorted by feed."""
+
+    by_feed: dict[Feed, Node]
+    by_key: dict[dg.AssetKey, Node]
+    parents: dict[Feed, list[Node]]
+
+
+_nodes: "WeakKeyDictionary[BaseAssetGraph[Any], Nodes]" = WeakKeyDictionary()
+"""Definitions do not change while they are loaded: their nodes are read once, however many ticks ask."""
+
+
+def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
+    """The nodes of an asset graph, without the assets that are none of ours."""
+    if assets not in _nodes:
+        found = [node for key in assets.get_all_asset_keys() if (node := _node(assets, key))]
+        by_key = {node.key: node for node in sorted(found, key=_by_feed)}
+        above = {
+            node.feed: [by_key[key] for key in assets.get(node.key).parent_keys if key in by_key] for node in found
+        }
+        parents = {feed: sorted(nodes, key=_by_feed) for feed, nodes in above.items()}
+        _nodes[assets] = Nodes({node.feed: node for node in by_key.values()}, by_key, parents)
+    return _nodes[assets]
+
+
+def _node(assets: "BaseAssetGraph[Any]", key: dg.AssetKey) -> Node | None:
+    """An asset of ours, or None."""
+    found = assets.get(key)
+    declared = declaration_of(found)
+    return Node(declared.feed, key, found.partitions_def, declared) if declared else None
+
+
+def _by_feed(node: Node) -> Feed:
+    return node.feed
