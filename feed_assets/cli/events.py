@@ -82,11 +82,11 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the newest write events, newest first."""
-    from feed_assets.ledger import events
+    from feed_assets.ledger import event_rejects, events
 
     with ledger_of_settings().read() as connection:
         if rejected:
-            found = events.rejects(connection, limit)
+            found = event_rejects.rejects(connection, limit)
             show([Values.of(source=name, at=at, reason=one.reason, raw=one.raw) for name, one, at in found], as_json)
         else:
             show(EventView.each(events.newest(connection, limit, Feed.parse(table) if table else None)), as_json)

@@ -7,7 +7,6 @@ import json
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,10 +14,9 @@ import sqlalchemy as sa
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
 from feed_assets.core.events import Marker, Operation, Recorded, Rejected, WriteEvent, check_order, encode
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import log, wanted
-from feed_assets.ledger.database import insert_missing
+from feed_assets.ledger import event_rejects, log, wanted
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.tables import event, event_reject
+from feed_assets.ledger.tables import event
 
 OURS = ""
 """The source of our own events."""
@@ -82,7 +80,7 @@ def record(
     _insert(connection, rows)
     if doubtful:  # After the others: they may be repeats of these.
         _insert(connection, _doubtful(connection, source, doubtful, last, now, rejected, refuse=refuse_out_of_order))
-    reject(connection, source, rejected, now)
+    event_rejects.reject(connection, source, rejected, now)
     return tuple(rejected)
 
 
@@ -91,7 +89,7 @@ def _is_sound(new: WriteEvent, rejected: list[Rejected]) -> bool:
         check_order(new, None)
         _ = new.partition, encode(new.event_marker)
     except (InvalidEvent, InvalidName) as error:
-        rejected.append(Rejected(in_json(new), str(error)))
+        rejected.append(Rejected(event_rejects.in_json(new), str(error)))
         return False
     return True
 
@@ -118,7 +116,7 @@ def _doubtful(
             rows.append(_row(source, each, marker, marker, None, now))
         except InvalidEvent as error:
             if refuse or not isinstance(error, EventOutOfOrder):
-                rejected.append(Rejected(in_json(each), str(error)))
+                rejected.append(Rejected(event_rejects.in_json(each), str(error)))
                 continue
             rows.append(_row(source, each, marker, _marker_before(before[key], marker), OUT_OF_ORDER, now))
             insort(before[key], marker)
@@ -133,28 +131,6 @@ def _identity(new: WriteEvent) -> tuple[str, str, str, str]:
 def _marker_before(markers: Sequence[str], marker: str) -> str | None:
     at = bisect_left(markers, marker)
     return markers[at - 1] if at else None
-
-
-def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected], now: datetime) -> None:
-    """Keep what was read and is no event, with the reason; what is read again is kept once."""
-    rows = [{"source": source, "digest": _digest(each), "raw": each.raw, "reason": each.reason} for each in rejected]
-    insert_missing(connection, event_reject, [{**row, "at": now} for row in rows])
-
-
-def _digest(rejected: Rejected) -> str:
-    return sha256(rejected.raw.encode()).hexdigest()[:32]
-
-
-def rejects(connection: sa.Connection, limit: int) -> tuple[tuple[str, Rejected, datetime], ...]:
-    """What was rejected of each source, the newest first."""
-    rows = connection.execute(sa.select(event_reject).order_by(event_reject.c.at.desc()).limit(limit))
-    return tuple((row.source, Rejected(row.raw, row.reason), row.at) for row in rows)
-
-
-def in_json(new: WriteEvent) -> str:
-    """An event as one line of JSON, with its fields by their names."""
-    fields = {name: getattr(new, name) for name in WriteEvent.__annotations__}
-    return json.dumps({**fields, "context": dict(new.context)}, default=str)
 
 
 def _row(

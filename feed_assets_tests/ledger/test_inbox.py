@@ -10,7 +10,7 @@ from feed_assets.core.events import Operation, WriteEvent, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import claims, events, inbox, updates
+from feed_assets.ledger import claims, event_rejects, events, inbox, updates
 from feed_assets.ledger.due import LOOK_AGAIN, look
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.tables import event
@@ -101,7 +101,7 @@ def test_what_is_refused_is_kept_once_with_its_reason(ledger):
         rejected = record(ledger, event_of("a", "X", 10), event_of("a", "late", 5), event_of("", "X", 1), refuse=True)
     assert len(rejected) == 2
     with ledger.read() as connection:
-        kept = events.rejects(connection, 10)
+        kept = event_rejects.rejects(connection, 10)
     late, nameless = sorted(each.reason for _, each, _ in kept)[::-1]
     assert len(kept) == 2
     assert "does not come after" in late + nameless

@@ -22,7 +22,7 @@ from feed_assets import (
 )
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
-from feed_assets.ledger import alerts, due, events, inbox, pauses
+from feed_assets.ledger import alerts, due, event_rejects, events, inbox, pauses
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.components import Table
 from feed_assets.orchestration.runner import why_failed
@@ -274,7 +274,7 @@ def test_what_is_no_event_of_a_declared_table_is_kept_with_its_reason(team, seen
     team.publish(("gamma/report/v1.0", "X", 1))
     world_.run_until_idle()
     with open_ledger(settings().ledger).read() as connection:
-        reasons = sorted(each.reason for _, each, _ in events.rejects(connection, 10))
+        reasons = sorted(each.reason for _, each, _ in event_rejects.rejects(connection, 10))
     assert "'2024-01-01' is no partition of team/a" in reasons[0]
     assert "is declared here, and not as a table of the event source team" in reasons[1]
 
@@ -289,7 +289,7 @@ def test_events_out_of_order_within_one_table_are_refused_or_flagged_and_never_l
     world_.run_until_idle()
     with open_ledger(settings().ledger).read() as connection:
         flags = [event.flag for event in events.newest(connection, 10, Feed.parse("team/a"))]
-        rejects = events.rejects(connection, 10)
+        rejects = event_rejects.rejects(connection, 10)
     assert len(seen) == runs
     if out_of_order == "flag":
         assert flags == ["out of order", None]

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.failures import failing_alone
-from feed_assets.ledger import events
+from feed_assets.ledger import event_rejects, events
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
@@ -141,7 +141,7 @@ class _Part:
             if get_cursor(connection, self.cursor) != before:
                 return 0  # Another process has read this.
             refused = events.record(connection, self.source.name, sound, self.now, refuse_out_of_order=refuse)
-            events.reject(connection, self.source.name, rejected, self.now)
+            event_rejects.reject(connection, self.source.name, rejected, self.now)
             read = {_read_at(self.cursor): self.now.isoformat()}
             put_cursors(connection, read if after is None else read | {self.cursor: after})
         return len(refused) + len(rejected)
@@ -150,7 +150,7 @@ class _Part:
         """An event under our name of its table; None if it cannot be that table's."""
         node = self.nodes.get(event.table_name)
         if reason := self._why_not(event, node):
-            rejected.append(Rejected(events.in_json(event), reason))
+            rejected.append(Rejected(event_rejects.in_json(event), reason))
             return None
         return replace(event, table_name=str(node.feed)) if node else event
 

@@ -1,0 +1,34 @@
+"""What was read as an event and is none: kept once, with the reason."""
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from hashlib import sha256
+
+import sqlalchemy as sa
+
+from feed_assets.core.events import Rejected, WriteEvent
+from feed_assets.ledger.database import insert_missing
+from feed_assets.ledger.tables import event_reject
+
+
+def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected], now: datetime) -> None:
+    """Keep what was read and is no event, with the reason; what is read again is kept once."""
+    rows = [{"source": source, "digest": _digest(each), "raw": each.raw, "reason": each.reason} for each in rejected]
+    insert_missing(connection, event_reject, [{**row, "at": now} for row in rows])
+
+
+def _digest(rejected: Rejected) -> str:
+    return sha256(rejected.raw.encode()).hexdigest()[:32]
+
+
+def rejects(connection: sa.Connection, limit: int) -> tuple[tuple[str, Rejected, datetime], ...]:
+    """What was rejected of each source, the newest first."""
+    rows = connection.execute(sa.select(event_reject).order_by(event_reject.c.at.desc()).limit(limit))
+    return tuple((row.source, Rejected(row.raw, row.reason), row.at) for row in rows)
+
+
+def in_json(new: WriteEvent) -> str:
+    """An event as one line of JSON, with its fields by their names."""
+    fields = {name: getattr(new, name) for name in WriteEvent.__annotations__}
+    return json.dumps({**fields, "context": dict(new.context)}, default=str)
