@@ -6,15 +6,15 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.choosing import Choice
+from feed_assets.core.choosing import Choice, Inbox, choose
+from feed_assets.core.consistency import Lineage
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id
 from feed_assets.core.positions import Pin
-from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Need
-from feed_assets.ledger import pauses, quality, runs, updates
+from feed_assets.ledger import inbox, pauses, quality, runs, updates
 from feed_assets_tests.ledger.held import PARENTS, Held, parent_of
-from feed_assets_tests.ledger.records import NOW, due_of
+from feed_assets_tests.ledger.records import NOW
 
 WELL = {updates.PUBLISHED, runs.UNCHANGED}
 
@@ -108,43 +108,35 @@ def _attempts(held: Held, output: Partition) -> tuple[Attempt, ...]:
 
 
 def _choices(connection: sa.Connection, held: Held, found: Facts, needs: Sequence[Need]) -> dict[Partition, Choice]:
-    """What outputs by events consume, and read in place of the newest update."""
+    """What outputs by events consume, and read in place of the newest update: chosen from all that is there."""
     choices: dict[Partition, Choice] = {}
     for need in needs:
         if need.consumer:
-            what = due_of(connection, need.consumer).get(need.output.key, Due())
-            choices[need.output] = Choice(what, _pins(held, found, need, what))
+            events = inbox.waiting(connection, [need.output])
+            known = Inbox(
+                inputs=tuple(m for each in need.partitions for m in found.batches.get(each, (each,))),
+                events=events.get(need.output, ()),
+                seen=inbox.seen_by(connection, [need.consumer], events)[need.consumer.feed],
+                tables=need.tables,
+                newest=found.newest,
+                consumed={pin.partition: pin for pin in found.outputs.get(need.output, Built()).consumed},
+                valid={key: _pin(held, *key) for key, (state, _) in held.updates.items() if state == updates.PUBLISHED},
+                lineage=_lineage(held),
+            )
+            choices[need.output] = choose(need.consumer, known)
     return choices
 
 
-def _pins(held: Held, found: Facts, need: Need, what: Due) -> dict[Partition, Pin | None]:
-    pins: dict[Partition, Pin | None] = {}
-    coming = {each.partition for group in (*what.later, *what.incomplete) for each in group.events}
-    known = {pin.partition: pin for pin in found.outputs.get(need.output, Built()).consumed}
-    for member in [member for each in need.partitions for member in found.batches.get(each, (each,))]:
-        slices = [each for each in what.slices if each.partition == member]
-        is_table = member.feed in need.tables
-        if slices and is_table:
-            (piece,) = slices
-            pins[member] = Pin(member, piece.end, piece.version, start=piece.start)
-        elif slices:
-            pins[member] = _at(held, found, member, slices[0].end)
-        elif is_table and member in {*coming, *known}:
-            pins[member] = known.get(member)
-        elif member in coming:
-            pins[member] = _still(held, known.get(member))
-    return pins
+def _pin(held: Held, partition: Partition, name: str) -> Pin:
+    return Pin(partition, name, held.updates[partition, name][1], 7, 1)
 
 
-def _still(held: Held, pin: Pin | None) -> Pin | None:
-    """A consumed update as it is now, if it is valid."""
-    state, version = held.updates.get((pin.partition, pin.update_id), ("", "")) if pin else ("", "")
-    return Pin(pin.partition, pin.update_id, version, 7, 1) if pin and state == updates.PUBLISHED else None
-
-
-def _at(held: Held, found: Facts, member: Partition, end: str) -> Pin | None:
-    """The update that an event named, if it is valid still and not the newest; else the newest."""
-    state, version = held.updates.get((member, end), ("", ""))
-    newest = found.newest.get(member)
-    is_older = newest is not None and newest.update_id > end
-    return Pin(member, end, version, 7, 1) if is_older and state == updates.PUBLISHED else newest
+def _lineage(held: Held) -> Lineage:
+    """What every update was built from by its own key, whether or not anything leads back to it."""
+    made = {(where, name) for where, name, _ in held.consumed} | held.updates.keys()
+    built = {
+        (where, name): tuple(pin for pin in _read(held, where, name) if pin.partition.key == where.key)
+        for where, name in made
+    }
+    newest = _last(held, updates.PUBLISHED)
+    return Lineage(built, {partition: _pin(held, partition, name) for partition, name in newest.items()})

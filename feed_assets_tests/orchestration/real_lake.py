@@ -163,7 +163,7 @@ class RealLake(Lake):
             verdict = self.requested.pop(at % len(self.requested))
             node, need = self.graph.node(_feed(REPORT)), self.graph.need(_real(REPORT))
             config = RunConfig(**run_config_of(node, need, verdict, Plan())["ops"][REPORT]["config"])
-            self._build(REPORT, named_in(config, {REPORT: need.inputs}), run_spec_in(config))
+            self._build(REPORT, named_in(config, {REPORT: need.partitions}), run_spec_in(config))
         return has_begun
 
     def finish(self, random) -> None:
@@ -184,7 +184,7 @@ class RealLake(Lake):
     def _build(self, name: str, named, run_spec: RunSpec) -> None:
         recipe = replace(declared(self.name).recipes[name], code_version=str(self.code.get(name, 0)))
         need = self.graph.need(_real(name))
-        inputs = {source.name: [each for each in need.inputs if each.feed == source.feed] for source in recipe.sources}
+        inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
         try:
             outcome = build(recipe, _real(name), inputs, self.services, named, None, run_spec)
         except (NoValidUpdate, UpdateChanged):

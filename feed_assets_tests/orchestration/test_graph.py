@@ -51,6 +51,11 @@ UNPARTITIONED_BOTH = (None, None, None)
 ALL_DAYS = ["2020-01-01", "2020-01-02", "2020-01-03", "2020-01-04", "2020-01-05"]
 
 
+def absent(need):
+    """The names of what does not exist."""
+    return tuple(each.name for each in need.inputs if isinstance(each, AbsentInput))
+
+
 @pytest.mark.parametrize(
     ("shape", "output", "inputs"),
     [
@@ -61,11 +66,6 @@ ALL_DAYS = ["2020-01-01", "2020-01-02", "2020-01-03", "2020-01-04", "2020-01-05"
         (UNPARTITIONED_BOTH, "", [""]),
     ],
 )
-def absent(need):
-    """The names of what does not exist."""
-    return tuple(each.name for each in need.inputs if isinstance(each, AbsentInput))
-
-
 def test_an_output_needs(shape, output, inputs):
     assert needed(graph_of(*shape), output) == inputs
 
