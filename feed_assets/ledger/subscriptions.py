@@ -6,7 +6,6 @@ import sqlalchemy as sa
 
 from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.tables import subscription
-from feed_assets.ledger.wanted import rows
 
 ALL = ""
 """In place of a feed: the changes of all."""
@@ -40,13 +39,13 @@ def move(connection: sa.Connection, edges: Collection[Edge], start: int, positio
 
     In a transaction of `Ledger.change()`: between the look and the move nobody else is.
     """
-    wanted = rows(connection, ("subscriber", "feed"), edges)
-    key = sa.tuple_(subscription.c.subscriber, subscription.c.feed)
-    mine = key.in_(sa.select(wanted.c.subscriber, wanted.c.feed)) & (subscription.c.position == start)
-    there = connection.execute(sa.select(sa.func.count()).select_from(subscription).where(mine)).scalar()
-    if there != len(edges):
+    known = positions(connection)
+    if any(known.get(edge) != start for edge in edges):
         return False
-    connection.execute(sa.update(subscription).where(mine).values(position=position))
+    its = {name: subscription.c[name] == sa.bindparam(f"its_{name}") for name in ("subscriber", "feed")}
+    rows = [{"its_subscriber": subscriber, "its_feed": feed, "reached": position} for subscriber, feed in edges]
+    moved = sa.update(subscription).where(*its.values()).values(position=sa.bindparam("reached"))
+    connection.execute(moved, rows)  # By key, row by row: joined with a list PostgreSQL compares each with each.
     return True
 
 
