@@ -18,6 +18,9 @@ from feed_assets.ledger.tables import change, subscription
 UPDATE, EVENT, QUALITY, UNCHANGED = "update", "event", "quality", "unchanged"
 """Kinds: of an update's state, a write event, the state of a check; and a run that left its dataset as it was."""
 
+PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
+"""The states of updates that the log tells of."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -74,11 +77,13 @@ def newest(
 ) -> tuple[Numbered, ...]:
     """The changes of some feeds with numbers in `(sequence, upto]`, in order, without those that were overtaken.
 
-    A later change of the same partition and kind overtakes one, but events that are among the last `limit` changes.
+    A later change of the same partition and kind overtakes one, but no invalidation, and no event that is among the
+    last `limit` changes. Prunes are left out, and overtake nothing: the newest update of a partition stays.
     """
     mine = change.c.feed.in_(sorted(map(str, feeds))) & (change.c.sequence > sequence) & (change.c.sequence <= upto)
     recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - limit)
-    query = sa.select(*_COLUMNS).where(mine, ~_overtaken() | recent_event).order_by(change.c.sequence)
+    kept = ~_overtaken() | recent_event | (change.c.after == INVALIDATED)
+    query = sa.select(*_COLUMNS).where(mine, kept, change.c.after.is_distinct_from(PRUNED)).order_by(change.c.sequence)
     return tuple(_numbered(row) for row in connection.execute(query.limit(limit)))
 
 
@@ -86,7 +91,9 @@ def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Nu
     """The changes with these numbers that were not overtaken, in order."""
     asked = wanted.rows(connection, ("sequence",), [[str(each)] for each in sequences])
     mine = change.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
-    query = sa.select(*_COLUMNS).where(mine, ~_overtaken()).order_by(change.c.sequence)
+    query = (
+        sa.select(*_COLUMNS).where(mine, ~_overtaken() | (change.c.after == INVALIDATED)).order_by(change.c.sequence)
+    )
     return tuple(_numbered(row) for row in connection.execute(query)) if sequences else ()
 
 
@@ -119,10 +126,11 @@ def _numbered(row: sa.Row[Any]) -> Numbered:
 
 
 def _overtaken() -> sa.ColumnElement[bool]:
-    """Whether a later change of the same partition and kind is there."""
+    """Whether a later change of the same partition and kind is there, and is no prune."""
     later = change.alias()
     same = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
-    return sa.exists().where(same, later.c.sequence > change.c.sequence, later.c.kind == change.c.kind)
+    same &= (later.c.kind == change.c.kind) & later.c.after.is_distinct_from(PRUNED)
+    return sa.exists().where(same, later.c.sequence > change.c.sequence)
 
 
 def prune(connection: sa.Connection, before: datetime) -> int:

@@ -14,12 +14,11 @@ from feed_assets.core.positions import Pin
 from feed_assets.ledger import batches, inbox, log, quality, wanted
 from feed_assets.ledger.announce import announce
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.log import Change
+from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED, Change
 from feed_assets.ledger.tables import consumed, update
 
-CLAIMED, PUBLISHED, REFUSED, ABANDONED, INVALIDATED = "claimed", "published", "refused", "abandoned", "invalidated"
-PRUNED = "pruned"
-"""It was valid, and a prune has removed it or is about to."""
+CLAIMED, REFUSED, ABANDONED = "claimed", "refused", "abandoned"
+"""States beside those that the log tells of; what is pruned was valid, and a prune has removed it or is about to."""
 
 FOREIGN, RUN, REBUILT = "foreign", "run", "rebuilt"
 """Origins: a producer elsewhere, a run of ours, a run of ours that was lost with a ledger."""

@@ -40,3 +40,10 @@ def test_numbered_changes_are_found_unless_they_were_overtaken(logged):
     with logged.read() as connection:
         assert [each.sequence for each in log.newest_of(connection, [1, 3, 4, 99])] == [3, 4]
         assert log.newest_of(connection, []) == ()
+
+
+def test_invalidations_are_never_overtaken_and_prunes_overtake_nothing(ledger):
+    states = [log.PUBLISHED, log.INVALIDATED, log.INVALIDATED, log.PUBLISHED, log.PRUNED]
+    with ledger.change() as connection:
+        log.append(connection, [Change(SHOWN, log.UPDATE, str(at), NOW, after=each) for at, each in enumerate(states)])
+    assert newest(ledger) == [2, 3, 4]

@@ -4,17 +4,22 @@ import dagster as dg
 import pytest
 import sqlalchemy as sa
 
+from feed_assets import Retention, foreign_feed
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.feeds import read
+from feed_assets.feeds import read, write
 from feed_assets.ledger import tables
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.ticks.reporter import REPORTED, Position
+from feed_assets.runs.prune import prune
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.worlds import (
     DAY,
     DAYS,
     NEXT_DAY,
     RAW,
+    SUMS,
     harness,
     raw_feed,
     reports_of,
@@ -141,3 +146,43 @@ def test_of_two_programs_that_drive_the_sensor_each_knows_what_the_other_has_rep
     daemon = reports_of(world)
     assert reports_of(world, daemon.cursor).events == ()
     assert reports_of(world, None).events == ()
+
+
+def test_a_roll_back_to_what_a_run_has_reported_is_reported_and_so_is_its_end():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    first = world.newest(SUMS, DAY)
+    world.drop(RAW, DAY, rows(1, 2))
+    world.run_until_idle()
+    second = world.newest(SUMS, DAY)
+    write.invalidate(world.board, Partition(Feed.parse(SUMS), DAY), second)
+    sync(world.board, open_ledger(settings().ledger), Partition(Feed.parse(SUMS), DAY), world.now())
+    uncovered = world.ask(name="watch")
+    assert [event.metadata["update id"].value for event in uncovered.events] == [first]
+    world.revalidate(SUMS, DAY, second)
+    valid_again = world.ask(uncovered.cursor, "watch")
+    assert [event.metadata["update id"].value for event in valid_again.events] == [second]
+    assert world.ask(valid_again.cursor, "watch").events == ()
+
+
+def test_pruning_what_is_older_reports_nothing():
+    world = short()
+    for numbers in ((1,), (1, 2)):
+        world.drop(RAW, DAY, rows(*numbers))
+        world.run_until_idle()
+    before = [each.storage_id for each in world.reported("t/sums", DAY)]
+    prune(Services.of(settings()), Partition(Feed.parse(SUMS), DAY), Retention(keep=1), apply=True)
+    world.runner.tick()
+    assert [each.storage_id for each in world.reported("t/sums", DAY)] == before
+
+
+def test_a_batch_that_is_gone_makes_another_set():
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema="k string, n int", appendable=True)
+    world = harness(raw, sums_of(raw))
+    world.drop(RAW, f"{DAY}/a", rows(1))
+    gone = world.drop(RAW, f"{DAY}/b", rows(2))
+    before = reports_of(world)
+    world.invalidate(RAW, f"{DAY}/b", gone)
+    (event,) = reports_of(world, before.cursor).events
+    assert (event.metadata["batches"].value, event.metadata["new"].value) == (1, {})

@@ -2,7 +2,7 @@
 
 | a change of | is reported as | waits while |
 |---|---|---|
-| an update | the newest valid update of its partition, unless the run that made it has reported it | that run goes on |
+| an update | the newest valid update of its partition, unless its run has reported it last | that run goes on |
 | an event of an event table | the event | |
 | a check that no run makes | the newest results of the partition's checks | |
 | anything else, or of what can never be a partition | nothing | |
@@ -11,7 +11,7 @@ A partition that does not exist yet waits, too. What a later change of the same 
 but for events, unless hundreds of changes come at once.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -97,9 +97,23 @@ Fate = Literal["report", "wait", "drop"]
 
 
 def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -> dict[Numbered, Fate]:
-    makers = {each.who for each in changes if each.who and each.before == updates.CLAIMED}
-    dagster_runs = runs.in_dagster(connection, makers)
-    return {each: _fate(tick, each, dagster_runs.get(each.who or "")) for each in changes}
+    newest = updates.newest(connection, [each.partition for each in changes if each.kind == log.UPDATE])
+    makers = {partition: row.run for partition, row in newest.items() if row.run}
+    dagster_runs = runs.in_dagster(connection, makers.values())
+    found: dict[Numbered, Fate] = {}
+    for each in changes:
+        row = newest.get(each.partition) if each.kind == log.UPDATE else None
+        is_as_reported = row is not None and not _uncovers(each, row)
+        made_by = dagster_runs.get(makers.get(each.partition, "")) if is_as_reported else None
+        found[each] = _fate(tick, each, made_by)
+    return found
+
+
+def _uncovers(change: Numbered, newest: updates.Row) -> bool:
+    """Whether a newer update went, or this one is valid again: Dagster was told of another one since."""
+    if change.after == updates.INVALIDATED:
+        return change.subject > newest.id
+    return change.before == updates.INVALIDATED and change.subject == newest.id
 
 
 def _fate(tick: Tick, change: Numbered, dagster_run: str | None) -> Fate:
@@ -135,9 +149,9 @@ def _reports(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered
 
 def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
     newest = updates.newest(connection, [each.partition for each in changes])
-    batches = [row for row in newest.values() if graph.node(row.partition.feed).is_appendable]
-    singles = [_update(graph.node(row.partition.feed), row) for row in newest.values() if row not in batches]
-    return [*singles, *_sets(graph, connection, batches)]
+    batches = {each.partition for each in changes if graph.node(each.partition.feed).is_appendable}
+    singles = [_update(graph.node(at.feed), row) for at, row in newest.items() if at not in batches]
+    return [*singles, *_sets(graph, connection, {batch: newest.get(batch) for batch in sorted(batches)})]
 
 
 def _update(node: Node, row: updates.Row) -> dg.AssetMaterialization:
@@ -155,16 +169,16 @@ def _update(node: Node, row: updates.Row) -> dg.AssetMaterialization:
     )
 
 
-def _sets(graph: Graph, connection: sa.Connection, batches: Collection[updates.Row]) -> list[Report]:
-    """One materialization of each partition whose batches are new, however many: its data are the whole set."""
-    by_set: dict[Partition, list[updates.Row]] = {}
-    for row in batches:
-        by_set.setdefault(graph.parent_partition(row.partition), []).append(row)
+def _sets(graph: Graph, connection: sa.Connection, batches: Mapping[Partition, updates.Row | None]) -> list[Report]:
+    """One materialization of each partition whose batches have changed, however many: its data are the whole set."""
+    by_set: dict[Partition, dict[str, str]] = {}
+    for batch, row in batches.items():
+        by_set.setdefault(graph.parent_partition(batch), {}).update({batch.name: row.id} if row else {})
     pins = pins_of(connection, sorted(by_set))
-    return [_set(graph.node(parent.feed), parent, rows, pins[parent]) for parent, rows in by_set.items()]
+    return [_set(graph.node(at.feed), at, new, pins[at]) for at, new in by_set.items() if pins[at]]
 
 
-def _set(node: Node, parent: Partition, batches: Sequence[updates.Row], pins: Sequence[Pin]) -> dg.AssetMaterialization:
+def _set(node: Node, parent: Partition, new: Mapping[str, str], pins: Sequence[Pin]) -> dg.AssetMaterialization:
     return dg.AssetMaterialization(
         asset_key=node.key,
         partition=node.key_of(parent),
@@ -172,7 +186,7 @@ def _set(node: Node, parent: Partition, batches: Sequence[updates.Row], pins: Se
             "update id": max(pin.update_id for pin in pins),
             "path": parent.path,
             "batches": len(pins),
-            "new": dg.MetadataValue.json({row.partition.name: row.id for row in batches}),
+            "new": dg.MetadataValue.json(dict(new)),
             "files": sum(pin.files for pin in pins),
             "bytes": sum(pin.size for pin in pins),
         },
