@@ -1,10 +1,10 @@
 """Changes that cannot be fanned out yet: looked at again until they can.
 
-A dynamic partition that changed before it was added, for all that read it; or what a partition mapping that raises an
-error keeps from one consumer.
+A partition that changed before it existed, for each that reads it; or what a partition mapping that raises an error
+keeps from one consumer.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,9 +16,6 @@ from feed_assets.ledger.database import upsert
 from feed_assets.ledger.due import LOOK_AGAIN
 from feed_assets.ledger.tables import awaited
 
-EVERYBODY = ""
-"""In place of a subscriber: all that read the feed."""
-
 
 @dataclass(frozen=True)
 class Awaited:
@@ -28,23 +25,30 @@ class Awaited:
     partition: Partition
     sequence: int
     reason: str | None = None
+    look_at: datetime | None = None
+    """When it will be mapped (UTC), if that is known; else it is tried again and again."""
+
+    @property
+    def edge(self) -> tuple[str, str]:
+        """The subscription that it belongs to."""
+        return self.subscriber, str(self.partition.feed)
 
 
 def put(connection: sa.Connection, absent: Iterable[Awaited], now: datetime) -> None:
     """Look again later; of what waits already the first change stays."""
-    later = {"look_at": now + LOOK_AGAIN}
-    rows = [{**_key(each), "sequence": each.sequence, "reason": each.reason, **later} for each in absent]
+    rows = [
+        {**_key(each), "sequence": each.sequence, "reason": each.reason, "look_at": each.look_at or now + LOOK_AGAIN}
+        for each in absent
+    ]
     upsert(connection, awaited, rows, ["look_at", "reason"])
 
 
-def look(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> tuple[Awaited, ...]:
-    """What to look at now of some feeds, first changes first."""
-    names = {str(feed) for feed in feeds}
+def look(connection: sa.Connection, now: datetime) -> tuple[Awaited, ...]:
+    """What to look at now, first changes first."""
     rows = connection.execute(sa.select(awaited).where(awaited.c.look_at <= now).order_by(awaited.c.sequence))
     return tuple(
         Awaited(row.subscriber, Partition(Feed.parse(row.feed), row.partition), row.sequence, row.reason)
         for row in rows
-        if row.feed in names
     )
 
 

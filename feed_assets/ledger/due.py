@@ -99,7 +99,8 @@ def look(connection: sa.Connection, consumers: Collection[Feed], now: datetime, 
 def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
     """What is on the list of a consumer, as it was last decided, and changes of inputs that cannot be mapped to it."""
     query = sa.select(*_COLUMNS).where(due.c.feed == str(consumer)).order_by(due.c.partition)
-    lost = sa.select(awaited).where(awaited.c.subscriber == str(consumer)).order_by(awaited.c.feed, awaited.c.partition)
+    failed = (awaited.c.subscriber == str(consumer)) & awaited.c.reason.is_not(None)
+    lost = sa.select(awaited).where(failed).order_by(awaited.c.feed, awaited.c.partition)
     known = [_of(row) for row in connection.execute(query)]
     return (*known, *map(_undecided, connection.execute(lost)))
 

@@ -1,14 +1,14 @@
 """From a change to the list: every output that a change of the log affects, for all consumers at once."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import awaited, due, events, inbox, log, subscriptions
-from feed_assets.ledger.awaited import EVERYBODY, Awaited
+from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Woken
 from feed_assets.ledger.log import Numbered
@@ -23,14 +23,15 @@ CHANGES_PER_READ = 1000
 class Affected:
     """The outputs of one consumer that a change affects, each with the moment from which it is a partition (UTC).
 
-    `outputs` None: they cannot be told, as `why_not` says, or as the changed partition is a dynamic one that is not
-    there. `takes_events`: they have inboxes.
+    `outputs` None: they cannot be told, as `why_not` says, or as the changed partition does not exist yet. Then it is
+    looked at again at `look_at`, or after a while. `takes_events`: they have inboxes.
     """
 
     outputs: Sequence[tuple[Partition, datetime]] | None
     takes_events: bool
     why_not: str | None = None
     """The error for which the outputs cannot be told."""
+    look_at: datetime | None = None
 
 
 AffectedOf = Callable[[str, Partition], Affected]
@@ -111,9 +112,8 @@ def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: Affecte
 
 def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> None:
     if affected.outputs is None:
-        whose = reader if affected.why_not else EVERYBODY
-        new = Awaited(whose, change.partition, change.sequence, affected.why_not)
-        reach.absent.setdefault((whose, change.partition), new)
+        new = Awaited(reader, change.partition, change.sequence, affected.why_not, affected.look_at)
+        reach.absent.setdefault((reader, change.partition), new)
         return
     reach.woken += [Woken(output, change.sequence, look_at) for output, look_at in affected.outputs]
     if change.kind == log.EVENT and affected.takes_events:
@@ -128,7 +128,9 @@ def _put(ledger: Ledger, batch: _Batch, reach: _Reach, now: datetime) -> None:
 
 
 def _record(connection: sa.Connection, reach: _Reach, now: datetime) -> None:
-    due.wake(connection, reach.woken, now)
+    """With a number of now: a verdict with an older one than the output's own last change counts as out of date."""
+    own = log.last_of(connection, {each.partition for each in reach.woken})
+    due.wake(connection, [replace(each, changed=max(each.changed, own[each.partition])) for each in reach.woken], now)
     inbox.deliver(connection, reach.delivered)
 
 
@@ -138,8 +140,8 @@ def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedO
     What another process has fanned out since is left to it.
     """
     with ledger.read() as connection:
-        looked = awaited.look(connection, {Feed.parse(feed) for _, feed in edges}, now)
-    found = {each: _affected_of(each, edges, affected) for each in looked}
+        looked = [each for each in awaited.look(connection, now) if each.edge in edges]
+    found = {each: affected(each.subscriber, each.partition) for each in looked}
     if looked:
         with ledger.change() as connection:
             reach = _reach_of(connection, {each: found[each] for each in awaited.drop(connection, looked)})
@@ -147,22 +149,14 @@ def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedO
             _record(connection, reach, now)
 
 
-def _affected_of(missed: Awaited, edges: Iterable[Edge], affected: AffectedOf) -> dict[Edge, Affected]:
-    mine = [edge for edge in edges if edge[1] == str(missed.partition.feed)]
-    return {edge: affected(edge[0], missed.partition) for edge in mine if missed.subscriber in (EVERYBODY, edge[0])}
-
-
-def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Mapping[Edge, Affected]]) -> _Reach:
+def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Affected]) -> _Reach:
     """As far as each subscriber has the log, which brings it the rest: else that came again after it was consumed."""
     numbers = events.since(connection, {each.partition: each.sequence for each in reversed([*found])})
     positions, reach = subscriptions.positions(connection), _Reach()
-    for missed, mine in found.items():
-        changes = _missed(missed, numbers.get(missed.partition, ()))
-        for (reader, feed), affected in mine.items():
-            upto = positions.get((reader, feed), 0)
-            for change in changes:
-                if change.sequence <= upto:
-                    _add(reach, reader, change, affected)
+    for missed, affected in found.items():
+        for change in _missed(missed, numbers.get(missed.partition, ())):
+            if change.sequence <= positions.get(missed.edge, 0):
+                _add(reach, missed.subscriber, change, affected)
     return reach
 
 

@@ -21,6 +21,9 @@ UPDATE, EVENT, QUALITY, UNCHANGED = "update", "event", "quality", "unchanged"
 PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
 """The states of updates that the log tells of."""
 
+EVENTS_EACH = 500
+"""Last changes of the log whose events are all looked at; of earlier ones the last of each partition."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -78,22 +81,21 @@ def newest(
     """The changes of some feeds with numbers in `(sequence, upto]`, in order, without those that were overtaken.
 
     A later change of the same partition and kind overtakes one, but no invalidation, and no event that is among the
-    last `limit` changes. Prunes are left out, and overtake nothing: the newest update of a partition stays.
+    last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the newest update of a partition stays.
     """
     mine = change.c.feed.in_(sorted(map(str, feeds))) & (change.c.sequence > sequence) & (change.c.sequence <= upto)
-    recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - limit)
+    recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - EVENTS_EACH)
     kept = ~_overtaken() | recent_event | (change.c.after == INVALIDATED)
     query = sa.select(*_COLUMNS).where(mine, kept, change.c.after.is_distinct_from(PRUNED)).order_by(change.c.sequence)
     return tuple(_numbered(row) for row in connection.execute(query.limit(limit)))
 
 
 def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Numbered, ...]:
-    """The changes with these numbers that were not overtaken, in order."""
+    """The changes with these numbers, in order, without those that were overtaken; no event is."""
     asked = wanted.rows(connection, ("sequence",), [[str(each)] for each in sequences])
     mine = change.c.sequence.in_(sa.select(sa.cast(asked.c.sequence, sa.BigInteger)))
-    query = (
-        sa.select(*_COLUMNS).where(mine, ~_overtaken() | (change.c.after == INVALIDATED)).order_by(change.c.sequence)
-    )
+    kept = ~_overtaken() | (change.c.after == INVALIDATED) | (change.c.kind == EVENT)
+    query = sa.select(*_COLUMNS).where(mine, kept).order_by(change.c.sequence)
     return tuple(_numbered(row) for row in connection.execute(query)) if sequences else ()
 
 

@@ -34,8 +34,8 @@ def readers(connection: sa.Connection, partition: Partition) -> dict[str, str]:
 
 
 def is_ours(connection: sa.Connection, feed: Feed) -> bool:
-    """Whether a run has ever written to a feed: otherwise it is somebody else's."""
-    ours = sa.select(update.c.id).where(update.c.feed == str(feed), update.c.run.is_not(None)).limit(1)
+    """Whether a run of ours has ever written to a feed: otherwise it is somebody else's."""
+    ours = sa.select(update.c.id).where(update.c.feed == str(feed), update.c.origin != updates.FOREIGN).limit(1)
     return connection.execute(ours).first() is not None
 
 

@@ -78,7 +78,7 @@ pause = sa.Table(
 awaited = sa.Table(
     "awaited",
     metadata,
-    sa.Column("subscriber", TEXT, primary_key=True, comment="consumer that cannot be told; '' for all readers"),
+    sa.Column("subscriber", TEXT, primary_key=True, comment="consumer that has not got it"),
     sa.Column("feed", TEXT, primary_key=True),
     sa.Column("partition", TEXT, primary_key=True, comment="that changed, and cannot be mapped to outputs"),
     sa.Column("sequence", sa.BigInteger, nullable=False, comment="first change that has not been fanned out"),

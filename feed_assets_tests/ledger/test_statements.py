@@ -186,7 +186,7 @@ def test_what_cannot_be_fanned_out_yet_is_kept_with_its_first_change_in_as_many_
 
     assert_as_many(ledger, put)
     with ledger.read() as connection:
-        assert {(each.sequence, each.reason) for each in awaited.look(connection, [INPUT], NOW)} == {(7, "why")}
+        assert {(each.sequence, each.reason) for each in awaited.look(connection, NOW)} == {(7, "why")}
 
 
 def test_what_many_outputs_consume_without_a_run_leaves_in_as_many_statements(ledger):

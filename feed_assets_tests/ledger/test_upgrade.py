@@ -100,7 +100,7 @@ def test_what_was_not_delivered_comes_once_and_what_was_consumed_never_again(upg
 def test_a_partition_that_has_come_into_being_meanwhile_reaches_only_who_waited_for_it(upgraded):
     with upgraded.write() as connection:
         connection.execute(sa.text("DELETE FROM inbox WHERE feed = :other"), {"other": str(OTHER)})
-    assert {each.subscriber for each in asked(upgraded, look, [TABLE], NOW + timedelta(days=9999))} == {str(REPORT)}
+    assert {each.subscriber for each in asked(upgraded, look, NOW + timedelta(days=9999))} == {str(REPORT)}
     fan(upgraded, added=True, now=NOW + timedelta(days=9999))
     assert inboxes(upgraded) == {(str(REPORT), DAY): ["o2", "o3"], (str(REPORT), NEW): ["n1"]}
 

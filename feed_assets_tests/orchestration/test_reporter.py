@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 import sqlalchemy as sa
 
-from feed_assets import Retention, foreign_feed
+from feed_assets import Retention, event_table, foreign_feed
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.ledger import tables
@@ -14,6 +14,7 @@ from feed_assets.runs.prune import prune
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
+from feed_assets_tests.orchestration.test_event_tables import Team
 from feed_assets_tests.orchestration.worlds import (
     DAY,
     DAYS,
@@ -186,3 +187,36 @@ def test_a_batch_that_is_gone_makes_another_set():
     world.invalidate(RAW, f"{DAY}/b", gone)
     (event,) = reports_of(world, before.cursor).events
     assert (event.metadata["batches"].value, event.metadata["new"].value) == (1, {})
+
+
+def test_events_of_a_partition_that_is_not_there_yet_are_all_reported_once_it_is(tmp_path):
+    regions = dg.DynamicPartitionsDefinition(name="regions")
+    team = Team(tmp_path)
+    world = harness(event_table("team/a", source=team.source, table_name="a", partitions_def=regions))
+    team.publish(("a", "X", 1), ("a", "Y", 2), ("a", "Z", 3), key="p")
+    world.ask(name="events_team")
+    before = world.ask(name="watch")
+    world.instance.add_dynamic_partitions("regions", ["p"])
+    after = world.ask(before.cursor, "watch")
+    assert [event.metadata["correlation id"].value for event in (*before.events, *after.events)] == ["X", "Y", "Z"]
+
+
+def test_ticks_whose_time_is_over_report_every_event_in_the_end(tmp_path, setting):
+    setting(tick_seconds=1e-9)
+    team = Team(tmp_path)
+    world = harness(event_table("team/a", source=team.source, table_name="a"))
+    team.publish(*(("a", f"X{number}", number) for number in range(1, 31)))
+    cursor, reported = None, []
+    for _ in range(6):
+        world.ask(name="events_team")
+        found = world.ask(cursor, "watch")
+        cursor, reported = found.cursor, [*reported, *found.events]
+    assert len(reported) == 30
+
+
+def test_a_feed_that_comes_to_hold_batches_does_not_stop_the_reporter():
+    world = harness(foreign_feed(RAW, schema="k string, n int"))
+    world.drop(RAW, "", rows(1))
+    world.run_until_idle()
+    later = harness(foreign_feed(RAW, schema="k string, n int", appendable=True))
+    assert later.ask(name="watch").events == ()

@@ -114,7 +114,9 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: dat
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:
-        published = updates.newest(connection, current) if current else {}
+        newest = updates.newest(connection, current) if current else {}
+        # What a run has published since was decided about with other inputs: it has its own turn.
+        published = {at: row for at, row in newest.items() if row.id == current[at][1].published}
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
@@ -145,7 +147,10 @@ def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) ->
     node, parent = graph.node(Feed.parse(consumer)), graph.parent_partition(changed)
     takes_events = node.by_events is not None and node.feed != parent.feed
     try:
-        return Affected(graph.affected(node, parent, now), takes_events)
+        outputs = graph.affected(node, parent, now)
+        begins = max((at for output, at in outputs or () if at > now and _is_there(node, output, now)), default=None)
+        # An output that is there may be due now: on the list it has one moment, so the later one waits elsewhere.
+        return Affected(None, takes_events, look_at=begins) if begins else Affected(outputs, takes_events)
     except Exception as error:  # A mapping may be anybody's.
         _logger.exception("it cannot be said what %s affects of %s", changed, consumer)
         return Affected(None, takes_events, in_short(error))

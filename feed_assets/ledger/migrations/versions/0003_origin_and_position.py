@@ -22,6 +22,23 @@ def upgrade() -> None:
         table.alter_column("origin", existing_type=TEXT, nullable=False)
         whose = "run that writes it, if one of ours does and it is known"
         table.alter_column("run", existing_type=TEXT, existing_nullable=True, comment=whose)
+    _awaited_by_each_reader()
+    with op.batch_alter_table("awaited") as table:
+        table.alter_column(
+            "subscriber", existing_type=TEXT, existing_nullable=False, comment="consumer that has not got it"
+        )
     with op.batch_alter_table("quality") as table:
         states = "passed, warned or failed"
         table.alter_column("state", existing_type=TEXT, existing_nullable=False, comment=states)
+
+
+def _awaited_by_each_reader() -> None:
+    """What was awaited by all readers is by each: one of them may get it before another."""
+    columns = "feed, partition, sequence, look_at, reason"
+    of_all = f"SELECT subscription.subscriber, {', '.join(f'awaited.{name}' for name in columns.split(', '))}"
+    joined = "FROM awaited JOIN subscription ON subscription.feed = awaited.feed WHERE awaited.subscriber = ''"
+    known = "SELECT 1 FROM awaited AS mine WHERE mine.subscriber = subscription.subscriber"
+    same = f"{known} AND mine.feed = awaited.feed AND mine.partition = awaited.partition"
+    insert = f"INSERT INTO awaited (subscriber, {columns}) {of_all} {joined} AND NOT EXISTS ({same})"
+    op.execute(insert)
+    op.execute("DELETE FROM awaited WHERE subscriber = ''")
