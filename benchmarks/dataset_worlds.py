@@ -136,7 +136,7 @@ class World:
         """The instance was told of everything."""
         with self.ledger.read() as connection:
             last = log.last(connection)
-        instance.daemon_cursor_storage.set_cursor_values({REPORTED: str(Position(last))})
+        instance.daemon_cursor_storage.set_cursor_values({f"{REPORTED}/feeds": str(Position(last))})
 
     def change(self, numbers: Collection[int] = range(CHANGES // len(CHANGED))) -> None:
         """Take back what the round before has changed, and publish updates of the clean datasets of these numbers."""

@@ -142,7 +142,7 @@ class Tick:
     def tick(self) -> None:
         """One evaluation of the sensor, which must ask for one run that takes all that is complete."""
         with at_home(self.folder, ledger=self.world.url):
-            asked = self.harness.ask(f"{self.world.known}/0", "events_team")
+            asked = self.harness.ask(f"log:{self.world.known}/0", "events_team")
         took = [each.tags["feed_assets/correlation"] for each in asked.requests]
         if len(took) != 1 or f"and {COMPLETE - 3} more" not in took[0]:
             raise RuntimeError(f"{self.world.known} known: runs are requested for {took}, expected one for {COMPLETE}.")

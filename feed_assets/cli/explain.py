@@ -76,11 +76,12 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
 
 
 def _sync_inputs(services: "Services", need: "Need") -> tuple[Values, ...]:
-    """Record the newest updates of the inputs; the batches among them that have no valid one."""
+    """Record the newest updates of the output and of its inputs; the batches among these that have no valid one."""
     from feed_assets.core.inputs import AbsentInput, SetInput, TableInput, UpdateInput
     from feed_assets.runs.sync import sync, sync_batches
 
     left_out: list[Values] = []
+    sync(services.board, services.ledger, need.output, services.now())
     for needed in need.inputs:
         match needed:
             case SetInput(partition=at):

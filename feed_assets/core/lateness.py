@@ -6,6 +6,7 @@ Growth is measured against what the published update consumed, so that many smal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import parse_update_id
@@ -34,7 +35,7 @@ class Late:
     max_age: timedelta | None = None
 
     def __post_init__(self) -> None:
-        if self.growth < 0 or (self.max_age is not None and self.max_age < timedelta()):
+        if not 0 <= self.growth < inf or (self.max_age is not None and self.max_age < timedelta()):
             raise InvalidDefinition(f"{self}: expected a growth and a max_age of 0 or more.")
 
 

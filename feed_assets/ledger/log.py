@@ -76,9 +76,9 @@ def last(connection: sa.Connection) -> int:
 
 
 def newest(
-    connection: sa.Connection, sequence: int, upto: int, limit: int, feeds: Collection[Feed]
+    connection: sa.Connection, kind: str, sequence: int, upto: int, limit: int, feeds: Collection[Feed]
 ) -> tuple[Numbered, ...]:
-    """The changes of some feeds with numbers in `(sequence, upto]`, in order, without those that were overtaken.
+    """The changes of a kind and of some feeds with numbers in `(sequence, upto]`, in order, without overtaken ones.
 
     A later change of the same partition and kind overtakes one, but no invalidation, and no event that is among the
     last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the newest update of a partition stays.
@@ -86,6 +86,7 @@ def newest(
     mine = change.c.feed.in_(sorted(map(str, feeds))) & (change.c.sequence > sequence) & (change.c.sequence <= upto)
     recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - EVENTS_EACH)
     kept = ~_overtaken() | recent_event | (change.c.after == INVALIDATED)
+    mine &= change.c.kind == kind
     query = sa.select(*_COLUMNS).where(mine, kept, change.c.after.is_distinct_from(PRUNED)).order_by(change.c.sequence)
     return tuple(_numbered(row) for row in connection.execute(query.limit(limit)))
 

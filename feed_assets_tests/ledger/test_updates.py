@@ -93,7 +93,9 @@ def test_an_update_that_is_valid_again_is_published_again_and_is_the_newest_chan
     found = sync(ledger, SHOWN, seen(SHOWN, FIRST))
     assert (found.state, found.reason) == (updates.PUBLISHED, None)
     with ledger.read() as connection:
-        *_, newest = (each for each in log.newest(connection, 0, 99, 9, [SHOWN.feed]) if each.kind == log.UPDATE)
+        *_, newest = (
+            each for each in log.newest(connection, log.UPDATE, 0, 99, 9, [SHOWN.feed]) if each.kind == log.UPDATE
+        )
     assert (newest.before, newest.after) == (updates.INVALIDATED, updates.PUBLISHED)
 
 

@@ -118,7 +118,7 @@ def test_what_a_run_is_about_to_report_waits_for_its_end():
     )
     with open_ledger(settings().ledger).write() as connection:
         connection.execute(sa.update(tables.run).values(dagster_run=going_on.run_id))
-    world.instance.daemon_cursor_storage.set_cursor_values({REPORTED: str(Position())})
+    world.instance.daemon_cursor_storage.set_cursor_values({f"{REPORTED}/feeds": str(Position())})
     before = reports_of(world)
     assert {event.asset_key.to_user_string() for event in before.events} == {"t/raw"}
     world.instance.report_run_failed(going_on)
@@ -159,12 +159,12 @@ def test_a_roll_back_to_what_a_run_has_reported_is_reported_and_so_is_its_end():
     second = world.newest(SUMS, DAY)
     write.invalidate(world.board, Partition(Feed.parse(SUMS), DAY), second)
     sync(world.board, open_ledger(settings().ledger), Partition(Feed.parse(SUMS), DAY), world.now())
-    uncovered = world.ask(name="watch")
+    uncovered = world.ask()
     assert [event.metadata["update id"].value for event in uncovered.events] == [first]
     world.revalidate(SUMS, DAY, second)
-    valid_again = world.ask(uncovered.cursor, "watch")
+    valid_again = world.ask(uncovered.cursor)
     assert [event.metadata["update id"].value for event in valid_again.events] == [second]
-    assert world.ask(valid_again.cursor, "watch").events == ()
+    assert world.ask(valid_again.cursor).events == ()
 
 
 def test_pruning_what_is_older_reports_nothing():
@@ -194,10 +194,9 @@ def test_events_of_a_partition_that_is_not_there_yet_are_all_reported_once_it_is
     team = Team(tmp_path)
     world = harness(event_table("team/a", source=team.source, table_name="a", partitions_def=regions))
     team.publish(("a", "X", 1), ("a", "Y", 2), ("a", "Z", 3), key="p")
-    world.ask(name="events_team")
-    before = world.ask(name="watch")
+    before = world.ask(name="events_team")
     world.instance.add_dynamic_partitions("regions", ["p"])
-    after = world.ask(before.cursor, "watch")
+    after = world.ask(before.cursor, "events_team")
     assert [event.metadata["correlation id"].value for event in (*before.events, *after.events)] == ["X", "Y", "Z"]
 
 
@@ -208,8 +207,7 @@ def test_ticks_whose_time_is_over_report_every_event_in_the_end(tmp_path, settin
     team.publish(*(("a", f"X{number}", number) for number in range(1, 31)))
     cursor, reported = None, []
     for _ in range(6):
-        world.ask(name="events_team")
-        found = world.ask(cursor, "watch")
+        found = world.ask(cursor, "events_team")
         cursor, reported = found.cursor, [*reported, *found.events]
     assert len(reported) == 30
 
@@ -219,4 +217,4 @@ def test_a_feed_that_comes_to_hold_batches_does_not_stop_the_reporter():
     world.drop(RAW, "", rows(1))
     world.run_until_idle()
     later = harness(foreign_feed(RAW, schema="k string, n int", appendable=True))
-    assert later.ask(name="watch").events == ()
+    assert later.ask().events == ()

@@ -138,8 +138,7 @@ def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:
 
 def reports_of(harness: Harness, cursor: str | None = None) -> Asked:
     """What Dagster is told of after a tick of the feeds, from a cursor on."""
-    harness.ask()
-    return harness.ask(cursor, "watch")
+    return harness.ask(cursor)
 
 
 def end_waits(harness: Harness) -> None:

@@ -27,11 +27,10 @@ class Daemon:
 
     def tick_of_feeds(self) -> list[dg.RunRequest]:
         """Store what the sensor tells; what it requests under a key that is new."""
-        asked = self.harness.ask()
-        reports = self.harness.ask(self.cursor, "watch")
-        for event in reports.events:
+        asked = self.harness.ask(self.cursor)
+        for event in asked.events:
             self.harness.instance.report_runless_asset_event(event)
-        self.cursor = reports.cursor
+        self.cursor = asked.cursor
         return [each for each in asked.requests if not self._is_known(each)]
 
     def _is_known(self, request: dg.RunRequest) -> bool:

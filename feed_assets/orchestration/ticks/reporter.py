@@ -1,4 +1,4 @@
-"""What Dagster is told of by no run: one reporter, with one position in the log and the few changes that wait.
+"""What Dagster is told of by no run: one reporter, with a position in the log and the few changes that wait.
 
 | a change of | is reported as | waits while |
 |---|---|---|
@@ -8,10 +8,12 @@
 | anything else, or of what can never be a partition | nothing | |
 
 A partition that does not exist yet waits, too. What a later change of the same partition has overtaken is not reported,
-but for events, unless hundreds of changes come at once.
+but for events, unless hundreds of changes come at once. Each kind belongs to the sensor that brings it about, which
+reports before it requests: else a run would read what Dagster has not heard of, and look out of date. Each of these
+sensors has a position of its own.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,14 +21,14 @@ import dagster as dg
 import sqlalchemy as sa
 
 from feed_assets.core.events import Recorded, in_words
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.ledger import events, log, quality, runs, updates
 from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.log import Numbered
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, EventTable
+from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
@@ -34,7 +36,7 @@ DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's tag of a materialization by which it tells whether data have changed."""
 
 REPORTED = "feed_assets/reported"
-"""Where an instance keeps its position, whichever program drives the sensor."""
+"""Where an instance keeps the position of a sensor, whichever program drives it; the name goes on with the sensor's."""
 
 _LOG = "log"
 
@@ -61,20 +63,35 @@ class Position:
         return f"{_LOG}:{','.join(map(str, (self.sequence, *self.waiting)))}"
 
 
-def report(tick: Tick, _: OutOfTime) -> None:
+def report_updates(tick: Tick, _: OutOfTime) -> None:
+    """Report the updates of all feeds that no run has reported."""
+    _report(tick, log.UPDATE, tick.graph.by_feed.keys())
+
+
+def report_events(tick: Tick, _: OutOfTime) -> None:
+    """Report the events of the source's tables."""
+    _report(tick, log.EVENT, {node.feed for node in tick.graph.tables() if node.source == tick.source})
+
+
+def report_checks(tick: Tick, _: OutOfTime) -> None:
+    """Report the results of the checks that no run makes."""
+    _report(tick, log.QUALITY, tick.graph.by_feed.keys())
+
+
+def _report(tick: Tick, kind: str, feeds: Collection[Feed]) -> None:
     """Report what has changed since Dagster's position, which moves with the tick's cursor: once it has stored all.
 
     A tick that is killed before that is repeated: Dagster then hears of an equal data version twice.
     """
-    feeds, limit = tick.graph.by_feed.keys(), tick.budget.reports
+    limit = tick.budget.reports
     with tick.ledger.read() as connection:
         upto = log.last(connection)
         start = _confirmed(tick, upto)
-        new = log.newest(connection, start.sequence, upto, limit, feeds)
+        new = log.newest(connection, kind, start.sequence, upto, limit, feeds)
         changes = [*log.newest_of(connection, start.waiting), *new]
         fates = _fates(tick, connection, changes)
         ready = [each for each in changes if fates[each] == "report"]
-        tick.reports = _reports(tick.graph, connection, ready[:limit])
+        tick.reports = _REPORTS_OF[kind](tick.graph, connection, ready[:limit])
     waiting = [each.sequence for each in changes if fates[each] == "wait"] + [each.sequence for each in ready[limit:]]
     reached = new[-1].sequence if len(new) == limit else upto
     tick.position = str(Position(reached, tuple(waiting)))
@@ -82,14 +99,14 @@ def report(tick: Tick, _: OutOfTime) -> None:
 
 def _confirmed(tick: Tick, last: int) -> Position:
     """The last position whose reports this instance has stored; the beginning if the log was begun anew since."""
-    storage = tick.context.instance.daemon_cursor_storage
-    known = storage.get_cursor_values({REPORTED}).get(REPORTED)
+    storage, key = tick.context.instance.daemon_cursor_storage, f"{REPORTED}/{tick.context.sensor_name}"
+    known = storage.get_cursor_values({key}).get(key)
     given, _, _ = (tick.context.cursor or "").partition("/")
     both = Position.parse(known or ""), Position.parse(given)
     found = max(both, key=lambda each: (each.sequence, -len(each.waiting)))
     found = found if found.sequence <= last else Position()
     if str(found) != known:
-        storage.set_cursor_values({REPORTED: str(found)})
+        storage.set_cursor_values({key: str(found)})
     return found
 
 
@@ -142,11 +159,6 @@ def _fate_of_run(instance: dg.DagsterInstance, run_id: str, node: Node, partitio
     return "report" if run.is_finished else "wait"
 
 
-def _reports(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
-    by_kind = {kind: [each for each in changes if each.kind == kind] for kind in _REPORTS_OF}
-    return [each for kind, reports_of in _REPORTS_OF.items() for each in reports_of(graph, connection, by_kind[kind])]
-
-
 def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
     newest = updates.newest(connection, [each.partition for each in changes])
     batches = {each.partition for each in changes if graph.node(each.partition.feed).is_appendable}
@@ -195,9 +207,7 @@ def _set(node: Node, parent: Partition, new: Mapping[str, str], pins: Sequence[P
 
 
 def _events(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
-    """Events of tables that others own; our updates' are reported as updates."""
-    mine = [each for each in changes if isinstance(graph.node(each.partition.feed).declaration, EventTable)]
-    recorded = events.numbered(connection, [each.sequence for each in mine])
+    recorded = events.numbered(connection, [each.sequence for each in changes])
     return [_event(graph.node(event.partition.feed), event) for event in recorded]
 
 

@@ -1,4 +1,4 @@
-"""The sensors, each a list of steps. A dataset belongs to one of those that request, and reports to none of these."""
+"""The sensors, each a list of steps. A dataset belongs to one of those that request, and alerts to none of these."""
 
 from collections.abc import Sequence
 
@@ -12,16 +12,18 @@ from feed_assets.orchestration.ticks.steps import (
     FAN_OUT,
     FINISH,
     INGEST,
-    REPORT,
+    REPORT_CHECKS,
+    REPORT_EVENTS,
+    REPORT_UPDATES,
     REQUEST,
     SINK,
     WATCH,
 )
 from feed_assets.orchestration.ticks.tick import Step, evaluate
 
-FEEDS = (FINISH, DISCOVER, FAN_OUT, DECIDE, REQUEST)
-EVENTS = (INGEST, FAN_OUT, DECIDE, REQUEST)
-WATCHES = (SINK, WATCH, REPORT)
+FEEDS = (FINISH, DISCOVER, FAN_OUT, DECIDE, REPORT_UPDATES, REQUEST)
+EVENTS = (INGEST, FAN_OUT, DECIDE, REPORT_EVENTS, REQUEST)
+WATCHES = (SINK, WATCH, REPORT_CHECKS)
 
 
 def sensors_of(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:
@@ -53,8 +55,8 @@ def _watch_sensor() -> dg.SensorDefinition:
     return _sensor(
         "watch",
         WATCHES,
-        "Publishes our events where the settings say, raises and resolves alerts, and reports to Dagster the updates, "
-        "events and checks that no run has reported. Requests nothing.",
+        "Publishes our events where the settings say, raises and resolves alerts, and reports them as asset checks. "
+        "Requests nothing.",
     )
 
 

@@ -5,7 +5,7 @@ from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.decide.requests import in_progress, requests_for
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
 from feed_assets.orchestration.ticks.left_runs import finish_left
-from feed_assets.orchestration.ticks.reporter import report
+from feed_assets.orchestration.ticks.reporter import report_checks, report_events, report_updates
 from feed_assets.orchestration.ticks.sinks import publish_events
 from feed_assets.orchestration.ticks.tick import OutOfTime, Step, Tick
 from feed_assets.orchestration.ticks.watch import keep_alerts
@@ -85,5 +85,7 @@ FAN_OUT = Step("fan out", 0.5, _fan_out)
 DECIDE = Step("decide", 0.65, _decide)
 SINK = Step("sink", 0.5, _sink)
 WATCH = Step("watch", 0.9, _watch)
-REPORT = Step("report", 1, report)
+REPORT_UPDATES = Step("report updates", 0.8, report_updates)
+REPORT_EVENTS = Step("report events", 0.8, report_events)
+REPORT_CHECKS = Step("report checks", 1, report_checks)
 REQUEST = Step("request", 1, _request)
