@@ -141,7 +141,7 @@ def test_the_reason_says_what_was_weighed(policy, now, reason):
     assert weigh([grown(1000, 1024)], policy, now).reason == reason
 
 
-@pytest.mark.parametrize("values", [{"growth": -0.01}, {"max_age": timedelta(seconds=-1)}])
+@pytest.mark.parametrize("values", [{"growth": -0.01}, {"growth": float("nan")}, {"max_age": timedelta(seconds=-1)}])
 def test_a_policy_of_less_than_nothing_is_refused(values):
     with pytest.raises(InvalidDefinition, match="0 or more"):
         Late(**values)
