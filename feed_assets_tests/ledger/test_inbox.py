@@ -361,7 +361,9 @@ def test_what_is_due_is_found_by_seeks_whatever_the_history(sqlite_ledger):
         steps = [
             row.detail
             for sql, values in [*executed]
-            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)
+            for row in connection.exec_driver_sql(
+                f"EXPLAIN QUERY PLAN {sql}", values[0] if isinstance(values, list) else values
+            )
         ]
     assert scanned(steps) == []
     assert len(executed) < 40

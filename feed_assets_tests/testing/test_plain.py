@@ -121,6 +121,6 @@ def test_the_example_of_the_docs_passes():
     for page, found in (("README.md", "def effectiveness"), ("docs/datasets.md", "PlainMaker(give)")):
         blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
         (code,) = [each for each in blocks if found in each][:1]
-        exec(compile(code, page, "exec"), scope)  # noqa: S102
+        exec(compile(code, f"<{page}>", "exec"), scope)  # noqa: S102
     assets = [scope["shown"], scope["clicked"], scope["effectiveness"]]
     scope["test_a_day_that_fails_its_audit_is_not_published"](with_automation(dg.Definitions(assets=assets)))
