@@ -27,7 +27,7 @@ class Inbox:
     consumed: Mapping[Partition, Pin] = field(default_factory=dict[Partition, Pin])
     """What the newest update of the output was built from."""
     valid: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
-    """Of the updates that events and `consumed` name those that are valid still."""
+    """The updates that events and `consumed` name and that are still valid."""
     lineage: Lineage = field(default_factory=Lineage)
 
 
@@ -104,7 +104,7 @@ def _choice(consumer: Consumer, inbox: Inbox, groups: Mapping[Group, Collection[
 
 
 def _by_events(inbox: Inbox, found: Due) -> dict[Partition, Pin | None]:
-    """Of what is taken its update or slice, of what is on its way the consumed one; the newest of all others."""
+    """The update or slice of what is taken, the consumed one of what is on its way; the newest of all others."""
     slices = {each.partition: each for each in found.slices}
     coming = {event.partition for each in (*found.later, *found.incomplete) for event in each.events}
     pins: dict[Partition, Pin | None] = {}

@@ -21,7 +21,7 @@ class Pin:
     size: int = 0
     files: int = 0
     start: str | None = None
-    """Of an event table: the marker after which it is read, up to `update_id`; None is the beginning."""
+    """The marker after which an event table is read, up to `update_id`; None is the beginning."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True)
 class Consumer:
-    """Who reads which tables, and when: `pipelines` are the tables that each pipeline writes.
+    """A dataset that reads tables, and when it does: `pipelines` are the tables that each pipeline writes.
 
     `wait_for` any or all of its pipelines. An incomplete propagation is skipped, and taken once it is complete
     (`skip`), or nothing after it is taken (`block`). Without `merge` a run takes one propagation of a pipeline.
@@ -38,7 +38,7 @@ class Consumer:
 
     @property
     def needed(self) -> dict[str, frozenset[Feed]]:
-        """Of each pipeline the tables that this consumer needs; a table in no pipeline is one of its own."""
+        """The tables that this consumer needs of each pipeline; a table in no pipeline is one of its own."""
         cut = {name: tables & self.tables for name, tables in sorted(self.pipelines.items())}
         known = frozenset[Feed]().union(*self.pipelines.values())
         own = {str(table): frozenset({table}) for table in sorted(self.tables - known)}

@@ -66,7 +66,7 @@ def _check(owner: str, declared: Signature, hints: Mapping[str, Any], given: Map
 
 @cache
 def _adapter(expected: Any) -> TypeAdapter[Any]:
-    """Of a tuple of one, because pydantic gives a configuration to no dataclass alone."""
+    """Wrap a type in a tuple of one, because pydantic gives a configuration to no dataclass alone."""
     return TypeAdapter(
         cast(type[Any], GenericAlias(tuple, (expected,))), config=ConfigDict(arbitrary_types_allowed=True)
     )

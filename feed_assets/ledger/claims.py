@@ -60,7 +60,7 @@ def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Ite
 
 
 def _refuse_pruned(connection: sa.Connection, pin: Pin) -> None:
-    """Of a prune and a claim the later one sees the other: both are in the queue of changes when they look."""
+    """Refuse what was pruned: the later of a prune and a claim sees the other, as both queue for changes."""
     row = updates.find(connection, pin.partition, pin.update_id)
     if row and row.state == updates.PRUNED:
         raise UpdateChanged(

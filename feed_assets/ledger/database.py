@@ -16,7 +16,7 @@ from feed_assets.core.errors import LedgerUnavailable, shown
 from feed_assets.ledger.tables import cursor
 
 _WRITERS = 6_370_417_200_958_541_395
-"""Of PostgreSQL's advisory locks the one that writers of the change log queue for; nobody else has this number."""
+"""The PostgreSQL advisory lock that writers of the change log queue for; nobody else has this number."""
 
 WRITES, CHANGES = "writes", "changes"
 """What a transaction is for: its execution option `write`. Without one it reads."""
@@ -69,7 +69,7 @@ def open_ledger(url: str) -> Ledger:
 
 @contextmanager
 def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
-    """Of these errors alone it is the URL, or what stands behind it, that a person has to look at."""
+    """Turn these errors into one about the URL, or what stands behind it: that is what a person has to look at."""
     try:
         yield
     except errors as error:

@@ -13,7 +13,7 @@ from feed_assets.ledger.tables import event
 
 
 def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) -> tuple[Duration, ...]:
-    """Of the newest updates of `last`, oldest first, how long they took since they were in `first`.
+    """How long the newest updates of `last` took since they were in `first`, oldest first.
 
     An update that several went into counts from the last of these that came by `first`.
     """

@@ -17,7 +17,7 @@ RECENT = 10
 """Known names, the newest, that each look visits: late data mostly come for these."""
 
 ROTATION = 40
-"""Known names that each look visits besides, in turn: of 10,000 each one has its turn every 250 looks."""
+"""Known names that each look visits in addition, in turn: of 10,000 each one has its turn every 250 looks."""
 
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ def pins_of(found: Cut) -> set[Pin]:
 
 
 def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin]) -> set[Pin]:
-    """Of event tables with nothing new the positions that are published: lineage says how far each was read."""
+    """The published positions of event tables with nothing new: lineage says how far each was read."""
     tables = {source.feed for source in recipe.sources if source.is_table}
     read = {pin.partition for pin in pinned}
     with ledger.read() as connection:

@@ -1,4 +1,4 @@
-"""Who makes the rows of a run: Spark, with the profile that the run asks for, or whom its instance was given."""
+"""The maker of a run's rows: Spark, with the profile that the run asks for, or the one that its instance was given."""
 
 from collections.abc import Callable
 from weakref import WeakKeyDictionary

@@ -1,4 +1,4 @@
-"""Who reads whom, partition by partition, read from Dagster's own asset graph."""
+"""Which partitions read which, from Dagster's own asset graph."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime

@@ -52,7 +52,7 @@ class Node:
 
     @property
     def source(self) -> str | None:
-        """Of an event table the name of the source that its events come from."""
+        """The name of the source that an event table's events come from."""
         return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
 
     @property

@@ -1,4 +1,4 @@
-"""What a run is told besides its partition: which updates and slices to read, and how to process them."""
+"""What a run is told in addition to its partition: which updates and slices to read, and how to process them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ class SliceConfig(dg.Config):
 
 
 class RunConfig(dg.Config):
-    """Of a run by hand: what to read instead of the newest. Without `consumes` the consumer's markers stay."""
+    """What a run by hand reads instead of the newest. Without `consumes` the consumer's markers stay."""
 
     updates: dict[str, str] = Field(
         default_factory=dict,

@@ -1,4 +1,4 @@
-"""Our own events, published besides where the team chooses: another SQL table, JSON lines on the blackboard."""
+"""Our own events, published also where the team chooses: another SQL table, JSON lines on the blackboard."""
 
 from collections.abc import Callable
 
