@@ -28,6 +28,14 @@ def dimensions(partitions_def: dg.MultiPartitionsDefinition) -> list[str]:
     return [part.name for part in sorted(parts, key=lambda part: (not _is_time(part.partitions_def), part.name))]
 
 
+def by_dimension(partitions_def: Partitions) -> dict[str, dg.PartitionsDefinition[str]]:
+    """The partitions of each dimension by its name, in the order of a path; of one alone the name is 'partition'."""
+    if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return {"partition": partitions_def} if partitions_def else {}
+    parts = {part.name: part.partitions_def for part in partitions_def.partitions_defs}
+    return {name: parts[name] for name in dimensions(partitions_def)}
+
+
 def _is_time(partitions_def: Partitions) -> bool:
     return isinstance(partitions_def, dg.TimeWindowPartitionsDefinition)
 
@@ -66,8 +74,8 @@ def existence(partitions_def: Partitions, path: str, now: datetime) -> Existence
         return Existence.EXISTS
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return _later(partitions_def, path, now)
-    by_name = dict(zip(dimensions(partitions_def), path.split("/"), strict=True))
-    each = {_later_or_is(part.partitions_def, by_name[part.name], now) for part in partitions_def.partitions_defs}
+    segments = zip(by_dimension(partitions_def).values(), path.split("/"), strict=True)
+    each = {_later_or_is(part, key, now) for part, key in segments}
     return Existence.NEVER if Existence.NEVER in each else Existence.NOT_YET
 
 
@@ -95,8 +103,6 @@ def begins_at(partitions_def: Partitions, path: str) -> datetime | None:
         return partitions_def.time_window_for_partition_key(key).end
     if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return None
-    segments = zip(dimensions(partitions_def), path.split("/"), strict=True)
-    by_name = {part.name: part.partitions_def for part in partitions_def.partitions_defs}
-    absent = [(by_name[name], each) for name, each in segments if not by_name[name].has_partition_key(each)]
-    moments = [begins_at(each, name) for each, name in absent]
+    segments = zip(by_dimension(partitions_def).values(), path.split("/"), strict=True)
+    moments = [begins_at(part, each) for part, each in segments if not part.has_partition_key(each)]
     return max((each for each in moments if each), default=None) if all(moments) else None
