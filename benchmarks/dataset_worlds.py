@@ -116,14 +116,16 @@ class World:
                 connection.exec_driver_sql("VACUUM ANALYZE")
 
     def _drop(self, folder: Path) -> None:
-        """The files of a few foreign days, whose digest is the version that was read."""
+        """The files of a few foreign days, whose digest is the version that was read; one tree of all days for ours."""
+        for key in self.days:
+            _write(folder / "ours" / key / ID)
+        for feed in self.feeds[FOREIGN:]:
+            (folder / feed).parent.mkdir(parents=True)
+            (folder / feed).symlink_to(folder / "ours")
         for feed in map(raw, range(FOREIGN)):
             for key in self.days[-ON_BOARD:]:
                 partition = Partition(Feed.parse(feed), key)
-                path = folder / partition.path / ID
-                path.mkdir(parents=True)
-                (path / "part-0.csv").write_bytes(b"n\n1\n")
-                (path / "_SUCCESS").write_bytes(b"1")
+                _write(folder / partition.path / ID)
                 self._know(partition, read.require(read.latest(open_board(settings()), partition)).files_digest)
 
     def _know(self, partition: Partition, version: str) -> None:
@@ -166,6 +168,13 @@ class World:
         late = [verdict for _, verdict in found if verdict.state.value == "rebuild"]
         if (len(found), len(late)) != (2 * CHANGES, CHANGES):
             raise RuntimeError(f"{len(found)} are decided, {len(late)} to be built again: expected 2,000 and 1,000.")
+
+
+def _write(path: Path) -> None:
+    """A valid update of one file."""
+    path.mkdir(parents=True)
+    (path / "part-0.csv").write_bytes(b"n\n1\n")
+    (path / "_SUCCESS").write_bytes(b"1")
 
 
 def _never() -> bool:

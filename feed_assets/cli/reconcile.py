@@ -7,7 +7,7 @@ import typer
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
-from feed_assets.cli.views import DoneView
+from feed_assets.cli.views import DoneView, GoneView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,14 +23,20 @@ Unknown = Annotated[
 def reconcile(module: Module = DEFAULT_MODULE, unknown: Unknown = False, as_json: AsJson = False) -> None:
     """Finish what killed runs left with a manifest, sweep orphans older than 24 hours, publish events that were lost.
 
-    Event sources are read once more from the beginning, for what came under an earlier name. Only the feeds of this
-    code location are touched. It may run beside the daemon.
+    Every newest update is looked at: what somebody else has removed is built again. Event sources are read once more
+    from the beginning, for what came under an earlier name. Only the feeds of this code location are touched. It may
+    run beside the daemon.
     """
+    from feed_assets.runs.verify import verify_all
+
     done, claims = _reconcile(module, unknown)
+    verified = verify_all(open_services(), load_graph(module).own())
     announced, problems = _heal(module)
     events = tuple(Values.of(table=str(at.feed), partition=at.key, update_id=each) for at, each in announced)
-    view = Values.of(claims=claims, done=DoneView.each(done), events=events, problems=tuple(problems))
-    show(view, as_json, "" if claims or done or announced else "nothing to finish, nothing to sweep")
+    problems = (*_lines(verified.problems), *problems)
+    gone = GoneView.each(verified.gone)
+    view = Values.of(claims=claims, done=DoneView.each(done), gone=gone, events=events, problems=problems)
+    show(view, as_json, "" if claims or done or announced or gone else "nothing to finish, nothing to sweep")
 
 
 def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":

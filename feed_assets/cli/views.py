@@ -139,6 +139,13 @@ class DoneView(_OfPartition):
     why: str
 
 
+class GoneView(_OfPartition):
+    """An update of ours that somebody else has removed or damaged, and why it is no longer valid."""
+
+    update_id: str
+    why: str
+
+
 class ReadView(View):
     """An input's update that an output reads."""
 

@@ -1,7 +1,7 @@
 """What the ledger knows of updates: each is recorded as often as one likes, and changes only once."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -88,13 +88,27 @@ def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
 
 def published_keys(connection: sa.Connection, feed: Feed) -> Iterator[str]:
     """The keys of a feed's partitions with a published update: two index seeks for each, however long its history."""
+    yield from (row.partition for row in connection.execute(_published(feed)))
+
+
+def published(connection: sa.Connection, feeds: Sequence[Feed], after: Partition | None, limit: int) -> list[Partition]:
+    """The first partitions with a published update of some feeds, by name, that come after one of these."""
+    keys = [_published(feed, after.key if after and after.feed == feed else None).limit(limit) for feed in feeds]
+    each = [sa.select(keys_of_one.subquery()) for keys_of_one in keys]
+    rows = sorted(connection.execute(sa.union_all(*each)).all())
+    return [Partition(Feed.parse(feed), key) for feed, key in rows[:limit]]
+
+
+def _published(feed: Feed, after: str | None = None) -> sa.Select[str, Any]:
     first = sa.select(sa.func.min(update.c.partition).label("key")).where(update.c.feed == str(feed))
-    keys, history = first.cte("keys", recursive=True), update.alias()
+    first = first if after is None else first.where(update.c.partition > after)
+    keys, history = first.cte(recursive=True), update.alias()
     mine = history.c.feed == str(feed)
     following = sa.select(sa.func.min(history.c.partition)).where(mine, history.c.partition > keys.c.key)
     keys = keys.union_all(sa.select(following.scalar_subquery()).where(keys.c.key.is_not(None)))
-    published = sa.exists().where(mine, history.c.partition == keys.c.key, history.c.state == PUBLISHED)
-    yield from connection.execute(sa.select(keys.c.key).where(keys.c.key.is_not(None), published)).scalars()
+    is_published = sa.exists().where(mine, history.c.partition == keys.c.key, history.c.state == PUBLISHED)
+    columns = sa.literal(str(feed)).label("feed"), keys.c.key.label("partition")
+    return sa.select(*columns).where(keys.c.key.is_not(None), is_published)
 
 
 def consumed_by(connection: sa.Connection, partition: Partition, update_id: str) -> tuple[Pin, ...]:
@@ -109,6 +123,9 @@ def pin_of(row: sa.Row[Any]) -> Pin:
     partition = Partition(Feed.parse(row.input_feed), row.input_partition)
     return Pin(partition, row.position, row.version, row.size, row.files, row.slice_from)
 
+
+NOT_THERE = "it is no longer there"
+"""Why an update is invalid of which nothing is left."""
 
 LOGGED = {PUBLISHED, INVALIDATED, PRUNED}
 """States that others listen to: the log tells of these."""
@@ -215,7 +232,7 @@ def _invalidate_after(
 ) -> None:
     newer = sa.select(update.c.id).where(is_(partition), update.c.state == PUBLISHED, update.c.id > update_id)
     for gone in connection.execute(newer.where(update.c.changed <= as_of)).scalars().all():
-        reason = reasons.get(gone, "it is no longer there")
+        reason = reasons.get(gone, NOT_THERE)
         change(connection, partition, gone, INVALIDATED, now, reason=reason)
 
 

@@ -108,7 +108,7 @@ def idle_watch(count: int, folder: Path) -> list[str]:
 
 
 def test_an_idle_tick_of_watched_tables_asks_what_one_of_a_few_asks(tmp_path):
-    assert len(idle_watch(3, tmp_path / "few")) == len(idle_watch(30, tmp_path / "many"))
+    assert len(idle_watch(6, tmp_path / "few")) == len(idle_watch(30, tmp_path / "many"))
 
 
 def late_data_sensors(defs: dg.Definitions) -> list[dg.AutomationConditionSensorDefinition]:

@@ -36,8 +36,9 @@ def feeds_sensor() -> dg.SensorDefinition:
     return _sensor(
         "feeds",
         FEEDS,
-        "Records the new valid updates of foreign feeds, and requests every partition that was never built and now "
-        "can be, or by events is due. Late data of what was built already are the automation condition's business.",
+        "Records the new valid updates of foreign feeds, looks whether ours are still there, and requests every "
+        "partition that was never built and now can be, or by events is due. Late data of what was built already are "
+        "the automation condition's business.",
     )
 
 

@@ -1,6 +1,7 @@
 """The steps that ticks are made of. Each is idempotent, and may be killed anywhere: the next tick takes it again."""
 
-from feed_assets.core.readiness import State
+from feed_assets.core.readiness import NAMED, State
+from feed_assets.core.words import some
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.decide.requests import in_progress, requests_for
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
@@ -10,6 +11,7 @@ from feed_assets.orchestration.ticks.sinks import publish_events
 from feed_assets.orchestration.ticks.tick import OutOfTime, Step, Tick
 from feed_assets.orchestration.ticks.watch import keep_alerts
 from feed_assets.runs.discover import discover
+from feed_assets.runs.verify import verify
 from feed_assets.settings import settings
 
 DECISIONS_PER_TICK = 1000
@@ -23,12 +25,21 @@ def _finish(tick: Tick, _: OutOfTime) -> None:
 
 
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Record the new valid updates of foreign feeds."""
+    """Record the new valid updates of foreign feeds, and what is gone of our own."""
     foreign = tick.graph.foreign()
     appendable = {node.feed for node in foreign if node.is_appendable}
     found = discover(tick.services, [node.feed for node in foreign], out_of_time, appendable)
     tick.is_complete &= found.is_complete
     tick.problems |= {str(feed): f"it could not be read: {error}" for feed, error in found.failed.items()}
+    _verify(tick, out_of_time)
+
+
+def _verify(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Look whether some of our own updates are still there: what is gone is told once, and built again."""
+    found = verify(tick.services, tick.graph.own(), out_of_time)
+    tick.problems |= found.problems
+    for feed in {gone.partition.feed for gone in found.gone}:
+        tick.problems[str(feed)] = some([str(gone) for gone in found.gone if gone.partition.feed == feed], NAMED)
 
 
 def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:

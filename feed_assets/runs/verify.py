@@ -1,0 +1,142 @@
+"""Look whether what the ledger calls the newest updates of our own feeds is still on the blackboard, and valid.
+
+Nobody else is to write there, so nothing new is looked for. What is gone is invalid from then on, in the one log: its
+dataset is built again, and its consumers hear of it. A store that does not answer has lost nothing.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import BlackboardMissing, NoValidUpdate
+from feed_assets.core.failures import failing_alone
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import read
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import get_cursor, put_cursors
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
+
+ROTATION = 40
+"""Partitions that each look visits, in turn: of 10,000 each one has its turn every 250 looks."""
+
+FEEDS_PER_LOOK = 5
+"""Feeds that a look goes through at most, however many there are: one statement asks of all of them."""
+
+_BEFORE_KEY = "\n"
+"""What a position has between feed and key: no name holds it."""
+
+PARTITIONS_PER_READ = 500
+"""Partitions whose newest updates are read from the ledger at a time, where all are looked at."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """An update of ours that is no longer valid, and why."""
+
+    partition: Partition
+    update_id: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"update {self.update_id} of {self.partition} is no longer valid: {self.why}"
+
+
+@dataclass
+class Verified:
+    """What a look at our own feeds found: what is gone, and by feed what could not be looked at."""
+
+    gone: list[Gone] = field(default_factory=list[Gone])
+    problems: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def verify(services: Services, feeds: Collection[Feed], out_of_time: Callable[[], bool]) -> Verified:
+    """Look at some partitions until the time is over, at one at least; the next call goes on there."""
+    found, ordered = Verified(), sorted(feeds, key=str)
+    if not ordered:
+        return found
+    cursor = f"looked again at all from {ordered[0]}"  # No other code location has this feed.
+    with services.ledger.read() as connection:
+        position = get_cursor(connection, cursor) or ""
+        turn, ends = _turn(connection, ordered, position)
+    count = _visit(services, turn, feeds, found, out_of_time)
+    ends = ends if count == len(turn) else _place(turn[count - 1])
+    if ends != position:
+        with services.ledger.write() as connection:
+            put_cursors(connection, {cursor: ends})
+    return found
+
+
+def verify_all(services: Services, feeds: Collection[Feed]) -> Verified:
+    """Look at every partition, however long that takes."""
+    found = Verified()
+    for feed in sorted(feeds):
+        with services.ledger.read() as connection:
+            keys = [*updates.published_keys(connection, feed)]
+        for first in range(0, len(keys), PARTITIONS_PER_READ):
+            some = [Partition(feed, key) for key in keys[first : first + PARTITIONS_PER_READ]]
+            _visit(services, some, feeds, found)
+    return found
+
+
+def _turn(connection: sa.Connection, feeds: Sequence[Feed], position: str) -> tuple[list[Partition], str]:
+    """The partitions whose turn it is after a position, and the position after them; '' at the end of the round."""
+    name, is_within, key = position.partition(_BEFORE_KEY)
+    left = [feed for feed in feeds if str(feed) >= name] or feeds
+    after = Partition(left[0], key) if is_within and str(left[0]) == name else None
+    found = updates.published(connection, left[:FEEDS_PER_LOOK], after, ROTATION)
+    if len(found) == ROTATION:
+        return found, _place(found[-1])
+    return found, str(left[FEEDS_PER_LOOK]) if len(left) > FEEDS_PER_LOOK else ""
+
+
+def _place(partition: Partition) -> str:
+    return f"{partition.feed}{_BEFORE_KEY}{partition.key}"
+
+
+def _never() -> bool:
+    return False
+
+
+def _visit(
+    services: Services,
+    partitions: Sequence[Partition],
+    feeds: Collection[Feed],
+    found: Verified,
+    out_of_time: Callable[[], bool] = _never,
+) -> int:
+    """How many partitions were looked at before the time was over; `feeds` are all of the code location."""
+    with services.ledger.read() as connection:
+        newest = updates.newest(connection, partitions)
+    for count, partition in enumerate(partitions):
+        if count and out_of_time():
+            return count
+        with failing_alone(found.problems, str(partition.feed)):
+            found.gone += _look(services, newest[partition], feeds) if partition in newest else []
+    return len(partitions)
+
+
+def _look(services: Services, row: updates.Row, feeds: Collection[Feed]) -> list[Gone]:
+    """Two requests for what is there. What is not is synced, as a run may have published since, and a prune removed."""
+    try:
+        read.named(services.board, row.partition, row.id)
+    except NoValidUpdate:
+        _require_some(services, feeds)
+        reading, _ = sync(services.board, services.ledger, row.partition, services.now())
+    else:
+        return []
+    if reading.update and reading.update.id >= row.id:
+        return []
+    reasons = {skipped.id: skipped.reason for skipped in reading.skipped}
+    return [Gone(row.partition, row.id, reasons.get(row.id, updates.NOT_THERE))]
+
+
+def _require_some(services: Services, feeds: Collection[Feed]) -> None:
+    """BlackboardMissing if nothing of any feed is there: another blackboard is mounted, or named in the settings."""
+    if not any(services.board.page(str(feed)).names for feed in feeds):
+        raise BlackboardMissing(
+            f"the blackboard {services.board.url} has nothing of any feed declared here, and the ledger knows updates "
+            "of them: expected the one that they were published on. Nothing is taken to be gone. Mend the setting or "
+            "the mount; if it was emptied on purpose, `feed-assets explain FEED PARTITION` takes note of a partition."
+        )
