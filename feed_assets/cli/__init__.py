@@ -10,7 +10,7 @@ from feed_assets.cli.explain import explain
 from feed_assets.cli.reconcile import reconcile
 from feed_assets.cli.run import run
 from feed_assets.cli.ui import ui
-from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
 
 app = typer.Typer(
     help="Partitioned assets over File Feeds.",
@@ -30,9 +30,9 @@ for command in (demo, explain, reconcile, run, ui):
 
 
 def main() -> None:
-    """Run a command; an error that we know is one line on stderr and exit code 1."""
+    """Run a command; an error that we know is one line on stderr and exit code 1, or 4 if a service is not there."""
     try:
         app()
     except (FeedAssetsError, OSError) as error:
         typer.echo(f"feed-assets: {error}", err=True)
-        sys.exit(1)
+        sys.exit(4 if isinstance(error, ServiceUnavailable) else 1)

@@ -64,14 +64,22 @@ def ledger_of_settings() -> "Ledger":
 
 
 def open_instance() -> "dg.DagsterInstance":
-    """The Dagster instance of this home, which is made if it is not there."""
+    """The Dagster instance of this home, which is made if it is not there. What its runs print is printed here.
+
+    Dagster would capture it by four processes for each run, and copy it to where it goes now; at Ctrl-C, which they
+    get, too, they say so with stack traces.
+    """
     import dagster as dg
 
     from feed_assets.settings import home
 
     prepare(home())
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
-    return dg.DagsterInstance.get()
+    with dg.DagsterInstance.get() as instance:
+        ref = instance.get_ref()
+    nothing = {"module_name": "dagster._core.storage.noop_compute_log_manager", "class_name": "NoOpComputeLogManager"}
+    captured = ref.compute_logs_data._replace(**nothing, config_yaml="{}")
+    return dg.DagsterInstance.from_ref(ref._replace(compute_logs_data=captured))
 
 
 def prepare(folder: Path) -> Path:

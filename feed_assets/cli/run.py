@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.location import DEFAULT_MODULE, Module, load, open_instance
+from feed_assets.cli.stopping import stopping
+from feed_assets.core.errors import ServiceUnavailable
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -20,18 +22,21 @@ def run(
 
     Exit code 1 if a run failed, or if in the end something is ready that could not be built.
     """
-    from feed_assets.orchestration.runner import Runner
+    from feed_assets.orchestration.runner import Runner, outage
 
     failed: list[dg.ExecuteInProcessResult] = []
     left: dict[Partition, str] = {}
 
     def show(result: "dg.ExecuteInProcessResult") -> None:
+        check()
+        if why := outage(result):
+            raise ServiceUnavailable(why)  # It is said once, and not again by every run that is due.
         typer.echo(sentence(result))
         if not result.success:
             failed.append(result)
 
     definitions = load(module)
-    with open_instance() as instance:
+    with stopping() as check, open_instance() as instance:
         runner = Runner(definitions, instance, show)
         if until_idle:
             ticks = runner.run_until_idle()

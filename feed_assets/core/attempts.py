@@ -2,11 +2,9 @@
 
 from feed_assets.core.errors import (
     AlreadyRunning,
-    BlackboardError,
-    LedgerUnavailable,
     MixedInputs,
     NoValidUpdate,
-    SparkUnavailable,
+    ServiceUnavailable,
     UpdateChanged,
 )
 
@@ -17,11 +15,9 @@ ATTEMPTS = frozenset({FAILED, REFUSED})
 
 NO_ATTEMPT: tuple[type[Exception], ...] = (
     AlreadyRunning,  # Another run does the work.
-    BlackboardError,
-    LedgerUnavailable,
     MixedInputs,  # It read nothing, too: what is missing is on its way.
     NoValidUpdate,  # It read nothing: whatever comes is another input.
-    SparkUnavailable,
+    ServiceUnavailable,
     UpdateChanged,  # What it pinned is gone: the next run pins something else.
 )
 """What says nothing of a dataset's function and its inputs: the same run may succeed when it is asked for again."""
@@ -34,3 +30,12 @@ def end_of(error: BaseException) -> str:
     """
     is_attempt = isinstance(error, Exception) and not isinstance(error, NO_ATTEMPT)
     return FAILED if is_attempt else ABANDONED
+
+
+def is_outage(error: str | None) -> bool:
+    """Whether a class of this name is an error of what every run needs: the next run would end with it, too."""
+    return error in _names(ServiceUnavailable)
+
+
+def _names(error: type[Exception]) -> set[str]:
+    return {error.__name__}.union(*map(_names, error.__subclasses__()))

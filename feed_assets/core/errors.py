@@ -38,7 +38,11 @@ class InvalidSetting(FeedAssetsError):
     """Settings that are wrong or not complete; the message names the variables, never what is in them."""
 
 
-class BlackboardError(FeedAssetsError):
+class ServiceUnavailable(FeedAssetsError):
+    """What every run needs is not there: no dataset and no input is to blame, and no other run would do better."""
+
+
+class BlackboardError(ServiceUnavailable):
     """The blackboard cannot be used: it is missing, refuses access, or does not answer."""
 
 
@@ -54,12 +58,16 @@ class BlackboardUnavailable(BlackboardError):
     """The store does not answer, or answers with an error of its own."""
 
 
-class LedgerUnavailable(FeedAssetsError):
+class LedgerUnavailable(ServiceUnavailable):
     """The ledger's database cannot be opened; the message says what its driver says."""
 
 
-class SparkUnavailable(FeedAssetsError):
-    """A Spark session cannot be started or reached: no Java, no cluster, no Connect server."""
+class SparkUnavailable(ServiceUnavailable):
+    """A Spark session cannot be started or reached, or has ended: no Java, no cluster, no Connect server."""
+
+
+class DiskFull(ServiceUnavailable):
+    """No space is left where a run writes: on the blackboard, in the ledger, or on the disk that Spark works on."""
 
 
 class NoValidUpdate(FeedAssetsError):

@@ -1,5 +1,6 @@
 """Opening the ledger: its engine, its transactions, its migrations."""
 
+import re
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -12,7 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from feed_assets.core.errors import LedgerUnavailable, shown
+from feed_assets.core.errors import DiskFull, LedgerUnavailable, shown
 from feed_assets.ledger.tables import cursor
 
 _WRITERS = 6_370_417_200_958_541_395
@@ -33,13 +34,13 @@ class Ledger:
     @contextmanager
     def read(self) -> Generator[sa.Connection]:
         """A connection that reads one state of the ledger."""
-        with self.engine.connect() as connection:
+        with _translated(), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Generator[sa.Connection]:
         """One writing transaction that changes nothing others listen to; rolled back by an exception."""
-        with self.engine.connect().execution_options(write=WRITES) as connection, connection.begin():
+        with self._writing(WRITES) as connection:
             yield connection
 
     @contextmanager
@@ -48,8 +49,32 @@ class Ledger:
 
         These queue from their first statement on: what one of them reads, no other has half changed.
         """
-        with self.engine.connect().execution_options(write=CHANGES) as connection, connection.begin():
+        with self._writing(CHANGES) as connection:
             yield connection
+
+    @contextmanager
+    def _writing(self, what: str) -> Generator[sa.Connection]:
+        with (
+            _translated(),
+            self.engine.connect().execution_options(write=what) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+
+_FULL = re.compile(r"disk is full|No space left on device|could not extend file")
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    """Raise DiskFull or LedgerUnavailable for what a database says of itself; errors of a statement are our own."""
+    try:
+        yield
+    except exc.OperationalError as error:
+        said = str(error.orig).strip().partition("\n")[0]
+        if _FULL.search(said):
+            raise DiskFull(f"The ledger's disk is full ({said}). Make room, then try again.") from error
+        raise LedgerUnavailable(f"The ledger's database failed ({said}). Check it, then try again.") from error
 
 
 @cache
@@ -62,7 +87,7 @@ def open_ledger(url: str) -> Ledger:
         engine = sa.create_engine(url)
         _PREPARE[engine.dialect.name](engine)
     ledger = Ledger(engine)
-    with _opening(url, exc.OperationalError):
+    with _opening(url, exc.OperationalError, LedgerUnavailable):
         _migrate(ledger)
     return ledger
 

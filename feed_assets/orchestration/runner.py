@@ -12,12 +12,12 @@ from typing import Any
 
 import dagster as dg
 
-from feed_assets.core.attempts import ABANDONED, ATTEMPTS
+from feed_assets.core.attempts import ABANDONED, ATTEMPTS, is_outage
 from feed_assets.core.errors import DaemonRunning, NotIdle
 from feed_assets.core.feeds import Partition
 from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.build.makers import DRIVER
+from feed_assets.orchestration.build.makers import DRIVER, refuse_what_is_missing
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import UNFINISHED
 from feed_assets.orchestration.location import LATE_DATA
@@ -27,8 +27,8 @@ from feed_assets.runs.services import Services, is_dead, this_process, utc_now
 from feed_assets.settings import settings
 
 RUN_KEY, SENSOR = "dagster/run_key", "dagster/sensor_name"
-LOGS = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
-"""The run's whole log is in the instance; on the console it would drown what `on_run` says."""
+LOGS = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""The run's whole log is in the instance, with stack traces; `on_run` says in a line how it ended."""
 
 ALIVE_SECONDS = 120
 """A daemon's heart beats each half minute. Dagster's own `healthy` holds for half an hour after its end."""
@@ -146,6 +146,7 @@ class Runner:
             seen = dg.RunsFilter(tags={RUN_KEY: request.run_key, SENSOR: sensor})
             if self.instance.get_runs(seen, limit=1):
                 return 0
+        refuse_what_is_missing(self.instance, settings())
         job = self.definitions.resolve_implicit_global_asset_job_def()
         result = job.execute_in_process(
             instance=self.instance,
@@ -200,12 +201,24 @@ class Runner:
 
 def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
     """What stopped a run, without Dagster's words around it."""
+    error = _error(result)
+    # A `dg.Failure` is told with the path of its module, where other errors have their name alone.
+    return error.message.strip().removeprefix(f"{dg.Failure.__module__}.") if error else None
+
+
+def outage(result: dg.ExecuteInProcessResult) -> str | None:
+    """What stopped a run and would stop every other one: a service that is not there. None if it was nothing such."""
+    error = _error(result)
+    return error.message.strip().partition(": ")[2] if error and is_outage(error.cls_name) else None
+
+
+def _error(result: dg.ExecuteInProcessResult) -> Any:
+    """The error of a run's first step that failed, from under those that Dagster puts around it; None if none did."""
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     error = errors[0] if errors else None
     while error and error.cause and (error.cls_name or "").startswith("Dagster"):
         error = error.cause
-    # A `dg.Failure` is told with the path of its module, where other errors have their name alone.
-    return error.message.strip().removeprefix(f"{dg.Failure.__module__}.") if error else None
+    return error
 
 
 def _results(returned: Any) -> Iterator[dg.SensorResult]:

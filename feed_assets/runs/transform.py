@@ -39,9 +39,10 @@ def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator
     with reading([update for updates in task.updates.values() for update in updates]):
         try:
             yield transform.frames()
-        finally:
-            for frame in transform.kept:
-                frame.unpersist()
+        except Exception:
+            transform.give_back()
+            raise
+        transform.give_back()
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class _Transform:
             rejected.append(turned_away)
         outputs = (reduce(DataFrame.unionByName, rejected), result) if self.task.recipe.rejects else (result,)
         return Frames(inputs, {**inputs, **tagged}, outputs)
+
+    def give_back(self) -> None:
+        """Have Spark keep nothing more; not after an interrupt, when it answers nobody."""
+        for frame in self.kept:
+            frame.unpersist()
 
     def _result(self, inputs: Mapping[str, DataFrame]) -> DataFrame:
         """What the function makes of its inputs. Raises InvalidDefinition if that is not what it declares."""

@@ -1,6 +1,6 @@
 """Further Spark configuration for one run: it reaches that run and no other, or it is refused."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
+from feed_assets.spark.guarded import guarded, refuse_an_ended_one
 from feed_assets.spark.session import conf, session
 
 
@@ -18,19 +19,22 @@ def profiled(settings: Settings, profile: Mapping[str, str], *, may_start: bool)
     What Spark takes only when it starts has an effect where this starts the session, if it `may_start` one for the
     profile: a process that is one run's. Raises InvalidSetting where a session without it lives already.
     """
+    refuse_an_ended_one()
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
     # A session that lives already would take what it can of it, and keep that.
     spark = session(settings, profile if starts else None)
     before = conf(settings) if starts else spark.conf.getAll
     _refuse_what_came_too_late(spark, profile)
     runtime = [key for key in profile if spark.conf.isModifiable(key)]
-    try:
-        for key in runtime:
-            _set(spark, key, profile[key])
-        yield spark
-    finally:
-        for key in runtime:
-            _restore(spark, key, before.get(key))
+    with guarded(spark):
+        try:
+            for key in runtime:
+                _set(spark, key, profile[key])
+            yield spark
+        except Exception:
+            _restore(spark, runtime, before)
+            raise
+        _restore(spark, runtime, before)
 
 
 def _refuse_what_came_too_late(spark: SparkSession, profile: Mapping[str, str]) -> None:
@@ -52,8 +56,11 @@ def _set(spark: SparkSession, key: str, value: str) -> None:
         raise InvalidSetting(f"a Spark profile sets {key} to what Spark does not take: {why}. Correct it.") from error
 
 
-def _restore(spark: SparkSession, key: str, value: str | None) -> None:
-    if value is None:
-        spark.conf.unset(key)
-    else:
-        spark.conf.set(key, value)
+def _restore(spark: SparkSession, keys: Iterable[str], before: Mapping[str, str]) -> None:
+    """Take a profile back, but not after an interrupt, which ends this process's Spark."""
+    for key in keys:
+        value = before.get(key)
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)

@@ -1,10 +1,12 @@
 """The process's one Spark session, through dagster-pyspark's resource: local, on a cluster, or over Spark Connect."""
 
 import os
-import shutil
+import signal
 import socket
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +16,7 @@ from pyspark.sql import SparkSession
 from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
 from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
+from feed_assets.spark.java import java
 
 _SQL = {
     "spark.sql.session.timeZone": "UTC",
@@ -83,11 +86,31 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
     A profile wins over them where the session is made. Raises SparkUnavailable if it cannot be.
     """
     wanted = settings.model_copy(update={"spark_conf": {**settings.spark_conf, **(profile or {})}})
-    _refuse_a_closed_port(settings.spark_remote)
+    refuse_what_cannot_start(settings)
     try:
-        return spark_resource(wanted).spark_session
+        with _handlers_kept():
+            return spark_resource(wanted).spark_session
     except (*SPARK_ERRORS, OSError) as error:
         raise _unavailable(settings, str(error).strip().splitlines()[0]) from error
+
+
+def refuse_what_cannot_start(settings: Settings) -> None:
+    """Raise SparkUnavailable, in a moment, if no session could be had: no Java, or nobody at the server's address."""
+    if settings.spark_remote:
+        _refuse_a_closed_port(settings.spark_remote)
+    elif SparkSession.getActiveSession() is None:
+        java()
+
+
+@contextmanager
+def _handlers_kept() -> Generator[None]:
+    """Keep whoever handles Ctrl-C: PySpark's own asks the JVM on a connection that waits for an answer, and hangs."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def _refuse_a_closed_port(remote: str | None) -> None:
@@ -109,17 +132,9 @@ def _unavailable(settings: Settings, why: str) -> SparkUnavailable:
     if settings.spark_remote:
         return SparkUnavailable(f"the Spark Connect server of FEED_ASSETS_SPARK_REMOTE cannot be used: {why}")
     return SparkUnavailable(
-        f"Spark does not start, with master {settings.spark_master} and {_java()}: {why} Expected Java 17 or newer and "
-        "a master that answers. Install Java, set JAVA_HOME or FEED_ASSETS_SPARK_MASTER, or name a Connect server "
-        "in FEED_ASSETS_SPARK_REMOTE."
+        f"Spark does not start, with master {settings.spark_master} and {java()}: {why} Expected a master that "
+        "answers. Correct FEED_ASSETS_SPARK_MASTER, or name a Connect server in FEED_ASSETS_SPARK_REMOTE."
     )
-
-
-def _java() -> str:
-    """The Java that Spark runs on, as a message names it."""
-    if home := os.environ.get("JAVA_HOME"):
-        return f"JAVA_HOME={home}" if Path(home, "bin", "java").exists() else f"no Java in JAVA_HOME={home}"
-    return shutil.which("java") or "no java on the PATH"
 
 
 def _is_local(settings: Settings) -> bool:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from feed_assets.cli import app
+from feed_assets.core.errors import SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads import sample
 from feed_assets.feeds.write import publish
@@ -100,20 +101,18 @@ def test_a_failed_run_is_told_with_its_reason_tried_again_and_left_to_a_person()
     assert "waits for a person 3 runs failed on these inputs, the last with: UnreadableUpdate" in said
 
 
-def test_what_an_engine_out_of_reach_leaves_unbuilt_is_said_with_the_reason_and_is_not_idle(
+def test_an_engine_out_of_reach_is_said_once_and_instead_of_runs_and_is_nobodys_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
+    drop_sample()
     monkeypatch.setenv("FEED_ASSETS_SPARK_REMOTE", "sc://127.0.0.1:9")
     settings.cache_clear()
     result = feed_assets("run", "--until-idle")
-    (left,) = [line for line in result.output.splitlines() if line.startswith("LEFT")]
-    why = "it is ready, and its runs came to nothing: SparkUnavailable: nobody listens at FEED_ASSETS_SPARK_REMOTE"
-    assert f"ads/clicked/v1.0 {DAY}: {why}" in left
-    assert "1 partition ready and not built" in result.output.splitlines()[-1]
-    assert result.exit_code == 1
+    assert isinstance(result.exception, SparkUnavailable)
+    assert str(result.exception).startswith("nobody listens at FEED_ASSETS_SPARK_REMOTE=sc://127.0.0.1:9")
+    assert result.output == ""
     said = json.loads(feed_assets("explain", "ads/clicked/v1.0", DAY, "--json").output)
-    assert (said["state"], said["requested"] > 1, said["next_request"] is None) == ("build", True, False)
+    assert said["state"] == "build"
     monkeypatch.delenv("FEED_ASSETS_SPARK_REMOTE")
     settings.cache_clear()
     healed = feed_assets("run", "--until-idle")

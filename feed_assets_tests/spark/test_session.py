@@ -9,6 +9,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
 from feed_assets.settings import Settings
+from feed_assets.spark.java import java as java_of_spark
 from feed_assets.spark.session import conf, session, spark_resource
 
 START = """
@@ -99,15 +100,32 @@ def test_executors_run_this_python(monkeypatch):
 @pytest.mark.parametrize(
     ("env", "found"),
     [
-        ({"JAVA_HOME": "/nowhere"}, "no Java in JAVA_HOME=/nowhere"),
-        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "no java on the PATH"),
+        ({"JAVA_HOME": "/nowhere"}, "there is no java in JAVA_HOME=/nowhere"),
+        ({"JAVA_HOME": "", "PATH": "/nowhere"}, "there is no java on the PATH"),
     ],
 )
 def test_without_java_it_is_said_what_was_found_and_what_to_do(env, found):
     done = subprocess.run([sys.executable, "-c", START], env={**os.environ, **env}, capture_output=True, text=True)
-    assert done.stdout.startswith(f"Spark does not start, with master local[2] and {found}: [JAVA_GATEWAY_EXITED]")
-    assert "Expected Java 17 or newer" in done.stdout
-    assert "set JAVA_HOME" in done.stdout
+    assert done.stdout.startswith(f"Spark needs Java 17 or newer, and {found}. Install a Java 17 runtime (`apt install")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("says", "found"),
+    [
+        ('openjdk version "11.0.21" 2023-10-17', "is Java 11. Install a Java 17 runtime"),
+        ('java version "1.8.0_392"', "is Java 8. Install a Java 17 runtime"),
+        ("no such thing", "does not say its version. Install"),
+    ],
+)
+def test_a_java_that_is_too_old_is_refused_before_spark_starts(tmp_path, monkeypatch, says, found):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkUnavailable, match=f"Spark needs Java 17 or newer, and {java} {found}"):
+        java_of_spark()
 
 
 def test_a_connect_server_that_is_not_there_is_named_at_once():

@@ -23,6 +23,14 @@ def make_with(instance: dg.DagsterInstance, maker: Maker) -> None:
     _MAKERS[instance] = maker
 
 
+def refuse_what_is_missing(instance: dg.DagsterInstance, settings: Settings) -> None:
+    """Raise SparkUnavailable if the runs of an instance would find no Spark, in a moment and before the first."""
+    if instance not in _MAKERS:
+        from feed_assets.spark.session import refuse_what_cannot_start  # PySpark costs a second.
+
+        refuse_what_cannot_start(settings)
+
+
 def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> Callable[[], Maker]:
     """The maker of a run's rows. Raises InvalidSetting for a profile that is not there.
 

@@ -1,0 +1,120 @@
+"""A command that Ctrl-C ends at once and in order, whatever Dagster and Spark do with signals meanwhile.
+
+Both put handlers of their own in the place of ours while a run goes on, and Dagster swallows what comes between two
+steps. So signals are counted where Python's own handler writes them, whoever handles them: in a socket.
+"""
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_SAME_REQUEST_SECONDS = 0.5
+"""`timeout`, `uv run` and others pass on a signal that the terminal has sent to us, too: no second Ctrl-C."""
+
+
+@dataclass
+class _Signals:
+    """The signals that came, in order, as one end of a socket gets them."""
+
+    inbox: socket.socket
+    first: int | None = None
+    _began: float = 0
+    _has_raised: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def look(self) -> bool:
+        """Take note of what came; whether more can come. The second request ends the process: nobody else surely does.
+
+        It may come from any thread, and only one finds what came.
+        """
+        with self._lock, suppress(BlockingIOError):
+            came = self.inbox.recv(100)
+            for number in came:
+                self._note(number)
+            return came != b""
+        return True
+
+    def _note(self, number: int) -> None:
+        if self.first is None:
+            self.first, self._began = number, time.monotonic()
+        elif time.monotonic() > self._began + _SAME_REQUEST_SECONDS:
+            os._exit(128 + number)
+
+    def watch(self) -> None:
+        """Look whenever something came, until no more can come."""
+        while select.select([self.inbox], [], []) and self.look():
+            pass
+
+    def interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        """Handle the first signal; a repeated one would interrupt the clean-up."""
+        if not self._has_raised:
+            self._has_raised = True
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def stopping() -> Generator[Callable[[], None]]:
+    """Have the first Ctrl-C, SIGTERM or SIGHUP end the block, and the command with 128 plus its number.
+
+    A second one ends the process at once. Yields what raises KeyboardInterrupt if one came: to be called wherever the
+    block could go on, after each run for instance, because Dagster makes a failed run of an interrupt, or swallows it.
+    """
+    with _signals() as signals:
+
+        def check() -> None:
+            signals.look()
+            if signals.first is not None:
+                raise KeyboardInterrupt
+
+        try:
+            yield check
+            check()
+        except BaseException:  # Whatever the interrupt has become on its way.
+            signals.look()
+            if signals.first is None:
+                raise
+            _end(signals.first)
+
+
+def _end(number: int) -> NoReturn:
+    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    with suppress(OSError):  # The terminal may be gone.
+        typer.echo(f"stopped by {name}: nothing of the run in progress is published. Run it again to go on.", err=True)
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _signals() -> Generator[_Signals]:
+    """Count signals, and have the first raise KeyboardInterrupt where nobody else handles it."""
+    inbox, outbox = socket.socketpair()
+    for end in (inbox, outbox):
+        end.setblocking(False)
+    signals = _Signals(inbox)
+    # `nohup` has SIGHUP ignored, and is not to be overruled.
+    before = {number: handler for number in _STOP if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
+    fd = signal.set_wakeup_fd(outbox.fileno(), warn_on_full_buffer=False)
+    watcher = threading.Thread(target=signals.watch, daemon=True)
+    watcher.start()
+    try:
+        for number in before:
+            signal.signal(number, signals.interrupt)
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(fd)
+        outbox.close()
+        watcher.join()
+        inbox.close()

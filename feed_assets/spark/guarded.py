@@ -1,0 +1,114 @@
+"""Whether Spark is still there after an error, and its end when what it works for is interrupted."""
+
+import errno
+import re
+import subprocess
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from feed_assets.core.errors import DiskFull, SparkUnavailable
+
+_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+_SERVER_IS_GONE = re.compile(r"SESSION_(CLOSED|CHANGED|NOT_FOUND)|StatusCode\.UNAVAILABLE|\[NO_ACTIVE_SESSION\]")
+
+SECONDS_TO_CANCEL = 5
+"""Seconds that Spark may take to cancel its jobs, and its process to end, before it is killed."""
+
+
+@contextmanager
+def guarded(spark: SparkSession) -> Generator[None]:
+    """Tell what Spark's end or a full disk makes of a run from what its function does; an interrupt ends Spark's work.
+
+    Raises SparkUnavailable or DiskFull for whatever was raised because of them.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _has_ended(_context(spark)) or _SERVER_IS_GONE.search(str(error)):
+            raise _ended() from error
+        if is_full(error):
+            raise DiskFull(f"Spark finds no space left on a disk that it writes to: {_line(error)}") from error
+        raise
+    except BaseException:
+        _halt(spark)
+        raise
+
+
+def refuse_an_ended_one() -> None:
+    """Raise SparkUnavailable if this process's session has ended.
+
+    None takes its place: what user code keeps of it, such as functions of its own, would not work there.
+    """
+    if _has_ended(getattr(SparkContext, "_active_spark_context", None)):
+        raise _ended()
+
+
+def _ended() -> SparkUnavailable:
+    return SparkUnavailable(
+        "Spark has ended while this process used it: it was killed, ran out of memory, or its server was stopped. "
+        "This process can begin no other: start the command again."
+    )
+
+
+def _has_ended(context: SparkContext | None) -> bool:
+    """Whether a JVM is gone, or has stopped its context. There is none with a Connect server, whose errors tell."""
+    if context is None:
+        return False
+    try:
+        java: Any = getattr(context, "_jsc", None)
+        return java is None or bool(java.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error is that of a full disk, Python's or one of the JVM's in words."""
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or bool(_FULL.search(str(error)))
+
+
+def _context(spark: object) -> SparkContext | None:
+    """The context of a session with a JVM of its own; a Connect server's is of another class in truth."""
+    return spark.sparkContext if isinstance(spark, SparkSession) else None
+
+
+def _halt(spark: SparkSession) -> None:
+    """End all that Spark does for this process, so that nothing is written after its parts were swept.
+
+    Our own connection to the JVM has half an answer in it: another thread has its own. The JVM is ended, since a job
+    that is cancelled may go on for a while.
+    """
+    thread = threading.Thread(target=_cancel, args=(spark,), daemon=True)
+    thread.start()
+    thread.join(SECONDS_TO_CANCEL)
+    gateway: Any = getattr(SparkContext, "_gateway", None)
+    if _context(spark) and (process := getattr(gateway, "proc", None)):
+        _end(process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(SECONDS_TO_CANCEL)
+        return
+    process.kill()
+    process.wait()
+
+
+def _cancel(spark: SparkSession) -> None:
+    with suppress(Exception):
+        if context := _context(spark):
+            context.setLogLevel("OFF")
+            context.cancelAllJobs()
+        else:
+            spark.interruptAll()
+
+
+def _line(error: BaseException) -> str:
+    said = str(error).strip()
+    return next((line.strip() for line in said.splitlines() if _FULL.search(line)), said)

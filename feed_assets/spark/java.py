@@ -1,0 +1,47 @@
+"""The Java that Spark would start on: found as Spark's own scripts find it, and asked for its version."""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from feed_assets.core.errors import SparkUnavailable
+
+OLDEST = 17
+"""The oldest Java that Spark runs on."""
+
+_VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
+_SECONDS_TO_ANSWER = 30
+_DO = (
+    f"Install a Java {OLDEST} runtime (`apt install openjdk-{OLDEST}-jre-headless`, `brew install openjdk@{OLDEST}`) "
+    "or set JAVA_HOME; or name a Connect server in FEED_ASSETS_SPARK_REMOTE, which brings its own."
+)
+
+
+def java() -> str:
+    """The Java that Spark starts on, with its version. Raises SparkUnavailable if there is none, or one too old."""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    if path is None:
+        where = f"in JAVA_HOME={home}" if home else "on the PATH"
+        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and there is no java {where}. {_DO}")
+    version = _version(path)
+    if version is None:
+        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and {path} does not say its version. {_DO}")
+    if version < OLDEST:
+        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and {path} is Java {version}. {_DO}")
+    return f"Java {version} ({path})"
+
+
+@cache
+def _version(path: str) -> int | None:
+    try:
+        done = subprocess.run(  # noqa: S603
+            [path, "-version"], capture_output=True, text=True, timeout=_SECONDS_TO_ANSWER, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(done.stderr + done.stdout)
+    return int(found[1]) if found else None

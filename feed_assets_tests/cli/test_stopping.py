@@ -1,0 +1,131 @@
+"""Signals to a command, in a process of its own: the first ends it in order, the second at once."""
+
+import signal
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+from feed_assets_tests.servers import wait_until
+
+HEAD = """
+import signal, sys, threading
+from feed_assets.cli.stopping import stopping
+
+def say(word):
+    print(word, flush=True)
+
+def wait():
+    threading.Event().wait(600)
+"""
+WAITS = """
+with stopping():
+    try:
+        say("waits")
+        wait()
+    finally:
+        say("cleans up")
+"""
+SWALLOWS = """
+def swallow(*_):
+    say("swallowed")
+with stopping() as check:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, swallow)
+    say("waits")
+    sys.stdin.readline()
+    check()
+    say("went on")
+"""
+MAKES_AN_ERROR = """
+with stopping():
+    try:
+        say("waits")
+        wait()
+    except KeyboardInterrupt:
+        raise RuntimeError("Spark is gone")
+"""
+CLEANS_UP_FOR_EVER = """
+with stopping():
+    try:
+        say("waits")
+        wait()
+    finally:
+        say("cleans up")
+        signal.signal(signal.SIGINT, lambda *_: say("swallowed"))
+        while True:
+            wait()
+"""
+
+
+def started(script: str, hang_up=signal.SIG_DFL) -> "subprocess.Popen[str]":
+    """A process that has said that it waits; what it does with SIGHUP at first is not what these tests' own does."""
+    command = [sys.executable, "-c", dedent(HEAD + script)]
+    before = signal.signal(signal.SIGHUP, hang_up)
+    process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True)
+    signal.signal(signal.SIGHUP, before)
+    assert process.stdout.readline() == "waits\n"
+    return process
+
+
+def end_of(process, number) -> tuple[int, str, str]:
+    process.send_signal(number)
+    said, complained = process.communicate("\n", timeout=60)
+    return process.returncode, said, complained
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "name"),
+    [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP")],
+)
+def test_the_first_signal_ends_the_block_and_names_itself_in_one_line(number, code, name):
+    told = f"stopped by {name}: nothing of the run in progress is published. Run it again to go on.\n"
+    assert end_of(started(WAITS), number) == (code, "cleans up\n", told)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_somebody_swallows_is_found_at_the_next_look(number):
+    code, said, _ = end_of(started(SWALLOWS), number)
+    assert (code, said) == (128 + number, "swallowed\n")
+
+
+def test_what_an_interrupt_becomes_on_its_way_does_not_matter():
+    code, _, complained = end_of(started(MAKES_AN_ERROR), signal.SIGINT)
+    assert (code, complained.count("\n")) == (130, 1)
+
+
+def test_a_second_signal_ends_the_process_at_once_whoever_handles_it():
+    process = started(CLEANS_UP_FOR_EVER)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "cleans up\n"
+
+    def again() -> bool:
+        process.send_signal(signal.SIGINT)
+        return process.poll() is not None
+
+    wait_until(again, "the second signal")
+    assert process.wait() == 130
+    process.communicate()
+
+
+def test_an_error_of_its_own_is_no_stop():
+    script = "with stopping():\n    say('waits')\n    sys.stdin.readline()\n    raise ValueError('mine')"
+    process = started(script)
+    _, complained = process.communicate("\n", timeout=60)
+    assert (process.returncode, "ValueError: mine" in complained) == (1, True)
+
+
+def test_what_was_ignored_when_it_began_stays_ignored_as_nohup_wants():
+    script = "with stopping():\n    say('waits')\n    sys.stdin.readline()\nsay('went on')"
+    assert end_of(started(script, signal.SIG_IGN), signal.SIGHUP) == (0, "went on\n", "")
+
+
+def test_handlers_are_as_before_afterwards():
+    from feed_assets.cli.stopping import stopping
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    with stopping():
+        assert [signal.getsignal(number) for number in numbers] != before
+    assert [signal.getsignal(number) for number in numbers] == before
