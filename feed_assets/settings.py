@@ -1,14 +1,21 @@
 """Typed settings. Nothing else in feed_assets reads the environment."""
 
 import os
+import re
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from feed_assets.core.errors import InvalidDefinition, InvalidSetting
+from feed_assets.core.errors import InvalidDefinition, InvalidSetting, shown
+
+PREFIX = "FEED_ASSETS_"
 
 
 def home() -> Path:
@@ -21,34 +28,82 @@ def _split(value: object) -> object:
     return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
 
 
+def _object(value: object) -> object:
+    """Read a JSON object, as it stands in the environment."""
+    try:
+        return from_json(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"expected a JSON object: {error}") from None
+
+
+def _like(pattern: str, expected: str) -> AfterValidator:
+    """The rule that a text, which may be secret, is of a form."""
+
+    def check(value: str | SecretStr) -> str | SecretStr:
+        if not re.fullmatch(pattern, value if isinstance(value, str) else value.get_secret_value(), re.DOTALL):
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Conf = Annotated[dict[str, str], NoDecode, BeforeValidator(_object)]
+Profiles = Annotated[dict[str, dict[str, str]], NoDecode, BeforeValidator(_object)]
+Store = Annotated[
+    str,
+    _like(
+        r"file:///.*|(s3|az|gs)://[^/].*|memory://.*",
+        "file:///folder, s3://bucket, az://account/container or gs://bucket",
+    ),
+]
+Database = Annotated[
+    str,
+    _like(
+        r"sqlite:///?.*|postgresql(\+\w+)?://.+",
+        "sqlite:///file.db or postgresql+psycopg://user:password@host/database",
+    ),
+]
+Endpoint = Annotated[str, _like("https?://[^/].*", "https://host or http://host:port")]
+Master = Annotated[str, _like(r"local.*|yarn|(spark|k8s)://.+", "local[2], spark://host:7077, k8s://… or yarn")]
+Remote = Annotated[str, _like("sc://[^/].*", "sc://host:15002")]
+Webhook = Annotated[SecretStr, _like("(https?://[^/].*)?", "https://host/path")]
+Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@host:587 or smtps://user:password@host")]
+Sink = Annotated[
+    str,
+    _like(
+        "blackboard:/*[^/].*|(sqlite|postgresql).*://.*#.+",
+        "blackboard:PREFIX, such as blackboard:events, or postgresql+psycopg://user:password@host/database#table",
+    ),
+]
+Sinks = Annotated[tuple[Sink, ...], NoDecode, BeforeValidator(_split)]
 
 
 class Settings(BaseSettings):
     """All settings, each read from the variable `FEED_ASSETS_<NAME>` (docs/operations.md has the table).
 
     Raises:
-        ValidationError: A variable cannot be read as its setting's type.
+        InvalidSetting: A variable holds what it cannot; the message names it.
     """
 
-    model_config = SettingsConfigDict(env_prefix="FEED_ASSETS_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True)
 
-    blackboard: str = Field(default_factory=lambda: (home() / "blackboard").as_uri())
+    blackboard: Store = Field(default_factory=lambda: (home() / "blackboard").as_uri())
     """URL of the store that feeds live on: `file://`, `s3://`, `az://`, `gs://`."""
 
-    ledger: str = Field(default_factory=lambda: f"sqlite:///{home() / 'ledger.db'}")
+    ledger: Database = Field(default_factory=lambda: f"sqlite:///{home() / 'ledger.db'}")
     """SQLAlchemy URL of the global state store."""
 
-    s3_endpoint: str | None = None
+    s3_endpoint: Endpoint | None = None
     """Endpoint of an S3-compatible store that is not AWS; credentials come from boto3's chain."""
 
-    spark_master: str = "local[2]"
+    spark_master: Master = "local[2]"
     """Master of the Spark session, unless `spark_remote` is set."""
 
-    spark_remote: str | None = None
+    spark_remote: Remote | None = None
     """Spark Connect URL (`sc://host:port`): the session lives there and is shared by runs."""
 
-    spark_conf: dict[str, str] = {}
+    spark_conf: Conf = {}
     """Further Spark configuration as a JSON object; wins over the defaults."""
 
     spark_jars: str | None = None
@@ -66,13 +121,13 @@ class Settings(BaseSettings):
     log_days: int = Field(default=90, ge=1)
     """Days for which the ledger keeps its log of changes; the last change of each partition stays."""
 
-    alert_webhook: SecretStr | None = None
+    alert_webhook: Webhook | None = None
     """URL that alerts are posted to, with `alert_secret`; secret because some services have their key in it."""
 
     alert_secret: SecretStr | None = None
     """Key that signs what is posted to the webhook."""
 
-    alert_smtp: SecretStr | None = None
+    alert_smtp: Smtp | None = None
     """Mail server for alerts, `smtp://user:password@host:587` or `smtps://…`, with `alert_mail_from` and `_to`."""
 
     alert_mail_from: str | None = None
@@ -81,14 +136,21 @@ class Settings(BaseSettings):
     alert_mail_to: Words = ()
     """Receivers of alerts by mail, comma-separated in the environment."""
 
-    events_to: Words = ()
+    events_to: Sinks = ()
     """Sinks that our write events are also published to: `blackboard:<prefix>`, or SQLAlchemy URLs with `#table`."""
 
-    spark_profiles: dict[str, dict[str, str]] = {}
+    spark_profiles: Profiles = {}
     """Further Spark configuration by name, for runs with the tag `feed_assets/spark_profile`, as a JSON object."""
 
     ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            said = [_in_words(each) for each in error.errors(include_url=False)]
+            raise InvalidSetting("; ".join(said)) from None
 
     def profile(self, name: str | None) -> dict[str, str]:
         """The Spark configuration of a profile, empty without a name. Raises InvalidSetting for one that is not set."""
@@ -112,5 +174,24 @@ def expand(url: str) -> str:
 
 @cache
 def settings() -> Settings:
-    """The settings of this process, read once."""
+    """The settings of this process, read once; a variable that is none of them is said on stderr."""
+    _say_unknown(os.environ)
     return Settings()
+
+
+def _in_words(error: ErrorDetails) -> str:
+    """What a variable holds and what it may hold; never what is secret, or may be, as in Spark's configuration."""
+    name, *path = error["loc"]
+    kind = Settings.model_fields[str(name)]
+    is_secret = "SecretStr" in str(kind.annotation) or "dict" in str(kind.annotation)
+    held = "" if is_secret else f" is {shown(str(error['input']))!r}"
+    where = "".join(f"[{step!r}]" for step in path)
+    expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    return f"{PREFIX}{str(name).upper()}{where}{held}: {expected}"
+
+
+def _say_unknown(environment: Mapping[str, str]) -> None:
+    known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    for name in sorted(each for each in environment if each.startswith(PREFIX) and each not in known):
+        nearest = get_close_matches(name, known, 1, 0)[0]
+        sys.stderr.write(f"feed-assets: {name} is no setting and has no effect: is {nearest} meant?\n")

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.rules import Age
 from feed_assets.core.typed import typed
 
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
@@ -30,12 +31,10 @@ class Cadence:
     """
 
     cron: str
-    tolerance: timedelta = timedelta(hours=1)
+    tolerance: Age = timedelta(hours=1)
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
-        if self.tolerance < timedelta():
-            raise InvalidDefinition(f"{self}: expected a tolerance of 0 or more.")
         if len(self.cron.split()) != 5:
             raise InvalidDefinition(f"{self}: expected a cron of five fields, such as '0 6 * * *'.")
         try:

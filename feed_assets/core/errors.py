@@ -9,6 +9,13 @@ import re
 class FeedAssetsError(Exception):
     """The parent of all of them."""
 
+    place: str | None = None
+    """The file and line of the user's that it is about: where a declaration stands."""
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        return f"{self.place}: {said}" if self.place else said
+
 
 class InvalidName(FeedAssetsError):
     """A feed, version, partition key or update id that is not one."""
@@ -137,5 +144,5 @@ def in_short(error: Exception) -> str:
 
 
 def shown(url: str) -> str:
-    """A URL as messages show it: without its password."""
-    return re.sub(r"([?&]password=)[^&#]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url))
+    """A URL as messages show it: without its password or token."""
+    return re.sub(r"([?&;](?:password|token)=)[^&#;]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url))

@@ -5,12 +5,11 @@ Growth is measured against what the published update consumed, so that many smal
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from math import inf
+from datetime import datetime
 
-from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import parse_update_id
 from feed_assets.core.positions import InputChange, Pin
+from feed_assets.core.rules import Age, Share, as_share
 from feed_assets.core.typed import typed
 
 
@@ -24,19 +23,15 @@ class Late:
     restatement.
 
     Args:
-        growth: A share of the input's bytes, 0.05 for 5 %; the default 0 re-runs for every change.
+        growth: A share of the input's bytes, 0.05 or `5%`; the default 0 re-runs for every change.
         max_age: Re-run when late data below the threshold have waited this long; without it they wait for more.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or below 0.
+        InvalidDefinition: A value is of a wrong type, the growth no share, or the age below 0.
     """
 
-    growth: float = 0.0
-    max_age: timedelta | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.growth < inf or (self.max_age is not None and self.max_age < timedelta()):
-            raise InvalidDefinition(f"{self}: expected a growth and a max_age of 0 or more.")
+    growth: Share = 0.0
+    max_age: Age | None = None
 
 
 @dataclass(frozen=True)
@@ -53,12 +48,13 @@ def weigh(changes: Sequence[InputChange], policy: Late, now: datetime, since: da
 
     `since` is when the first of the late data came, if others have followed: those must not start the waiting anew.
     """
+    threshold = as_share(policy.growth)
     for change in changes:
-        if _is_restated(change) or _growth(change) >= policy.growth:
+        if _is_restated(change) or _growth(change) >= threshold:
             return Weighed(rerun=True, reason=f"{change.partition}: {_describe(change)}")
     oldest = min((moment for moment in (since, *map(_arrived, changes)) if moment), default=now)
     most = max(_growth(change) for change in changes)
-    below = f"late data of {most:+.1%} are below the threshold of {policy.growth:.1%}"
+    below = f"late data of {most:+.1%} are below the threshold of {threshold:.1%}"
     if policy.max_age is None:
         return Weighed(rerun=False, reason=below)
     ripe = oldest + policy.max_age

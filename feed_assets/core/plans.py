@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
+from feed_assets.core.rules import NotNegative
 from feed_assets.core.slices import Slice
 from feed_assets.core.typed import typed
 
@@ -46,13 +47,13 @@ class Rule:
         at_least: It holds if the slices have so many bytes in all, as the events tell in their context.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value is of a wrong type, or `at_least` is below 0.
     """
 
     plan: Plan
     tables: frozenset[str] = frozenset()
     operations: frozenset[Operation] = frozenset()
-    at_least: int = 0
+    at_least: NotNegative = 0
 
     def holds(self, slices: Iterable[Slice]) -> bool:
         """Whether some of the slices are what this rule is for."""

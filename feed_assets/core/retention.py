@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import parse_update_id
 from feed_assets.core.orphans import is_old
+from feed_assets.core.rules import Age, Positive
 from feed_assets.core.typed import typed
 
 _AGE = re.compile(r"([0-9]{1,6})([wdhm])")
@@ -30,16 +31,14 @@ class Retention:
         InvalidDefinition: A value is of a wrong type or below its least, or neither is given.
     """
 
-    keep: int | None = None
-    older_than: timedelta | None = None
+    keep: Positive | None = None
+    older_than: Age | None = None
 
     def __post_init__(self) -> None:
         if self.keep is None and self.older_than is None:
             raise InvalidDefinition(
                 "Retention() keeps everything: expected keep=3, older_than=timedelta(days=30), or both."
             )
-        if (self.keep is not None and self.keep < 1) or (self.older_than is not None and self.older_than < timedelta()):
-            raise InvalidDefinition(f"{self}: expected to keep 1 or more, and an age of 0 or more.")
 
 
 @dataclass(frozen=True)

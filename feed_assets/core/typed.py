@@ -1,18 +1,26 @@
-"""What users declare is of the types that it is annotated with: found when it is declared, and said in one line."""
+"""What users declare is of the types that it is annotated with: found when it is declared, and said in one line.
+
+Annotations may have rules, of `core.rules`. The line begins with the file and line of the declaration.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
-from inspect import Parameter, Signature, isfunction, signature
-from types import GenericAlias
+from inspect import Parameter, Signature, currentframe, isfunction, signature
+from pathlib import Path
+from types import FrameType, GenericAlias
 from typing import Any, TypeVar, cast, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
-from feed_assets.core.errors import InvalidDefinition, shown
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, shown
 
 LENGTH = 100
 """Characters of a wrong value that a message shows."""
+
+_LIBRARIES = {"feed_assets", "dagster", "dagster_shared", "pydantic", "importlib", "functools"}
+_COMMANDS = "feed_assets.cli"
 
 _D = TypeVar("_D", bound=Callable[..., Any])
 
@@ -38,30 +46,69 @@ def _checking(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
             given = declared.bind(*args, **kwargs).arguments
         except TypeError:  # Python's own words, of the call below, are better.
             given = {}
-        _check(owner, declared, _hints(function), given)
-        return function(*args, **kwargs)
+        try:
+            _check(owner, declared, _hints(function), given)
+            return function(*args, **kwargs)
+        except FeedAssetsError as error:
+            error.place = error.place or declared_at()
+            raise
 
     return call
 
 
+def declared_at() -> str | None:
+    """The file and line, `shop/defs/revenue.py:12`, of the user's code that runs now; None in a command of ours."""
+    frame: FrameType | None = currentframe()
+    while frame and _is_library(str(frame.f_globals.get("__name__"))):
+        frame = frame.f_back
+    if frame is None or str(frame.f_globals.get("__name__")).startswith(_COMMANDS):
+        return None
+    return f"{in_short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def _is_library(module: str) -> bool:
+    """Whether a module's code runs for what a user declares; the bundled samples are a user's."""
+    return module.split(".")[0] in _LIBRARIES and not module.startswith((_COMMANDS, "feed_assets.defs"))
+
+
+def in_short_path(file: str) -> str:
+    """A file's path as seen from the current folder, if it is below that."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
 @cache
-def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """When first called, as a name may be defined below the declaration that is annotated with it."""
-    return get_type_hints(function)
+def _hints(function: Callable[..., Any]) -> Mapping[str, tuple[Any, Any]]:
+    """Each annotation without and with its rules. When first called, as a name may be defined below the declaration."""
+    rules = get_type_hints(function, include_extras=True)
+    return {name: (hint, rules[name]) for name, hint in get_type_hints(function).items()}
 
 
-def _check(owner: str, declared: Signature, hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _check(owner: str, declared: Signature, hints: Mapping[str, tuple[Any, Any]], given: Mapping[str, Any]) -> None:
     for name in [name for name in given if name in hints]:
         several = declared.parameters[name].kind is Parameter.VAR_POSITIONAL
-        expected = GenericAlias(tuple, (hints[name], ...)) if several else hints[name]
+        expected, rules = [GenericAlias(tuple, (hint, ...)) if several else hint for hint in hints[name]]
         try:
-            _adapter(expected).validate_python((given[name],), strict=True)
+            _adapter(rules).validate_python((given[name],), strict=True)
         except ValidationError as error:
-            wrong = error.errors(include_url=False)[0]
+            wrong = _most_telling(error)
             where = name + _path(given[name], wrong["loc"][1:])
             raise InvalidDefinition(
-                f"{owner}(): {where} is {_found(wrong['input'])}, expected {_in_words(expected)}."
+                f"{owner}({_first(given, name)}): {where} is {_found(wrong['input'])}, "
+                f"expected {wrong.get('ctx', {}).get('error') or _in_words(expected)}."
             ) from None
+
+
+def _most_telling(error: ValidationError) -> ErrorDetails:
+    """The first error of a rule, which says more than that of a type; else the first."""
+    errors = error.errors(include_url=False)
+    return next((each for each in errors if each["type"] == "value_error"), errors[0])
+
+
+def _first(given: Mapping[str, Any], wrong: str) -> str:
+    """The first argument, if it is a text: the name of what is declared, in most cases."""
+    name, value = next(iter(given.items()))
+    return shown(repr(value)) if isinstance(value, str) and name != wrong else ""
 
 
 @cache
@@ -96,4 +143,6 @@ def _found(value: Any) -> str:
 
 def _in_words(expected: Any) -> str:
     """A type without the modules that its parts come from."""
-    return expected.__name__ if isinstance(expected, type) else re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(expected))
+    if isinstance(expected, type):
+        return expected.__name__
+    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(expected)))

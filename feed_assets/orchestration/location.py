@@ -1,16 +1,14 @@
 """A code location: datasets, plus the sensor and the automation that run them."""
 
-from collections.abc import Sequence
 from functools import reduce
 from operator import sub
-from typing import Any
 
 import dagster as dg
 
-from feed_assets.core.errors import InvalidDefinition, shown
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.decide.requests import PRIORITY
-from feed_assets.orchestration.declare.declarations import KEY, declaration_of, declarations_of
+from feed_assets.orchestration.declare.agreement import agreed
+from feed_assets.orchestration.declare.declarations import declarations_of
 from feed_assets.orchestration.retention import prune_jobs
 from feed_assets.orchestration.ticks.orphans import orphans_sensor
 from feed_assets.orchestration.ticks.sensors import sensors_of
@@ -35,10 +33,11 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
         The same definitions with what was added.
 
     Raises:
-        InvalidDefinition: The argument is of a wrong type, or what others write is declared twice and differs.
+        InvalidDefinition: The argument is of a wrong type, or what it holds does not fit together: an asset that is
+            declared twice and differs, or in two roles, a cycle, events of a table that is not declared.
     """
     executor = None if definitions.executor else dg.in_process_executor
-    assets = _without_repeats(definitions)
+    assets = agreed(definitions)
     declared = declarations_of(assets)
     sensors = [*sensors_of(declared), *_late_data_sensors(assets), orphans_sensor]
     checks, jobs = watch_checks(declared), prune_jobs(declared)
@@ -85,55 +84,3 @@ def _beyond_the_first(definitions: dg.Definitions) -> list[list[dg.AssetKey]]:
 def _with_condition(asset: object) -> list[dg.AssetKey]:
     specs = asset.specs if isinstance(asset, dg.AssetsDefinition) else ()
     return sorted(spec.key for spec in specs if getattr(spec, "automation_condition", None))
-
-
-def _without_repeats(definitions: dg.Definitions) -> dg.Definitions:
-    """Keep one of equal declarations of what others write: a YAML file and every consumer may each have it."""
-    assets = list(definitions.assets or ())
-    kept = _once(assets)
-    if len(kept) == len(assets):
-        return definitions
-    return dg.Definitions(
-        assets=kept,
-        asset_checks=definitions.asset_checks,
-        schedules=definitions.schedules,
-        sensors=definitions.sensors,
-        jobs=definitions.jobs,
-        resources=definitions.resources,
-        executor=definitions.executor,
-        loggers=definitions.loggers,
-        metadata=definitions.metadata,
-    )
-
-
-def _once(assets: Sequence[Any]) -> list[Any]:
-    """The assets, each of our external ones once. Raises InvalidDefinition for two that differ in anything."""
-    first: dict[dg.AssetKey, dg.AssetSpec] = {}
-    kept: list[Any] = []
-    for asset in assets:
-        if not isinstance(asset, dg.AssetSpec) or KEY not in asset.metadata:
-            kept.append(asset)
-        elif asset.key in first:
-            _refuse_difference(first[asset.key], asset)
-        else:
-            first[asset.key] = asset
-            kept.append(asset)
-    return kept
-
-
-def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
-    found, again = _declared(one), _declared(other)
-    if differing := [name for name in found | again if found.get(name) != again.get(name)]:
-        name = differing[0]
-        raise InvalidDefinition(
-            f"{one.key.to_user_string()} is declared twice, and differs in {', '.join(differing)}: {name} is "
-            f"{shown(repr(found.get(name)))} and {shown(repr(again.get(name)))}, expected equal declarations. "
-            "Declare it once, or make them equal."
-        )
-
-
-def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
-    """Everything that `foreign_feed` or `event_table` was given, by name."""
-    more = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
-    declared = declaration_of(spec)
-    return {**(vars(declared) if declared else {}), **more}

@@ -4,11 +4,13 @@ A check is a value with SQL in it: declaring one needs no Spark. All that can be
 one Spark job.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
+from feed_assets.core.rules import Name, Share, as_share
 from feed_assets.core.typed import typed
 
 if TYPE_CHECKING:
@@ -51,17 +53,27 @@ class Check:
         aggregate: An SQL aggregate of the written rows; NULL counts as 0.
         measure: A function from what can be audited, `checks.Audited`, to the number.
         offending: A function from the written rows to those that break the rule, of which a person sees a sample.
+        inputs: The inputs that the measure reads, which the dataset must have.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value is of a wrong type, the name cannot be one, or it has not one of `aggregate` and
+            `measure`.
     """
 
-    name: str
+    name: Name
     description: str
     passes: Callable[[float], bool]
     aggregate: str | None = None
     measure: Callable[[Audited], float] | None = None
     offending: "Callable[[DataFrame], DataFrame] | None" = None
+    inputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.aggregate is None) == (self.measure is None):
+            raise InvalidDefinition(
+                f"check {self.name} has {'both' if self.aggregate else 'neither'} of aggregate and measure: expected "
+                "one of them, which finds its number."
+            )
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,7 @@ def _quoted(column: str) -> str:
 def _name(kind: str, *columns: str) -> str:
     if not columns:
         raise InvalidDefinition(f"checks.{kind}() was given no column: expected at least one.")
-    return "_".join((kind, *columns))
+    return re.sub(r"\W", "_", "_".join((kind, *columns)), flags=re.ASCII)
 
 
 def _is_zero(number: float) -> bool:
@@ -176,10 +188,12 @@ def within(column: str, low: float, high: float) -> Check:
         The check `within_<column>`.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value is of a wrong type, or the least is above the greatest.
     """
+    if low > high:
+        raise InvalidDefinition(f"checks.within({column!r}, {low}, {high}): expected the least first.")
     predicate = f"NOT coalesce({_quoted(column)} BETWEEN {low} AND {high}, false)"
-    return _no_row(f"within_{column}", f"{column} must be in [{low}, {high}]", predicate)
+    return _no_row(_name("within", column), f"{column} must be in [{low}, {high}]", predicate)
 
 
 @typed
@@ -206,21 +220,22 @@ def unique(*columns: str) -> Check:
 
 
 @typed
-def references(child: str, parent: str, on: str, at_least: float = 1.0) -> Check:
+def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check:
     """At least a share of the rows of one input has its key in another input; an input without rows passes.
 
     Args:
         child: The input whose rows are counted.
         parent: The input that has the keys.
         on: The column of the key, in both.
-        at_least: The share, 0.95 for 95 %.
+        at_least: The share, 0.95 or `95%`.
 
     Returns:
         The check `<child>_in_<parent>`.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value is of a wrong type, or `at_least` is no share.
     """
+    needed = as_share(at_least)
 
     def share(audited: Audited) -> float:
         keys = audited.inputs[parent].select(on).distinct().selectExpr(_quoted(on), "1 AS _known")
@@ -228,8 +243,9 @@ def references(child: str, parent: str, on: str, at_least: float = 1.0) -> Check
         row = joined.selectExpr("count(1) AS all", "count(_known) AS known").collect()[0]
         return row["known"] / row["all"] if row["all"] else 1.0
 
-    description = f"at least {at_least:.1%} of the rows of {child} must have their {on} in {parent}"
-    return Check(f"{child}_in_{parent}", description, lambda found: found >= at_least, measure=share)
+    description = f"at least {needed:.1%} of the rows of {child} must have their {on} in {parent}"
+    name = _name(child, "in", parent)
+    return Check(name, description, lambda found: found >= needed, measure=share, inputs=(child, parent))
 
 
 @typed

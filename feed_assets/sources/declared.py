@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import check_segment
+from feed_assets.core.rules import Prefix, Url
 from feed_assets.core.typed import typed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.settings import expand
@@ -31,10 +32,10 @@ class SqlTable:
         schema: The database's schema that it is in.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value is of a wrong type, or the URL is none.
     """
 
-    url: str
+    url: Url
     table: str
     order_by: str
     columns: Columns = field(default_factory=Columns)
@@ -58,10 +59,10 @@ class EventFiles:
         columns: Which column holds what.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value is of a wrong type, or the prefix no folder.
     """
 
-    prefix: str
+    prefix: Prefix
     format: Literal["csv", "jsonl", "parquet"]
     columns: Columns = field(default_factory=Columns)
 

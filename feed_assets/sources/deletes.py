@@ -9,7 +9,9 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import InvalidEvent, SourceUnavailable
 from feed_assets.core.events import Marker, decode, encode
+from feed_assets.core.rules import Url
 from feed_assets.core.typed import typed
+from feed_assets.settings import expand
 from feed_assets.sources.databases import columns_of, reading
 from feed_assets.sources.rows import as_marker
 
@@ -24,7 +26,7 @@ class DeletesTable:
     An index on `deleted_at` makes a read as long as what it finds; texts, such as SQLite's moments, are read whole.
 
     Args:
-        url: A SQLAlchemy URL.
+        url: A SQLAlchemy URL, or `env:NAME` for the value of a variable.
         table: Its name.
         key: The column or columns with the primary key of a deleted row.
         deleted_at: The column with a moment (UTC if it has no zone), a whole number, or a text of one; a row in which
@@ -32,10 +34,10 @@ class DeletesTable:
         schema: The database's schema that it is in.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value is of a wrong type, or the URL is none.
     """
 
-    url: str = field(repr=False)
+    url: Url = field(repr=False)
     table: str
     key: str | tuple[str, ...] = "id"
     deleted_at: str = "deleted_at"
@@ -47,7 +49,7 @@ class DeletesTable:
         Each key is a tuple, one value for each column. Raises SourceUnavailable.
         """
         names = (self.key,) if isinstance(self.key, str) else self.key
-        with reading(self.url) as connection:
+        with reading(expand(self.url)) as connection:
             found = columns_of(connection, self.table, self.schema, (*names, self.deleted_at))
             columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in (self.deleted_at, *names)]
             query = sa.select(*columns).select_from(sa.table(self.table, schema=self.schema))

@@ -62,8 +62,8 @@ def test_without_a_policy_every_change_is_run_again(change):
 
 def test_a_threshold_does_not_hold_back_an_input_that_comes_or_goes():
     pin = Pin(MEN, "20191126.060000", "x", size=1)
-    assert weigh([InputChange(MEN, None, pin)], Late(growth=100), ARRIVED).rerun
-    assert weigh([InputChange(MEN, pin, None)], Late(growth=100), ARRIVED).rerun
+    assert weigh([InputChange(MEN, None, pin)], Late(growth=1.0), ARRIVED).rerun
+    assert weigh([InputChange(MEN, pin, None)], Late(growth=1.0), ARRIVED).rerun
 
 
 def test_growth_of_one_input_is_enough():
@@ -141,9 +141,12 @@ def test_the_reason_says_what_was_weighed(policy, now, reason):
     assert weigh([grown(1000, 1024)], policy, now).reason == reason
 
 
-@pytest.mark.parametrize("values", [{"growth": -0.01}, {"growth": float("nan")}, {"max_age": timedelta(seconds=-1)}])
-def test_a_policy_of_less_than_nothing_is_refused(values):
-    with pytest.raises(InvalidDefinition, match="0 or more"):
+NO_SHARES = [{"growth": each} for each in (-0.01, float("nan"), 5, "5", "500%")]
+
+
+@pytest.mark.parametrize("values", [*NO_SHARES, {"max_age": timedelta(seconds=-1)}])
+def test_a_policy_that_is_none_is_refused(values):
+    with pytest.raises(InvalidDefinition, match=r"expected a (share|time)"):
         Late(**values)
 
 

@@ -26,7 +26,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "Retention": (feed_assets.Retention, {"keep": 3}),
     "Rule": (feed_assets.Rule, {"plan": feed_assets.Plan()}),
     "SqlTable": (feed_assets.SqlTable, {"url": "sqlite:///shop.db", "table": "events", "order_by": "id"}),
-    "checks.Check": (checks.Check, {"name": "a", "description": "b", "passes": bool}),
+    "checks.Check": (checks.Check, {"name": "a", "description": "b", "passes": bool, "aggregate": "count(1)"}),
     "checks.accounted": (checks.accounted, {}),
     "checks.not_empty": (checks.not_empty, {}),
     "checks.not_null": (checks.not_null, {"columns": "a"}),

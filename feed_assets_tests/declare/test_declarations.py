@@ -102,7 +102,12 @@ OF_A_DATASET = {
         merge=False,
         pipelines=LineageTable("env:LINEAGE", "lineage"),
         plans=[
-            Rule(Plan("reload", {"all": [1, None]}, {"a": "b"}), frozenset({"t/raw"}), frozenset({Operation.DELETE}), 5)
+            Rule(
+                Plan("reload", {"all": [1, None]}, {"a": "b"}),
+                frozenset({"t/raw/v1.0"}),
+                frozenset({Operation.DELETE}),
+                5,
+            )
         ],
         stuck_after=timedelta(hours=3),
     ),

@@ -75,7 +75,7 @@ def test_an_update_that_is_valid_again_before_a_tick_saw_it_invalid_builds_nothi
 
 
 def test_a_roll_back_to_a_slightly_larger_update_does_not_wait_as_late_data_would():
-    world = short(late=Late(growth=100.0))
+    world = short(late=Late(growth=1.0))
     world.drop(RAW, DAY, rows(1, 2, 3))
     world.run_until_idle()
     truncated = world.drop(RAW, DAY, rows(1, 2))

@@ -9,11 +9,12 @@ import dagster as dg
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidName, NoValidUpdate
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.lateness import Late
 from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
+from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.build.durations import durations_metadata
 from feed_assets.orchestration.build.makers import maker_of
@@ -23,7 +24,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, run_spec_in
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of
-from feed_assets.orchestration.declare.inputs import Input, asset_key, resolve
+from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, resolve
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
@@ -53,7 +54,7 @@ def feed_asset(
     cadence: Cadence | None = None,
     event_time: str | None = None,
     chart: "Callable[[DataFrame], str] | None" = None,
-    owners: Sequence[str] | None = None,
+    owners: Sequence[Owner] | None = None,
     code_version: str | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare a dataset: a function from DataFrames to a DataFrame becomes an asset whose data are a File Feed.
@@ -90,23 +91,23 @@ def feed_asset(
     """
     read = resolve(inputs)
 
-    def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        recipe = recipe_of(Feed.parse(feed), function, read, checks, event_time, chart, code_version)
+    def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
+        recipe = recipe_of(declared_feed(feed), function, read, checks, event_time, chart, code_version)
         recipe = replace(recipe, is_by_events=by_events is not None)
-        dataset = dataset_of(recipe, read, late or Late(), retention, by_events, cadence)
+        declared = dataset_of(recipe, read, late or Late(), retention, by_events, cadence)
         condition = None if by_events else late_rerun()
-        specs = [spec_of(recipe, output, read, dataset, owners, condition) for output in recipe.outputs]
+        specs = [spec_of(recipe, output, read, declared, owners, condition) for output in recipe.outputs]
         # Dagster's stub leaves a type argument open.
         partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
         return dg.multi_asset(
-            name="__".join(asset_key(recipe.feed).path),
+            name=asset_key(recipe.feed).to_python_identifier(),
             specs=partitioned,
             check_specs=[check_spec_of(recipe, check, partitions_def) for check in checks],
             partitions_def=partitions_def,
             can_subset=True,
         )(_run_of(recipe, read, partitioned, is_by_events=by_events is not None))
 
-    return decorate
+    return typed(dataset)
 
 
 def _run_of(

@@ -69,7 +69,7 @@ def run_config_of(node: Node, need: Need, verdict: Verdict, plan: Plan) -> dict[
         "plan_config": dict(plan.config),
         "consumes": True,
     }
-    return {"ops": {"__".join(node.key.path): {"config": config}}}
+    return {"ops": {node.key.to_python_identifier(): {"config": config}}}
 
 
 def _config_of(piece: Slice) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.plans import Rule
 from feed_assets.core.propagation import Consumer
+from feed_assets.core.rules import Url
 from feed_assets.core.typed import typed
 
 Pipelines = Mapping[str, frozenset[Feed]]
@@ -26,10 +27,10 @@ class LineageTable:
         table_name: The column with the name of a table that the pipeline writes.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value is of a wrong type, or the URL is none.
     """
 
-    url: str
+    url: Url
     table: str
     pipeline: str = "pipeline"
     table_name: str = "table_name"
@@ -53,7 +54,8 @@ class ByEvents:
 
     Raises:
         InvalidName: A table of `pipelines` has no possible name.
-        InvalidDefinition: A value is of a wrong type, or `stuck_after` is not more than nothing.
+        InvalidDefinition: A value is of a wrong type, a pipeline has no tables, or `stuck_after` is not more than
+            nothing.
     """
 
     wait_for: Literal["any", "all"] = "any"
@@ -67,8 +69,9 @@ class ByEvents:
         if self.stuck_after <= timedelta():
             raise InvalidDefinition(f"stuck_after is {self.stuck_after}: expected more than nothing.")
         if isinstance(self.pipelines, Mapping):
-            for tables in self.pipelines.values():
-                _ = [Feed.parse(table) for table in tables]
+            _ = [Feed.parse(table) for tables in self.pipelines.values() for table in tables]
+            if empty := [name for name, tables in self.pipelines.items() if not tables]:
+                raise InvalidDefinition(f"pipeline {empty[0]!r} has no tables: expected those that it writes.")
 
     def consumer(self, feed: Feed, tables: frozenset[Feed], pipelines: Pipelines) -> Consumer:
         """The consumer that this makes of a dataset with these inputs; `pipelines` as the graph or a table has them."""

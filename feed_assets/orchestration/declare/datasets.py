@@ -14,7 +14,7 @@ from feed_assets.core.lateness import Late
 from feed_assets.core.retention import Retention
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import Dataset, Rejects, metadata_of
-from feed_assets.orchestration.declare.inputs import Input, asset_key, match_parameters
+from feed_assets.orchestration.declare.inputs import Input, asset_key, group_of, match_parameters
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.runs.checks import Check
 from feed_assets.runs.recipe import Recipe
@@ -38,6 +38,7 @@ def recipe_of(
     sources = tuple(given.source(name) for name, given in read.items())
     _refuse_twice(feed, "check", [check.name for check in checks])
     _refuse_twice(feed, "input", [str(source.feed) for source in sources])
+    _refuse_unknown(feed, checks, read)
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in sources)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants = frozenset(match_parameters(function, set(read)))
@@ -57,6 +58,18 @@ def _source_digest(function: Callable[..., Any]) -> str | None:
 def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidDefinition(f"{feed} has the {what} {twice[0]} twice: expected each once.")
+
+
+def _refuse_unknown(feed: Feed, checks: Sequence[Check], read: Mapping[str, Input]) -> None:
+    """Raise InvalidDefinition if the dataset reads itself, or a check asks for an input that it has not."""
+    if own := [name for name, given in read.items() if given.spec.key == asset_key(feed)]:
+        raise InvalidDefinition(f"{feed} reads itself, as {own[0]}: expected other feeds. Remove that input.")
+    for check in checks:
+        if unknown := [name for name in check.inputs if name not in read]:
+            raise InvalidDefinition(
+                f"{feed}: check {check.name} is of the input {unknown[0]!r}: expected one of its inputs, "
+                f"{', '.join(read) or 'of which it has none'}."
+            )
 
 
 def dataset_of(
@@ -97,7 +110,7 @@ def spec_of(
         description=recipe.transform.__doc__
         if is_main
         else f"Records that {recipe.feed} turned away: reason, file, raw text.",
-        group_name=asset_key(output).path[0],
+        group_name=group_of(output),
         kinds={"pyspark", "parquet"},
         owners=owners,
         code_version=recipe.code_version,

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol
 
 import dagster as dg
@@ -14,6 +14,7 @@ from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
 from feed_assets.core.retention import Retention
+from feed_assets.core.typed import declared_at
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.runs.recipe import Format
 from feed_assets.sources.declared import EventSource
@@ -40,6 +41,7 @@ class Foreign:
     retention: Retention | None = None
     cadence: Cadence | None = None
     role: Literal["foreign"] = "foreign"
+    declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Dataset:
     by_events: ByEvents | None = None
     cadence: Cadence | None = None
     role: Literal["dataset"] = "dataset"
+    declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Rejects:
     outputs: tuple[FeedName, ...]
     retention: Retention | None = None
     role: Literal["rejects"] = "rejects"
+    declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class EventTable:
     table_name: str
     cadence: Cadence | None = None
     role: Literal["table"] = "table"
+    declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
 Declaration = Foreign | Dataset | Rejects | EventTable

@@ -6,10 +6,10 @@ import dagster as dg
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.feeds import Feed
+from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable, metadata_of
-from feed_assets.orchestration.declare.inputs import asset_key
+from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.sources.declared import EventSource
 
@@ -23,7 +23,7 @@ def event_table(
     partitions_def: Partitions = None,
     cadence: Cadence | None = None,
     description: str | None = None,
-    owners: Sequence[str] | None = None,
+    owners: Sequence[Owner] | None = None,
 ) -> dg.AssetSpec:
     """Declare a table of which an event source tells, as an external asset. Its data version is its last marker.
 
@@ -43,12 +43,12 @@ def event_table(
         InvalidName: The name is none that a table can have.
         InvalidDefinition: A value is of a wrong type.
     """
-    found = Feed.parse(name)
+    found = declared_feed(name)
     return dg.AssetSpec(
         asset_key(found),
         partitions_def=partitions_def,
         description=description or f"Table {table_name or name} of the event source {source.name}.",
-        group_name=asset_key(found).path[0],
+        group_name=group_of(found),
         kinds={"table"},
         owners=owners,
         metadata=metadata_of(EventTable(found, source, table_name or name, cadence)),

@@ -1,5 +1,6 @@
 """What a dataset reads: foreign feeds as asset specs, our own as the assets that make them."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
@@ -8,9 +9,10 @@ from typing import Any, Literal
 import dagster as dg
 
 from feed_assets.core.cadence import Cadence
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
+from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -35,6 +37,21 @@ def asset_key(feed: Feed) -> dg.AssetKey:
     return dg.AssetKey(feed.name.split("/"))
 
 
+def group_of(feed: Feed) -> str:
+    """The group of a feed's asset: the first part of its name, as Dagster can hold it."""
+    return dg.AssetKey(asset_key(feed).path[0]).to_python_identifier()
+
+
+def declared_feed(text: str) -> Feed:
+    """The feed of a declaration. Raises InvalidName if it is none, Dagster cannot hold it, or its version is half."""
+    feed = Feed.parse(text)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", feed.name):
+        raise InvalidName(f"feed {text!r}: Dagster's names have letters, digits, '_', '-' and '.' alone. Rename it.")
+    if re.fullmatch("v[0-9]+", feed.name.split("/")[-1]):
+        raise InvalidName(f"feed {text!r} has a version without a minor: expected, for example, '{text}.0'.")
+    return feed
+
+
 @typed
 def foreign_feed(
     feed: str,
@@ -44,7 +61,7 @@ def foreign_feed(
     format: Format = "csv",  # noqa: A002
     appendable: bool = False,
     description: str | None = None,
-    owners: Sequence[str] | None = None,
+    owners: Sequence[Owner] | None = None,
     retention: Retention | None = None,
     cadence: Cadence | None = None,
 ) -> dg.AssetSpec:
@@ -70,12 +87,12 @@ def foreign_feed(
         InvalidName: The name is no feed.
         InvalidDefinition: A value is of a wrong type.
     """
-    found = Feed.parse(feed)
+    found = declared_feed(feed)
     return dg.AssetSpec(
         asset_key(found),
         partitions_def=partitions_def,
         description=description or f"Foreign feed {found}, {format}.",
-        group_name=asset_key(found).path[0],
+        group_name=group_of(found),
         kinds={format},
         owners=owners,
         metadata=metadata_of(Foreign(found, format, schema, appendable, retention, cadence)),

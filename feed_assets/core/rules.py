@@ -1,0 +1,63 @@
+"""What the values of declarations may be, beyond their types: annotations, which `@typed` holds arguments to."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
+_URL = re.compile(r"env:\w+|(?!postgres:)[a-z][a-z0-9_+]*://.*", re.DOTALL)  # SQLAlchemy has no `postgres://`
+
+
+def _rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
+    """A rule, and how a message says what it expects."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise ValueError(expected)
+        return value
+
+    return AfterValidator(check)
+
+
+def as_share(value: float | str) -> float:
+    """A share as a number: 0.05 of itself, and of `5%`. Raises ValueError if it is neither, or above 1."""
+    found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    share = float(found[1]) / 100 if found else value
+    if isinstance(share, str) or not 0 <= share <= 1:
+        raise ValueError("a share from 0 to 1, such as 0.05 or '5%'")
+    return share
+
+
+def _check_share(value: float | str) -> float | str:
+    as_share(value)
+    return value
+
+
+Share = Annotated[float | str, AfterValidator(_check_share)]
+"""A share, as a number or in per cent; `as_share` is its number."""
+
+Age = Annotated[timedelta, _rule(lambda age: age >= timedelta(), "a time of 0 or more")]
+"""How old something may be, or how late."""
+
+NotNegative = Annotated[int, _rule(lambda number: number >= 0, "0 or more")]
+Positive = Annotated[int, _rule(lambda number: number >= 1, "1 or more")]
+
+Name = Annotated[str, _rule(re.compile("[A-Za-z0-9_]+").fullmatch, "letters, digits and '_'")]
+"""What Dagster takes for a name."""
+
+Url = Annotated[str, _rule(_URL.fullmatch, "a SQLAlchemy URL, such as postgresql+psycopg://…, or env:NAME")]
+"""Where a database is, or the variable that says it."""
+
+Prefix = Annotated[
+    str, _rule(lambda text: all(part.strip(".") for part in text.split("/")), "a folder such as events/shop")
+]
+"""A folder of the blackboard."""
+
+Owner = Annotated[
+    str,
+    _rule(re.compile(r"team:.+|[\w.%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}", re.ASCII).fullmatch, "team:NAME or an e-mail"),
+]
+"""Who an asset belongs to, as Dagster takes it."""

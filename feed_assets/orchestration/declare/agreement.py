@@ -1,0 +1,129 @@
+"""Whether all that a code location declares fits together: each asset once, in one role, no cycle, known tables."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+import dagster as dg
+
+from feed_assets.core.errors import InvalidDefinition, shown
+from feed_assets.core.feeds import Feed
+from feed_assets.orchestration.declare.declarations import (
+    KEY,
+    Dataset,
+    Declaration,
+    declaration_of,
+    declarations_of,
+    specs_of,
+)
+
+
+def agreed(definitions: dg.Definitions) -> dg.Definitions:
+    """The definitions with each declaration once: a YAML file and every consumer may each have what others write.
+
+    Raises InvalidDefinition for what does not fit together.
+    """
+    assets = list(definitions.assets or ())
+    kept = _once(assets)
+    _refuse_cycles(specs_of(definitions))
+    _refuse_unknown_tables(declarations_of(definitions))
+    if len(kept) == len(assets):
+        return definitions
+    return dg.Definitions(
+        assets=kept,
+        asset_checks=definitions.asset_checks,
+        schedules=definitions.schedules,
+        sensors=definitions.sensors,
+        jobs=definitions.jobs,
+        resources=definitions.resources,
+        executor=definitions.executor,
+        loggers=definitions.loggers,
+        metadata=definitions.metadata,
+    )
+
+
+def _once(assets: Sequence[Any]) -> list[Any]:
+    """The assets, each of our external ones once. Raises InvalidDefinition for what is declared twice otherwise."""
+    first: dict[dg.AssetKey, tuple[Any, dg.AssetSpec]] = {}
+    kept: list[Any] = []
+    for asset in assets:
+        specs = [spec for spec in _specs(asset) if KEY in spec.metadata]
+        again = [(*first[spec.key], spec) for spec in specs if spec.key in first]
+        for other, one, spec in again:
+            if other is not asset:  # One object may be a name of several modules.
+                _refuse_difference(one, spec)
+        first |= {spec.key: (asset, spec) for spec in specs if not again}
+        kept += [] if again else [asset]
+    return kept
+
+
+def _specs(asset: Any) -> Iterable[dg.AssetSpec]:
+    if isinstance(asset, dg.AssetSpec):
+        return [asset]
+    return asset.specs if isinstance(asset, dg.AssetsDefinition) else ()
+
+
+def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
+    """Raise InvalidDefinition unless both are of what somebody else writes, and equal."""
+    found, again = _declared(one), _declared(other)
+    differing = [name for name in found | again if found.get(name) != again.get(name)]
+    at = [getattr(declaration_of(spec), "declared_at", None) for spec in (one, other)]
+    twice = f"{one.key.to_user_string()} is declared twice"
+    if differing:
+        name = differing[0]
+        raise _placed(
+            f"{twice}, and differs in {', '.join(differing)}: {name} is {shown(repr(found.get(name)))} ({at[0]}) and "
+            f"{shown(repr(again.get(name)))}, expected equal declarations. Declare it once, or make them equal.",
+            at[1],
+        )
+    if found.get("role") == "dataset":
+        raise _placed(f"{twice}, the first time at {at[0]}: expected one function that makes it.", at[1])
+
+
+def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
+    """Everything that a declaration was given, by name; the role first, as it says most."""
+    more = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
+    found = vars(declaration_of(spec)) if declaration_of(spec) else {}
+    return {"role": None, **{name: value for name, value in found.items() if name != "declared_at"}, **more}
+
+
+def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
+    ours = {spec.key: spec for spec in specs if KEY in spec.metadata}
+    try:
+        TopologicalSorter({key: [dep.asset_key for dep in spec.deps] for key, spec in ours.items()}).prepare()
+    except CycleError as error:
+        keys: list[dg.AssetKey] = error.args[1][::-1]
+        way = " reads ".join(key.to_user_string() for key in keys)
+        declared = declaration_of(ours[keys[0]])
+        raise _placed(
+            f"{way}: expected no dataset to be made of itself. Remove one of these inputs.",
+            getattr(declared, "declared_at", None),
+        ) from None
+
+
+def _refuse_unknown_tables(declared: Sequence[Declaration]) -> None:
+    """Raise InvalidDefinition for a table in `ByEvents` that nothing declares: its events would never be waited for."""
+    known = {str(each.feed) for each in declared}
+    for each in declared:
+        if isinstance(each, Dataset) and (unknown := [name for name in _tables_of(each) if name not in known]):
+            raise _placed(
+                f"{each.feed} is built by events of {unknown[0]!r}, which nothing here declares: expected one of "
+                f"{', '.join(sorted(known))}.",
+                each.declared_at,
+            )
+
+
+def _tables_of(dataset: Dataset) -> list[str]:
+    """The tables that its pipelines and rules name."""
+    by_events = dataset.by_events
+    if by_events is None:
+        return []
+    pipelines = by_events.pipelines.values() if isinstance(by_events.pipelines, Mapping) else ()
+    named = [str(Feed.parse(table)) for tables in pipelines for table in tables]
+    return named + sorted(table for rule in by_events.plans for table in rule.tables)
+
+
+def _placed(message: str, place: str | None) -> InvalidDefinition:
+    error = InvalidDefinition(message)
+    error.place = place
+    return error

@@ -1,0 +1,164 @@
+"""What cannot be declared is refused when it is declared, in one line with file, line, and what was expected."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from feed_assets import (
+    ByEvents,
+    Cadence,
+    DeletesTable,
+    EventFiles,
+    EventSource,
+    Input,
+    Late,
+    LineageTable,
+    Plan,
+    Retention,
+    Rule,
+    SqlTable,
+    checks,
+    event_table,
+    feed_asset,
+    foreign_feed,
+    with_automation,
+)
+from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.rules import as_share
+
+RAW = foreign_feed("t/raw/v1.0", schema="k string")
+SHOP = EventSource("shop", (SqlTable("sqlite:///shop.db", "events", "id"),))
+
+
+def made(feed: str = "t/sums/v1.0", function: Any = None, **options: Any) -> dg.AssetsDefinition:
+    def sums(raw): ...
+
+    return feed_asset(feed, **{"inputs": {"raw": RAW}, **options})(function or sums)
+
+
+def together(*assets: Any) -> dg.Definitions:
+    return with_automation(dg.Definitions(assets=assets))
+
+
+def reads(feed: str, *inputs: str) -> dg.AssetsDefinition:
+    """A dataset that reads other datasets, of which it knows no more than their names."""
+    read = {f"input_{number}": foreign_feed(name, schema="k string") for number, name in enumerate(inputs)}
+    parameters = ", ".join(read)
+    return feed_asset(feed, inputs=read)(eval(f"lambda {parameters}: None"))  # noqa: S307
+
+
+REFUSED = {
+    "a share above 1": (lambda: Late(growth=5), "Late(): growth is 5 (int), expected a share from 0 to 1, such as"),
+    "per cent above 100": (lambda: Late(growth="500%"), "growth is '500%' (str), expected a share from 0 to 1"),
+    "95 for 95 %": (
+        lambda: checks.references("a", "b", "k", at_least=95),
+        "references('a'): at_least is 95 (int), expected a share from 0 to 1, such as 0.05 or '5%'.",
+    ),
+    "a negative age": (lambda: Late(max_age=-timedelta(1)), "max_age is"),
+    "a negative tolerance": (lambda: Cadence("0 6 * * *", -timedelta(1)), "expected a time of 0 or more"),
+    "nothing kept": (lambda: Retention(keep=0), "Retention(): keep is 0 (int), expected 1 or more."),
+    "fewer bytes than none": (lambda: Rule(Plan(), at_least=-1), "Rule(): at_least is -1 (int), expected 0 or more."),
+    "no folder": (lambda: EventFiles("", "csv"), "prefix is '' (str), expected a folder such as events/shop."),
+    "a folder above": (lambda: EventFiles("../e", "csv"), "prefix is '../e' (str), expected a folder"),
+    "no URL": (lambda: SqlTable("nonsense", "t", "id"), "SqlTable(): url is 'nonsense' (str), expected a SQLAlchemy"),
+    "a URL that SQLAlchemy has not": (lambda: LineageTable("postgres://h/d", "t"), "expected a SQLAlchemy URL"),
+    "no URL of deletes": (lambda: DeletesTable("env:", "gone"), "url is 'env:' (str), expected a SQLAlchemy URL"),
+    "an owner": (lambda: made(owners=["me"]), "feed_asset('t/sums/v1.0'): owners[0] is 'me' (str), expected team:NAME"),
+    "an owner of a feed": (lambda: foreign_feed("t/a", schema="k int", owners=["me"]), "expected team:NAME"),
+    "an upper bound below": (lambda: checks.within("a", 10, 1), "checks.within('a', 10, 1): expected the least first."),
+    "a check that finds no number": (lambda: checks.Check("x", "y", bool), "neither of aggregate and measure"),
+    "a check that finds two": (lambda: checks.Check("x", "y", bool, "count(1)", len), "both of aggregate and measure"),
+    "a check's name": (lambda: checks.Check("a b", "y", bool, "count(1)"), "expected letters, digits and '_'"),
+    "a check that was not called": (lambda: made(checks=[checks.not_empty]), "the function not_empty, which was not"),
+    "a check of no input": (
+        lambda: made(checks=[checks.references("raw", "prices", "k")]),
+        "t/sums/v1.0: check raw_in_prices is of the input 'prices': expected one of its inputs, raw.",
+    ),
+    "a text for an asset": (lambda: made(inputs={"raw": "t/raw/v1.0"}), "inputs['raw'] is 't/raw/v1.0' (str),"),
+    "no function": (lambda: feed_asset("t/a/v1.0", inputs={})(3), "function is 3 (int), expected Callable"),
+    "itself": (lambda: made("t/raw/v1.0"), "t/raw/v1.0 reads itself, as raw"),
+    "a name with a space": (lambda: made("t/my orders/v1.0"), "feed 't/my orders/v1.0': Dagster's names have letters"),
+    "a foreign one": (lambda: foreign_feed("t/my orders", schema="k int"), "Dagster's names have letters, digits"),
+    "a table's": (lambda: event_table("my orders", source=SHOP), "Dagster's names have letters, digits"),
+    "half a version": (
+        lambda: made("t/sums/v1"),
+        "feed 't/sums/v1' has a version without a minor: expected, for example, 't/sums/v1.0'.",
+    ),
+    "half a version of a foreign one": (lambda: foreign_feed("t/a/v2", schema="k int"), "without a minor"),
+    "a pipeline of nothing": (lambda: ByEvents(pipelines={"p": []}), "pipeline 'p' has no tables"),
+    "an unknown table": (
+        lambda: together(RAW, made(by_events=ByEvents(pipelines={"p": ["t/rwa/v1.0"]}))),
+        "t/sums/v1.0 is built by events of 't/rwa/v1.0', which nothing here declares: expected one of t/raw/v1.0, ",
+    ),
+    "an unknown table of a rule": (
+        lambda: together(RAW, made(by_events=ByEvents(plans=[Rule(Plan(), frozenset({"t/raw"}))]))),
+        "by events of 't/raw', which nothing here declares",
+    ),
+    "two roles": (
+        lambda: together(foreign_feed("t/sums/v1.0", schema="k string"), RAW, made()),
+        "t/sums is declared twice, and differs in role, ",
+    ),
+    "two functions": (lambda: together(RAW, made(), made()), "t/sums is declared twice, the first time at "),
+    "a cycle": (
+        lambda: together(reads("t/a/v1.0", "t/b/v1.0"), reads("t/b/v1.0", "t/c/v1.0"), reads("t/c/v1.0", "t/a/v1.0")),
+        "t/b reads t/c reads t/a reads t/b",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_in_a_line_with_file_and_line(case):
+    declare, said = REFUSED[case]
+    with pytest.raises(FeedAssetsError) as refused:
+        declare()
+    line = str(refused.value)
+    assert said in line
+    assert "\n" not in line
+    file, number, _ = line.split(":", 2)
+    assert file.endswith("declare/test_rules.py")
+    assert int(number) > 0
+
+
+def test_the_line_is_that_of_the_declaration():
+    with pytest.raises(FeedAssetsError) as refused:
+        Late(growth=5)
+    assert f"test_rules.py:{refused.traceback[0].lineno + 1}: Late()" in str(refused.value)
+
+
+def test_both_lines_of_what_differs_are_said():
+    one = foreign_feed("t/x/v1.0", schema="k string")
+    other = foreign_feed("t/x/v1.0", schema="k int")
+    with pytest.raises(FeedAssetsError) as refused:
+        together(one, other)
+    line = str(refused.value)
+    second, first = map(int, re.findall(r"test_rules\.py:(\d+)", line))
+    assert second == first + 1
+    assert "schema is 'k string' (" in line
+
+
+@pytest.mark.parametrize(("written", "share"), [("5%", 0.05), ("12.5 %", 0.125), (0.05, 0.05), (1, 1), (0, 0)])
+def test_a_share_is_a_number_or_per_cent(written, share):
+    assert as_share(Late(growth=written).growth) == share
+    assert f"at least {share:.1%} of" in checks.references("a", "b", "k", at_least=written).description
+
+
+def test_names_with_hyphens_and_dots_are_dagsters_to_hold():
+    raw = foreign_feed("t-x/raw-1.2/v1.0", schema="k string")
+    dataset = made("t-x/sums-1/v1.0", inputs={"raw": raw}, checks=[checks.not_null("a b")])
+    together(raw, dataset).get_repository_def()
+    assert [check.name for check in dataset.check_specs] == ["not_null_a_b"]
+
+
+def test_one_object_in_two_modules_is_one_asset():
+    dataset = made()
+    assert len([*together(RAW, dataset, RAW).assets]) == 2
+
+
+def test_a_mapping_may_lead_to_other_partitions_of_another_feed():
+    week = dg.TimeWindowPartitionMapping(start_offset=-6)
+    days = dg.DailyPartitionsDefinition("2024-01-01")
+    raw = foreign_feed("t/days/v1.0", schema="k string", partitions_def=days)
+    assert made(inputs={"raw": Input(raw, mapping=week)}, partitions_def=days).keys

@@ -1,0 +1,79 @@
+"""Settings as they are typed into an environment: what is wrong is said with the variable, and no secret."""
+
+import pytest
+
+from feed_assets.cli import main
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.settings import Settings, settings
+
+pytestmark = pytest.mark.usefixtures("home")
+
+WRONG = {
+    ("BLACKBOARD", "s3:/bucket"): "BLACKBOARD is 's3:/bucket': expected file:///folder, s3://bucket, az://account/",
+    ("BLACKBOARD", "/lake"): "BLACKBOARD is '/lake': expected file:///folder, ",
+    ("BLACKBOARD", "file://lake"): "BLACKBOARD is 'file://lake': expected file:///folder, ",
+    (
+        "LEDGER",
+        "postgres://me:secret@h/d",
+    ): "LEDGER is 'postgres://me:***@h/d': expected sqlite:///file.db or",
+    ("LEDGER", "ledger.db"): "LEDGER is 'ledger.db': expected sqlite:///file.db or",
+    ("S3_ENDPOINT", "host:9000"): "S3_ENDPOINT is 'host:9000': expected https://host or http://host:port",
+    ("SPARK_MASTER", "host:7077"): "SPARK_MASTER is 'host:7077': expected local[2], spark://host:7077, ",
+    ("SPARK_REMOTE", "h:15002/;token=secret"): "SPARK_REMOTE is 'h:15002/;token=***': expected sc://host:15002",
+    ("SPARK_CONF", "[1"): "SPARK_CONF: expected a JSON object: EOF while parsing a list",
+    ("SPARK_CONF", '{"spark.key": ["secret"]}'): "SPARK_CONF['spark.key']: expected a valid string",
+    ("SPARK_PROFILES", '{"big": "secret"}'): "SPARK_PROFILES['big']: expected a valid dictionary",
+    ("MAX_REQUESTS", "abc"): "MAX_REQUESTS is 'abc': expected a valid integer",
+    ("TICK_SECONDS", "0"): "TICK_SECONDS is '0': expected greater than 0",
+    ("MAX_ATTEMPTS", "-1"): "MAX_ATTEMPTS is '-1': expected greater than or equal to 1",
+    ("LOG_DAYS", "1.5"): "LOG_DAYS is '1.5': expected a valid integer",
+    ("ALERT_WEBHOOK", "secret"): "ALERT_WEBHOOK: expected https://host/path",
+    ("ALERT_SMTP", "host:secret"): "ALERT_SMTP: expected smtp://user:password@host:587 or",
+    ("EVENTS_TO", "blackboard:events,nonsense"): "EVENTS_TO[1] is 'nonsense': expected blackboard:PREFIX, ",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_what_a_variable_cannot_hold_is_refused_by_its_name(name, value, monkeypatch):
+    monkeypatch.setenv(f"FEED_ASSETS_{name}", value)
+    with pytest.raises(InvalidSetting) as refused:
+        Settings()
+    assert str(refused.value).startswith(f"FEED_ASSETS_{WRONG[name, value]}")
+    assert "secret" not in str(refused.value)
+
+
+def test_all_that_is_wrong_is_said_at_once(monkeypatch):
+    for name in ("MAX_REQUESTS", "LOG_DAYS"):
+        monkeypatch.setenv(f"FEED_ASSETS_{name}", "x")
+    with pytest.raises(InvalidSetting, match=r"MAX_REQUESTS is .*; FEED_ASSETS_LOG_DAYS is "):
+        Settings()
+
+
+def test_a_command_says_it_in_a_line(monkeypatch, capsys):
+    monkeypatch.setenv("FEED_ASSETS_MAX_REQUESTS", "abc")
+    monkeypatch.setattr("sys.argv", ["feed-assets", "feed", "ls"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("feed-assets: FEED_ASSETS_MAX_REQUESTS is 'abc': expected a valid integer")
+
+
+@pytest.mark.parametrize("url", ["file:///lake", "s3://bucket/lake", "az://account/c", "gs://bucket", "memory://"])
+def test_every_kind_of_blackboard_is_taken(url):
+    assert Settings(blackboard=url).blackboard == url
+
+
+def test_an_empty_variable_is_none(monkeypatch):
+    for name in ("LEDGER", "SPARK_CONF", "ALERT_WEBHOOK", "MAX_REQUESTS"):
+        monkeypatch.setenv(f"FEED_ASSETS_{name}", "")
+    assert Settings() == Settings(ledger=Settings().ledger)
+    assert (Settings().max_requests, Settings().alert_webhook, Settings().spark_conf) == (100, None, {})
+
+
+def test_an_unknown_variable_is_said_once_with_the_nearest_name(monkeypatch, capsys):
+    monkeypatch.setenv("FEED_ASSETS_LEGDER", "sqlite:///x.db")
+    for _ in range(2):
+        settings()
+    said = "FEED_ASSETS_LEGDER is no setting and has no effect: is FEED_ASSETS_LEDGER meant?"
+    assert capsys.readouterr().err == f"feed-assets: {said}\n"
