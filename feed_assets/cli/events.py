@@ -8,7 +8,7 @@ import typer
 from pydantic import TypeAdapter
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import DEFAULT_MODULE, Module, ledger_of_settings, load_graph, open_services
+from feed_assets.cli.location import Module, ledger_of_settings, load_graph, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import ConsumerView, DueView, EventView, TrendView, UnreadView
 from feed_assets.core.errors import InvalidEvent, InvalidName
@@ -95,7 +95,7 @@ def ls(
 @app.command()
 def due(
     consumer: Annotated[str | None, typer.Argument(metavar="[CONSUMER]", help="One; by default all.")] = None,
-    module: Module = DEFAULT_MODULE,
+    module: Module = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what the next runs of consumers take, what is incomplete and since when, and how far they have read."""
@@ -136,7 +136,7 @@ def _consumer(graph: "Graph", name: str) -> "Node":
 def pause(
     consumer: Consumer,
     why: Annotated[str, typer.Option("--why", help="The reason, for people who find it paused.")] = "",
-    module: Module = DEFAULT_MODULE,
+    module: Module = None,
     as_json: AsJson = False,
 ) -> None:
     """Request no more runs of a consumer. What comes for it is kept until `resume`."""
@@ -150,7 +150,7 @@ def pause(
 
 
 @app.command()
-def resume(consumer: Consumer, module: Module = DEFAULT_MODULE, as_json: AsJson = False) -> None:
+def resume(consumer: Consumer, module: Module = None, as_json: AsJson = False) -> None:
     """Go on with a paused consumer: everything that has come since is due."""
     from feed_assets.ledger import pauses
 

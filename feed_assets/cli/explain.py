@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
-from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_services
+from feed_assets.cli.location import Module, load_graph, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import CameBackView, UnreadView, VerdictView, WaitingView
 from feed_assets.core.errors import InvalidName
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from feed_assets.runs.services import Services
 
 
-def explain(
-    feed: FeedName, partition: PartitionKey = "", module: Module = DEFAULT_MODULE, as_json: AsJson = False
-) -> None:
+def explain(feed: FeedName, partition: PartitionKey = "", module: Module = None, as_json: AsJson = False) -> None:
     """Say whether a partition of a dataset is built, ready, or what it waits for: as the sensor would decide now.
 
     Without a partition: every one of its partitions that waits, as it was last decided. What no tick has read of its

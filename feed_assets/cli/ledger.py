@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_instance, open_services
+from feed_assets.cli.location import Module, load_graph, open_instance, open_services
 from feed_assets.cli.show import show
 from feed_assets.cli.views import RebuiltView
 
@@ -18,7 +18,7 @@ Read = Annotated[bool, typer.Option("--read", help="Read the newest updates with
 
 
 @app.command("rebuild")
-def rebuild(module: Module = DEFAULT_MODULE, trust: Trust = False, read: Read = False, as_json: AsJson = False) -> None:
+def rebuild(module: Module = None, trust: Trust = False, read: Read = False, as_json: AsJson = False) -> None:
     """Put back into the ledger what the blackboard has of our own feeds, after the ledger was lost.
 
     What the ledger knows is not changed. What cannot be known is printed; stop the daemon while this runs.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from feed_assets.cli.project import loading, module_of_project
 from feed_assets.core.errors import InvalidDefinition
 
 if TYPE_CHECKING:
@@ -20,19 +21,37 @@ if TYPE_CHECKING:
     from feed_assets.runs.services import Services
 
 Module = Annotated[
-    str, typer.Option("-m", "--module", metavar="MODULE", help="Python module with the Dagster definitions.")
+    str | None,
+    typer.Option(
+        "-m",
+        "--module",
+        metavar="MODULE",
+        help="Module with the Dagster definitions; else that of pyproject.toml.",
+    ),
 ]
-DEFAULT_MODULE = "feed_assets.definitions"
 
 
-def load(module: str) -> "dg.Definitions":
-    """The definitions of a module: a `Definitions`, or a function made by `@dg.definitions`."""
+def load(module: str | None) -> "dg.Definitions":
+    """The definitions of a module, or of the project's: a `Definitions`, or a function made by `@dg.definitions`.
+
+    Raises ModuleNotLoaded for a mistake in them.
+    """
+    import dagster as dg
+
+    name, folder = (module, Path.cwd()) if module else module_of_project()
+    sys.path[:] = dict.fromkeys([str(folder), *sys.path])  # as `python -m` does: a project need not be installed
+    warnings.filterwarnings("ignore", category=dg.BetaWarning)
+    warnings.filterwarnings("ignore", category=dg.PreviewWarning)
+    with loading(name):
+        definitions = _definitions_in(name)
+        definitions.resolve_asset_graph()
+    return definitions
+
+
+def _definitions_in(module: str) -> "dg.Definitions":
     import dagster as dg
     from dagster.components.definitions import LazyDefinitions
 
-    sys.path.insert(0, "")  # as `python -m` does: a project need not be installed to be run from its folder
-    warnings.filterwarnings("ignore", category=dg.BetaWarning)
-    warnings.filterwarnings("ignore", category=dg.PreviewWarning)
     values: list[Any] = list(vars(import_module(module)).values())
     found: list[Any] = [each for each in values if isinstance(each, (dg.Definitions, LazyDefinitions))]
     if len(found) != 1:
@@ -40,7 +59,7 @@ def load(module: str) -> "dg.Definitions":
     return found[0] if isinstance(found[0], dg.Definitions) else found[0]()
 
 
-def load_graph(module: str) -> "Graph":
+def load_graph(module: str | None) -> "Graph":
     """The graph of the feeds and tables in a module's definitions."""
     from feed_assets.orchestration.decide.graph import Graph
 

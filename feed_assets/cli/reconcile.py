@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import DEFAULT_MODULE, Module, load_graph, open_instance, open_services
+from feed_assets.cli.location import Module, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import DoneView, GoneView
 
@@ -20,7 +20,7 @@ Unknown = Annotated[
 ]
 
 
-def reconcile(module: Module = DEFAULT_MODULE, unknown: Unknown = False, as_json: AsJson = False) -> None:
+def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson = False) -> None:
     """Finish what killed runs left with a manifest, sweep orphans older than 24 hours, publish events that were lost.
 
     Every newest update is looked at: what somebody else has removed is built again. Event sources are read once more
@@ -39,7 +39,7 @@ def reconcile(module: Module = DEFAULT_MODULE, unknown: Unknown = False, as_json
     show(view, as_json, "" if claims or done or announced or gone else "nothing to finish, nothing to sweep")
 
 
-def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
+def _reconcile(module: str | None, unknown: bool) -> "tuple[list[Done], int]":
     """Unclaimed parts before claims: the claim of what `--unknown` sweeps goes in the same call."""
     from feed_assets.orchestration.ticks.left_runs import finish_left
     from feed_assets.runs.orphans import sweep, sweep_unclaimed
@@ -53,7 +53,7 @@ def _reconcile(module: str, unknown: bool) -> "tuple[list[Done], int]":
     return [*done, *swept.done], swept.claims
 
 
-def _heal(module: str) -> "tuple[list[tuple[Partition, str]], list[str]]":
+def _heal(module: str | None) -> "tuple[list[tuple[Partition, str]], list[str]]":
     """Compare manifests with events and publish what is missing; read event sources once more from the beginning."""
     from feed_assets.ledger import announce
     from feed_assets.orchestration.ticks.ingest import ingest, sources_of

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feed_assets.cli.location import DEFAULT_MODULE, Module, load, open_instance
+from feed_assets.cli.location import Module, load, open_instance
 from feed_assets.cli.stopping import stopping
 from feed_assets.core.errors import ServiceUnavailable
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    module: Module = DEFAULT_MODULE,
+    module: Module = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Until nothing is requested any more.")] = False,
 ) -> None:
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.

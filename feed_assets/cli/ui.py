@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from feed_assets.cli.location import prepare
+from feed_assets.cli.location import Module, load, prepare
 from feed_assets.cli.processes import ProcessFailed, Started, free_port, group, is_free, stop_once, wait_for_port
+from feed_assets.cli.project import module_of_project
 
 if TYPE_CHECKING:
     from feed_assets.settings import Settings
@@ -29,9 +30,7 @@ _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0
 
 def ui(
     port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000,
-    module: Annotated[
-        str, typer.Option("--module", "-m", help="What to load where there is no workspace.yaml.")
-    ] = "feed_assets.definitions",
+    module: Module = None,
 ) -> None:
     """Web UI and daemon, with one warm Spark that all runs share. Ctrl-C ends all of it."""
     from feed_assets.settings import home, settings
@@ -39,13 +38,13 @@ def ui(
     if not is_free(port):
         raise ProcessFailed(f"port {port} is taken: end what listens there, or choose another with --port.")
     stop_once()
-    config = settings()
+    config, target = settings(), _target(module)
     folder = prepare(home())
     try:
         with ExitStack() as stack:
             needed = [] if config.spark_remote else [stack.enter_context(_warm_spark(folder, config))]
             typer.echo(f"web UI: http://127.0.0.1:{port}  everything kept in: {folder}  end it with Ctrl-C")
-            needed.append(stack.enter_context(group("dagster dev", _dagster(port, module))))
+            needed.append(stack.enter_context(group("dagster dev", _dagster(port, target))))
             _watch(needed)
     except KeyboardInterrupt:
         typer.echo("feed-assets ui: all ended")
@@ -114,8 +113,19 @@ def _warm_up(remote: str) -> None:
     session.stop()
 
 
-def _dagster(port: int, module: str) -> list[str]:
-    target = ["-w", "workspace.yaml"] if Path("workspace.yaml").is_file() else ["-m", module]
+def _target(module: str | None) -> list[str]:
+    """What Dagster is to load: the module that is named, else `workspace.yaml`, else the project's module.
+
+    A module is loaded first: one with a mistake would be a UI without assets. Raises ModuleNotLoaded.
+    """
+    if module is None and Path("workspace.yaml").is_file():
+        return ["-w", "workspace.yaml"]
+    name, folder = (module, Path.cwd()) if module else module_of_project()
+    load(module)
+    return ["-m", name, "-d", str(folder)]
+
+
+def _dagster(port: int, target: Sequence[str]) -> list[str]:
     quiet = ["-W", "ignore:Function `dev_command` is superseded"]  # by `dg dev`, another package
     return [sys.executable, *quiet, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port), *target]
 

@@ -25,6 +25,10 @@ class InvalidDefinition(FeedAssetsError):
     """A dataset that cannot be declared like this: found when the definition is made."""
 
 
+class ModuleNotLoaded(FeedAssetsError):
+    """A user's module with definitions does not load; the message says where and why."""
+
+
 class InvalidEvent(FeedAssetsError):
     """A write event that is none, or that says of its rows what cannot be."""
 

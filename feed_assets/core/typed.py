@@ -6,21 +6,18 @@ Annotations may have rules, of `core.rules`. The line begins with the file and l
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
-from inspect import Parameter, Signature, currentframe, isfunction, signature
-from pathlib import Path
-from types import FrameType, GenericAlias
+from inspect import Parameter, Signature, isfunction, signature
+from types import GenericAlias
 from typing import Any, TypeVar, cast, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, shown
+from feed_assets.core.places import declared_at
 
 LENGTH = 100
 """Characters of a wrong value that a message shows."""
-
-_LIBRARIES = {"feed_assets", "dagster", "dagster_shared", "pydantic", "importlib", "functools"}
-_COMMANDS = "feed_assets.cli"
 
 _D = TypeVar("_D", bound=Callable[..., Any])
 
@@ -54,27 +51,6 @@ def _checking(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
             raise
 
     return call
-
-
-def declared_at() -> str | None:
-    """The file and line, `shop/defs/revenue.py:12`, of the user's code that runs now; None in a command of ours."""
-    frame: FrameType | None = currentframe()
-    while frame and _is_library(str(frame.f_globals.get("__name__"))):
-        frame = frame.f_back
-    if frame is None or str(frame.f_globals.get("__name__")).startswith(_COMMANDS):
-        return None
-    return f"{in_short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
-
-
-def _is_library(module: str) -> bool:
-    """Whether a module's code runs for what a user declares; the bundled samples are a user's."""
-    return module.split(".")[0] in _LIBRARIES and not module.startswith((_COMMANDS, "feed_assets.defs"))
-
-
-def in_short_path(file: str) -> str:
-    """A file's path as seen from the current folder, if it is below that."""
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 @cache

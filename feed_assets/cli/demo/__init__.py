@@ -1,6 +1,9 @@
 """`feed-assets demo`: real data, from raw files to results, with what goes wrong on the way."""
 
-from feed_assets.cli.location import DEFAULT_MODULE, load, open_instance
+from feed_assets.cli.location import load, open_instance
+
+SAMPLES = "feed_assets.definitions"
+"""The module of the bundled domains."""
 
 
 def demo() -> None:
@@ -11,7 +14,7 @@ def demo() -> None:
     from feed_assets.cli.demo import ads, retail  # The domains read their settings, those of this home.
 
     with open_instance() as instance:
-        stage = Stage(load(DEFAULT_MODULE), instance, folder)
+        stage = Stage(load(SAMPLES), instance, folder)
         ads.play(stage)
         retail.play(stage)
         stage.say(f"\n{stage.where_next}")

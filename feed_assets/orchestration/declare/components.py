@@ -1,13 +1,27 @@
 """YAML components: feeds and tables of others that are declared without a line of Python."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
 
+from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.places import as_seen_from_here
 from feed_assets.orchestration.declare.event_tables import event_table
 from feed_assets.orchestration.declare.inputs import foreign_feed
 from feed_assets.sources.declared import EventSource, of_json
+
+
+@contextmanager
+def _placed(context: dg.ComponentLoadContext) -> Generator[None]:
+    """Name the YAML file of what is raised: no line of Python declares it."""
+    try:
+        yield
+    except FeedAssetsError as error:
+        error.place = as_seen_from_here(str(context.path / "defs.yaml"))
+        raise
 
 
 class ForeignFeed(dg.Model):
@@ -32,10 +46,11 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
     format: Literal["csv", "json", "parquet"] = "csv"
     feeds: list[ForeignFeed]
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """One external asset for each feed, with daily partitions from `start_date`."""
         days = dg.DailyPartitionsDefinition(self.start_date)
-        return dg.Definitions(assets=[self._spec(each, days) for each in self.feeds])
+        with _placed(context):
+            return dg.Definitions(assets=[self._spec(each, days) for each in self.feeds])
 
     def _spec(self, each: ForeignFeed, days: dg.DailyPartitionsDefinition) -> dg.AssetSpec:
         return foreign_feed(
@@ -63,10 +78,11 @@ class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
     source: dict[str, Any]
     tables: list[Table]
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """One external asset for each table."""
-        source = of_json(self.source)
-        return dg.Definitions(assets=[_event_table(each, source) for each in self.tables])
+        with _placed(context):
+            source = of_json(self.source)
+            return dg.Definitions(assets=[_event_table(each, source) for each in self.tables])
 
 
 def _event_table(each: Table, source: EventSource) -> dg.AssetSpec:

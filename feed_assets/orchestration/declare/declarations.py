@@ -13,8 +13,8 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
+from feed_assets.core.places import declared_at
 from feed_assets.core.retention import Retention
-from feed_assets.core.typed import declared_at
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.runs.recipe import Format
 from feed_assets.sources.declared import EventSource

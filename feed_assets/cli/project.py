@@ -1,0 +1,73 @@
+"""Which module a command works on, and what it says of one that does not load."""
+
+import tomllib
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting, ModuleNotLoaded
+from feed_assets.core.places import as_seen_from_here, raised_at
+
+
+def module_of_project() -> tuple[str, Path]:
+    """The module that the nearest `pyproject.toml` names, from the current folder on upwards as for `dg`; its folder.
+
+    Raises InvalidSetting if there is none.
+    """
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if module := _module_in(folder / "pyproject.toml"):
+            return module, folder
+    raise InvalidSetting(
+        "which module? -m MODULE is not given, and no pyproject.toml here or above has one: expected, for example, "
+        '-m shop.definitions, or [tool.dg.project] with root_module = "shop".'
+    )
+
+
+def _module_in(path: Path) -> str | None:
+    """The module of a `pyproject.toml`, as Dagster's `dg` and `dagster dev` read it."""
+    try:
+        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+    except FileNotFoundError:
+        return None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSetting(f"{as_seen_from_here(str(path))} is no TOML: {error}. Mend it, or give -m.") from None
+    project: dict[str, Any] = tool.get("dg", {}).get("project", {})
+    root = project.get("root_module")
+    named = project.get("code_location_target_module") or (f"{root}.definitions" if root else None)
+    return named or tool.get("dagster", {}).get("module_name")
+
+
+@contextmanager
+def loading(module: str) -> Generator[None]:
+    """Raise ModuleNotLoaded, in two lines, for whatever comes of loading a user's module."""
+    try:
+        yield
+    except Exception as error:
+        cause = _cause(error)
+        if isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}."):
+            raise InvalidDefinition(
+                f"there is no module {module}: {cause}. Expected one that Python finds in {Path.cwd()} or installed: "
+                "correct -m MODULE, or go to the project's folder."
+            ) from None
+        trace = f"`dagster definitions validate -m {module}` has the trace"
+        raise ModuleNotLoaded(f"{_said(cause, error)}\nmodule {module} does not load: {trace}.") from error
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What is ours or the user's in a chain of errors, under those that Dagster makes of it."""
+    chain = [error]
+    while found := chain[-1].__cause__ or chain[-1].__context__:
+        chain.append(found)
+    ours = [each for each in chain if isinstance(each, FeedAssetsError)]
+    theirs = [each for each in chain if not type(each).__module__.startswith("dagster")]
+    return [*ours, *theirs, error][0]
+
+
+def _said(cause: BaseException, error: Exception) -> str:
+    """A mistake in one line, with its place; that of a YAML file is in what Dagster says."""
+    if isinstance(cause, FeedAssetsError):
+        return str(cause)
+    place = raised_at(cause) or str(error).partition("\n")[0].rstrip(":")
+    text = " ".join((cause.msg if isinstance(cause, SyntaxError) else str(cause)).split())
+    return f"{place}: {type(cause).__name__}: {text}"

@@ -1,0 +1,40 @@
+"""Where in a user's code something is: the file and line that a message begins with."""
+
+import sys
+from collections.abc import Iterable
+from inspect import currentframe
+from pathlib import Path
+from traceback import walk_stack, walk_tb
+from types import FrameType
+
+_LIBRARIES = {"feed_assets", "dagster", "dagster_shared", "pydantic", "pyspark", "pandas"} | sys.stdlib_module_names
+_COMMANDS = "feed_assets.cli"
+
+
+def declared_at() -> str | None:
+    """The line of the user's code that runs now, `shop/defs/revenue.py:12`; None in a command of ours."""
+    return _users_line(walk_stack(currentframe()))
+
+
+def raised_at(error: BaseException) -> str | None:
+    """The line of the user's code that an error comes from; None if it is not from there."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{as_seen_from_here(error.filename)}:{error.lineno}"
+    return _users_line(reversed([*walk_tb(error.__traceback__)]))
+
+
+def as_seen_from_here(file: str) -> str:
+    """A file's path, relative if it is below the current folder."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+def _users_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
+    """The first line that is not a library's, frames from the innermost on; the bundled samples are a user's."""
+    for frame, line in frames:
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith(_COMMANDS):
+            return None
+        if module.split(".")[0] not in _LIBRARIES or module.startswith("feed_assets.defs"):
+            return f"{as_seen_from_here(frame.f_code.co_filename)}:{line}"
+    return None

@@ -1,0 +1,178 @@
+"""Which module a command works on, and what it says of one that does not load."""
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.core.errors import InvalidDefinition, InvalidSetting, ModuleNotLoaded
+
+FEED = "ice/orders/v1.0"
+PROJECT = '[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "ice"\n'
+DEFINITIONS = dedent(
+    """
+    from pathlib import Path
+    import dagster as dg
+    from feed_assets import with_automation
+
+    @dg.definitions
+    def defs():
+        return with_automation(dg.load_from_defs_folder(path_within_project=Path(__file__).parent))
+    """
+)
+PLAIN = dedent(
+    """
+    import dagster as dg
+    from feed_assets import with_automation
+    from ice.defs.orders import orders
+
+    defs = with_automation(dg.Definitions(assets=[orders]))
+    """
+)
+DECLARED = 'import feed_assets as f\norders = f.foreign_feed("ice/orders/v1.0", schema="k string")\n'
+
+
+@pytest.fixture
+def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A project as `dg` makes it, in the current folder."""
+    folder = tmp_path / "project"
+    for path, text in {
+        "pyproject.toml": PROJECT,
+        "ice/__init__.py": "",
+        "ice/definitions.py": DEFINITIONS,
+        "ice/plain.py": PLAIN,
+        "ice/defs/orders.py": DECLARED,
+    }.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.chdir(folder)
+    yield folder
+    for name in [name for name in sys.modules if name.split(".")[0] == "ice"]:
+        del sys.modules[name]
+
+
+def explained(*args: str) -> Exception:
+    """What comes of a command that loads the module: it says that the feed is no dataset, or why it does not load."""
+    error = CliRunner().invoke(app, ["explain", FEED, *args]).exception
+    assert isinstance(error, Exception)
+    return error
+
+
+def test_the_module_is_that_of_the_project(project):
+    assert f"{FEED} is a foreign feed" in str(explained())
+
+
+def test_also_in_a_folder_of_it(project, monkeypatch):
+    monkeypatch.chdir(project / "ice" / "defs")
+    assert f"{FEED} is a foreign feed" in str(explained())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[tool.dg.project]\nroot_module = "other"\ncode_location_target_module = "ice.plain"\n',
+        '[tool.dagster]\nmodule_name = "ice.plain"\n',
+    ],
+)
+def test_as_dagster_reads_it(project, text):
+    (project / "pyproject.toml").write_text(text)
+    assert f"{FEED} is a foreign feed" in str(explained())
+
+
+def test_a_module_that_is_given_wins(project):
+    (project / "pyproject.toml").write_text('[tool.dagster]\nmodule_name = "no.such"\n')
+    assert f"{FEED} is a foreign feed" in str(explained("-m", "ice.plain"))
+
+
+@pytest.mark.parametrize("text", ["", '[project]\nname = "x"\n'])
+def test_without_one_it_is_asked_for_and_the_samples_are_never_taken(project, text):
+    (project / "pyproject.toml").write_text(text)
+    error = explained()
+    assert isinstance(error, InvalidSetting)
+    assert str(error).startswith("which module? -m MODULE is not given, and no pyproject.toml here or above has one")
+
+
+def test_what_is_no_toml_is_said(project):
+    (project / "pyproject.toml").write_text("[tool")
+    assert str(explained()).startswith("pyproject.toml is no TOML: ")
+
+
+@pytest.mark.parametrize("module", ["ice.definitons", "no.such"])
+def test_a_module_that_is_not_there(project, module):
+    error = explained("-m", module)
+    assert isinstance(error, InvalidDefinition)
+    assert str(error).startswith(f"there is no module {module}: ")
+    assert str(project) in str(error)
+
+
+MISTAKES = {
+    "x = (": "ice/defs/orders.py:1: SyntaxError: '(' was never closed",
+    "import nosuch": "ice/defs/orders.py:1: ModuleNotFoundError: No module named 'nosuch'",
+    "\nfrom feed_assets import nosuch": "ice/defs/orders.py:2: ImportError: cannot import name 'nosuch' from",
+    "\n\nprint(unknown)": "ice/defs/orders.py:3: NameError: name 'unknown' is not defined",
+    "import feed_assets as f\nf.Late(grwth=1)": "ice/defs/orders.py:2: TypeError: Late.__init__() got an unexpected",
+    "import feed_assets as f\nf.Late(growth=5)": "ice/defs/orders.py:2: Late(): growth is 5 (int), expected a share",
+    "import dagster as dg\ndg.DailyPartitionsDefinition('x')": "ice/defs/orders.py:2: ValueError: time data 'x'",
+    "import dagster as dg\ndg.AssetSpec('a b', group_name='?')": "ice/defs/orders.py:2: DagsterInvalidDefinition",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_is_two_lines_with_file_and_line(project, text):
+    (project / "ice" / "defs" / "orders.py").write_text(text)
+    error = explained()
+    assert isinstance(error, ModuleNotLoaded)
+    what, how = str(error).splitlines()
+    assert what.startswith(MISTAKES[text])
+    assert how.startswith("module ice.definitions does not load: `dagster definitions validate -m ice.definitions` has")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ("{start_date: '2024-01-01', format: jsonl, feeds: []}", "Error while loading component yaml[0]: Validation"),
+        (
+            "{start_date: '2024-01-01', feeds: [{feed: a b/v1.0, schema: k int}]}",
+            "ice/defs/yaml/defs.yaml: feed 'a b/v1.0': Dagster's names have letters",
+        ),
+    ],
+)
+def test_a_mistake_in_yaml_too(project, attributes, said):
+    (project / "ice" / "defs" / "yaml").mkdir()
+    text = f"type: feed_assets.ForeignFeedsComponent\nattributes: {attributes}\n"
+    (project / "ice" / "defs" / "yaml" / "defs.yaml").write_text(text)
+    what, _ = str(explained()).splitlines()
+    assert what.startswith(said)
+
+
+def test_what_only_the_graph_shows_is_said_too(project):
+    """Two assets of one key, of Dagster's own: found when the graph is made, not when a file is loaded."""
+    text = "import dagster as dg\n@dg.asset(key='x')\ndef one(): ...\n@dg.asset(key='x')\ndef other(): ...\n"
+    (project / "ice" / "defs" / "orders.py").write_text(text)
+    error = explained()
+    assert isinstance(error, ModuleNotLoaded)
+    assert len(str(error).splitlines()) == 2
+
+
+def test_the_command_says_it_and_ends(project):
+    (project / "ice" / "defs" / "orders.py").write_text("print(unknown)")
+    command = [Path(sys.executable).with_name("feed-assets"), "run", "--until-idle"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("feed-assets: ice/defs/orders.py:1: NameError: name 'unknown' is not defined\n")
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_the_web_ui_of_a_module_that_does_not_load_ends_before_anything_is_started(project, home):
+    (project / "ice" / "defs" / "orders.py").write_text("print(unknown)")
+    (project / "workspace.yaml").write_text("load_from: []\n")
+    error = CliRunner().invoke(app, ["ui", "--port", "0", "-m", "ice.definitions"]).exception
+    assert isinstance(error, ModuleNotLoaded)
+    assert not [*home.iterdir()]
