@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
-from feed_assets.spark.parse import check_scalars, collected, column, complaint, missing, value
+from feed_assets.spark.parse import collected, column, complaint, missing, value
 
 _OPTIONS: dict[str, bool | str] = {
     "header": True,
@@ -25,7 +25,6 @@ _AS_CSV = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhi
 
 def read_csv(spark: SparkSession, paths: list[str], schema: StructType, required: Sequence[str]) -> DataFrame:
     """The tagged frame of CSV files; `_raw` is the record as it was if malformed, else its fields as CSV again."""
-    check_scalars(schema, "CSV")
     names = [field.name for field in schema]
     texts = StructType([*(StructField(name, StringType()) for name in names), StructField("_corrupt", StringType())])
     frame = spark.read.options(**_OPTIONS).schema(texts).csv(paths)

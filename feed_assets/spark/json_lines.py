@@ -20,7 +20,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.spark.parse import check_scalars, collected, complaint, missing, value
+from feed_assets.spark.parse import collected, complaint, missing, value
 
 _OPTIONS: dict[str, bool | str] = {"lineSep": "\n", "ignoreCorruptFiles": False, "ignoreMissingFiles": False}
 _EXACT = "BIGINT|DECIMAL.*"
@@ -45,7 +45,6 @@ def read_json(spark: SparkSession, paths: list[str], schema: st.StructType, requ
 
 
 def _check(schema: st.StructType) -> None:
-    check_scalars(schema, "JSON")
     if odd := [field.name for field in schema if '"' in field.name or "\\" in field.name]:
         raise InvalidDefinition(f"columns {odd} cannot be found in JSON: rename them without quotes and backslashes.")
 

@@ -21,8 +21,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from feed_assets.core.errors import InvalidDefinition
-
 META = ("_raw", "_file", "_reasons")
 """The columns that a tagged frame has after those of the schema."""
 
@@ -100,22 +98,6 @@ def is_clean() -> Column:
         The condition.
     """
     return sf.size(reasons()) == 0
-
-
-def check_scalars(schema: st.StructType, form: str) -> None:
-    """Raise InvalidDefinition for a type that text of this format cannot hold exactly."""
-    for field in schema:
-        if not isinstance(field.dataType, (st.StringType, *_FORMS)):
-            raise InvalidDefinition(
-                f"column {field.name!r} is declared {field.dataType.simpleString()}, which {form} is not read as: "
-                "expected string, boolean, a number, date or timestamp. Declare one of these, or publish Parquet."
-            )
-
-
-def check_names(schema: st.StructType) -> None:
-    """Raise InvalidDefinition for columns that would be taken for those that reading adds."""
-    if taken := sorted({*META, "_corrupt", "_metadata"} & {field.name.lower() for field in schema}):
-        raise InvalidDefinition(f"columns {taken} are what reading adds: rename them in the schema.")
 
 
 def _form(kind: st.DataType) -> str | None:

@@ -14,7 +14,7 @@ from feed_assets.spark.csv_files import read_csv
 from feed_assets.spark.errors import reading
 from feed_assets.spark.json_lines import read_json
 from feed_assets.spark.parquet_files import OPTIONS, read_parquet
-from feed_assets.spark.parse import META, check_names, is_clean
+from feed_assets.spark.parse import META, is_clean
 from feed_assets.spark.urls import escaped, spark_path
 
 Format = Literal["csv", "json", "parquet"]
@@ -38,7 +38,6 @@ def read(
     want files of some hundred megabytes.
     """
     declared = ddl(spark, schema)
-    check_names(declared)
     if unknown := sorted(set(required) - set(declared.fieldNames())):
         raise InvalidDefinition(f"required columns {unknown} are not in the schema ({schema}).")
     keys = _keys(updates, format)

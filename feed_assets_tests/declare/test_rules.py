@@ -88,6 +88,12 @@ REFUSED = {
         "feed 't/sums/v1' has a version without a minor: expected, for example, 't/sums/v1.0'.",
     ),
     "half a version of a foreign one": (lambda: foreign_feed("t/a/v2", schema="k int"), "without a minor"),
+    "a schema": (
+        lambda: foreign_feed("t/raw/v1.0", schema="n integr"),
+        "t/raw/v1.0: schema 'n integr': column 'n' has the type 'integr', which Spark has not: is integer meant?",
+    ),
+    "a format": (lambda: foreign_feed("t/raw/v1.0", schema="k int", format="jsonl"), "format is 'jsonl' (str)"),
+    "what a format cannot hold": (lambda: foreign_feed("t/a", schema="k array<int>"), "which csv is not read as"),
     "a pipeline of nothing": (lambda: ByEvents(pipelines={"p": []}), "pipeline 'p' has no tables"),
     "an unknown table": (
         lambda: together(RAW, made(by_events=ByEvents(pipelines={"p": ["t/rwa/v1.0"]}))),

@@ -25,6 +25,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.ledger import alerts, due, event_rejects, events, inbox, pauses
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.components import Table
+from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.orchestration.runner import why_failed
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
@@ -417,6 +418,8 @@ def test_event_tables_in_yaml_are_those_of_python(tmp_path):
     (spec,) = made.assets
     shop = EventSource("shop", (SqlTable("env:SHOP", "events", "id"),))
     days = dg.DailyPartitionsDefinition("2024-01-01")
-    assert spec == event_table("shop/orders", source=shop, table_name="ORDERS", partitions_def=days)
+    same = event_table("shop/orders", source=shop, table_name="ORDERS", partitions_def=days)
+    assert declaration_of(spec) == declaration_of(same)
+    assert spec == same.replace_attributes(metadata=spec.metadata)
     names = {each.name for each in with_automation(made).sensors}
     assert "events_shop" in names

@@ -5,10 +5,8 @@ from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
 
-from feed_assets.core.errors import InvalidDefinition
-from feed_assets.spark.parse import check_names, check_scalars, complaint, value
+from feed_assets.spark.parse import complaint, value
 from feed_assets.spark.read import ddl
 
 REFUSED = object()
@@ -114,15 +112,3 @@ def test_a_timestamp_without_an_offset_is_utc_whatever_the_sessions_zone(spark):
         assert rows.select(sf.unix_micros(value(sf.col("text"), kind))).collect() == [(1_000_000,)]
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-
-
-@pytest.mark.parametrize("kind", ["array<int>", "map<string,int>", "struct<a: int>", "binary", "variant"])
-def test_types_that_text_cannot_hold_are_refused_by_name(spark, kind):
-    with pytest.raises(InvalidDefinition, match=r"column 'c' is declared .*, which CSV is not read as"):
-        check_scalars(ddl(spark, f"c {kind}"), "CSV")
-
-
-@pytest.mark.parametrize("name", ["_raw", "_FILE", "_reasons", "_corrupt", "_metadata"])
-def test_columns_that_reading_adds_cannot_be_declared(name):
-    with pytest.raises(InvalidDefinition, match="rename them in the schema"):
-        check_names(StructType().add(name, "string"))

@@ -13,6 +13,7 @@ from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import Owner
+from feed_assets.core.schemas import check_schema
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -85,9 +86,10 @@ def foreign_feed(
 
     Raises:
         InvalidName: The name is no feed.
-        InvalidDefinition: A value is of a wrong type.
+        InvalidDefinition: A value is of a wrong type, or the schema is none by which files of the format are read.
     """
     found = declared_feed(feed)
+    check_schema(found, schema, format)
     return dg.AssetSpec(
         asset_key(found),
         partitions_def=partitions_def,

@@ -1,0 +1,142 @@
+"""What the schema of a feed may be: columns as Spark's DDL has them, read without Spark, which would take seconds.
+
+Of that grammar names, types, `NOT NULL` and `COMMENT` (docs/decisions/0037-schemas-are-read-without-spark.md). A test
+holds it to Spark's own parser.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed
+
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|'(?:[^'\\]|\\.)*'|\S)", re.ASCII)
+_NUMBER = re.compile(r"\d+(?:e\d+)?(?:bd|[lsydf])?", re.IGNORECASE)
+_INTEGERS = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long")
+_NUMBERS = (*_INTEGERS, "float", "real", "double", "decimal", "dec", "numeric")
+SCALARS = ("string", "boolean", *_NUMBERS, "date", "timestamp", "timestamp_ltz", "timestamp_ntz")
+"""What text can hold exactly."""
+
+_NESTED = {"array": 1, "map": 2}
+TYPES = (*SCALARS, "binary", "variant", "void", *_NESTED, "struct")
+TAKEN = {"_raw", "_file", "_reasons", "_corrupt", "_metadata"}
+"""Columns that reading adds."""
+
+_Tokens = deque[str]
+
+
+def check_schema(feed: Feed, schema: str, form: str) -> None:
+    """Raise InvalidDefinition for a schema that Spark cannot parse, or by which files of this format are not read."""
+    try:
+        _check_columns(_columns(schema), form)
+    except ValueError as error:
+        raise InvalidDefinition(f"{feed}: schema {schema!r}: {error}.") from None
+
+
+def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
+    names = [name.lower() for name, _ in columns]  # As Spark compares them.
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"column {twice[0]!r} is there twice, expected each once")
+    if taken := sorted(TAKEN.intersection(names)):
+        raise ValueError(f"columns {taken} are what reading adds: rename them")
+    for name, kind in columns:
+        if form != "parquet" and kind not in SCALARS:
+            raise ValueError(
+                f"column {name!r} is declared {kind}, which {form} is not read as: expected string, boolean, a number, "
+                "date or timestamp. Declare one of these, or publish Parquet"
+            )
+
+
+def _columns(schema: str) -> list[tuple[str, str]]:
+    """The name and kind of each column. Raises ValueError."""
+    tokens = deque(_TOKEN.findall(schema.strip()))
+    found = [*_fields(tokens, "")]
+    if not found:
+        raise ValueError("it has no columns, expected such as 'id string, at timestamp'")
+    return found
+
+
+def _fields(tokens: _Tokens, end: str) -> Iterator[tuple[str, str]]:
+    """The fields up to the token `end`, which is '' where the text ends."""
+    if _next(tokens) == end:
+        return
+    while True:
+        name = _name(tokens)
+        _skip(tokens, ":")
+        yield name, _type(tokens, f"column {name!r}")
+        if _skip(tokens, "not"):
+            _expect(tokens, "null")
+        if _skip(tokens, "comment") and not _take(tokens).startswith("'"):
+            raise ValueError(f"the comment of column {name!r} is no text in quotes")
+        if _next(tokens) == end:
+            return
+        _expect(tokens, ",")
+
+
+def _name(tokens: _Tokens) -> str:
+    name = _next(tokens)
+    if name.startswith("`") and len(name) > 1:
+        return _take(tokens)[1:-1].replace("``", "`")
+    if not re.fullmatch(r"\w+", name, re.ASCII) or _NUMBER.fullmatch(name):
+        raise ValueError(f"{name or 'its end'!r} where a column is expected, such as 'id string'")
+    return _take(tokens)
+
+
+def _type(tokens: _Tokens, what: str) -> str:
+    kind = _next(tokens).lower()
+    if kind not in TYPES:
+        near = get_close_matches(kind, TYPES, 1)
+        hint = f": is {near[0]} meant?" if near else f", expected one of {', '.join(TYPES)}"
+        raise ValueError(f"{what} has the type {tokens[0] if tokens else ''!r}, which Spark has not{hint}")
+    _take(tokens)
+    if kind in _NESTED or kind == "struct":
+        _nested(tokens, kind, what)
+    elif _skip(tokens, "("):
+        _digits(tokens, kind, what)
+    return kind
+
+
+def _nested(tokens: _Tokens, kind: str, what: str) -> None:
+    _expect(tokens, "<")
+    if kind == "struct":
+        _ = [*_fields(tokens, ">")]
+    for number in range(_NESTED.get(kind, 0)):
+        if number:
+            _expect(tokens, ",")
+        _type(tokens, what)
+    _expect(tokens, ">")
+
+
+def _digits(tokens: _Tokens, kind: str, what: str) -> None:
+    """The precision and scale of a decimal."""
+    found = ""
+    while tokens and _next(tokens) != ")":
+        found += _take(tokens)
+    _expect(tokens, ")")
+    digits = re.fullmatch("([0-9]{1,2})(?:,([0-9]{1,2}))?", found)
+    if kind not in ("decimal", "dec", "numeric") or not digits or not int(digits[2] or 0) <= int(digits[1]) <= 38:
+        raise ValueError(f"{what}: {kind}({found}) is no type, expected such as decimal(10,2)")
+
+
+def _next(tokens: _Tokens) -> str:
+    return tokens[0] if tokens else ""
+
+
+def _take(tokens: _Tokens) -> str:
+    return tokens.popleft() if tokens else ""
+
+
+def _skip(tokens: _Tokens, token: str) -> bool:
+    """Take a token, if it is the next one; whether it was."""
+    is_next = _next(tokens).lower() == token
+    if is_next:
+        _take(tokens)
+    return is_next
+
+
+def _expect(tokens: _Tokens, token: str) -> None:
+    found = _next(tokens)
+    if not _skip(tokens, token):
+        raise ValueError(f"{found!r} where {token!r} is expected" if found else f"it ends where {token!r} is expected")

@@ -1,0 +1,127 @@
+"""What a feed may be declared with is what Spark's own parser reads, and what of that a format can hold."""
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed
+from feed_assets.core.schemas import SCALARS, check_schema
+from feed_assets.spark.read import ddl
+
+FEED = Feed.parse("t/raw/v1.0")
+READ = [
+    "k string, n int",
+    "id STRING NOT NULL COMMENT 'it is', n decimal(6, 2)",
+    "a: int, b: string",
+    "`a b` string, `c``d` int",
+    "date date, order int, select string, _x int, 1a int",
+    "n dec, m numeric(38), o decimal(38,38), p decimal(0)",
+    "s struct<a: int, b: array<map<string, struct<c int NOT NULL>>>>, e struct<>",
+    "a array<int>, b binary, v variant",
+    "`größe` int",
+    *(f"c {kind}" for kind in SCALARS),
+]
+REFUSED = {
+    "n integr": "column 'n' has the type 'integr', which Spark has not: is integer meant?",
+    "n text": "column 'n' has the type 'text', which Spark has not",
+    "n xyz": "which Spark has not, expected one of string, ",
+    "größe int": "column 'gr' has the type 'ö'",
+    "": "it has no columns, expected such as 'id string, at timestamp'",
+    "  ": "it has no columns",
+    "k": "column 'k' has the type '', which Spark has not, expected one of string, ",
+    "int": "column 'int' has the type ''",
+    "k string,": "'its end' where a column is expected",
+    "k string n int": "'n' where ',' is expected",
+    "k string; n int": "';' where ',' is expected",
+    "k string)": "')' where ',' is expected",
+    "a-b int": "has the type '-'",
+    "12 int": "'12' where a column is expected",
+    "1e3 int": "'1e3' where a column is expected",
+    "'k' string": "where a column is expected",
+    "n decimal(50,2)": "column 'n': decimal(50,2) is no type, expected such as decimal(10,2)",
+    "n decimal(2,3)": "decimal(2,3) is no type",
+    "n decimal(1,2,3)": "decimal(1,2,3) is no type",
+    "n decimal()": "is no type",
+    "n decimal(": "it ends where ')' is expected",
+    "n decimal(3": "it ends where ')' is expected",
+    "n int(3)": "int(3) is no type",
+    "n varchar(3)": "column 'n' has the type 'varchar', which Spark has not",
+    "m map<string>": "'>' where ',' is expected",
+    "m map<string,int": "it ends where '>' is expected",
+    "a array": "it ends where '<' is expected",
+    "s struct": "it ends where '<' is expected",
+    "k string not": "it ends where 'null' is expected",
+    "k string comment x": "the comment of column 'k' is no text in quotes",
+    "k string comment": "the comment of column 'k' is no text in quotes",
+}
+
+
+def refused(schema: str, form: str = "parquet") -> str | None:
+    """Why a schema is refused, None if it is not."""
+    try:
+        check_schema(FEED, schema, form)
+    except InvalidDefinition as error:
+        return str(error)
+    return None
+
+
+def columns(spark, schema: str) -> list[str] | None:
+    """The columns that Spark reads of a schema, None if it cannot parse it."""
+    try:
+        return ddl(spark, schema).names
+    except (PySparkException, Py4JError):  # The second for varchar, which it parses and then cannot use.
+        return None
+
+
+@pytest.mark.parametrize("schema", READ)
+def test_what_spark_parses_may_be_declared(spark, schema):
+    assert refused(schema) is None
+    assert columns(spark, schema)
+
+
+@pytest.mark.parametrize("schema", REFUSED)
+def test_what_spark_cannot_parse_is_refused_with_the_reason(spark, schema):
+    said = refused(schema)
+    assert said is not None
+    assert said.startswith(f"t/raw/v1.0: schema {schema!r}: ")
+    assert REFUSED[schema] in said
+    assert "\n" not in said
+    if schema not in ("", "  ", "int"):  # Which Spark takes for no column, and for one called `value`.
+        assert columns(spark, schema) is None
+
+
+WORDS = ["k", "`a b`", "string", "INT", "decimal", "map", "array", "struct", "not", "null", "comment", "'x'", "7", "12"]
+WORDS += ["<", ">", "(", ")", ",", ":", "k string,", "array<", "map<string,", "n struct<", "e decimal(3)"]
+
+
+@hypothesis_settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(st.sampled_from([*WORDS, "<", ">", "(", ")", ",", ":", "k string,", "array<", "map<string,"]), max_size=9)
+)
+def test_nothing_may_be_declared_that_spark_cannot_parse(spark, words):
+    schema = " ".join(words)
+    if refused(schema) is None:
+        assert columns(spark, schema), schema
+
+
+@pytest.mark.parametrize("kind", ["array<int>", "map<string,int>", "struct<a: int>", "binary", "variant", "void"])
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_types_that_text_cannot_hold_are_refused_by_name(kind, form):
+    said = refused(f"c {kind}", form)
+    assert said is not None
+    assert f"column 'c' is declared {kind.split('<')[0].split('(')[0]}, which {form} is not read as: expected" in said
+    assert refused(f"c {kind}") is None
+
+
+@pytest.mark.parametrize("name", ["_raw", "_FILE", "_reasons", "_corrupt", "_metadata"])
+def test_columns_that_reading_adds_cannot_be_declared(name):
+    assert f"columns ['{name.lower()}'] are what reading adds: rename them" in str(refused(f"k int, {name} string"))
+
+
+@pytest.mark.parametrize("schema", ["k string, k int", "k string, n int, K int", "`k` int, k int"])
+def test_a_column_is_there_once(schema):
+    assert "column 'k' is there twice, expected each once" in str(refused(schema))
