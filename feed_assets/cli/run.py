@@ -20,7 +20,8 @@ def run(
 ) -> None:
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
-    Exit code 1 if a run failed, or if in the end something is ready that could not be built.
+    Exit code 1 if a run failed, or if in the end something is ready that could not be built, or a feed or an event
+    source could not be read.
     """
     from feed_assets.orchestration.runner import Runner, outage
 
@@ -46,7 +47,10 @@ def run(
             typer.echo(f"stopped after {ticks} ticks: {_not_built(len(left))}" if left else f"idle after {ticks} ticks")
         else:
             typer.echo(f"one tick: {runner.run_once()} runs and events")
-    raise typer.Exit(1 if failed or left else 0)
+        failing = runner.failing()
+        for whom, why in failing.items():
+            typer.echo(f"FAILING {whom}: {why.splitlines()[0]}")
+    raise typer.Exit(1 if failed or left or failing else 0)
 
 
 def _not_built(count: int) -> str:

@@ -6,6 +6,7 @@ process that drives them, because a killed driver leaves them `STARTED` for ever
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,15 +14,16 @@ from typing import Any
 import dagster as dg
 
 from feed_assets.core.attempts import ABANDONED, ATTEMPTS, is_outage
-from feed_assets.core.errors import DaemonRunning, NotIdle
+from feed_assets.core.errors import DaemonRunning, NotIdle, SourceUnavailable
 from feed_assets.core.feeds import Partition
-from feed_assets.ledger import due, runs
+from feed_assets.ledger import alerts, due, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.build.makers import DRIVER, refuse_what_is_missing
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import UNFINISHED
 from feed_assets.orchestration.location import LATE_DATA
 from feed_assets.orchestration.ticks.left_runs import fail
+from feed_assets.orchestration.ticks.tick import FAILING
 from feed_assets.runs.discover import discover_all
 from feed_assets.runs.services import Services, is_dead, this_process, utc_now
 from feed_assets.settings import settings
@@ -93,6 +95,13 @@ class Runner:
             for output, run in last.items()
         }
 
+    def failing(self) -> dict[str, str]:
+        """What the last ticks could not do, with the reasons, by sensor and by whom it concerns."""
+        kinds = tuple(f"{FAILING}:{sensor.name}:" for sensor in self._sensors())
+        with open_ledger(settings().ledger).read() as connection:
+            found = [each for each in alerts.open_alerts(connection) if each.name.startswith(kinds)]
+        return {each.name.removeprefix(f"{FAILING}:"): each.reason for each in found}
+
     def _look_at_everything(self) -> None:
         foreign = Graph(self.definitions.resolve_asset_graph()).foreign()
         if foreign:
@@ -109,7 +118,7 @@ class Runner:
             instance=self.instance, cursor=before, definitions=self.definitions, sensor_name=sensor.name
         )
         done = 0
-        with context:
+        with context, suppress(SourceUnavailable):  # `failing` tells of it: it concerns nobody else.
             for result in _results(sensor(context)):
                 for event in result.asset_events or ():
                     self.instance.report_runless_asset_event(event)

@@ -37,11 +37,12 @@ def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
 
 @cache
 def _reader(url: str) -> sa.Engine:
-    engine = sa.create_engine(url, pool_pre_ping=True)
-    if engine.dialect.name == "sqlite":
+    if sa.make_url(url).get_backend_name() == "sqlite":
+        engine = sa.create_engine(url, poolclass=sa.NullPool)  # One that is kept reads a file that was removed since.
         event.listen(engine, "do_connect", _refuse_to_make)
         event.listen(engine, "connect", _refuse_to_write)
-    return engine
+        return engine
+    return sa.create_engine(url, pool_pre_ping=True)
 
 
 def _refuse_to_make(_dialect: sa.Dialect, _record: object, args: list[str], _options: object) -> None:

@@ -14,7 +14,7 @@ from time import monotonic
 
 import dagster as dg
 
-from feed_assets.core.errors import in_short
+from feed_assets.core.errors import SourceUnavailable, in_short
 from feed_assets.core.readiness import Verdict
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import Ledger, open_ledger
@@ -80,6 +80,8 @@ class Tick:
     """Whether no step has left something to the next tick."""
     raised: Exception | None = None
     """What the first step that failed as a whole has raised."""
+    unreadable: str = ""
+    """Why nothing of the event source could be read; empty if something could."""
 
     @cached_property
     def services(self) -> Services:
@@ -105,7 +107,9 @@ class Step:
 def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source: str | None) -> dg.SensorResult:
     """Take these steps; what they request and report. Raises what a step has raised, after the last one.
 
-    The moment is Dagster's own: what is a partition and what is decided are of the same one.
+    Dagster drops requests, reports and cursor of a tick that fails. So an event source of which nothing can be read
+    fails the tick (SourceUnavailable) only if it has none of these to lose: else a later one. The moment is Dagster's
+    own: what is a partition and what is decided are of the same one.
     """
     if context.repository_def is None:
         raise dg.DagsterInvariantViolationError(
@@ -119,6 +123,8 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
         _tell_problems(tick)
     if tick.raised:
         raise tick.raised
+    if tick.unreadable and tick.is_complete and not tick.requests and not tick.reports:
+        raise SourceUnavailable(f"the event source {source}: {tick.unreadable}")
     return dg.SensorResult(run_requests=[*tick.requests], asset_events=[*tick.reports], cursor=tick.cursor)
 
 

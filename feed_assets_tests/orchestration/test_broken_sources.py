@@ -1,0 +1,73 @@
+"""An event source that cannot be read: its own tick fails, with nothing lost, and `run` does not call it idle."""
+
+import pytest
+
+from feed_assets import EventSource, SqlTable, event_table
+from feed_assets.core.errors import SourceUnavailable
+from feed_assets_tests.orchestration.test_event_tables import Team
+from feed_assets_tests.orchestration.test_one_fails import NOWHERE, by_events, open_alerts, plain, tables_of
+from feed_assets_tests.orchestration.worlds import DAY, RAW, outcomes, raw_feed, rows, sums_of
+
+
+@pytest.fixture
+def team(tmp_path):
+    return Team(tmp_path)
+
+
+def world_of(source, *more):
+    tables = tables_of(source)
+    return plain(*tables.values(), by_events("report", tables, {"p": ["team/a", "team/b"]}), *more)
+
+
+def hide(folder):
+    (folder / "team.db").rename(folder / "hidden.db")
+
+
+def test_the_tick_of_a_source_of_which_nothing_can_be_read_fails_with_the_reason(team, tmp_path):
+    world = world_of(team.source)
+    hide(tmp_path)
+    with pytest.raises(SourceUnavailable, match="the event source team: part 0 of team: There is no SQLite database"):
+        world.ask(name="events_team")
+    assert [*open_alerts()] == ["failing:events_team:part 0 of team"]
+
+
+def test_what_a_tick_requests_and_reports_is_not_lost_with_it(team, tmp_path):
+    """What was read before is built while the source is away; the tick after it fails."""
+    world = world_of(team.source)
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    assert len(world.ask(name="events_team").requests) == 1
+    hide(tmp_path)
+    assert outcomes(world.run_until_idle()) == [("gamma/report", None, True)]
+    assert len(world.reported("team/a")) == 1
+    with pytest.raises(SourceUnavailable):
+        world.ask(name="events_team")
+
+
+def test_a_source_of_which_a_part_can_be_read_goes_on_and_tells_of_the_other(team):
+    both = EventSource("team", (SqlTable(NOWHERE, "events", "id"), *team.source.parts))
+    world = world_of(both)
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    assert outcomes(world.run_until_idle()) == [("gamma/report", None, True)]
+    assert world.ask(name="events_team").requests == ()
+    assert [*world.runner.failing()] == ["events_team:part 0 of team"]
+
+
+def test_it_fails_alone(team):
+    away = EventSource("away", (SqlTable(NOWHERE, "events", "id"),))
+    raw = raw_feed()
+    world = world_of(team.source, event_table("away/c", source=away, table_name="c"), raw, sums_of(raw))
+    world.drop(RAW, DAY, rows(1))
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    assert sorted(outcomes(world.run_until_idle()), key=str) == [("gamma/report", None, True), ("sums", DAY, True)]
+    assert "There is no SQLite database" in world.runner.failing()["events_away:part 0 of away"]
+
+
+def test_once_it_answers_again_nothing_fails_and_what_came_meanwhile_is_built(team, tmp_path):
+    world = world_of(team.source)
+    hide(tmp_path)
+    world.run_until_idle()
+    assert [*world.runner.failing()] == ["events_team:part 0 of team"]
+    (tmp_path / "hidden.db").rename(tmp_path / "team.db")
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    assert outcomes(world.run_until_idle()) == [("gamma/report", None, True)]
+    assert world.runner.failing() == {}
