@@ -95,3 +95,15 @@ def test_a_lineage_table_out_of_reach_keeps_no_other_consumer_from_being_told_of
     assert (lost["consumer"], report["consumer"]) == (LOST, REPORT)
     assert "There is no SQLite database /nowhere/at/all.db" in lost["problem"]
     assert (report["problem"], report["due"][""]["takes"]) == (None, ["X"])
+
+
+def run_until_idle():
+    found = CliRunner().invoke(app, ["run", "--until-idle", "-m", "as_of_now"])
+    return found.exit_code, [line for line in found.stdout.splitlines() if line.startswith("FAILING")]
+
+
+def test_run_ends_with_a_line_for_each_source_that_cannot_be_read_and_an_exit_code(team, tmp_path):
+    rename(tmp_path, "events", "hidden")
+    code, (line,) = run_until_idle()
+    assert (code, line.split(":")[0]) == (1, "FAILING events_team")
+    assert "has no table events: found hidden" in line
