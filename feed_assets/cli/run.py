@@ -1,6 +1,6 @@
 """`feed-assets run`: the sensors, the conditions and the runs that they request, in this process."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,9 +9,18 @@ from feed_assets.cli.stopping import stopping
 from feed_assets.core.errors import ServiceUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import dagster as dg
 
     from feed_assets.core.feeds import Partition
+
+
+NAMED = 5
+"""Partitions of a kind that the end of a run names; of the others it says how many there are."""
+
+NOT_BUILT, FOR_A_PERSON = 1, 3
+"""Exit codes. docs/operations.md has the table of all."""
 
 
 def run(
@@ -21,8 +30,9 @@ def run(
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
     Exit code 1 if a run failed, or if in the end something is ready that could not be built, or a feed or an event
-    source could not be read.
+    source could not be read; 3 if partitions wait for a person; 4 if a service is not there.
     """
+    from feed_assets.core.readiness import State
     from feed_assets.orchestration.runner import Runner, outage
 
     failed: list[dg.ExecuteInProcessResult] = []
@@ -42,15 +52,34 @@ def run(
         if until_idle:
             ticks = runner.run_until_idle()
             left = runner.in_vain()
-            for output, why in left.items():
-                typer.echo(f"LEFT    {output}: it is ready, and its runs came to nothing: {why.splitlines()[0]}")
+            _list("LEFT", left, "ready, and its runs came to nothing")
             typer.echo(f"stopped after {ticks} ticks: {_not_built(len(left))}" if left else f"idle after {ticks} ticks")
         else:
             typer.echo(f"one tick: {runner.run_once()} runs and events")
-        failing = runner.failing()
-        for whom, why in failing.items():
-            typer.echo(f"FAILING {whom}: {why.splitlines()[0]}")
-    raise typer.Exit(1 if failed or left or failing else 0)
+        failing, waiting = runner.failing(), runner.waiting(State.WAITS_FOR_A_PERSON)
+    _list("FAILING", failing)
+    _say_who_waits(waiting)
+    raise typer.Exit(FOR_A_PERSON if waiting else NOT_BUILT if failed or left or failing else 0)
+
+
+def _say_who_waits(waiting: "Mapping[Partition, str]") -> None:
+    if waiting:
+        typer.echo(f"{len(waiting)} wait{'s' * (len(waiting) == 1)} for a person:")
+        _list("WAITS", waiting)
+        typer.echo("See `feed-assets explain`. Mend the input or the function, or build it again by hand.")
+
+
+def _list(word: str, found: "Mapping[Any, str]", what: str = "") -> None:
+    """A line for each of a few partitions, with its reason."""
+    for whose, why in [*found.items()][:NAMED]:
+        typer.echo(f"{word:7} {whose}: {f'{what}: ' * bool(what)}{_first_line(why)}")
+    if len(found) > NAMED:
+        typer.echo(f"{word:7} and {len(found) - NAMED} more")
+
+
+def _first_line(why: str) -> str:
+    """A reason as one line: Spark puts the whole plan below it."""
+    return why.partition("\n")[0].rstrip("; ")
 
 
 def _not_built(count: int) -> str:
@@ -67,4 +96,4 @@ def sentence(result: "dg.ExecuteInProcessResult") -> str:
     if result.success:
         return f"built   {what}"
     why = why_failed(result) or "it was stopped before its first step"
-    return f"FAILED  {what}: {why.splitlines()[0]} (run {result.run_id})"
+    return f"FAILED  {what}: {_first_line(why)} (run {result.run_id})"

@@ -136,6 +136,12 @@ def not_begun(connection: sa.Connection) -> tuple[Listed, ...]:
     return tuple(_of(row) for row in connection.execute(query))
 
 
+def in_state(connection: sa.Connection, state: str) -> tuple[Listed, ...]:
+    """What has this verdict, of all consumers."""
+    query = sa.select(*_COLUMNS).where(due.c.state == state).order_by(due.c.feed, due.c.partition)
+    return tuple(_of(row) for row in connection.execute(query))
+
+
 def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
     """Keep the verdicts: 'current' leaves the list, what waits is not looked at until something changes.
 

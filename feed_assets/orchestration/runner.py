@@ -4,6 +4,7 @@ Cursors live in the Dagster instance, as the daemon's do: they belong to what th
 process that drives them, because a killed driver leaves them `STARTED` for ever, and their partitions in progress.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -16,6 +17,7 @@ import dagster as dg
 from feed_assets.core.attempts import ABANDONED, ATTEMPTS, is_outage
 from feed_assets.core.errors import DaemonRunning, NotIdle, SourceUnavailable
 from feed_assets.core.feeds import Partition
+from feed_assets.core.readiness import State
 from feed_assets.ledger import alerts, due, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.build.makers import DRIVER, refuse_what_is_missing
@@ -34,6 +36,8 @@ LOGS = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 ALIVE_SECONDS = 120
 """A daemon's heart beats each half minute. Dagster's own `healthy` holds for half an hour after its end."""
+
+_MODULE = re.compile(r"^(?:[a-zA-Z_]\w*\.)+(?=\w+(?::|$))")
 
 BY_CONDITION = {"dagster/from_automation_condition": "true"}
 
@@ -101,6 +105,13 @@ class Runner:
         with open_ledger(settings().ledger).read() as connection:
             found = [each for each in alerts.open_alerts(connection) if each.name.startswith(kinds)]
         return {each.name.removeprefix(f"{FAILING}:"): each.reason for each in found}
+
+    def waiting(self, state: State) -> dict[Partition, str]:
+        """What has this verdict, by the last decision about it, each with the reason."""
+        own = Graph(self.definitions.resolve_asset_graph()).by_feed
+        with open_ledger(settings().ledger).read() as connection:
+            listed = due.in_state(connection, state.value)
+        return {each.partition: each.reason or "" for each in listed if each.partition.feed in own}
 
     def _look_at_everything(self) -> None:
         foreign = Graph(self.definitions.resolve_asset_graph()).foreign()
@@ -211,8 +222,8 @@ class Runner:
 def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
     """What stopped a run, without Dagster's words around it."""
     error = _error(result)
-    # A `dg.Failure` is told with the path of its module, where other errors have their name alone.
-    return error.message.strip().removeprefix(f"{dg.Failure.__module__}.") if error else None
+    # The path of its module stands before the name of an error that is not Python's own, or ours.
+    return _MODULE.sub("", error.message.strip()) if error else None
 
 
 def outage(result: dg.ExecuteInProcessResult) -> str | None:

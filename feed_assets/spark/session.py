@@ -1,5 +1,6 @@
 """The process's one Spark session, through dagster-pyspark's resource: local, on a cluster, or over Spark Connect."""
 
+import logging
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from dagster_pyspark import LazyPySparkResource
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
@@ -51,6 +53,9 @@ _CREDENTIALS = ",".join(
     ]
 )
 
+_LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Loggers that print a stack trace of every error of a query, which is raised, too."""
+
 CONNECT_PORT = 15002
 """The port of a Connect server whose URL names none."""
 CONNECT_SECONDS = 10
@@ -87,6 +92,8 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
     """
     wanted = settings.model_copy(update={"spark_conf": {**settings.spark_conf, **(profile or {})}})
     refuse_what_cannot_start(settings)
+    for name in _LOUD:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     try:
         with _handlers_kept():
             return spark_resource(wanted).spark_session

@@ -93,8 +93,12 @@ def test_a_failed_run_is_told_with_its_reason_tried_again_and_left_to_a_person()
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
     result = feed_assets("run", "--until-idle")
     failed = [line for line in result.output.splitlines() if line.startswith("FAILED")]
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert len(failed) == settings().max_attempts
+    what, waits, do = result.output.splitlines()[-3:]
+    assert what == "1 waits for a person:"
+    assert waits.startswith(f"WAITS   ads/clicked/v1.0 {DAY}: 3 runs failed on these inputs, the last with: Unreadable")
+    assert "feed-assets explain" in do
     assert "ads/clicked, ads/clicked_rejects men|2019-11-24" in failed[0]
     assert "has another header than the schema" in failed[0]
     said = explained("ads/clicked/v1.0", DAY)
@@ -124,6 +128,40 @@ def test_run_without_until_idle_is_one_tick() -> None:
     result = feed_assets("run")
     assert [line for line in result.output.splitlines() if "effectiveness" in line] == []
     assert result.output.splitlines()[-1].startswith("one tick: ")
+
+
+FAILS = """
+import dagster as dg
+from feed_assets import feed_asset, foreign_feed, with_automation
+
+raw = foreign_feed("shop/raw/v1.0", schema="k string, n int")
+
+@feed_asset("shop/made/v1.0", inputs={"raw": raw})
+def made(raw):
+    return raw.select("nothing")
+
+defs = with_automation(dg.Definitions(assets=[raw, made]))
+"""
+
+
+def test_a_function_that_fails_is_one_line_for_each_run_and_one_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "shop_that_fails.py").write_text(FAILS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("FEED_ASSETS_MAX_ATTEMPTS", "2")
+    settings.cache_clear()
+    publish(
+        open_board(settings()), Partition(Feed.parse("shop/raw/v1.0"), ""), {"p.csv": b"k,n\na,1\n"}, datetime.now(UTC)
+    )
+    result = feed_assets("run", "--until-idle", "-m", "shop_that_fails")
+    said = result.output.splitlines()
+    assert (result.exit_code, len(said)) == (3, 6), said
+    why = "AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION]"
+    assert [line.startswith(f"FAILED  shop/made, shop/made_rejects: {why}") for line in said[:2]] == [True, True]
+    assert f"the last with: {why}" in said[4]
+    assert "Project" not in result.output
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_module_without_definitions_is_refused() -> None:
