@@ -52,7 +52,7 @@ def run(
         if until_idle:
             ticks = runner.run_until_idle()
             left = runner.in_vain()
-            _list("LEFT", left, "ready, and its runs came to nothing")
+            _list("LEFT", left, "it is ready, and its runs came to nothing")
             typer.echo(f"stopped after {ticks} ticks: {_not_built(len(left))}" if left else f"idle after {ticks} ticks")
         else:
             typer.echo(f"one tick: {runner.run_once()} runs and events")
