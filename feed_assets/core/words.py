@@ -2,6 +2,15 @@
 
 from collections.abc import Sequence
 
+LONGEST_REASON = 300
+"""Characters of a reason that messages of one line have at most; all of it is in the run's log."""
+
+
+def first_line(text: str | None) -> str:
+    """A reason in one line: Spark's plan and what else follows the first one is left out."""
+    line = next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
+    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
+
 
 def some(names: Sequence[str], most: int) -> str:
     """The first of some names, and how many more there are."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 import dagster as dg
+import sqlalchemy as sa
 
 from feed_assets import alerts as channels
 from feed_assets.core.cadence import missing
@@ -13,7 +14,9 @@ from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due, Propagation
 from feed_assets.core.reachability import unreachable
-from feed_assets.ledger import alerts, due, events, quality
+from feed_assets.core.readiness import State
+from feed_assets.core.words import first_line
+from feed_assets.ledger import alerts, due, events, pauses, quality, waiting
 from feed_assets.ledger.database import Ledger, get_cursors, open_ledger, put_cursors
 from feed_assets.ledger.quality import CheckState
 from feed_assets.orchestration.decide.decisions import due_of
@@ -24,7 +27,8 @@ from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
-"""Kinds of alerts. The names go on with a table's name; a consumer's; a consumer's, `|` and what of it."""
+AUDIT, PERSON = "audit", "person"
+"""Kinds of alerts. The names go on with a table's or a dataset's name; two go on with `|` and what of it."""
 
 Reasons = Mapping[str, str]
 
@@ -37,8 +41,34 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
     alerts.keep(ledger, UNDECIDED, found.undecided, now)
     alerts.keep(ledger, STUCK, found.stuck, now)
     alerts.keep(ledger, UNREACHABLE, found.unreachable, now)
+    with ledger.read() as connection:
+        refused, waits = _refused(graph, connection), _waits_for_a_person(graph, connection)
+    alerts.keep(ledger, AUDIT, refused, now)
+    alerts.keep(ledger, PERSON, waits, now)
     _judge(graph, ledger, now)
     return _deliver(ledger, now, out_of_time)
+
+
+def _refused(graph: Graph, connection: sa.Connection) -> Reasons:
+    """By dataset the partitions that their own audit refused, until they are published or current again."""
+    groups = [each for each in waiting.refused(connection) if each.feed in graph.by_feed]
+    return {str(each.feed): _told("refused by the audit", each) for each in groups}
+
+
+def _waits_for_a_person(graph: Graph, connection: sa.Connection) -> Reasons:
+    """By dataset the partitions that no tick starts any more; of one that is paused somebody knows."""
+    groups = [each for each in waiting.by_state(connection) if each.state == State.WAITS_FOR_A_PERSON]
+    mine = [each for each in groups if each.feed in graph.by_feed]
+    paused = pauses.paused(connection, [each.feed for each in mine])
+    return {str(each.feed): _told("waiting for a person", each) for each in mine if each.feed not in paused}
+
+
+def _told(what: str, group: waiting.Group) -> str:
+    """One reason for a dataset, however many partitions it concerns."""
+    named = "; ".join(f"{each.key} ({first_line(each.reason)})".lstrip() for each in group.examples)
+    left = group.count - len(group.examples)
+    partitions = f"{group.count} partition{'s' * (group.count > 1)}"
+    return f"{partitions} {what}: {named}{f' and {left} more' * (left > 0)}. See `feed-assets explain {group.feed}`."
 
 
 def _deliver(ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:

@@ -1,0 +1,68 @@
+"""What is on the list of what is due, counted by dataset and state, with a few examples: however much it is."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger.quality import FAILED
+from feed_assets.ledger.tables import due, quality
+
+EXAMPLES = 5
+"""Partitions of a group that are named; of the others it is said how many there are."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One partition of a group: its key, since when it waits (UTC), and why."""
+
+    key: str
+    since: datetime
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The partitions of a dataset in one state; None: not decided yet since something changed."""
+
+    feed: Feed
+    state: str | None
+    count: int
+    examples: tuple[Example, ...]
+
+
+def by_state(connection: sa.Connection, feed: Feed | None = None) -> tuple[Group, ...]:
+    """What is due of one dataset or of all, by state."""
+    query = sa.select(due.c.feed, due.c.state, due.c.partition, due.c.since, due.c.reason)
+    return _grouped(connection, query if feed is None else query.where(due.c.feed == str(feed)))
+
+
+def refused(connection: sa.Connection) -> tuple[Group, ...]:
+    """Of what is due that whose own audit has failed, with the check's reason: all of it was not published since."""
+    own = (quality.c.feed == due.c.feed) & (quality.c.partition == due.c.partition) & (quality.c.state == FAILED)
+    reason = sa.func.coalesce(sa.func.min(quality.c.reason), sa.func.min(quality.c.check)).label("reason")
+    columns = due.c.feed, sa.literal(FAILED).label("state"), due.c.partition, due.c.since
+    query = sa.select(*columns, reason).join(quality, own).group_by(due.c.feed, due.c.partition, due.c.since)
+    return _grouped(connection, query)
+
+
+def _grouped(connection: sa.Connection, query: sa.Select[*tuple[Any, ...]]) -> tuple[Group, ...]:
+    rows = query.subquery()
+    whole = [rows.c.feed, rows.c.state]
+    number = sa.func.row_number().over(partition_by=whole, order_by=rows.c.partition).label("number")
+    count = sa.func.count().over(partition_by=whole).label("count")
+    few = sa.select(rows, number, count).subquery()
+    first = sa.select(few).where(few.c.number <= EXAMPLES).order_by(few.c.feed, few.c.state, few.c.number)
+    return tuple(_groups(connection.execute(first)))
+
+
+def _groups(rows: Iterable[Any]) -> Iterable[Group]:
+    found: dict[tuple[str, str | None], list[Any]] = {}
+    for row in rows:
+        found.setdefault((row.feed, row.state), []).append(row)
+    for (feed, state), each in found.items():
+        examples = tuple(Example(row.partition, row.since, row.reason) for row in each)
+        yield Group(Feed.parse(feed), state, each[0].count, examples)

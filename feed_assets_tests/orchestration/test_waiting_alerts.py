@@ -1,0 +1,66 @@
+"""Alerts of what a person has to look at: one for a dataset, however many partitions, until it is mended."""
+
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import pauses
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets_tests.orchestration.test_event_tables import Team
+from feed_assets_tests.orchestration.test_one_fails import by_events, listed, open_alerts, plain, tables_of
+from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, SUMS, THIRD_DAY, UNLUCKY, rows, short
+
+AUDIT, PERSON = f"audit:{SUMS}", f"person:{SUMS}"
+
+
+def test_a_refused_partition_is_an_alert_until_a_better_input_is_published():
+    world = short()
+    world.drop(RAW, DAY, rows(1000))
+    world.run_until_idle()
+    reason = open_alerts()[AUDIT]
+    assert reason.startswith(f"1 partition refused by the audit: {DAY} (within_n")
+    assert reason.endswith(f". See `feed-assets explain {SUMS}`.")
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    assert open_alerts() == {}
+
+
+def test_a_partition_that_was_good_before_is_one_until_the_bad_input_is_taken_back():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    bad = world.drop(RAW, DAY, rows(1000))
+    world.run_until_idle()
+    assert [*open_alerts()] == [AUDIT]
+    world.invalidate(RAW, DAY, bad)
+    world.run_until_idle()
+    assert open_alerts() == {}
+
+
+def test_what_waits_for_a_person_is_one_alert_for_a_dataset_however_many_partitions():
+    world = short()
+    for day in (DAY, NEXT_DAY, THIRD_DAY):
+        world.drop(RAW, day, rows(UNLUCKY))
+    world.run_until_idle()
+    reason = open_alerts()[PERSON]
+    assert [*open_alerts()] == [PERSON]
+    assert reason.startswith(f"3 partitions waiting for a person: {DAY} (")
+    assert "13 is unlucky" in reason
+    for day in (DAY, NEXT_DAY):
+        world.drop(RAW, day, rows(1))
+    world.run_until_idle()
+    assert open_alerts()[PERSON].startswith(f"1 partition waiting for a person: {THIRD_DAY} (")
+    world.drop(RAW, THIRD_DAY, rows(1))
+    world.run_until_idle()
+    assert open_alerts() == {}
+
+
+def test_a_paused_dataset_is_none(tmp_path):
+    team = Team(tmp_path)
+    tables = tables_of(team.source)
+    world = plain(*tables.values(), by_events("report", tables, {"p": ["team/a", "team/b"]}))
+    pauses.pause_consumer(
+        open_ledger(settings().ledger), Feed.parse("gamma/report/v1.0"), "release", "ann", world.now()
+    )
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    assert world.run_until_idle() == []
+    assert listed("gamma/report/v1.0")[""][0] == "waits for a person"
+    assert open_alerts() == {}
