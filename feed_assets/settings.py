@@ -23,6 +23,30 @@ def home() -> Path:
     return Path(os.environ.get("DAGSTER_HOME") or ".feed_assets").resolve()
 
 
+def say(line: str) -> None:
+    """Say something on stderr, in whatever process."""
+    sys.stderr.write(f"feed-assets: {line}\n")
+
+
+def make_folder(folder: Path, what: str) -> None:
+    """Make a folder that is not there, and say so. Raises InvalidSetting where it cannot be."""
+    if not folder.is_dir():
+        announce(folder, what)
+        folder.mkdir(exist_ok=True)
+
+
+def announce(place: Path, what: str) -> None:
+    """Say what is made where nothing is; the home folder is made for what lies in it.
+
+    Raises InvalidSetting where any other parent is missing: its path is more likely to be mistyped.
+    """
+    if place.parent == home():
+        make_folder(home(), "the home folder")
+    if not place.parent.is_dir():
+        raise InvalidSetting(f"{what} cannot be made at {place}: there is no {place.parent}. Make it, or correct it.")
+    say(f"made {what} {place}")
+
+
 def _split(value: object) -> object:
     """Read `a, b`, as it stands in the environment."""
     return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
@@ -194,4 +218,4 @@ def _say_unknown(environment: Mapping[str, str]) -> None:
     known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
     for name in sorted(each for each in environment if each.startswith(PREFIX) and each not in known):
         nearest = get_close_matches(name, known, 1, 0)[0]
-        sys.stderr.write(f"feed-assets: {name} is no setting and has no effect: is {nearest} meant?\n")
+        say(f"{name} is no setting and has no effect: is {nearest} meant?")

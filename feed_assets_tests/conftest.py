@@ -175,12 +175,13 @@ def ledger(tmp_path: Path, empty_ledger: Path) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fresh DAGSTER_HOME, with the blackboard and the ledger of the default settings in it."""
+def home(tmp_path: Path, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fresh DAGSTER_HOME, with the blackboard and the ledger of the default settings in it, both empty."""
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
     folder = tmp_path / "home"
-    folder.mkdir()
+    (folder / "blackboard").mkdir(parents=True)
+    shutil.copyfile(empty_ledger, folder / "ledger.db")
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     settings.cache_clear()
     yield folder

@@ -84,7 +84,7 @@ def ls(
     """List the newest write events, newest first."""
     from feed_assets.ledger import event_rejects, events
 
-    with ledger_of_settings().read() as connection:
+    with ledger_of_settings(makes=False).read() as connection:
         if rejected:
             found = event_rejects.rejects(connection, limit)
             show([Values.of(source=name, at=at, reason=one.reason, raw=one.raw) for name, one, at in found], as_json)
@@ -99,7 +99,7 @@ def due(
     as_json: AsJson = False,
 ) -> None:
     """Say what the next runs of consumers take, what is incomplete and since when, and how far they have read."""
-    graph, services = load_graph(module), open_services()
+    graph, services = load_graph(module), open_services(makes=False)
     nodes = [_consumer(graph, consumer)] if consumer else [node for node in graph.datasets() if node.by_events]
     show([_due(graph, node, services) for node in nodes], as_json)
 
@@ -142,7 +142,7 @@ def pause(
     """Request no more runs of a consumer. What comes for it is kept until `resume`."""
     from feed_assets.ledger import pauses
 
-    node, ledger = _consumer(load_graph(module), consumer), ledger_of_settings()
+    node, ledger = _consumer(load_graph(module), consumer), ledger_of_settings(makes=False)
     pauses.pause_consumer(ledger, node.feed, why, getuser(), datetime.now(UTC))
     with ledger.read() as connection:
         text = pauses.paused(connection, [node.feed])[node.feed]
@@ -155,7 +155,7 @@ def resume(consumer: Consumer, module: Module = None, as_json: AsJson = False) -
     from feed_assets.ledger import pauses
 
     node = _consumer(load_graph(module), consumer)
-    was_paused = pauses.resume(ledger_of_settings(), node.feed, datetime.now(UTC))
+    was_paused = pauses.resume(ledger_of_settings(makes=False), node.feed, datetime.now(UTC))
     show(Values.of(consumer=str(node.feed), was_paused=was_paused), as_json)
 
 
@@ -170,6 +170,6 @@ def stats(
     from feed_assets.core.durations import trend
     from feed_assets.ledger.durations import durations
 
-    with ledger_of_settings().read() as connection:
+    with ledger_of_settings(makes=False).read() as connection:
         trends = trend(durations(connection, Feed.parse(first), Feed.parse(last), limit))
     show(TrendView.each(trends), as_json, "" if trends else f"no update has gone from {first} to {last} yet")

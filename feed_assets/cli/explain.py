@@ -27,7 +27,7 @@ def explain(feed: FeedName, partition: PartitionKey = "", module: Module = None,
     from feed_assets.orchestration.decide.decisions import fan_out_to
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
-    output, graph, services = Partition(Feed.parse(feed), partition), load_graph(module), open_services()
+    output, graph, services = Partition(Feed.parse(feed), partition), load_graph(module), open_services(makes=False)
     node = _dataset(graph, output.feed)
     unread = UnreadView.each(ingest_for(graph, services, [node], services.now()))
     if partition or node.partitions_def is None:

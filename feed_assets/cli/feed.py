@@ -130,7 +130,7 @@ def publish(
     parts = {file.name: file for file in files}
     if len(parts) < len(files):
         raise InvalidName("Two of the files have the same name: each name can be one part only. Rename one.")
-    board, wanted = _open(blackboard, create=blackboard is None), Partition(Feed.parse(feed), partition)
+    board, wanted = _open(blackboard, makes=True), Partition(Feed.parse(feed), partition)
     update = write.publish(board, wanted, parts, datetime.now(UTC))
     report("published", board, wanted, update.id)
     say(views.UpdateView.model_validate(update), as_json)
@@ -184,14 +184,16 @@ def invalidate(
     say(views.ReadingView.model_validate(read.latest(board, wanted)), as_json)
 
 
-def _open(url: str | None, *, create: bool = False) -> "Blackboard":
+def _open(url: str | None, *, makes: bool = False) -> "Blackboard":
+    """The blackboard at a URL, else that of the settings, which is made only by who writes."""
     from feed_assets.feeds.blackboard import Blackboard
+    from feed_assets.runs.services import open_board
     from feed_assets.settings import settings
 
     if url is None:
-        url = settings().blackboard
-        typer.echo(f"blackboard: {url}", err=True)
-    return Blackboard.open(url, endpoint=settings().s3_endpoint, create=create)
+        typer.echo(f"blackboard: {settings().blackboard}", err=True)
+        return open_board(settings(), makes=makes)
+    return Blackboard.open(url, endpoint=settings().s3_endpoint)
 
 
 def _moment(text: str) -> datetime:

@@ -66,20 +66,20 @@ def load_graph(module: str | None) -> "Graph":
     return Graph(load(module).resolve_asset_graph())
 
 
-def open_services() -> "Services":
-    """Blackboard, ledger and Spark of the settings."""
+def open_services(*, makes: bool = True) -> "Services":
+    """Blackboard, ledger and Spark of the settings. What is not there is made, but not by a command that only reads."""
     from feed_assets.runs.services import Services
     from feed_assets.settings import settings
 
-    return Services.of(settings())
+    return Services.of(settings(), makes=makes)
 
 
-def ledger_of_settings() -> "Ledger":
-    """The ledger of the settings, for a command that needs nothing else."""
-    from feed_assets.ledger.database import open_ledger
+def ledger_of_settings(*, makes: bool = True) -> "Ledger":
+    """The ledger of the settings, for a command that needs nothing else; made if need be, unless that only reads."""
+    from feed_assets.ledger.database import found_ledger, open_ledger
     from feed_assets.settings import settings
 
-    return open_ledger(settings().ledger)
+    return open_ledger(settings().ledger) if makes else found_ledger(settings().ledger)
 
 
 def open_instance() -> "dg.DagsterInstance":
@@ -103,7 +103,9 @@ def open_instance() -> "dg.DagsterInstance":
 
 def prepare(folder: Path) -> Path:
     """Make the home folder, with our dagster.yaml unless it has one, and name it to all that is started here."""
-    folder.mkdir(parents=True, exist_ok=True)
+    from feed_assets.settings import make_folder
+
+    make_folder(folder, "the home folder")
     if not (folder / "dagster.yaml").exists():
         shutil.copyfile(Path(__file__).with_name("dagster.yaml"), folder / "dagster.yaml")
     os.environ["DAGSTER_HOME"] = str(folder)

@@ -62,7 +62,7 @@ def _services() -> "Services":
     from feed_assets.settings import settings
 
     typer.echo(f"blackboard: {settings().blackboard}", err=True)
-    return open_services()
+    return open_services(makes=False)
 
 
 def _refuse_foreign(services: "Services", feed: Feed, foreign: bool) -> None:

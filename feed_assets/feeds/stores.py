@@ -55,7 +55,10 @@ def local_store(url: str, root: Path, create: bool) -> LocalStore:
     if root.exists() and not root.is_dir():
         raise BlackboardMissing(f"{url} is a file: expected a folder. Give the folder that holds the feeds.")
     if not root.exists() and not create:
-        raise BlackboardMissing(f"No blackboard at {url}: the folder does not exist. Create it, or correct the URL.")
+        raise BlackboardMissing(
+            f"No blackboard at {url}: the folder does not exist. Create it, or correct the URL. (`feed-assets run` and "
+            "`feed publish` make that of the home folder.)"
+        )
     return LocalStore(root, mkdir=create)
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from feed_assets.core.errors import DiskFull, LedgerUnavailable, shown
 from feed_assets.ledger.tables import cursor
+from feed_assets.settings import announce
 
 _WRITERS = 6_370_417_200_958_541_395
 """The PostgreSQL advisory lock that writers of the change log queue for; nobody else has this number."""
@@ -92,6 +93,18 @@ def open_ledger(url: str) -> Ledger:
     return ledger
 
 
+def found_ledger(url: str) -> Ledger:
+    """Open a ledger that is there: for who only reads. Raises LedgerUnavailable where it would have to be made."""
+    with _opening(url, exc.ArgumentError):
+        parts = sa.make_url(url)
+    if parts.get_backend_name() == "sqlite" and not Path(parts.database or "").is_file():
+        raise LedgerUnavailable(
+            f"there is no ledger at {shown(url)}: `feed-assets run` and `feed publish` make it. Run one of them, or "
+            "correct DAGSTER_HOME or FEED_ASSETS_LEDGER."
+        )
+    return open_ledger(url)
+
+
 @contextmanager
 def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
     """Turn these errors into one about the URL, or what stands behind it: that is what a person has to look at."""
@@ -124,9 +137,8 @@ def _begin_postgresql(connection: sa.Connection) -> None:
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
     """Readers beside one writer (WAL), and writers that queue instead of failing half-way."""
-    if engine.url.database:
-        Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
-
+    if engine.url.database and not (file := Path(engine.url.database)).exists():
+        announce(file.resolve(), "the ledger")
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin_sqlite)
 

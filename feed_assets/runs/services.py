@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import psutil
 
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.settings import Settings
+from feed_assets.ledger.database import Ledger, found_ledger, open_ledger
+from feed_assets.settings import Settings, home, make_folder
 
 if TYPE_CHECKING:
     from feed_assets.runs.maker import Maker
@@ -41,9 +41,11 @@ class Services:
     on_step: Callable[[str], None] = field(default=_silent)
 
     @classmethod
-    def of(cls, settings: Settings, maker: "Callable[[], Maker] | None" = None) -> "Services":
+    def of(cls, settings: Settings, maker: "Callable[[], Maker] | None" = None, *, makes: bool = True) -> "Services":
         """The services that the settings describe, by default with Spark, which starts when the first run asks."""
-        return cls(open_board(settings), open_ledger(settings.ledger), maker or (lambda: spark_maker(settings)))
+        board = open_board(settings, makes=makes)
+        ledger = open_ledger(settings.ledger) if makes else found_ledger(settings.ledger)
+        return cls(board, ledger, maker or (lambda: spark_maker(settings)))
 
 
 def spark_maker(settings: Settings, profile: Mapping[str, str] = NO_PROFILE, *, may_start: bool = True) -> "Maker":
@@ -57,10 +59,11 @@ def spark_maker(settings: Settings, profile: Mapping[str, str] = NO_PROFILE, *, 
     return SparkMaker(lambda: profiled(settings, profile, may_start=may_start))
 
 
-def open_board(settings: Settings) -> Blackboard:
-    """The blackboard of the settings; the default folder is made when it is first used."""
-    is_default = "blackboard" not in settings.model_fields_set
-    return Blackboard.open(settings.blackboard, endpoint=settings.s3_endpoint, create=is_default)
+def open_board(settings: Settings, *, makes: bool = True) -> Blackboard:
+    """The blackboard of the settings; the default folder is made when it is first used, but not by who only reads."""
+    if makes and "blackboard" not in settings.model_fields_set:
+        make_folder(home() / "blackboard", "the blackboard")
+    return Blackboard.open(settings.blackboard, endpoint=settings.s3_endpoint)
 
 
 def this_process() -> str:

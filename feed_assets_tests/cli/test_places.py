@@ -1,0 +1,112 @@
+"""Home, ledger and blackboard are made with a word, by who writes; who only reads makes nothing, and says so."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from feed_assets.cli import app
+from feed_assets.core.errors import BlackboardMissing, FeedAssetsError, InvalidSetting, LedgerUnavailable
+from feed_assets.settings import settings
+
+MODULE = ["-m", "feed_assets.definitions"]
+SUMMARY, RAW = "retail/daily_summary/v1.0", "ads/shown_raw/v1.0"
+
+
+@pytest.fixture
+def nowhere(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that is not there, in a folder that is."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "lake" / "new home"))
+    (tmp_path / "lake").mkdir()
+    settings.cache_clear()
+    return tmp_path / "lake" / "new home"
+
+
+def done(*args: str) -> Result:
+    return CliRunner().invoke(app, args)
+
+
+def publish(tmp_path: Path) -> Result:
+    (tmp_path / "a.csv").write_text("k\n1\n")
+    return done("feed", "publish", RAW, "2019-11-24/men", str(tmp_path / "a.csv"))
+
+
+READING = {
+    "explain": ["explain", SUMMARY, *MODULE],
+    "explain one": ["explain", "ads/shown/v1.0", "2019-11-24/men", *MODULE],
+    "events ls": ["events", "ls"],
+    "events due": ["events", "due", *MODULE],
+    "events stats": ["events", "stats", "a", "b"],
+    "events resume": ["events", "resume", SUMMARY, *MODULE],
+    "feed prune": ["feed", "prune", RAW, "--keep", "3"],
+    "feed revalidate": ["feed", "revalidate", RAW, "2019-11-24/men", "20191125.060000"],
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_who_only_reads_makes_nothing_and_says_what_makes_the_ledger(nowhere, tmp_path, name):
+    # With a blackboard that is there: the ledger alone is missing.
+    error = done(*READING[name]).exception
+    assert isinstance(error, LedgerUnavailable | BlackboardMissing)
+    assert "`feed-assets run` and `feed publish` make" in str(error)
+    assert [*(tmp_path / "lake").iterdir()] == []
+
+
+@pytest.mark.parametrize("args", [["ls"], ["ls", RAW], ["show", RAW], ["get", RAW, "k", "--to", "x"], ["verify", RAW]])
+def test_who_only_reads_feeds_makes_no_blackboard(nowhere, tmp_path, args):
+    error = done("feed", *args).exception
+    assert isinstance(error, BlackboardMissing)
+    assert "`feed publish` make that of the home folder" in str(error)
+    assert [*(tmp_path / "lake").iterdir()] == []
+
+
+def test_what_is_made_is_said_and_only_once(nowhere, tmp_path):
+    said = publish(tmp_path)
+    assert said.exit_code == 0, said.exception
+    made = [line for line in said.stderr.splitlines() if line.startswith("feed-assets: made")]
+    assert made == [
+        f"feed-assets: made the home folder {nowhere}",
+        f"feed-assets: made the blackboard {nowhere / 'blackboard'}",
+        f"feed-assets: made the ledger {nowhere / 'ledger.db'}",
+    ]
+    assert "feed-assets: made" not in publish(tmp_path).stderr
+
+
+def test_an_event_alone_makes_home_and_ledger(nowhere, tmp_path):
+    said = done("events", "publish", "shop/orders", "--marker", "7")
+    assert said.exit_code == 0, said.exception
+    assert said.stderr.count("feed-assets: made") == 2
+    assert [path.name for path in nowhere.iterdir() if path.suffix == ".db"] == ["ledger.db"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DAGSTER_HOME", "{}/typo/home"),
+        ("FEED_ASSETS_LEDGER", "sqlite:///{}/typo/ledger.db"),
+        ("FEED_ASSETS_BLACKBOARD", "file://{}/typo/lake"),
+    ],
+)
+def test_where_the_folder_above_is_missing_nothing_is_made(home, tmp_path, monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value.format(tmp_path))
+    settings.cache_clear()
+    error = publish(tmp_path).exception
+    assert isinstance(error, InvalidSetting | BlackboardMissing)
+    assert str(tmp_path / "typo") in str(error)
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_blackboard_of_ones_own_is_never_made(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", (tmp_path / "lake").as_uri())
+    settings.cache_clear()
+    assert isinstance(publish(tmp_path).exception, BlackboardMissing)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_run_says_that_it_makes_a_home(nowhere, tmp_path):
+    (tmp_path / "plain_defs.py").write_text("import dagster as dg\ndefs = dg.Definitions()\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        said = done("run", "-m", "plain_defs")
+    assert not isinstance(said.exception, FeedAssetsError), said.exception
+    assert f"feed-assets: made the home folder {nowhere}" in said.stderr
