@@ -15,6 +15,7 @@ from feed_assets_tests.servers import PostgreSQL
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database of its own in which nothing is yet."""
     if request.param == "sqlite":
+        (tmp_path / "folder of its own").mkdir()
         return f"sqlite:///{tmp_path / 'folder of its own' / 'ledger.db'}"
     return request.getfixturevalue("postgresql").database()
 
