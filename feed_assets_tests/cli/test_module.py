@@ -175,4 +175,4 @@ def test_the_web_ui_of_a_module_that_does_not_load_ends_before_anything_is_start
     (project / "workspace.yaml").write_text("load_from: []\n")
     error = CliRunner().invoke(app, ["ui", "--port", "0", "-m", "ice.definitions"]).exception
     assert isinstance(error, ModuleNotLoaded)
-    assert not [*home.iterdir()]
+    assert not (home / "dagster.yaml").exists()

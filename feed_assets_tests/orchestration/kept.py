@@ -28,7 +28,7 @@ def keep(folder: Path, build: Callable[[], object]) -> Path:
 
 def restore(kept: Path, home: Path) -> None:
     """Put a kept world into a fresh home. Hard links have the etags of what they are links to, copies have not."""
-    shutil.copytree(kept / "blackboard", home / "blackboard", copy_function=os.link)
+    shutil.copytree(kept / "blackboard", home / "blackboard", copy_function=os.link, dirs_exist_ok=True)
     shutil.copyfile(kept / "ledger.db", home / "ledger.db")
 
 
