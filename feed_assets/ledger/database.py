@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -84,10 +85,7 @@ def open_ledger(url: str) -> Ledger:
 
     Raises LedgerUnavailable if there is no such database, or no driver for it.
     """
-    with _opening(url, exc.ArgumentError, ImportError, KeyError):
-        engine = sa.create_engine(url)
-        _PREPARE[engine.dialect.name](engine)
-    ledger = Ledger(engine)
+    ledger = _as_it_is(url)
     with _opening(url, exc.OperationalError, LedgerUnavailable):
         _migrate(ledger)
     return ledger
@@ -164,18 +162,52 @@ def _migrate(ledger: Ledger) -> None:
     # Here, not above: who only loads definitions does not pay for it.
     from alembic import command
     from alembic.config import Config
-    from alembic.runtime.migration import MigrationContext
-    from alembic.script import ScriptDirectory
 
+    if _schema(ledger) == _newest_schema():
+        return
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    head = ScriptDirectory.from_config(config).get_current_head()
-    with ledger.read() as connection:
-        if MigrationContext.configure(connection).get_current_revision() == head:
-            return
     with ledger.change() as connection:  # Once it is the only one it looks again: alembic does.
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def _newest_schema() -> str | None:
+    from alembic.script import ScriptDirectory
+
+    return ScriptDirectory(str(MIGRATIONS)).get_current_head()
+
+
+def _schema(ledger: Ledger) -> str | None:
+    from alembic.runtime.migration import MigrationContext
+
+    with ledger.read() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def _as_it_is(url: str) -> Ledger:
+    with _opening(url, exc.ArgumentError, ImportError, KeyError):
+        engine = sa.create_engine(url)
+        _PREPARE[engine.dialect.name](engine)
+    return Ledger(engine)
+
+
+def schema_of(url: str) -> tuple[str | None, str | None]:
+    """The schema's version in a database, which is left as it is, and the newest.
+
+    Raises LedgerUnavailable if it cannot be written.
+    """
+    ledger = _as_it_is(url)
+    with _opening(url, exc.OperationalError, LedgerUnavailable), ledger.write() as connection:
+        connection.exec_driver_sql("CREATE TABLE feed_assets_probe (n INTEGER)")
+        connection.rollback()
+    return _schema(ledger), _newest_schema()
+
+
+def clock_of(url: str) -> datetime:
+    """What a database server takes for the time."""
+    with _as_it_is(url).read() as connection:
+        return connection.execute(sa.select(sa.func.now())).scalar_one()
 
 
 def get_cursor(connection: sa.Connection, name: str) -> str | None:

@@ -203,12 +203,10 @@ class Runner:
 
     def _refuse_a_daemon(self) -> None:
         """Two loops on one instance would request the same late re-runs twice."""
-        beats = {name: status.last_heartbeat for name, status in self.instance.get_daemon_statuses().items()}
-        oldest = utc_now().timestamp() - ALIVE_SECONDS
-        alive = [name for name, beat in beats.items() if beat and beat.timestamp > oldest]
+        alive = alive_daemons(self.instance)
         if alive:
             raise DaemonRunning(
-                f"the Dagster daemon ({', '.join(sorted(alive))}) runs on this instance and does this work already: "
+                f"the Dagster daemon ({', '.join(alive)}) runs on this instance and does this work already: "
                 "expected none. Leave the work to it, or stop it and wait two minutes."
             )
 
@@ -217,6 +215,13 @@ class Runner:
         for run in self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
             if DRIVER in run.tags and is_dead(run.tags[DRIVER]):
                 fail(self.instance, run.run_id, run.tags[DRIVER])
+
+
+def alive_daemons(instance: dg.DagsterInstance) -> list[str]:
+    """The kinds of Dagster's daemon whose heart beats on an instance, by name."""
+    beats = {name: status.last_heartbeat for name, status in instance.get_daemon_statuses().items()}
+    oldest = utc_now().timestamp() - ALIVE_SECONDS
+    return sorted(name for name, beat in beats.items() if beat and beat.timestamp > oldest)
 
 
 def why_failed(result: dg.ExecuteInProcessResult) -> str | None:

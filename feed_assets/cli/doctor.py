@@ -1,0 +1,239 @@
+"""`feed-assets doctor`: look at everything that runs need, one line for each thing, and say what to do."""
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from uuid import uuid4
+
+import typer
+
+from feed_assets.cli.location import Module, load_graph
+from feed_assets.cli.show import View, show
+from feed_assets.core.errors import SparkUnavailable, in_short
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from feed_assets.feeds.blackboard import Blackboard
+    from feed_assets.settings import Settings
+
+PROBES = "_feed_assets/doctor"
+"""The prefix of what is written to try the blackboard: no feed's name begins like it."""
+
+FREE_BYTES = 1 << 30
+CLOCK_SECONDS = 5
+"""How far clocks may be apart: update ids are seconds of ours, event times and quiet periods are compared with them."""
+
+OK, WARN, FAILED = "ok", "WARN", "FAILED"
+
+
+class Doubtful(Exception):
+    """What works, or may be meant, and is to be looked at all the same."""
+
+
+class Looked(View):
+    """What was found of one thing, and what to do."""
+
+    what: str
+    state: str
+    said: str
+
+
+def doctor(
+    module: Module = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Look at Java, Spark, blackboard, ledger, Dagster's home, module, clocks and disks, and say what to do.
+
+    Exit code 1 if something failed. No folder is made; a few bytes are written to the blackboard and removed again.
+    """
+    from feed_assets.settings import settings
+
+    found = [_looked(what, look) for what, look in _Doctor(settings(), module).looks()]
+    show(found, as_json)
+    raise typer.Exit(1 if any(each.state == FAILED for each in found) else 0)
+
+
+def _looked(what: str, look: Callable[[], str]) -> Looked:
+    """The outcome of a look: whatever it raises is one, so that none keeps the others from being made."""
+    try:
+        return Looked(what=what, state=OK, said=look())
+    except Doubtful as doubt:
+        return Looked(what=what, state=WARN, said=str(doubt))
+    except Exception as error:  # noqa: BLE001
+        return Looked(what=what, state=FAILED, said=in_short(error))
+
+
+@dataclass(frozen=True)
+class _Doctor:
+    """The looks, each of which returns what it found, or raises."""
+
+    settings: "Settings"
+    module: str | None
+
+    def looks(self) -> tuple[tuple[str, Callable[[], str]], ...]:
+        return (
+            ("Java", self.java),
+            ("Spark", self.spark),
+            ("blackboard", self.blackboard),
+            ("blackboard by Spark", self.blackboard_by_spark),
+            ("ledger", self.ledger),
+            ("Dagster's home", self.home),
+            ("Dagster's daemon", self.daemon),
+            ("module", self.definitions),
+            ("clocks", self.clocks),
+            ("disks", self.disks),
+        )
+
+    def java(self) -> str:
+        from feed_assets.spark.java import java
+
+        return "not needed here: Spark is a Connect server" if self.settings.spark_remote else java()
+
+    def spark(self) -> str:
+        where = self.settings.spark_remote or self.settings.spark_master
+        return f"Spark {self._session.version} ({where.partition('/;')[0]})"
+
+    def blackboard(self) -> str:
+        board, key = self._board, f"{PROBES}/{uuid4().hex}"
+        board.put(key, b"probe")
+        try:
+            listed, read = [file.key for file in board.files(PROBES)], board.get(key)
+        finally:
+            board.delete([key])
+        if key not in listed or read != b"probe" or board.get(key) is not None:
+            raise Doubtful(f"{board.url}: what was written is not listed, read and deleted as it should be.")
+        return f"{board.url}: an object was written, listed, read and deleted"
+
+    def blackboard_by_spark(self) -> str:
+        from feed_assets.spark.urls import spark_path
+
+        board, prefix = self._board, f"{PROBES}/{uuid4().hex}"
+        path = spark_path(board.url, prefix)
+        try:
+            spark = self._session
+        except SparkUnavailable as error:
+            raise Doubtful("not looked at, because Spark is not there.") from error
+        try:
+            spark.range(1).write.parquet(path)
+            rows, seen = spark.read.parquet(path).count(), board.files(prefix)
+        finally:
+            board.sweep(prefix)
+        if rows != 1 or not seen:
+            raise Doubtful(f"{path}: Spark wrote one row, and {rows} and {len(seen)} files are found: two stores?")
+        return f"{path.removesuffix('/' + prefix)}: Spark wrote a row and read it, and both see the same files"
+
+    def ledger(self) -> str:
+        from feed_assets.ledger.database import schema_of
+
+        if (file := self._ledger_file) and not file.exists():
+            raise Doubtful(f"{file} is not there yet: the first command that needs it makes it.")
+        found, newest = schema_of(self.settings.ledger)
+        if found != newest:
+            raise Doubtful(f"its schema is {found or 'empty'}, of this version {newest}: the next command upgrades it.")
+        return f"schema {found}, writable"
+
+    def home(self) -> str:
+        folder = self._home
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(f"{folder} cannot be written: give its user the right, or set DAGSTER_HOME.")
+        if not (folder / "dagster.yaml").exists():
+            raise Doubtful(f"{folder} has no dagster.yaml: `feed-assets run` and `ui` put ours there.")
+        return str(folder)
+
+    def daemon(self) -> str:
+        import dagster as dg
+
+        from feed_assets.orchestration.runner import alive_daemons
+
+        if not (self._home / "dagster.yaml").exists():
+            raise Doubtful("it has never been used here.")
+        os.environ["DAGSTER_HOME"] = str(self._home)
+        with dg.DagsterInstance.get() as instance:
+            alive = alive_daemons(instance)
+        return "runs" if alive else "does not run: `feed-assets run` does its work here"
+
+    def definitions(self) -> str:
+        graph = load_graph(self.module)
+        foreign = len(graph.foreign())
+        return f"{len(graph.by_feed) - foreign} datasets and tables with their rejects, and {foreign} foreign feeds"
+
+    def clocks(self) -> str:
+        apart = {name: abs((there - here).total_seconds()) for name, (here, there) in self._clocks().items()}
+        said = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in apart.items()) or "there is no other to ask"
+        if any(seconds > CLOCK_SECONDS for seconds in apart.values()):
+            raise Doubtful(f"apart from this machine's: {said}. Have NTP keep them together: update ids are moments.")
+        return f"apart from this machine's: {said}"
+
+    def disks(self) -> str:
+        folders = [folder for folder in (self._home_or_parent, self._local_board) if folder and folder.exists()]
+        free = {folder: shutil.disk_usage(folder).free for folder in folders}
+        said = ", ".join(f"{room / 2**30:.1f} GB at {folder}" for folder, room in free.items())
+        if any(room < FREE_BYTES for room in free.values()):
+            raise Doubtful(f"free: {said}. Make room: what a full disk stops is no attempt, and nothing goes on.")
+        return f"free: {said}"
+
+    def _clocks(self) -> dict[str, tuple[datetime, datetime]]:
+        """By name the moment here and there, of those that can be asked."""
+        from feed_assets.ledger.database import clock_of
+        from feed_assets.runs.services import utc_now
+
+        found: dict[str, tuple[datetime, datetime]] = {}
+        with suppress(Exception):  # The look at the blackboard says it.
+            board, prefix = self._board, f"{PROBES}/{uuid4().hex}"
+            board.put(f"{prefix}/clock", b"probe")
+            try:
+                found["blackboard"] = (utc_now(), board.last_write(prefix) or utc_now() - timedelta(days=1))
+            finally:
+                board.sweep(prefix)
+        with suppress(Exception):  # That at the ledger, too.
+            if self._ledger_file is None:
+                found["ledger"] = (utc_now(), clock_of(self.settings.ledger))
+        return found
+
+    @cached_property
+    def _session(self) -> "SparkSession":
+        from feed_assets.spark.session import session
+
+        self.java()
+        return session(self.settings)
+
+    @cached_property
+    def _board(self) -> "Blackboard":
+        from feed_assets.feeds.blackboard import Blackboard
+
+        board = self._local_board
+        if board and not board.exists() and "blackboard" not in self.settings.model_fields_set:
+            raise Doubtful(f"{board} is not there yet: what is published first makes it.")
+        return Blackboard.open(self.settings.blackboard, endpoint=self.settings.s3_endpoint)
+
+    @property
+    def _home(self) -> Path:
+        from feed_assets.settings import home
+
+        if not home().is_dir():
+            raise Doubtful(f"{home()} is not there yet: `feed-assets run` and `ui` make it, or set DAGSTER_HOME.")
+        return home()
+
+    @property
+    def _home_or_parent(self) -> Path:
+        from feed_assets.settings import home
+
+        return next(folder for folder in (home(), *home().parents) if folder.is_dir())
+
+    @property
+    def _local_board(self) -> Path | None:
+        from feed_assets.feeds.stores import local_root
+
+        return local_root(self.settings.blackboard)
+
+    @property
+    def _ledger_file(self) -> Path | None:
+        url = self.settings.ledger
+        return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None

@@ -1,0 +1,88 @@
+"""`doctor`: what is found of each thing that runs need, with none of them keeping the others from being looked at."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.cli.location import prepare
+from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.services import open_board
+from feed_assets.settings import settings
+
+
+def looked(*args: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    """The exit code, and by thing its state and what was said."""
+    result = CliRunner().invoke(app, ["doctor", "-m", "feed_assets.definitions", "--json", *args])
+    assert result.exit_code in (0, 1), result.exception
+    return result.exit_code, {each["what"]: (each["state"], each["said"]) for each in json.loads(result.stdout)}
+
+
+@pytest.fixture
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+
+
+@pytest.mark.usefixtures("spark")
+def test_where_all_is_there_all_is_well_and_nothing_is_left(home: Path) -> None:
+    prepare(home)
+    open_ledger(settings().ledger)
+    board = open_board(settings())
+    code, found = looked()
+    assert {name: state for name, (state, _) in found.items() if state != "ok"} == {}, found
+    assert code == 0
+    assert found["Java"][1].startswith("Java ")
+    assert found["Spark"][1].startswith("Spark 4")
+    assert "both see the same files" in found["blackboard by Spark"][1]
+    assert found["ledger"][1].endswith("writable")
+    assert "does not run" in found["Dagster's daemon"][1]
+    assert "foreign feeds" in found["module"][1]
+    assert "blackboard 0." in found["clocks"][1]
+    assert board.files("") == ()
+
+
+def test_a_home_that_is_not_there_is_said_and_not_made(
+    home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = home / "missing"
+    monkeypatch.setenv("DAGSTER_HOME", str(missing))
+    settings.cache_clear()
+    code, found = looked()
+    assert (code, found["Java"][0]) == (1, "FAILED")
+    assert "Install a Java 17 runtime" in found["Java"][1]
+    doubtful = ["blackboard", "blackboard by Spark", "ledger", "Dagster's home", "Dagster's daemon"]
+    assert [found[name][0] for name in doubtful] == ["WARN"] * 5
+    assert found["Dagster's home"][1].startswith(f"{missing} is not there yet")
+    assert found["module"][0] == "ok"
+    assert not missing.exists()
+
+
+def test_each_thing_that_fails_is_one_line_and_the_others_are_looked_at(
+    home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(home)
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", (home / "gone").as_uri())
+    monkeypatch.setenv("FEED_ASSETS_LEDGER", "postgresql+psycopg://nobody@127.0.0.1:9/none")
+    settings.cache_clear()
+    result = CliRunner().invoke(app, ["doctor", "-m", "no_such_module"])
+    lines = {line.partition("  ")[0]: line for line in result.stdout.splitlines()}
+    assert (result.exit_code, len(lines)) == (1, 11), result.stdout
+    assert "FAILED" in lines["ledger"]
+    assert "No blackboard at" in lines["blackboard"]
+    assert "no_such_module" in lines["module"]
+    assert [line for line in lines.values() if "Traceback" in line] == []
+
+
+def test_a_blackboard_that_refuses_access_is_named(
+    home: Path, no_java: None, s3_env, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", f"s3://{bucket}/doctor")
+    monkeypatch.setenv("FEED_ASSETS_S3_ENDPOINT", s3_env.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_env.reader_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_env.reader_secret)
+    settings.cache_clear()
+    state, said = looked()[1]["blackboard"]
+    assert state == "FAILED"
+    assert "access refused" in said
