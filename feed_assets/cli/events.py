@@ -8,14 +8,20 @@ import typer
 from pydantic import TypeAdapter
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, ledger_of_settings, load_graph, open_services
+from feed_assets.cli.location import Module, ledger_of_settings, load_graph, open_services, partition_of
 from feed_assets.cli.show import Values, show
-from feed_assets.cli.views import ConsumerView, DueView, EventView, TrendView, UnreadView
+from feed_assets.cli.verdicts import ConsumerView, DueView, EventView, TrendView, UnreadView
 from feed_assets.core.errors import InvalidEvent, InvalidName
 from feed_assets.core.events import Marker, Operation, WriteEvent, encode, foreign_correlation, parse_marker
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.words import first_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import sqlalchemy as sa
+
+    from feed_assets.core.propagation import Due
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.nodes import Node
     from feed_assets.runs.services import Services
@@ -45,10 +51,12 @@ def publish(
     from feed_assets.ledger import events
 
     bounds = (parse_marker(updated_at[0]), parse_marker(updated_at[1])) if updated_at else None
-    new = _event(Partition(Feed.parse(table), partition), parse_marker(marker), correlation, operation, context)
+    new = _event(partition_of(table, partition), parse_marker(marker), correlation, operation, context)
     with ledger_of_settings().change() as connection:
         is_new = events.publish(connection, new, datetime.now(UTC), bounds)
-    done = Values.of(table=new.table_name, partition=partition, published=is_new, correlation_id=new.correlation_id)
+    done = Values.of(
+        table=new.table_name, partition=new.partition_key, published=is_new, correlation_id=new.correlation_id
+    )
     show(done, as_json, "" if is_new else "it is known already")
 
 
@@ -119,10 +127,26 @@ def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
             problem=problems.get(str(node.feed)),
             consumer=str(node.feed),
             paused=pauses.paused(connection, [node.feed]).get(node.feed),
-            due={output.key: DueView.model_validate(each) for output, each in sorted(found.items())},
+            due=_takes(graph, connection, found, services.now()),
             markers=tuple(Values.of(**row) for row in inbox.markers(connection, node.feed)),
             unread=unread,
         )
+
+
+def _takes(
+    graph: "Graph", connection: "sa.Connection", found: "Mapping[Partition, Due]", now: datetime
+) -> dict[str, DueView]:
+    """What is due by partition; nothing of it is taken while something else than events is waited for."""
+    from feed_assets.core.readiness import State
+    from feed_assets.orchestration.decide.decisions import verdicts
+
+    views = {output.key: DueView.model_validate(found[output]) for output in sorted(found)}
+    for verdict in verdicts(graph, connection, sorted(found), now):
+        if verdict.state in (State.WAITS_FOR_INPUT, State.WAITS_FOR_QUALITY):
+            view = views[verdict.output.key]
+            left = {"takes": (), "slices": (), "later": view.takes + view.later, "waits": first_line(verdict.reason)}
+            views[verdict.output.key] = view.model_copy(update=left)
+    return views
 
 
 def _consumer(graph: "Graph", name: str) -> "Node":

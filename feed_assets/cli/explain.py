@@ -1,43 +1,109 @@
 """`feed-assets explain`: the verdict that the sensor acts on, in words."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
+import typer
+
+from feed_assets.cli.feed import AsJson, PartitionKey
 from feed_assets.cli.location import Module, load_graph, open_services
 from feed_assets.cli.show import Values, show
-from feed_assets.cli.views import CameBackView, UnreadView, VerdictView, WaitingView
+from feed_assets.cli.verdicts import CameBackView, GroupView, OverviewView, UnreadView, VerdictView, WaitingView
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.words import first_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from feed_assets.core.readiness import Need
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.nodes import Node
+    from feed_assets.orchestration.ticks.ingest import Unread
     from feed_assets.runs.services import Services
 
+AnyFeed = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset; by default all that waits.")]
 
-def explain(feed: FeedName, partition: PartitionKey = "", module: Module = None, as_json: AsJson = False) -> None:
+GROUPS = 50
+"""Lines of `explain` without a dataset: one for each dataset and state."""
+
+DECISIONS = 1000
+"""Partitions that are decided about at once; of others the last verdict is shown."""
+
+
+def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module = None, as_json: AsJson = False) -> None:
     """Say whether a partition of a dataset is built, ready, or what it waits for: as the sensor would decide now.
 
-    Without a partition: every one of its partitions that waits, as it was last decided. What no tick has read of its
-    event sources is read first; where that cannot be, it is said why, and when it was read last.
+    Without a partition: how many of its partitions are in which state, those that nothing has come for and holes
+    too, each with the first few. Without a dataset: all that waits. What no tick has read of event sources is read
+    first; where that cannot be, it is said why, and when it was read last.
     """
-    from feed_assets.ledger import due
-    from feed_assets.orchestration.decide.decisions import fan_out_to
+    from feed_assets.orchestration.decide.keys import keys_of
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
-    output, graph, services = Partition(Feed.parse(feed), partition), load_graph(module), open_services(makes=False)
-    node = _dataset(graph, output.feed)
+    graph, services = load_graph(module), open_services()
+    if feed is None:
+        return _explain_all(graph, services, as_json)
+    node = _dataset(graph, Feed.parse(feed))
     unread = UnreadView.each(ingest_for(graph, services, [node], services.now()))
-    if partition or node.partitions_def is None:
-        view = _decided(graph, services, node, output)
-        return show(view.model_copy(update={"unread": unread}), as_json)
-    fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
+    if not partition and node.partitions_def is not None:
+        return show(_overview(graph, services, node, unread), as_json)
+    outputs = [Partition(node.feed, key) for key in keys_of(node, [partition], services.now())]
+    views = [_said(services, _decided(graph, services, node, output), unread) for output in outputs]
+    return show(views if len(views) > 1 else views[0], as_json)
+
+
+def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
+    """What waits, over all datasets of the code location."""
+    from feed_assets.ledger import waiting
+    from feed_assets.orchestration.ticks.ingest import ingest_for
+
+    unread = ingest_for(graph, services, graph.datasets(), services.now())
+    _decide_some(graph, services, graph.datasets())
     with services.ledger.read() as connection:
-        waiting = WaitingView.model_validate({"feed": feed, "waiting": due.listed(connection, node.feed)})
-    note = "" if waiting.waiting else "none of its partitions waits"
-    return show(waiting.model_copy(update={"unread": unread}), as_json, note)
+        groups = [each for each in waiting.by_state(connection) if each.feed in graph.by_feed]
+    views = [WaitingView(feed=str(each.feed), **GroupView.of(each).model_dump()) for each in groups[:GROUPS]]
+    notes = [f"and {len(groups) - GROUPS} more"] if len(groups) > GROUPS else [] if groups else ["nothing waits"]
+    show(views, as_json, "\n".join([*notes, *map(_caveat, unread)]))
+
+
+def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[UnreadView, ...]) -> OverviewView:
+    """Every partition of a dataset, counted. Its newest updates are looked at on the blackboard first."""
+    from feed_assets.ledger import pauses
+    from feed_assets.orchestration.decide.overview import overview
+    from feed_assets.runs.verify import verify_newest
+
+    verify_newest(services, node.feed, graph.own())
+    _decide_some(graph, services, [node])
+    with services.ledger.read() as connection:
+        paused = pauses.paused(connection, [node.feed]).get(node.feed)
+        groups = tuple(map(GroupView.of, overview(connection, node)))
+    return OverviewView(feed=str(node.feed), paused=paused, partitions=groups, unread=unread)
+
+
+def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> None:
+    """Take what the next ticks would take, but for requests: further ones have their turn there."""
+    from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
+
+    fan_out_to(graph, nodes, services.ledger, services.now(), lambda: False)
+    decide_due(graph, nodes, services.ledger, services.now(), DECISIONS, lambda: False)
+
+
+def _said(services: "Services", view: VerdictView, unread: tuple[UnreadView, ...]) -> VerdictView:
+    """The verdict with what one must know beside it, in its one line: a pause, and a source that cannot be read."""
+    from feed_assets.ledger import pauses
+
+    feed = Feed.parse(view.feed)
+    with services.ledger.read() as connection:
+        paused = pauses.paused(connection, [feed]).get(feed)
+    more = [paused] if paused and paused not in view.reason else []
+    reason = "; ".join([first_line(view.reason), *more, *map(_caveat, unread)])
+    return view.model_copy(update={"unread": unread, "reason": reason})
+
+
+def _caveat(unread: "UnreadView | Unread") -> str:
+    since = f"could not be read since {unread.as_of:%Y-%m-%d %H:%M} UTC" if unread.as_of else "was never read"
+    return f"but {unread.source} {since}: what is new there is not known ({first_line(unread.why)})"
 
 
 def _dataset(graph: "Graph", feed: Feed) -> "Node":
@@ -51,10 +117,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
     from feed_assets.ledger import due, inbox
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
-    from feed_assets.orchestration.declare.partitions import Existence, existence
 
-    if existence(node.partitions_def, output.key, services.now()) is not Existence.EXISTS:
-        raise InvalidName(f"{output.key!r} is no partition of {output.feed} (yet). Compare its partitions in the UI.")
     problems, needs = dict[str, str](), list["Need"]()
     with failing_alone(problems, output.key):  # A mapping may be anybody's, and a lineage table out of reach.
         needs.append(graph.need(output))

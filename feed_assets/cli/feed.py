@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli import views
-from feed_assets.cli.location import ledger_of_settings
+from feed_assets.cli.location import ledger_of_settings, partition_of
 from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
 from feed_assets.core.errors import InvalidName, NoValidUpdate
@@ -60,7 +60,7 @@ def list_feeds(
         return say([Values.of(feed=str(found)) for found in read.feeds(board)], as_json)
     if partition is None:
         return say(views.KeyView.each(read.walk(board, Feed.parse(feed))), as_json)
-    wanted = Partition(Feed.parse(feed), partition)
+    wanted = partition_of(feed, partition)
     if all_batches:
         return say(views.BatchView.of_set(batches.latest(board, wanted)), as_json)
     return say(views.HistoryView.each(read.history(board, wanted)), as_json)
@@ -77,7 +77,7 @@ def show(
     """Show the newest valid update (or batches), what was skipped and why, newer versions of the feed, all updates."""
     from feed_assets.feeds import batches, read
 
-    board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
+    board, wanted = _open(blackboard), partition_of(feed, partition)
     newer = tuple(map(str, read.newer_versions(board, wanted.feed)))
     if all_batches:
         reading = batches.latest(board, wanted)
@@ -105,7 +105,7 @@ def get(
 
     if update and (as_of or all_batches):
         raise InvalidName("--as-of or --batches and --update exclude each other: give one of them.")
-    board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
+    board, wanted = _open(blackboard), partition_of(feed, partition)
     moment = _moment(as_of) if as_of else None
     if all_batches:
         reading = batches.latest(board, wanted, moment)
@@ -130,7 +130,7 @@ def publish(
     parts = {file.name: file for file in files}
     if len(parts) < len(files):
         raise InvalidName("Two of the files have the same name: each name can be one part only. Rename one.")
-    board, wanted = _open(blackboard, makes=True), Partition(Feed.parse(feed), partition)
+    board, wanted = _open(blackboard, makes=True), partition_of(feed, partition)
     update = write.publish(board, wanted, parts, datetime.now(UTC))
     report("published", board, wanted, update.id)
     say(views.UpdateView.model_validate(update), as_json)
@@ -150,11 +150,11 @@ def verify(
 
     board, parsed = _open(blackboard), Feed.parse(feed)
     if update:
-        return say(views.UpdateView.each([read.named(board, Partition(parsed, partition or ""), update)]), as_json)
+        return say(views.UpdateView.each([read.named(board, partition_of(feed, partition or ""), update)]), as_json)
     if all_batches:
-        readings = [*batches.latest(board, Partition(parsed, partition or "")).batches]
+        readings = [*batches.latest(board, partition_of(feed, partition or "")).batches]
     else:
-        keys = read.partitions(board, parsed) if partition is None else [Partition(parsed, partition)]
+        keys = read.partitions(board, parsed) if partition is None else [partition_of(feed, partition)]
         readings = [read.latest(board, key) for key in keys]
     if not readings:
         raise NoValidUpdate(f"{parsed} has no partition with updates: there is nothing to verify at {parsed}/.")
@@ -178,7 +178,7 @@ def invalidate(
     """Make an update invalid: readers go back to the one before."""
     from feed_assets.feeds import read, write
 
-    board, wanted = _open(blackboard), Partition(Feed.parse(feed), partition)
+    board, wanted = _open(blackboard), partition_of(feed, partition)
     write.invalidate(board, wanted, update, how=how.value)
     report("invalidated", board, wanted, update)
     say(views.ReadingView.model_validate(read.latest(board, wanted)), as_json)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feed_assets.cli.project import loading, module_of_project
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidName
+from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -64,6 +65,22 @@ def load_graph(module: str | None) -> "Graph":
     from feed_assets.orchestration.decide.graph import Graph
 
     return Graph(load(module).resolve_asset_graph())
+
+
+def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
+    """The partition that somebody typed; only for a key as the UI writes it (`men|2019-11-24`) a module is loaded."""
+    if "|" not in typed:
+        return Partition(Feed.parse(feed), typed)
+    try:
+        node = load_graph(module).node(Feed.parse(feed))
+    except FeedAssetsError as error:
+        raise InvalidName(
+            f"{typed!r} is a key as the UI writes it: which of its parts comes first in a path only the definitions "
+            f"of {feed} say ({error}) Write the path, such as 2019-11-24/men."
+        ) from error
+    from feed_assets.orchestration.decide.keys import path_of
+
+    return Partition(node.feed, path_of(node, typed))
 
 
 def open_services(*, makes: bool = True) -> "Services":

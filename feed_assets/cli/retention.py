@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
-from feed_assets.cli.location import open_services
+from feed_assets.cli.location import open_services, partition_of
 from feed_assets.cli.show import show
 from feed_assets.cli.views import PrunedView, RevalidatedView
 from feed_assets.core.errors import NotOurs
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention, parse_age
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def prune(
     if partition is None:
         found = [*prune_feed(services, parsed, policy, apply=apply)]
     else:
-        found = [prune(services, Partition(parsed, partition), policy, apply=apply)]
+        found = [prune(services, partition_of(feed, partition), policy, apply=apply)]
     gone = sum(len(pruned.gone) for pruned in found)
     note = f"{gone} updates pruned" if apply else f"{gone} updates would go: --apply removes them"
     show(PrunedView.each(found if as_json else (each.brief for each in found if each.brief.judged)), as_json, note)
@@ -54,7 +54,7 @@ def revalidate(
     """Make an invalidated update valid again, if its files are exactly those that were published."""
     from feed_assets.runs.revalidate import revalidate
 
-    found = revalidate(_services(), Partition(Feed.parse(feed), partition), update)
+    found = revalidate(_services(), partition_of(feed, partition), update)
     show(RevalidatedView.model_validate(found), as_json, "it is valid again")
 
 

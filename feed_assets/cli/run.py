@@ -7,6 +7,7 @@ import typer
 from feed_assets.cli.location import Module, load, open_instance
 from feed_assets.cli.stopping import stopping
 from feed_assets.core.errors import ServiceUnavailable
+from feed_assets.core.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,14 +73,9 @@ def _say_who_waits(waiting: "Mapping[Partition, str]") -> None:
 def _list(word: str, found: "Mapping[Any, str]", what: str = "") -> None:
     """A line for each of a few partitions, with its reason."""
     for whose, why in [*found.items()][:NAMED]:
-        typer.echo(f"{word:7} {whose}: {f'{what}: ' * bool(what)}{_first_line(why)}")
+        typer.echo(f"{word:7} {whose}: {f'{what}: ' * bool(what)}{first_line(why)}")
     if len(found) > NAMED:
         typer.echo(f"{word:7} and {len(found) - NAMED} more")
-
-
-def _first_line(why: str) -> str:
-    """A reason as one line: Spark puts the whole plan below it."""
-    return why.partition("\n")[0].rstrip("; ")
 
 
 def _not_built(count: int) -> str:
@@ -96,4 +92,4 @@ def sentence(result: "dg.ExecuteInProcessResult") -> str:
     if result.success:
         return f"built   {what}"
     why = why_failed(result) or "it was stopped before its first step"
-    return f"FAILED  {what}: {_first_line(why)} (run {result.run_id})"
+    return f"FAILED  {what}: {first_line(why)} (run {result.run_id})"

@@ -1,26 +1,19 @@
-"""What commands say, as models, which `show` prints."""
+"""What commands say of feeds and of what is repaired, as models, which `show` prints."""
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import AliasChoices, AliasPath, BeforeValidator, Field, computed_field
 
-from feed_assets.cli.show import Counted, Sentence, Values, View
-from feed_assets.core.events import in_words
+from feed_assets.cli.show import Counted, Sentence, View
 from feed_assets.core.feeds import File, Skipped, is_update_id
 from feed_assets.core.retention import Judgement
 
 if TYPE_CHECKING:
-    from feed_assets.core.propagation import Propagation
     from feed_assets.feeds.batches import SetReading
 
 Text = Annotated[str, BeforeValidator(str)]
 Key = Annotated[str, BeforeValidator(lambda partition: getattr(partition, "key", partition))]
 Count = Annotated[int, BeforeValidator(len)]
-Marker = Annotated[str, BeforeValidator(in_words)]
-Correlations = Annotated[
-    tuple[str, ...], Counted, BeforeValidator(lambda propagations: [each.correlation for each in propagations])
-]
 
 
 class _OfPartition(View):
@@ -153,12 +146,6 @@ class ReadView(View):
     update_id: str
 
 
-class PinView(ReadView):
-    """The same with its data version."""
-
-    version: str
-
-
 class AddedView(View):
     """An update that a rebuilt ledger knows again."""
 
@@ -192,132 +179,3 @@ class RebuiltView(View):
     unread: tuple[NotKnownView, ...]
     invalid: tuple[NotKnownView, ...]
     not_known: tuple[str, ...] = ()
-
-
-class EventView(View):
-    """A write event."""
-
-    sequence: int
-    table: Text = Field(validation_alias=AliasPath("partition", "feed"))
-    partition: str = Field(validation_alias=AliasPath("partition", "key"))
-    marker: Marker
-    operation: str
-    correlation_id: str = Field(validation_alias="correlation")
-    event_marker: Marker
-    source: Annotated[str, BeforeValidator(lambda source: source or "here")]
-    flag: str | None
-    context: Annotated[dict[str, Any], Sentence]
-
-
-class SliceView(View):
-    """What a run reads of a table."""
-
-    table: Text = Field(validation_alias=AliasPath("partition", "feed"))
-    partition: str = Field(validation_alias=AliasPath("partition", "key"))
-    after: Marker = Field(validation_alias="start")
-    upto: Marker = Field(validation_alias="end")
-    operations: Annotated[tuple[str, ...], BeforeValidator(sorted)]
-
-
-class IncompleteView(View):
-    """An update that has not reached every table of its pipeline."""
-
-    correlation_id: str
-    missing: Annotated[tuple[str, ...], Counted]
-    since: datetime
-    why: str
-
-    @classmethod
-    def of(cls, propagation: "Propagation") -> Self:
-        """The view of one propagation."""
-        missing = tuple(sorted(map(str, propagation.missing)))
-        since, why = propagation.since, str(propagation)
-        return cls(correlation_id=propagation.correlation, missing=missing, since=since, why=why)
-
-
-class DueView(View):
-    """What the next run takes, and what is left."""
-
-    takes: Correlations = Field(validation_alias="taken")
-    slices: tuple[SliceView, ...]
-    later: Correlations
-    incomplete: Annotated[
-        tuple[IncompleteView, ...], BeforeValidator(lambda updates: [*map(IncompleteView.of, updates)])
-    ]
-    waits: str | None
-
-
-class UnreadView(View):
-    """A part of an event source that could not be read: what is said of it was so when it was last read."""
-
-    source: str
-    why: str
-    as_of: datetime | None
-
-
-class ConsumerView(View):
-    """What is due for a consumer, by its partition, and how far it has read."""
-
-    consumer: Text
-    paused: str | None
-    problem: str | None
-    due: dict[str, DueView]
-    markers: tuple[Values, ...]
-    unread: tuple[UnreadView, ...] = ()
-
-
-class TrendView(View):
-    """How long updates take, in seconds, under one version of code."""
-
-    code_version: str | None
-    count: int
-    median: float
-    p95: float
-    change: float | None
-
-
-class ListedView(View):
-    """A partition that waits, as it was last decided."""
-
-    partition: Key
-    state: str | None
-    reason: str | None
-    since: datetime
-    requested: int
-    next_request: datetime | None = Field(validation_alias="look_at")
-
-
-class WaitingView(View):
-    """The partitions of a dataset that wait."""
-
-    feed: Text
-    waiting: tuple[ListedView, ...]
-    unread: tuple[UnreadView, ...] = ()
-
-
-class CameBackView(View):
-    """A slice that is due again, as the update that had consumed it is no longer valid."""
-
-    table: str = Field(validation_alias="feed")
-    partition: str
-    after: Marker = Field(validation_alias="start")
-    upto: Marker = Field(validation_alias="marker")
-    consumed_by: str
-    why: Text = Field(validation_alias="reason")
-
-
-class VerdictView(View):
-    """What to do about a partition, and why."""
-
-    feed: Text = Field(validation_alias=AliasPath("output", "feed"))
-    partition: str = Field(validation_alias=AliasPath("output", "key"))
-    state: str
-    reason: str
-    published: str | None = None
-    reads: tuple[PinView, ...] = Field(default=(), validation_alias="pins")
-    due: DueView | None = None
-    came_back: tuple[CameBackView, ...] = ()
-    left_out: tuple[Values, ...] = ()
-    unread: tuple[UnreadView, ...] = ()
-    requested: int | None = None
-    next_request: datetime | None = None

@@ -8,11 +8,15 @@ LONGEST_REASON = 300
 
 def first_line(text: str | None) -> str:
     """A reason in one line: Spark's plan and what else follows the first one is left out."""
-    line = next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
+    line = next((line.strip() for line in (text or "").splitlines() if line.strip()), "").rstrip("; ")
     return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
+
+
+def first_of(names: Sequence[str], count: int) -> str:
+    """These names, and how many there are beside them of `count`."""
+    return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
 
 
 def some(names: Sequence[str], most: int) -> str:
     """The first of some names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return first_of(names[:most], len(names))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,11 +16,10 @@ EXAMPLES = 5
 
 @dataclass(frozen=True)
 class Example:
-    """One partition of a group: its key, since when it waits (UTC), and why."""
+    """One partition of a group: its key, and why it waits."""
 
     key: str
-    since: datetime
-    reason: str | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -34,18 +32,17 @@ class Group:
     examples: tuple[Example, ...]
 
 
-def by_state(connection: sa.Connection, feed: Feed | None = None) -> tuple[Group, ...]:
-    """What is due of one dataset or of all, by state."""
-    query = sa.select(due.c.feed, due.c.state, due.c.partition, due.c.since, due.c.reason)
-    return _grouped(connection, query if feed is None else query.where(due.c.feed == str(feed)))
+def by_state(connection: sa.Connection) -> tuple[Group, ...]:
+    """What is due of all datasets, by state."""
+    return _grouped(connection, sa.select(due.c.feed, due.c.state, due.c.partition, due.c.reason))
 
 
 def refused(connection: sa.Connection) -> tuple[Group, ...]:
     """Of what is due that whose own audit has failed, with the check's reason: all of it was not published since."""
     own = (quality.c.feed == due.c.feed) & (quality.c.partition == due.c.partition) & (quality.c.state == FAILED)
     reason = sa.func.coalesce(sa.func.min(quality.c.reason), sa.func.min(quality.c.check)).label("reason")
-    columns = due.c.feed, sa.literal(FAILED).label("state"), due.c.partition, due.c.since
-    query = sa.select(*columns, reason).join(quality, own).group_by(due.c.feed, due.c.partition, due.c.since)
+    columns = due.c.feed, sa.literal(FAILED).label("state"), due.c.partition
+    query = sa.select(*columns, reason).join(quality, own).group_by(due.c.feed, due.c.partition)
     return _grouped(connection, query)
 
 
@@ -64,5 +61,5 @@ def _groups(rows: Iterable[Any]) -> Iterable[Group]:
     for row in rows:
         found.setdefault((row.feed, row.state), []).append(row)
     for (feed, state), each in found.items():
-        examples = tuple(Example(row.partition, row.since, row.reason) for row in each)
+        examples = tuple(Example(row.partition, row.reason) for row in each)
         yield Group(Feed.parse(feed), state, each[0].count, examples)

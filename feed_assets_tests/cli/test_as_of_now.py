@@ -107,3 +107,21 @@ def test_run_ends_with_a_line_for_each_source_that_cannot_be_read_and_an_exit_co
     code, (line,) = run_until_idle()
     assert (code, line.split(":")[0]) == (1, "FAILING events_team")
     assert "has no table events: found hidden" in line
+
+
+def test_what_is_said_as_of_an_earlier_reading_says_so_in_its_one_line(team, tmp_path):
+    said("explain", REPORT)
+    rename(tmp_path, "events", "hidden")
+    found = said("explain", REPORT)
+    assert "; but part 0 of team could not be read since 20" in found["reason"]
+
+
+def test_everything_that_waits_is_listed_with_what_could_not_be_read(team, tmp_path):
+    rename(tmp_path, "events", "hidden")
+    told = CliRunner().invoke(app, ["explain", "-m", "as_of_now"]).stdout.splitlines()
+    assert "part 0 of team was never read" in told[-1]
+
+
+def test_a_paused_dataset_says_so_whatever_its_state(team):
+    said("events", "pause", REPORT, "--why", "release")
+    assert "paused since" in said("explain", REPORT)["reason"]

@@ -80,19 +80,29 @@ def test_due_says_what_is_incomplete_since_when_and_what_is_taken() -> None:
     assert (incomplete["correlation_id"], incomplete["missing"]) == ("X", TABLES[2:])
     assert due_of_day() == ["0", "0"]
     publish(TABLES[2])
-    assert due_of_day() == ["1", "0"]
-    assert f"{TABLES[0]}              {DAY}  the beginning  2024-01-01T06:00:00Z" in said("events", "due", SUMMARY)
+    # Their events are there, and no update of any of them: a run has nothing to read.
+    assert due_of_day() == ["0", "1"]
+    (found,) = json.loads(said("events", "due", SUMMARY, "--json"))
+    assert found["due"][DAY]["waits"].startswith(f"no valid update of fx/exchange_rate/v1.0 {DAY}, ")
+
+
+def groups():
+    """The partitions of the summary by state, as `explain` has them."""
+    return json.loads(said("explain", SUMMARY, "--json"))["partitions"]
 
 
 def test_explain_names_what_waits() -> None:
-    assert said("explain", SUMMARY).splitlines() == ["feed", SUMMARY, "none of its partitions waits"]
+    assert [group["state"] for group in groups()] == ["missing"]
+    assert said("explain") == "nothing waits\n"
     publish(TABLES[0])
     one = said("explain", SUMMARY, DAY)
     assert f"{SUMMARY}  {DAY}  waits for input" in one
     assert "X of 2010-12-03 has not reached" in one
     assert json.loads(said("explain", SUMMARY, DAY, "--json"))["due"]["incomplete"][0]["missing"] == sorted(TABLES[1:])
-    (row,) = json.loads(said("explain", SUMMARY, "--json"))["waiting"]
-    assert row["partition"] == DAY
+    (waits,) = [group for group in groups() if group["state"] == "waits for input"]
+    assert (waits["count"], waits["partitions"]) == (1, DAY)
+    (row,) = [each for each in json.loads(said("explain", "--json")) if each["feed"] == SUMMARY]
+    assert (row["state"], row["count"], row["partitions"]) == ("waits for input", 1, DAY)
 
 
 def test_explain_names_the_slices_that_came_back_and_the_update_that_had_consumed_them() -> None:

@@ -8,11 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
+from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
 from feed_assets.ledger import claims, runs, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import open_board, utc_now
+from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 
 RAW, SHOWN = (Partition(Feed.parse(f"ads/{name}/v1.0"), "2019-11-24/men") for name in ("shown_raw", "shown"))
@@ -97,3 +99,46 @@ def test_a_lost_ledger_is_rebuilt_and_what_is_unknown_is_said_until_it_is_truste
     (assumed,) = second["assumed"]
     assert assumed["reads"] == [{"input": RAW.path, "update_id": raw}]
     assert f"current  update {made} was built from the newest inputs" in said("explain", str(SHOWN.feed), SHOWN.key)
+
+
+def lost() -> str:
+    """An update of ours of which somebody has removed everything; its id."""
+    board, ledger = open_board(settings()), open_ledger(settings().ledger)
+    made = write.publish(board, SHOWN, {"part-1": b"x"}, LONG_AGO).id
+    sync(board, ledger, SHOWN, NOW)
+    write.publish(board, RAW, {"part-1.csv": b"x"}, LONG_AGO)
+    sync(board, ledger, RAW, NOW)
+    board.sweep(f"{SHOWN.path}/{made}")
+    return made
+
+
+def test_data_that_vanished_are_told_once() -> None:
+    made = lost()
+    (gone,) = json.loads(said("reconcile", "--json"))["gone"]
+    assert (gone["feed"], gone["partition"], gone["update_id"]) == (str(SHOWN.feed), SHOWN.key, made)
+    assert gone["why"] == "it is no longer there"
+    assert json.loads(said("reconcile", "--json"))["gone"] == []
+
+
+@pytest.mark.parametrize("partition", [(SHOWN.key,), ("men|2019-11-24",), ()])
+def test_explain_sees_that_data_have_vanished_before_any_tick(partition) -> None:
+    lost()
+    told = said("explain", str(SHOWN.feed), *partition)
+    assert "build" in told
+    assert "current" not in told
+
+
+def test_a_key_of_the_ui_is_understood_where_a_partition_is_named() -> None:
+    board = open_board(settings())
+    made = write.publish(board, RAW, {"part-1.csv": b"x"}, LONG_AGO).id
+    assert made in said("feed", "show", str(RAW.feed), "men|2019-11-24")
+    assert made in said("feed", "ls", str(RAW.feed), "men|2019-11-24")
+    view = json.loads(said("explain", str(SHOWN.feed), "men|2019-11-24...men|2019-11-24", "--json"))
+    assert view["partition"] == SHOWN.key
+
+
+def test_what_is_no_partition_names_the_nearest() -> None:
+    with pytest.raises(InvalidName, match=r"'2019-11-24/man' is no partition of ads/shown/v1.0: expected men "):
+        said("explain", str(SHOWN.feed), "2019-11-24/man")
+    with pytest.raises(InvalidName, match=r"comes first in a path only the definitions of no/such/v1.0 say"):
+        said("feed", "show", "no/such/v1.0", "men|2019-11-24")

@@ -1,0 +1,167 @@
+"""What commands say of events, of what is due, and of what waits, as models, which `show` prints."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import AliasPath, BeforeValidator, Field
+
+from feed_assets.cli.show import Counted, Sentence, Values, View
+from feed_assets.cli.views import ReadView, Text
+from feed_assets.core.events import in_words
+from feed_assets.core.words import first_line, first_of
+
+if TYPE_CHECKING:
+    from feed_assets.core.propagation import Propagation
+    from feed_assets.ledger.waiting import Group
+
+Marker = Annotated[str, BeforeValidator(in_words)]
+Correlations = Annotated[
+    tuple[str, ...], Counted, BeforeValidator(lambda propagations: [each.correlation for each in propagations])
+]
+
+
+class PinView(ReadView):
+    """The same with its data version."""
+
+    version: str
+
+
+class EventView(View):
+    """A write event."""
+
+    sequence: int
+    table: Text = Field(validation_alias=AliasPath("partition", "feed"))
+    partition: str = Field(validation_alias=AliasPath("partition", "key"))
+    marker: Marker
+    operation: str
+    correlation_id: str = Field(validation_alias="correlation")
+    event_marker: Marker
+    source: Annotated[str, BeforeValidator(lambda source: source or "here")]
+    flag: str | None
+    context: Annotated[dict[str, Any], Sentence]
+
+
+class SliceView(View):
+    """What a run reads of a table."""
+
+    table: Text = Field(validation_alias=AliasPath("partition", "feed"))
+    partition: str = Field(validation_alias=AliasPath("partition", "key"))
+    after: Marker = Field(validation_alias="start")
+    upto: Marker = Field(validation_alias="end")
+    operations: Annotated[tuple[str, ...], BeforeValidator(sorted)]
+
+
+class IncompleteView(View):
+    """An update that has not reached every table of its pipeline."""
+
+    correlation_id: str
+    missing: Annotated[tuple[str, ...], Counted]
+    since: datetime
+    why: str
+
+    @classmethod
+    def of(cls, propagation: "Propagation") -> Self:
+        """The view of one propagation."""
+        missing = tuple(sorted(map(str, propagation.missing)))
+        since, why = propagation.since, str(propagation)
+        return cls(correlation_id=propagation.correlation, missing=missing, since=since, why=why)
+
+
+class DueView(View):
+    """What the next run takes, and what is left."""
+
+    takes: Correlations = Field(validation_alias="taken")
+    slices: tuple[SliceView, ...]
+    later: Correlations
+    incomplete: Annotated[
+        tuple[IncompleteView, ...], BeforeValidator(lambda updates: [*map(IncompleteView.of, updates)])
+    ]
+    waits: str | None
+
+
+class UnreadView(View):
+    """A part of an event source that could not be read: what is said of it was so when it was last read."""
+
+    source: str
+    why: str
+    as_of: datetime | None
+
+
+class ConsumerView(View):
+    """What is due for a consumer, by its partition, and how far it has read."""
+
+    consumer: Text
+    paused: str | None
+    problem: str | None
+    due: dict[str, DueView]
+    markers: tuple[Values, ...]
+    unread: tuple[UnreadView, ...] = ()
+
+
+class TrendView(View):
+    """How long updates take, in seconds, under one version of code."""
+
+    code_version: str | None
+    count: int
+    median: float
+    p95: float
+    change: float | None
+
+
+class GroupView(View):
+    """The partitions of a dataset in one state: how many, the first of them, and the reason of the first."""
+
+    state: str
+    count: int
+    partitions: str
+    reason: str = ""
+
+    @classmethod
+    def of(cls, group: "Group") -> Self:
+        """The view of one group."""
+        keys, state = [each.key for each in group.examples], group.state or "to be decided"
+        named, reason = first_of(keys, group.count), first_line(group.examples[0].reason)
+        return cls(state=state, count=group.count, partitions=named, reason=reason)
+
+
+class OverviewView(View):
+    """The partitions of a dataset by state."""
+
+    feed: Text
+    paused: str | None
+    partitions: tuple[GroupView, ...]
+    unread: tuple[UnreadView, ...] = ()
+
+
+class WaitingView(GroupView):
+    """The partitions of one of many datasets in one state."""
+
+    feed: Text
+
+
+class CameBackView(View):
+    """A slice that is due again, as the update that had consumed it is no longer valid."""
+
+    table: str = Field(validation_alias="feed")
+    partition: str
+    after: Marker = Field(validation_alias="start")
+    upto: Marker = Field(validation_alias="marker")
+    consumed_by: str
+    why: Text = Field(validation_alias="reason")
+
+
+class VerdictView(View):
+    """What to do about a partition, and why."""
+
+    feed: Text = Field(validation_alias=AliasPath("output", "feed"))
+    partition: str = Field(validation_alias=AliasPath("output", "key"))
+    state: str
+    reason: str
+    published: str | None = None
+    reads: tuple[PinView, ...] = Field(default=(), validation_alias="pins")
+    due: DueView | None = None
+    came_back: tuple[CameBackView, ...] = ()
+    left_out: tuple[Values, ...] = ()
+    unread: tuple[UnreadView, ...] = ()
+    requested: int | None = None
+    next_request: datetime | None = None

@@ -1,0 +1,59 @@
+"""All partitions of one dataset, counted: what is current, what waits, what nothing has come for, and the holes."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+import sqlalchemy as sa
+
+from feed_assets.ledger import due, updates
+from feed_assets.ledger.due import Listed
+from feed_assets.ledger.waiting import EXAMPLES, Example, Group
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.partitions import by_dimension
+
+CURRENT, MISSING, HOLES = "current", "missing", "holes before the newest"
+"""Groups beside the states on the list: built, nothing to do; nothing has come for it; not built before a built one."""
+
+
+def overview(connection: sa.Connection, node: Node) -> list[Group]:
+    """The partitions of a dataset by state, each in one group; holes once more, in a group of their own."""
+    listed = due.listed(connection, node.feed)
+    published, waits = {*updates.published_keys(connection, node.feed)}, {each.partition.key for each in listed}
+    keys = _existing(node)
+    groups = [_group(node, CURRENT, [Example(key) for key in keys if key in published and key not in waits])]
+    groups += _by_state(node, listed)
+    groups.append(_group(node, MISSING, [Example(key) for key in keys if key not in published and key not in waits]))
+    groups.append(_group(node, HOLES, [Example(key) for key in _holes(node, keys, published)]))
+    return [each for each in groups if each.count]
+
+
+def _existing(node: Node) -> list[str]:
+    if node.partitions_def is None:
+        return [""]
+    return [node.partition(key).key for key in node.partitions_def.get_partition_keys()]
+
+
+def _by_state(node: Node, listed: Sequence[Listed]) -> list[Group]:
+    found: dict[str | None, list[Example]] = {}
+    for each in listed:
+        name = each.partition.key if each.partition.feed == node.feed else str(each.partition)
+        found.setdefault(each.state, []).append(Example(name, each.reason))
+    return [_group(node, state, examples) for state, examples in sorted(found.items(), key=str)]
+
+
+def _holes(node: Node, keys: Sequence[str], published: set[str]) -> list[str]:
+    """What is not built of times before the newest one of which something is; without a time there are none."""
+    first = next(iter(by_dimension(node.partitions_def).values()), None)
+    if not isinstance(first, dg.TimeWindowPartitionsDefinition) or not published:
+        return []
+    order = {time: number for number, time in enumerate(first.get_partition_keys())}
+    newest = max((order.get(_time(key), -1) for key in published), default=-1)
+    return [key for key in keys if key not in published and order[_time(key)] < newest]
+
+
+def _time(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def _group(node: Node, state: str | None, examples: Sequence[Example]) -> Group:
+    return Group(node.feed, state, len(examples), tuple(examples[:EXAMPLES]))
