@@ -153,9 +153,9 @@ def test_a_mistake_in_yaml_too(project, attributes, said):
 
 def test_what_only_the_graph_shows_is_said_too(project):
     """Two assets of one key, of Dagster's own: found when the graph is made, not when a file is loaded."""
-    text = "import dagster as dg\n@dg.asset(key='x')\ndef one(): ...\n@dg.asset(key='x')\ndef other(): ...\n"
-    (project / "ice" / "defs" / "orders.py").write_text(text)
-    error = explained()
+    text = "import dagster as dg\ndef asset():\n    @dg.asset(key='x')\n    def one(): ...\n    return one\n"
+    (project / "ice" / "plain.py").write_text(text + "defs = dg.Definitions(assets=[asset(), asset()])\n")
+    error = explained("-m", "ice.plain")
     assert isinstance(error, ModuleNotLoaded)
     assert len(str(error).splitlines()) == 2
 
