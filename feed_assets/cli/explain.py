@@ -41,7 +41,7 @@ def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module =
     from feed_assets.orchestration.decide.keys import keys_of
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
-    graph, services = load_graph(module), open_services()
+    graph, services = load_graph(module), open_services(makes=False)
     if feed is None:
         return _explain_all(graph, services, as_json)
     node = _dataset(graph, Feed.parse(feed))
