@@ -69,6 +69,13 @@ def last(connection: sa.Connection, output: Partition) -> Run | None:
     return _of(found) if found else None
 
 
+def last_ended(connection: sa.Connection) -> Run | None:
+    """The run that ended last, of any output."""
+    ended = sa.select(run).where(run.c.ended.is_not(None))
+    found = connection.execute(ended.order_by(run.c.ended.desc()).limit(1)).first()
+    return _of(found) if found else None
+
+
 def of_dagster(connection: sa.Connection, dagster_run: str) -> Run | None:
     """The build of a run of Dagster, if it began."""
     found = connection.execute(sa.select(run).where(run.c.dagster_run == dagster_run)).first()

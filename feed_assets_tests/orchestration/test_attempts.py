@@ -242,6 +242,31 @@ def test_runs_that_come_to_nothing_are_no_attempts_and_follow_each_other_ever_la
     assert listed() == ()
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_while_a_service_is_not_there_one_run_a_tick_asks_for_it_and_all_are_requested_when_it_is_back(is_late):
+    clock, outage = Clock(), Outage(SparkUnavailable("no Java"))
+    raw = raw_feed()
+    world = harness(raw, sums_of(raw), maker=PlainMaker(outage), now=clock)
+    days = [f"2020-01-0{day}" for day in range(1, 5)]
+    if is_late:
+        outage.error = None
+        for day in days:
+            world.drop(RAW, day, rows(2))
+        world.run_until_idle()
+        outage.error = SparkUnavailable("no Java")
+    world.drop(RAW, days[0], rows(1))
+    world.tick()
+    for day in days[1:]:
+        world.drop(RAW, day, rows(1))
+    clock.moment += timedelta(hours=1)
+    assert [len(world.tick()) for _ in range(2)] == [1, 1]
+    outage.error = None
+    clock.moment += timedelta(hours=1)
+    assert len(world.tick()) == 1  # which finds that it is back
+    assert {run.partition for run in world.run_until_idle() if run.succeeded} <= {*days}
+    assert listed() == ()
+
+
 def listed() -> tuple[due.Listed, ...]:
     with open_ledger(settings().ledger).read() as connection:
         return due.listed(connection, Feed.parse(SUMS))

@@ -17,6 +17,7 @@ from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.requests import most_requests
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
 
@@ -64,7 +65,7 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
 def _stale_in(view: "AssetGraphView") -> _Stale:
     if view not in _stale:
         with open_ledger(settings().ledger).read() as connection:
-            _stale[view] = _Stale(due.to_rebuild(connection, view.effective_dt, settings().max_requests))
+            _stale[view] = _Stale(due.to_rebuild(connection, view.effective_dt, most_requests(connection)))
     return _stale[view]
 
 

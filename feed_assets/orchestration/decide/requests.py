@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from feed_assets.core.attempts import ABANDONED, is_outage
 from feed_assets.core.events import in_words
 from feed_assets.core.feeds import Partition
 from feed_assets.core.launching import run_key
@@ -19,6 +20,9 @@ from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.run_config import run_config_of
 from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 PRIORITY = {"dagster/priority": "10"}
 """What is new goes before the runs of a backfill, which have priority 0 unless their tags say otherwise."""
@@ -48,11 +52,21 @@ def requests_for(graph: Graph, ledger: Ledger, decided: Found, busy: InProgress,
     slices and a plan.
     """
     with ledger.read() as connection:
-        running = {run.output for run in runs.running(connection)}
+        running, limit = {run.output for run in runs.running(connection)}, most_requests(connection)
     ready = [pair for pair in decided if _is_ready(graph, pair[1]) and pair[1].output not in running]
-    free = [pair for pair in ready if not is_busy(graph, pair[1].output, busy)][: settings().max_requests]
+    free = [pair for pair in ready if not is_busy(graph, pair[1].output, busy)][:limit]
     due.space_out(ledger, [item for item, _ in free], now)
     return [_request(graph, item, verdict) for item, verdict in free]
+
+
+def most_requests(connection: "sa.Connection") -> int:
+    """How many runs a tick may request: one, which asks whether it is back, while a service that all need is not there.
+
+    That is told by the run that ended last.
+    """
+    last = runs.last_ended(connection)
+    is_out = last is not None and last.state == ABANDONED and is_outage((last.reason or "").partition(":")[0])
+    return 1 if is_out else settings().max_requests
 
 
 def _is_ready(graph: Graph, verdict: Verdict) -> bool:
