@@ -5,6 +5,7 @@ import sys
 import typer
 
 from feed_assets.cli import events, feed, ledger, retention
+from feed_assets.cli.build import build
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
 from feed_assets.cli.explain import explain
@@ -26,7 +27,7 @@ for command in (retention.prune, retention.revalidate):
 app.add_typer(events.app, name="events")
 app.add_typer(feed.app, name="feed")
 app.add_typer(ledger.app, name="ledger")
-for command in (demo, doctor, explain, reconcile, run, ui):
+for command in (build, demo, doctor, explain, reconcile, run, ui):
     app.command()(command)
 
 

@@ -7,8 +7,15 @@ import typer
 from feed_assets.cli.feed import AsJson, PartitionKey
 from feed_assets.cli.location import Module, load_graph, open_services
 from feed_assets.cli.show import Values, show
-from feed_assets.cli.verdicts import CameBackView, GroupView, OverviewView, UnreadView, VerdictView, WaitingView
-from feed_assets.core.errors import InvalidName
+from feed_assets.cli.verdicts import (
+    CameBackView,
+    GroupView,
+    LastRunView,
+    OverviewView,
+    UnreadView,
+    VerdictView,
+    WaitingView,
+)
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.words import first_line
@@ -44,7 +51,7 @@ def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module =
     graph, services = load_graph(module), open_services(makes=False)
     if feed is None:
         return _explain_all(graph, services, as_json)
-    node = _dataset(graph, Feed.parse(feed))
+    node = graph.dataset_of(Feed.parse(feed))
     unread = UnreadView.each(ingest_for(graph, services, [node], services.now()))
     if not partition and node.partitions_def is not None:
         return show(_overview(graph, services, node, unread), as_json)
@@ -106,17 +113,11 @@ def _caveat(unread: "UnreadView | Unread") -> str:
     return f"but {unread.source} {since}: what is new there is not known ({first_line(unread.why)})"
 
 
-def _dataset(graph: "Graph", feed: Feed) -> "Node":
-    node = graph.node(feed)
-    if node.role != "dataset":
-        raise InvalidName(f"{feed} is a {node.role} feed: expected a dataset. `feed show` says what it holds.")
-    return node
-
-
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
-    from feed_assets.ledger import due, inbox
+    from feed_assets.ledger import due, inbox, runs
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
+    from feed_assets.runs.sync import sync_needs
 
     problems, needs = dict[str, str](), list["Need"]()
     with failing_alone(problems, output.key):  # A mapping may be anybody's, and a lineage table out of reach.
@@ -125,31 +126,18 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
         return VerdictView(
             feed=str(output.feed), partition=output.key, state=due.UNDECIDED, reason=problems[output.key]
         )
-    left_out = _sync_inputs(services, needs[0])
+    left_out = tuple(
+        Values.of(input=f"{reading.partition.path}/{left.id}", reason=left.reason)
+        for reading in sync_needs(services, needs)
+        for left in reading.left_out
+    )
     fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
     with services.ledger.read() as connection:
         (verdict,) = verdicts(graph, connection, [output], services.now())
         listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
         came_back = tuple(map(CameBackView.model_validate, inbox.came_back(connection, output)))
+        last = runs.last(connection, output)
     asked = [{"requested": each.requested, "next_request": each.look_at} for each in listed if each.requested]
-    more = {"left_out": left_out, "came_back": came_back, **(asked[0] if asked else {})}
+    last_run = LastRunView.model_validate(last) if last else None
+    more = {"left_out": left_out, "came_back": came_back, "last_run": last_run, **(asked[0] if asked else {})}
     return VerdictView.model_validate(verdict).model_copy(update=more)
-
-
-def _sync_inputs(services: "Services", need: "Need") -> tuple[Values, ...]:
-    """Record the newest updates of the output and of its inputs; the batches among these that have no valid one."""
-    from feed_assets.core.inputs import AbsentInput, SetInput, TableInput, UpdateInput
-    from feed_assets.runs.sync import sync, sync_batches
-
-    left_out: list[Values] = []
-    sync(services.board, services.ledger, need.output, services.now())
-    for needed in need.inputs:
-        match needed:
-            case SetInput(partition=at):
-                reading, _ = sync_batches(services.board, services.ledger, at, services.now())
-                left_out += [Values.of(input=f"{at.path}/{each.id}", reason=each.reason) for each in reading.left_out]
-            case TableInput() | AbsentInput():
-                pass
-            case UpdateInput(partition=at):
-                sync(services.board, services.ledger, at, services.now())
-    return tuple(left_out)

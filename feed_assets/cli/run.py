@@ -10,7 +10,7 @@ from feed_assets.core.errors import ServiceUnavailable
 from feed_assets.core.words import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import dagster as dg
 
@@ -30,20 +30,17 @@ def run(
 ) -> None:
     """Evaluate all sensors and conditions and run what they request: once, or until nothing is left to do.
 
-    Exit code 1 if a run failed, or if in the end something is ready that could not be built, or a feed or an event
-    source could not be read; 3 if partitions wait for a person; 4 if a service is not there.
+    Exit code 1 if a run failed and is tried again later, if something is ready that could not be built, or a feed or an
+    event source could not be read; 3 if partitions wait for a person; 4 if a service is not there.
     """
     from feed_assets.core.readiness import State
-    from feed_assets.orchestration.runner import Runner, outage
+    from feed_assets.orchestration.runner import Runner
 
     failed: list[dg.ExecuteInProcessResult] = []
     left: dict[Partition, str] = {}
 
     def show(result: "dg.ExecuteInProcessResult") -> None:
-        check()
-        if why := outage(result):
-            raise ServiceUnavailable(why)  # It is said once, and not again by every run that is due.
-        typer.echo(sentence(result))
+        say(result, check)
         if not result.success:
             failed.append(result)
 
@@ -57,17 +54,19 @@ def run(
             typer.echo(f"stopped after {ticks} ticks: {_not_built(len(left))}" if left else f"idle after {ticks} ticks")
         else:
             typer.echo(f"one tick: {runner.run_once()} runs and events")
-        failing, waiting = runner.failing(), runner.waiting(State.WAITS_FOR_A_PERSON)
+        failing, again = runner.failing(), runner.waiting(State.WAITS_FOR_ANOTHER_ATTEMPT)
+        waiting = runner.waiting(State.WAITS_FOR_A_PERSON)
     _list("FAILING", failing)
+    _list("AGAIN", again)
     _say_who_waits(waiting)
-    raise typer.Exit(FOR_A_PERSON if waiting else NOT_BUILT if failed or left or failing else 0)
+    raise typer.Exit(FOR_A_PERSON if waiting else NOT_BUILT if failed or left or failing or again else 0)
 
 
 def _say_who_waits(waiting: "Mapping[Partition, str]") -> None:
     if waiting:
         typer.echo(f"{len(waiting)} wait{'s' * (len(waiting) == 1)} for a person:")
         _list("WAITS", waiting)
-        typer.echo("See `feed-assets explain`. Mend the input or the function, or build it again by hand.")
+        typer.echo("See `feed-assets explain`. Mend the input or the function; then `feed-assets build --failed`.")
 
 
 def _list(word: str, found: "Mapping[Any, str]", what: str = "") -> None:
@@ -80,6 +79,16 @@ def _list(word: str, found: "Mapping[Any, str]", what: str = "") -> None:
 
 def _not_built(count: int) -> str:
     return f"{count} partition{'s' * (count > 1)} ready and not built; mend the cause, then run it again"
+
+
+def say(result: "dg.ExecuteInProcessResult", check: "Callable[[], None]") -> None:
+    """Say how a run ended. Raises ServiceUnavailable for what every run needs, and what `check` raises."""
+    from feed_assets.orchestration.runner import outage
+
+    check()
+    if why := outage(result):
+        raise ServiceUnavailable(why)  # It is said once, and not again by every run that is due.
+    typer.echo(sentence(result))
 
 
 def sentence(result: "dg.ExecuteInProcessResult") -> str:

@@ -150,6 +150,16 @@ class CameBackView(View):
     why: Text = Field(validation_alias="reason")
 
 
+class LastRunView(View):
+    """The run of a partition that was started last, and who asked for it by hand."""
+
+    state: str
+    started: datetime
+    ended: datetime | None
+    asked_by: str | None
+    dagster_run: str | None
+
+
 class VerdictView(View):
     """What to do about a partition, and why."""
 
@@ -165,3 +175,4 @@ class VerdictView(View):
     unread: tuple[UnreadView, ...] = ()
     requested: int | None = None
     next_request: datetime | None = None
+    last_run: LastRunView | None = None

@@ -1,5 +1,7 @@
 """How a run that raised ends in the ledger: only a build that failed for a reason of its own is an attempt."""
 
+from datetime import timedelta
+
 from feed_assets.core.errors import (
     AlreadyRunning,
     MixedInputs,
@@ -21,6 +23,15 @@ NO_ATTEMPT: tuple[type[Exception], ...] = (
     UpdateChanged,  # What it pinned is gone: the next run pins something else.
 )
 """What says nothing of a dataset's function and its inputs: the same run may succeed when it is asked for again."""
+
+
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=10), timedelta(minutes=10)
+"""Between two attempts on the same inputs: what passes by itself takes seconds, or minutes."""
+
+
+def pause_after(attempts: int) -> timedelta:
+    """How long after the last of so many attempts (at least one) the next may begin: 10 s, 2 min, 10 min."""
+    return min(FIRST_PAUSE * 12 ** min(attempts - 1, 4), LONGEST_PAUSE)
 
 
 def end_of(error: BaseException) -> str:

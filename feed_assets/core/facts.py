@@ -16,6 +16,9 @@ class Attempt:
     pins: str | None
     refused: bool
     reason: str
+    ended: datetime
+    made_with: str | None = None
+    """Digest of the recipe and the Spark configuration that it was tried with; None: before these were kept."""
 
 
 @dataclass(frozen=True)

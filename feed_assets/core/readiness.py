@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
+from feed_assets.core.attempts import pause_after
 from feed_assets.core.choosing import Choice
-from feed_assets.core.facts import Built, Facts
+from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import AbsentInput, Input, SetInput, TableInput
 from feed_assets.core.lateness import Late, weigh
@@ -28,6 +30,8 @@ class Need:
     late: Late = field(default_factory=Late)
     consumer: Consumer | None = None
     """Set of a dataset that is built by events: when it reads which update follows from their propagation."""
+    made_with: str | None = None
+    """Digest of the recipe and the Spark configuration: what was tried with others says nothing of these."""
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -60,6 +64,7 @@ class State(StrEnum):
     WAITS_FOR_PROPAGATION = "waits for propagation"
     WAITS_FOR_QUALITY = "waits for quality"
     WAITS_FOR_LATE_DATA = "waits for late data"
+    WAITS_FOR_ANOTHER_ATTEMPT = "waits for another attempt"
     WAITS_FOR_A_PERSON = "waits for a person"
 
 
@@ -104,8 +109,21 @@ class _Case:
         appendable = {each.partition.feed for each in self.need.inputs if isinstance(each, SetInput)}
         return changed(self.pins, self.built.consumed, appendable)
 
+    @cached_property
+    def tried(self) -> tuple[Attempt, ...]:
+        """The attempts on these inputs, with this recipe and Spark configuration, oldest first."""
+        same = pins_digest(self.pins), None
+        return tuple(
+            each for each in self.built.attempts if each.made_with == self.need.made_with and each.pins in same
+        )
 
-_Answer = tuple[State, str]
+
+class _Answer(NamedTuple):
+    """What a partition waits for, and when time alone may change that (UTC)."""
+
+    state: State
+    reason: str
+    look_again: datetime | None = None
 
 
 def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
@@ -116,7 +134,7 @@ def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
 def _decide(case: _Case) -> Verdict:
     output, built = case.need.output, case.built
     stopped = next((answer for gate in GATES if (answer := gate(case))), None)
-    state, reason, look_again = (*stopped, None) if stopped else _go(case)
+    state, reason, look_again = stopped or _go(case)
     is_refused = [attempt.pins == pins_digest(case.pins) for attempt in built.attempts if attempt.refused]
     is_good_again = state is State.CURRENT and output in case.facts.failed and bool(is_refused) and not any(is_refused)
     due = case.choice.due if case.choice.due != Due() else None
@@ -131,10 +149,10 @@ def _inputs(case: _Case) -> _Answer | None:
         return None
     have_come = (each.has_come(case.facts, case.choice) for each in case.need.inputs if each.is_required)
     if case.choice.due.waits and all(have_come):
-        return State.WAITS_FOR_PROPAGATION, case.choice.due.waits
+        return _Answer(State.WAITS_FOR_PROPAGATION, case.choice.due.waits)
     published = case.built.published
     served = f"; {published}, which was built before, goes on being served" if published else ""
-    return State.WAITS_FOR_INPUT, f"no valid update of {some(missing, NAMED) or 'any input'}{served}"
+    return _Answer(State.WAITS_FOR_INPUT, f"no valid update of {some(missing, NAMED) or 'any input'}{served}")
 
 
 def _news(case: _Case) -> _Answer | None:
@@ -143,8 +161,8 @@ def _news(case: _Case) -> _Answer | None:
         return None
     due = case.choice.due
     if due.waits and not due.slices:
-        return State.WAITS_FOR_PROPAGATION, due.waits
-    return State.CURRENT, f"update {case.built.published} was built from the newest inputs"
+        return _Answer(State.WAITS_FOR_PROPAGATION, due.waits)
+    return _Answer(State.CURRENT, f"update {case.built.published} was built from the newest inputs")
 
 
 def _quality(case: _Case) -> _Answer | None:
@@ -152,24 +170,30 @@ def _quality(case: _Case) -> _Answer | None:
     heeded = [each for each in case.need.inputs if not isinstance(each, AbsentInput) and not each.ignores_quality]
     failed = [(each.partition, case.facts.failed.get(each.partition)) for each in heeded]
     if reasons := [f"{partition} ({why})" for partition, why in failed if why]:
-        return State.WAITS_FOR_QUALITY, f"the last audit failed of {some(reasons, NAMED)}"
-    pins = pins_digest(case.pins), None
-    if refused := [each.reason for each in case.built.attempts if each.refused and each.pins in pins]:
-        return State.WAITS_FOR_QUALITY, f"its own audit failed on these inputs: {refused[-1]}"
+        return _Answer(State.WAITS_FOR_QUALITY, f"the last audit failed of {some(reasons, NAMED)}")
+    if refused := [each.reason for each in case.tried if each.refused]:
+        return _Answer(State.WAITS_FOR_QUALITY, f"its own audit failed on these inputs: {refused[-1]}")
     return None
 
 
 def _pause(case: _Case) -> _Answer | None:
     why = case.facts.paused.get(case.need.output.feed)
-    return (State.WAITS_FOR_A_PERSON, why) if why else None
+    return _Answer(State.WAITS_FOR_A_PERSON, why) if why else None
 
 
 def _attempts(case: _Case) -> _Answer | None:
-    """Whether runs on these inputs may still be tried."""
-    tried = [each for each in case.built.attempts if each.pins in (pins_digest(case.pins), None)]
-    if len(tried) < case.facts.max_attempts:
+    """Whether runs on these inputs may still be tried, and whether it is time to."""
+    tried, most = case.tried, case.facts.max_attempts
+    if not tried:
         return None
-    return State.WAITS_FOR_A_PERSON, f"{len(tried)} runs failed on these inputs, the last with: {tried[-1].reason}"
+    if len(tried) >= most:
+        why = f"{len(tried)} runs failed on these inputs, the last with: {tried[-1].reason}"
+        return _Answer(State.WAITS_FOR_A_PERSON, why)
+    again = tried[-1].ended + pause_after(len(tried))
+    if again <= case.facts.now:
+        return None
+    why = f"attempt {len(tried)} of {most} failed, the next comes from {again:%Y-%m-%d %H:%M:%S} UTC on: "
+    return _Answer(State.WAITS_FOR_ANOTHER_ATTEMPT, why + tried[-1].reason, again)
 
 
 def _history(case: _Case) -> _Answer | None:
@@ -179,7 +203,7 @@ def _history(case: _Case) -> _Answer | None:
         if pruned > newest:
             left = f"only the older {newest} is left" if newest else "none is left"
             why = f"{change.partition} lost its newest updates, {pruned} before them was pruned, and {left}"
-            return State.WAITS_FOR_A_PERSON, why
+            return _Answer(State.WAITS_FOR_A_PERSON, why)
     return None
 
 
@@ -191,12 +215,13 @@ step before), inputs, quality, resources, attempts.
 """
 
 
-def _go(case: _Case) -> tuple[State, str, datetime | None]:
+def _go(case: _Case) -> _Answer:
     """What no gate has stopped is built, and built again if its late data are worth it."""
     built = case.built
     if built.published is None:
-        return State.BUILD, "it has no valid update, and every input is there", None
+        return _Answer(State.BUILD, "it has no valid update, and every input is there")
     if not built.consumed:
-        return State.REBUILD, f"it is not known what update {built.published} was built from", None
+        return _Answer(State.REBUILD, f"it is not known what update {built.published} was built from")
     weighed = weigh(case.changes, case.need.late, case.facts.now, built.late_since)
-    return State.REBUILD if weighed.rerun else State.WAITS_FOR_LATE_DATA, weighed.reason, weighed.look_again
+    state = State.REBUILD if weighed.rerun else State.WAITS_FOR_LATE_DATA
+    return _Answer(state, weighed.reason, weighed.look_again)

@@ -110,6 +110,20 @@ def _undecided(row: Any) -> Listed:
     return Listed(changed, row.sequence, 0, row.look_at - LOOK_AGAIN, UNDECIDED, row.reason, row.look_at)
 
 
+def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
+    """Look now at what attempts have stopped: it may be made with something else than they were."""
+    query = sa.select(*_COLUMNS).where(due.c.state.in_([state.value for state in _STOPPED]))
+    with ledger.read() as connection:
+        stopped = [item for row in connection.execute(query) if (item := _of(row)).partition.feed in consumers]
+    if stopped:
+        rows = [_key(item) | {"new_look_at": now} for item in stopped]
+        with ledger.write() as connection:
+            connection.execute(sa.update(due).where(_as_read()).values(_bound("look_at")), rows)
+
+
+_STOPPED = State.WAITS_FOR_A_PERSON, State.WAITS_FOR_QUALITY, State.WAITS_FOR_ANOTHER_ATTEMPT
+
+
 def to_rebuild(connection: sa.Connection, now: datetime, limit: int) -> dict[Feed, list[Listed]]:
     """By dataset what has the verdict 'rebuild' and may be requested now, at most so many: what is due longest first.
 

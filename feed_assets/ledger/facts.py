@@ -140,6 +140,7 @@ def _attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[P
     """The runs of each output that failed or were refused since the last that ended well, oldest first."""
     found: dict[Partition, list[Attempt]] = {}
     for run in runs.open_attempts(connection, outputs):
-        attempt = Attempt(run.pins, run.state == updates.REFUSED, run.reason or run.state)
+        is_refused, ended = run.state == updates.REFUSED, run.ended or run.started
+        attempt = Attempt(run.pins, is_refused, run.reason or run.state, ended, run.made_with)
         found.setdefault(run.output, []).append(attempt)
     return {output: tuple(tried) for output, tried in found.items()}

@@ -1,7 +1,7 @@
 """Builds of one partition, from their start to their end; one at a time for each output."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -19,22 +19,35 @@ RUNNING, UNCHANGED, FAILED = "running", "unchanged", attempts.FAILED
 
 
 @dataclass(frozen=True)
+class Launch:
+    """How a run came about: as which run of Dagster, who asked for it by hand, and what it is made with."""
+
+    dagster_run: str | None = None
+    asked_by: str | None = None
+    made_with: str | None = None
+
+
+@dataclass(frozen=True)
 class Run:
     """One row of the table `run`; times in UTC."""
 
     id: str
     output: Partition
     state: str
-    pins: str | None
-    dagster_run: str | None
     process: str
     started: datetime
-    reason: str | None
+    pins: str | None = None
+    dagster_run: str | None = None
+    reason: str | None = None
+    ended: datetime | None = None
+    made_with: str | None = None
+    asked_by: str | None = None
 
 
 def _of(row: sa.Row[Any]) -> Run:
     output = Partition(Feed.parse(row.feed), row.partition)
-    return Run(row.id, output, row.state, row.pins, row.dagster_run, row.process, row.started, row.reason)
+    names = [each.name for each in fields(Run) if each.name != "output"]
+    return Run(output=output, **{name: getattr(row, name) for name in names})
 
 
 def _is(output: Partition) -> sa.ColumnElement[bool]:
@@ -114,6 +127,8 @@ def start(ledger: Ledger, new: Run) -> None:
                     process=new.process,
                     started=new.started,
                     began=log.last(connection),
+                    made_with=new.made_with,
+                    asked_by=new.asked_by,
                 )
             )
     except IntegrityError as error:

@@ -22,6 +22,12 @@ def positions(connection: sa.Connection, subscribers: Collection[str] | None = N
     return {(row.subscriber, row.feed): row.position for row in connection.execute(query)}
 
 
+def feeds(connection: sa.Connection) -> set[str]:
+    """The feeds that somebody reads or makes."""
+    query = sa.select(subscription.c.subscriber, subscription.c.feed).distinct()
+    return {name for row in connection.execute(query) for name in row} - {ALL}
+
+
 def position(connection: sa.Connection, subscriber: str, feed: str = ALL) -> int:
     """The number of the last change that one subscriber has; 0 of a new one."""
     mine = (subscription.c.subscriber == subscriber) & (subscription.c.feed == feed)

@@ -152,6 +152,8 @@ run = sa.Table(
     sa.Column("reason", TEXT),
     sa.Column("began", sa.BigInteger, comment="last change when it started"),
     sa.Column("finished", sa.BigInteger, comment="last change when it ended"),
+    sa.Column("made_with", TEXT, comment="digest of the recipe and the Spark configuration; NULL before schema 0004"),
+    sa.Column("asked_by", TEXT, comment="who asked for it by hand; NULL: sensor, condition or schedule"),
 )
 sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.state, run.c.began)
 sa.Index("run_by_state", run.c.state)

@@ -6,10 +6,11 @@ process that drives them, because a killed driver leaves them `STARTED` for ever
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -38,6 +39,8 @@ ALIVE_SECONDS = 120
 """A daemon's heart beats each half minute. Dagster's own `healthy` holds for half an hour after its end."""
 
 _MODULE = re.compile(r"^(?:[a-zA-Z_]\w*\.)+(?=\w+(?::|$))")
+
+NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
 BY_CONDITION = {"dagster/from_automation_condition": "true"}
 
@@ -160,25 +163,29 @@ class Runner:
         whose = (str(request.asset_selection), request.partition_key)
         if self._in_vain[whose] >= settings().max_attempts:
             return 0
-        tags = {SENSOR: sensor, DRIVER: this_process()}
+        tags = {SENSOR: sensor}
         if request.run_key:
             tags[RUN_KEY] = request.run_key
             seen = dg.RunsFilter(tags={RUN_KEY: request.run_key, SENSOR: sensor})
             if self.instance.get_runs(seen, limit=1):
                 return 0
+        result = self.execute(request, tags)
+        self._in_vain[whose] += not result.success and not self._is_attempt(result.run_id)
+        return 1
+
+    def execute(self, request: dg.RunRequest, tags: Mapping[str, str] = NO_TAGS) -> dg.ExecuteInProcessResult:
+        """Make the run of a request, to its end."""
         refuse_what_is_missing(self.instance, settings())
-        job = self.definitions.resolve_implicit_global_asset_job_def()
-        result = job.execute_in_process(
+        result = self.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
             instance=self.instance,
             partition_key=request.partition_key,
             run_config={**LOGS, **request.run_config},
             asset_selection=list(request.asset_selection or ()),
-            tags={**request.tags, **tags},
+            tags={**request.tags, **tags, DRIVER: this_process()},
             raise_on_error=False,
         )
-        self._in_vain[whose] += not result.success and not self._is_attempt(result.run_id)
         self.on_run(result)
-        return 1
+        return result
 
     def _is_attempt(self, dagster_run: str) -> bool:
         with open_ledger(settings().ledger).read() as connection:

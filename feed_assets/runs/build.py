@@ -5,7 +5,7 @@ statistics before the manifest, so `reconcile` can finish what has a manifest an
 """
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 NEWEST: Mapping[Partition, str] = MappingProxyType({})
 """No update of an input is named: read the newest valid ones."""
 
+UNKNOWN = runs.Launch()
+
 
 def build(
     recipe: Recipe,
@@ -40,9 +42,9 @@ def build(
     inputs: Inputs,
     services: Services,
     named: Mapping[Partition, str] = NEWEST,
-    dagster_run: str | None = None,
     run_spec: RunSpec = BY_HAND,
     *,
+    launch: runs.Launch = UNKNOWN,
     optional: Set[Partition] = frozenset(),
 ) -> Outcome:
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
@@ -55,7 +57,7 @@ def build(
     update.
     """
     reconcile.reconcile(services, output=output)
-    run = runs.Run(uuid4().hex, output, runs.RUNNING, None, dagster_run, this_process(), services.now(), None)
+    run = runs.Run(uuid4().hex, output, runs.RUNNING, process=this_process(), started=services.now(), **asdict(launch))
     runs.start(services.ledger, run)
     services.on_step("started")
     try:

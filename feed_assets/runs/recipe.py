@@ -1,10 +1,13 @@
 """How one dataset is made: its inputs, a plain function, its checks. No Dagster in it."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from feed_assets.core.feeds import Feed
+from feed_assets.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,3 +62,27 @@ class Recipe:
     def outputs(self) -> tuple[Feed, ...]:
         """The feeds that a run publishes, in order: rejects first, so that the clean update can name them."""
         return (self.rejects, self.feed) if self.rejects else (self.feed,)
+
+    @property
+    def digest(self) -> str:
+        """What a mended declaration has another of: of the code version, the inputs' schemas and the checks."""
+        checks = [(each.name, each.description, each.aggregate, source_digest(each.measure)) for each in self.checks]
+        declared = self.code_version, self.sources, checks, self.event_time
+        return sha256(repr(declared).encode()).hexdigest()[:12]
+
+
+def source_digest(function: Callable[..., Any] | None) -> str | None:
+    """A digest of a function's source; None if it was not read from a file, or is no function but called like one."""
+    try:
+        return sha256(inspect.getsource(function).encode()).hexdigest()[:12] if function else None
+    except (OSError, TypeError):
+        return None
+
+
+def made_with(recipe_digest: str, settings: Settings) -> str:
+    """What a run is made with: attempts with another recipe or Spark configuration say nothing of this one.
+
+    Without the address of a Connect server: `feed-assets ui` starts one on another port each time.
+    """
+    spark = settings.spark_master, settings.spark_jars, settings.spark_conf, settings.spark_profiles
+    return sha256(repr((recipe_digest, spark)).encode()).hexdigest()[:12]

@@ -1,11 +1,13 @@
 """Record in the ledger what a partition holds on the blackboard."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Partition, Update, parse_update_id
+from feed_assets.core.inputs import AbsentInput, SetInput, TableInput
 from feed_assets.core.positions import Pin
+from feed_assets.core.readiness import Need
 from feed_assets.feeds import batches, read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import facts, log, updates
@@ -35,6 +37,16 @@ def sync_batches(
         _record(ledger, read.Reading(gone, None, ()), now, as_of)
     pins = [_record(ledger, each, now, as_of, is_batch=True) for each in reading.batches]
     return reading, tuple(pin for pin in pins if pin)
+
+
+def sync_needs(services: Services, needs: Iterable[Need]) -> list[batches.SetReading]:
+    """Record the newest updates of outputs and of all that these need; what is read of appendable inputs."""
+    needs = [*needs]
+    inputs = {each for need in needs for each in need.inputs if not isinstance(each, AbsentInput | TableInput)}
+    sets = {each.partition for each in inputs if isinstance(each, SetInput)}
+    for partition in sorted({each.partition for each in inputs} - sets | {need.output for need in needs}):
+        sync(services.board, services.ledger, partition, services.now())
+    return [sync_batches(services.board, services.ledger, each, services.now())[0] for each in sorted(sets)]
 
 
 def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *, is_batch: bool = False) -> Pin | None:

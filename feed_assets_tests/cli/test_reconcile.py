@@ -31,7 +31,7 @@ def said(*args: str) -> str:
 def left_behind(state: str, at: datetime, *, sealed: bool = False) -> str:
     """An update of a run whose process is gone, or that ended in `state`; its id."""
     board, ledger = open_board(settings()), open_ledger(settings().ledger)
-    run = runs.Run(f"run {at} {state}", SHOWN, runs.RUNNING, None, None, f"{socket.gethostname()}:1:-1.00", at, None)
+    run = runs.Run(f"run {at} {state}", SHOWN, runs.RUNNING, f"{socket.gethostname()}:1:-1.00", at)
     runs.start(ledger, run)
     update_id = write.claim(board, SHOWN, run.id.encode(), at)
     with ledger.change() as connection:

@@ -89,20 +89,29 @@ def test_explain_of_what_is_no_partition_of_a_dataset_says_so(feed: str, partiti
     assert says in str(feed_assets("explain", feed, partition).exception)
 
 
-def test_a_failed_run_is_told_with_its_reason_tried_again_and_left_to_a_person() -> None:
+def test_a_failed_run_is_told_with_its_reason_and_tried_again_later() -> None:
     drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
     result = feed_assets("run", "--until-idle")
     failed = [line for line in result.output.splitlines() if line.startswith("FAILED")]
-    assert result.exit_code == 3
-    assert len(failed) == settings().max_attempts
-    what, waits, do = result.output.splitlines()[-3:]
-    assert what == "1 waits for a person:"
-    assert waits.startswith(f"WAITS   ads/clicked/v1.0 {DAY}: 3 runs failed on these inputs, the last with: Unreadable")
-    assert "feed-assets explain" in do
+    assert result.exit_code == 1
+    assert len(failed) == 1
     assert "ads/clicked, ads/clicked_rejects men|2019-11-24" in failed[0]
     assert "has another header than the schema" in failed[0]
+    (again,) = [line for line in result.output.splitlines() if line.startswith("AGAIN")]
+    assert again.startswith(f"AGAIN   ads/clicked/v1.0 {DAY}: attempt 1 of 3 failed, the next comes from ")
     said = explained("ads/clicked/v1.0", DAY)
-    assert "waits for a person 3 runs failed on these inputs, the last with: UnreadableUpdate" in said
+    assert "waits for another attempt attempt 1 of 3 failed, the next comes from" in said
+    assert "UTC on: UnreadableUpdate" in said
+
+
+def test_what_has_failed_too_often_waits_for_a_person_with_an_exit_code_of_its_own(setting) -> None:
+    setting(max_attempts=1)
+    drop("ads/clicked_raw/v1.0", b"impression,clicked\nx,y\n")
+    result = feed_assets("run", "--until-idle")
+    what, waits, do = result.output.splitlines()[-3:]
+    assert (result.exit_code, what) == (3, "1 waits for a person:")
+    assert waits.startswith(f"WAITS   ads/clicked/v1.0 {DAY}: 1 runs failed on these inputs, the last with: Unreadable")
+    assert "feed-assets build --failed" in do
 
 
 def test_an_engine_out_of_reach_is_said_once_and_instead_of_runs_and_is_nobodys_attempt(

@@ -1,5 +1,6 @@
 """What can be built now, and what each of the others waits for: one literal table."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +16,8 @@ SHOWN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 CLICKED = Partition(Feed.parse("ads/clicked/v1.0"), "2019-11-24/men")
 EFFECT = Partition(Feed.parse("ads/effectiveness/v1.0"), "2019-11-24/men")
 NOW = datetime(2019, 11, 27, tzinfo=UTC)
-DAY = timedelta(days=1)
+DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
+LONG_AGO = NOW - DAY
 
 S1 = Pin(SHOWN, "20191125.010000", "s1", size=1000)
 S1_AGAIN = Pin(SHOWN, "20191126.010000", "s1", size=1001)
@@ -42,12 +44,12 @@ def facts_of(newest=None, batches=None, pruned=None, blocked=None, max_attempts=
     return Facts(NOW, outputs, **known, max_attempts=max_attempts)
 
 
-def failed(pins, reason="OutOfMemory"):
-    return Attempt(pins, refused=False, reason=reason)
+def failed(pins, reason="OutOfMemory", ended=LONG_AGO, made_with=None):
+    return Attempt(pins, False, reason, ended, made_with)
 
 
-def refused(pins, reason="not_empty: found 0"):
-    return Attempt(pins, refused=True, reason=reason)
+def refused(pins, reason="not_empty: found 0", made_with=None):
+    return Attempt(pins, True, reason, LONG_AGO, made_with)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +169,58 @@ def refused(pins, reason="not_empty: found 0"):
             State.WAITS_FOR_A_PERSON,
             "3 runs failed on these inputs, the last with: OutOfMemory",
             id="runs that failed before they pinned count too",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS, ended=NOW - 9 * SECOND),)}},
+            State.WAITS_FOR_ANOTHER_ATTEMPT,
+            "attempt 1 of 3 failed, the next comes from 2019-11-27 00:00:01 UTC on: OutOfMemory",
+            id="failed a moment ago",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS), failed(OLD_PINS, ended=NOW - 119 * SECOND))}},
+            State.WAITS_FOR_ANOTHER_ATTEMPT,
+            "attempt 2 of 3 failed, the next comes from 2019-11-27 00:00:01 UTC on: OutOfMemory",
+            id="failed twice: minutes",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS), failed(OLD_PINS, ended=NOW - 120 * SECOND))}},
+            State.BUILD,
+            "it has no valid update, and every input is there",
+            id="the pause is over",
+        ),
+        pytest.param(
+            NEED,
+            {"newest": NEWER, "attempts": {EFFECT: (failed(OLD_PINS, ended=NOW),)}},
+            State.BUILD,
+            "it has no valid update, and every input is there",
+            id="no pause on new inputs",
+        ),
+        pytest.param(
+            replace(NEED, made_with="mended"),
+            {"newest": BOTH, "attempts": {EFFECT: (failed(OLD_PINS, ended=NOW, made_with="wrong"),) * 3}},
+            State.BUILD,
+            "it has no valid update, and every input is there",
+            id="what is mended is a new start",
+        ),
+        pytest.param(
+            replace(NEED, made_with="mended"),
+            {
+                "newest": BOTH,
+                "attempts": {EFFECT: (*[failed(OLD_PINS)] * 2, failed(OLD_PINS, "Timeout", NOW, "mended"))},
+            },
+            State.WAITS_FOR_ANOTHER_ATTEMPT,
+            "attempt 1 of 3 failed, the next comes from 2019-11-27 00:00:10 UTC on: Timeout",
+            id="attempts of before it was mended do not count",
+        ),
+        pytest.param(
+            replace(NEED, made_with="mended"),
+            {"newest": BOTH, "attempts": {EFFECT: (refused(OLD_PINS, made_with="wrong"),)}},
+            State.BUILD,
+            "it has no valid update, and every input is there",
+            id="what was refused is a new start, too",
         ),
         pytest.param(
             NEED,

@@ -14,7 +14,7 @@ from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.ledger import inbox, pauses, quality, runs, updates
 from feed_assets_tests.ledger.held import PARENTS, Held, parent_of
-from feed_assets_tests.ledger.records import NOW
+from feed_assets_tests.ledger.records import MINUTE, NOW
 
 WELL = {updates.PUBLISHED, runs.UNCHANGED}
 
@@ -101,10 +101,13 @@ def _late_since(
 
 def _attempts(held: Held, output: Partition) -> tuple[Attempt, ...]:
     """The runs that failed or were refused, and were not begun before a good one had ended."""
-    mine = [ran for ran in held.runs if ran.output == output]
-    last = max([ran.finished for ran in mine if ran.state in WELL], default=0)
-    bad = [ran for ran in mine if ran.state in {runs.FAILED, updates.REFUSED} and ran.began >= last]
-    return tuple(Attempt(ran.pins, ran.state == updates.REFUSED, ran.reason or ran.state) for ran in bad)
+    mine = [(NOW + (number + 1) * MINUTE, ran) for number, ran in enumerate(held.runs) if ran.output == output]
+    last = max([ran.finished for _, ran in mine if ran.state in WELL], default=0)
+    bad = [each for each in mine if each[1].state in {runs.FAILED, updates.REFUSED} and each[1].began >= last]
+    return tuple(
+        Attempt(ran.pins, ran.state == updates.REFUSED, ran.reason or ran.state, ended, ran.made_with)
+        for ended, ran in bad
+    )
 
 
 def _choices(connection: sa.Connection, held: Held, found: Facts, needs: Sequence[Need]) -> dict[Partition, Choice]:

@@ -1,7 +1,6 @@
 """Ledgers as plain values, drawn at random, and how one is stored."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import sqlalchemy as sa
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.tables import batch, consumed, event, metadata, pause, run, subscription, update
 from feed_assets.ledger.tables import inbox as inbox_table
 from feed_assets.ledger.tables import quality as quality_table
-from feed_assets_tests.ledger.records import NOW
+from feed_assets_tests.ledger.records import MINUTE, NOW
 from feed_assets_tests.needs import need_of
 
 FEEDS = [Feed.parse("ads/shown/v1.0"), Feed.parse("ads/shown"), Feed.parse("ads/effectiveness/v1.0")]
@@ -44,6 +43,7 @@ class Ran:
     reason: str | None
     began: int = 0
     lasted: int = 0
+    made_with: str | None = None
 
     @property
     def finished(self) -> int:
@@ -91,7 +91,7 @@ ledgers = st.builds(
         st.tuples(outputs, ids, st.sampled_from([*PARTITIONS, *BATCHES, ORDERS])), read, min_size=8, max_size=30
     ),
     st.lists(
-        st.builds(Ran, outputs, st.sampled_from(RUN_STATES), texts, texts, st.integers(0, 5), st.integers(0, 3)),
+        st.builds(Ran, outputs, st.sampled_from(RUN_STATES), texts, texts, st.integers(0, 5), st.integers(0, 3), texts),
         min_size=2,
         max_size=12,
     ),
@@ -140,8 +140,8 @@ def stored(ledger: Ledger, held: Held) -> None:
         ],
         run: [
             {**_of(ran.output), "id": f"{9999 - number}", "state": ran.state, "pins": ran.pins, "reason": ran.reason}
-            | {"process": "host:1:0.00", "started": NOW + timedelta(minutes=number)}
-            | {"began": ran.began, "finished": ran.finished}
+            | {"process": "host:1:0.00", "started": NOW + number * MINUTE, "ended": NOW + (number + 1) * MINUTE}
+            | {"began": ran.began, "finished": ran.finished, "made_with": ran.made_with}
             for number, ran in enumerate(held.runs)
         ],
         batch: [{"feed": str(LINES), "partition": parent_of(each).key, "key": each.key} for each in held.batches],

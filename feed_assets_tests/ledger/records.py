@@ -46,7 +46,7 @@ def sync(
 
 def new_run(run_id: str, output: Partition = EFFECT, started: datetime = NOW) -> runs.Run:
     """A run that starts."""
-    return runs.Run(run_id, output, runs.RUNNING, None, None, "host:1:0.00", started, None)
+    return runs.Run(run_id, output, runs.RUNNING, "host:1:0.00", started)
 
 
 def attempt(ledger: Ledger, run_id: str, state: str, output: Partition = EFFECT, started: datetime = NOW) -> None:

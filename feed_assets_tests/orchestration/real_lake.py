@@ -186,7 +186,7 @@ class RealLake(Lake):
         need = self.graph.need(_real(name))
         inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
         try:
-            outcome = build(recipe, _real(name), inputs, self.services, named, None, run_spec)
+            outcome = build(recipe, _real(name), inputs, self.services, named, run_spec)
         except (NoValidUpdate, UpdateChanged):
             return
         except MixedInputs as error:

@@ -7,6 +7,7 @@ from random import Random
 import dagster as dg
 import pytest
 
+from feed_assets.core.attempts import pause_after
 from feed_assets.core.errors import BlackboardUnavailable, SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
@@ -25,6 +26,7 @@ from feed_assets_tests.orchestration.worlds import (
     SUMS,
     given,
     harness,
+    later,
     outcomes,
     raw_feed,
     requested,
@@ -91,8 +93,15 @@ def test_a_failed_run_is_tried_again_so_many_times_and_then_waits_for_a_person(s
     setting(max_attempts=2)
     world = short()
     world.drop(RAW, DAY, rows(13))
-    runs = world.run_until_idle()
-    assert outcomes(runs) == [("sums", DAY, False)] * 2
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, False)]
+    assert outcomes(world.run_until_idle()) == []
+    assert [(row.state, row.reason[:22]) for row in listed()] == [
+        ("waits for another attempt", "attempt 1 of 2 failed,")
+    ]
+    later(world, pause_after(1))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, False)]
+    runs = world.runs
+    assert [row.state for row in listed()] == ["waits for a person"]
     assert [run.error for run in runs] == ["RuntimeError: 13 is unlucky"] * 2
     assert len({run.tags["dagster/run_key"] for run in runs}) == 2
 
@@ -144,7 +153,7 @@ def test_the_run_of_a_killed_worker_is_failed_and_its_partition_asked_for():
         asset_selection=frozenset(map(dg.AssetKey.from_user_string, BOTH)),
     )
     gone = f"{socket.gethostname()}:{2**22 + 1}:0.00"  # more than Linux gives to any process
-    run = runs.Run("1", sums, runs.RUNNING, None, left.run_id, gone, utc_now(), None)
+    run = runs.Run("1", sums, runs.RUNNING, gone, utc_now(), dagster_run=left.run_id)
     runs.start(open_ledger(settings().ledger), run)
     assert requested(world) == [DAY]
     assert world.instance.get_run_by_id(left.run_id).status is dg.DagsterRunStatus.FAILURE

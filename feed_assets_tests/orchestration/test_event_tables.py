@@ -20,17 +20,21 @@ from feed_assets import (
     feed_asset,
     with_automation,
 )
+from feed_assets.core.attempts import pause_after
 from feed_assets.core.events import Operation, WriteEvent
-from feed_assets.core.feeds import Feed
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts, due, event_rejects, events, inbox, pauses
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration import by_hand
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.components import Table
 from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.orchestration.runner import why_failed
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.orchestration.worlds import harness, later
 
 REPORT = Feed.parse("gamma/report/v1.0")
 SHUFFLE = "spark.sql.shuffle.partitions"
@@ -164,9 +168,28 @@ def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen):
 
     world_ = world(team, seen, during=during)
     team.publish(("a", "X", 1), ("b", "X", 7))
-    first, second = world_.run_until_idle()
+    (first,) = world_.run_until_idle()
+    later(world_, pause_after(1))
+    (second,) = world_.run_until_idle()
     assert (first.succeeded, second.succeeded) == (False, True)
     assert ranges(seen[0]) == ranges(seen[1])
+    assert markers() == {"team/a": 1, "team/b": 7}
+
+
+def test_a_build_by_hand_of_what_failed_consumes_what_is_due(team, seen):
+    failures = iter([True])
+
+    def during():
+        if next(failures, False):
+            raise RuntimeError("no")
+
+    world_ = world(team, seen, during=during)
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    world_.run_until_idle()
+    graph, services = Graph(world_.definitions.resolve_asset_graph()), Services.of(settings())
+    planned = by_hand.plan(graph, services, [Partition(REPORT, "")])
+    left = by_hand.build(graph, services, planned, "alice", lambda request: world_.runner.execute(request).success)
+    assert (left, ranges(seen[1])) == ({}, ranges(seen[0]))
     assert markers() == {"team/a": 1, "team/b": 7}
 
 
@@ -176,7 +199,7 @@ def test_a_run_by_hand_leaves_markers_alone_and_publishes_its_own_event(team, se
     world_.run_until_idle()
     team.publish(("a", "Y", 5))
     world_.run_until_idle()
-    by_hand(world_, [{"table": "team/a", "upto": "1"}, {"table": "team/b", "upto": "7"}])
+    started(world_, [{"table": "team/a", "upto": "1"}, {"table": "team/b", "upto": "7"}])
     assert ranges(seen[1]) == {"team/a": (None, 1), "team/b": (None, 7)}
     assert not seen[1].consumes
     assert markers() == {"team/a": 1, "team/b": 7}
@@ -188,7 +211,7 @@ def test_a_run_by_hand_leaves_markers_alone_and_publishes_its_own_event(team, se
     assert len(seen) == 3
 
 
-def by_hand(world_, slices):
+def started(world_, slices):
     job = world_.definitions.resolve_implicit_global_asset_job_def()
     config = {"ops": {"gamma__report": {"config": {"slices": slices}}}}
     key = [dg.AssetKey(["gamma", "report"])]

@@ -11,6 +11,7 @@ import dagster as dg
 import pytest
 
 from feed_assets import ByEvents, EventSource, SqlTable, event_table, feed_asset
+from feed_assets.core.attempts import LONGEST_PAUSE
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import due, pauses
@@ -18,7 +19,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.orchestration.worlds import harness, later
 
 REPORT = Feed.parse("gamma/report/v1.0")
 
@@ -173,6 +174,7 @@ def test_a_run_that_fails_is_requested_again_under_another_key_and_then_waits_fo
         for request in world.ask().run_requests or ():
             keys.append(request.run_key)
             assert not world.start(request).success
+        later(world.harness, LONGEST_PAUSE)
     assert len(keys) == len({*keys}) == settings().max_attempts
     world.fails = False
     world.publish("a", "Y")

@@ -7,11 +7,13 @@ import csv
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import timedelta
 from io import StringIO
 
 import dagster as dg
 
 from feed_assets import Input, Late, Retention, checks, feed_asset, foreign_feed, with_automation
+from feed_assets.core.attempts import pause_after
 from feed_assets.core.feeds import Update
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
@@ -19,7 +21,7 @@ from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import Source
 from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
-from feed_assets.testing import Asked, Given, Harness, PlainMaker, rows_of
+from feed_assets.testing import Asked, Given, Harness, PlainMaker, Ran, rows_of
 
 DAYS = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-06")
 DAY, NEXT_DAY, THIRD_DAY = "2020-01-01", "2020-01-02", "2020-01-03"
@@ -128,6 +130,21 @@ def chain(**options) -> Harness:
 def harness(*assets, give: Callable[[Task], Given] = given, **options) -> Harness:
     definitions = with_automation(dg.Definitions(assets=[*assets]))
     return opened.enter_context(Harness(definitions, **{"maker": PlainMaker(give), **options}))
+
+
+def later(harness: Harness, wait: timedelta) -> None:
+    """Let the time that a harness goes by be later than it is."""
+    now = harness.now
+    harness.now = lambda: now() + wait
+
+
+def until_given_up(harness: Harness) -> list[Ran]:
+    """Run until idle, once more after each pause between two attempts; all the runs."""
+    found: list[Ran] = []
+    for number in range(1, settings().max_attempts + 1):
+        found += harness.run_until_idle()
+        later(harness, pause_after(number))
+    return found
 
 
 def requested(harness: Harness, cursor: str | None = None) -> list[str | None]:

@@ -48,7 +48,7 @@ def at(lake: Lake, now: datetime) -> Services:
 def attempt(lake: Lake, state: str, *, parts: int = 2, manifest: bytes | None = None, output=OUTPUT) -> str:
     """A claimed id, its parts, and what became of it in the ledger, all at `NOW`; the id."""
     board, ledger = lake.services.board, lake.services.ledger
-    run = runs.Run(f"run of {state} {output.path}", output, runs.RUNNING, None, None, "host:1:0.00", NOW, None)
+    run = runs.Run(f"run of {state} {output.path}", output, runs.RUNNING, "host:1:0.00", NOW)
     runs.start(ledger, run)
     update_id = write.claim(board, output, run.id.encode(), NOW)
     with ledger.change() as connection:
@@ -102,7 +102,7 @@ def test_what_a_running_build_owns_stays_however_old(lake):
 
 
 def test_a_claim_that_its_run_has_not_told_the_ledger_of_is_known_by_the_run_in_it(lake):
-    run = runs.Run("a run", OUTPUT, runs.RUNNING, None, None, "host:1:0.00", NOW, None)
+    run = runs.Run("a run", OUTPUT, runs.RUNNING, "host:1:0.00", NOW)
     runs.start(lake.services.ledger, run)
     write.claim(lake.services.board, OUTPUT, run.id.encode(), NOW)
     assert sweep(at(lake, DAY_LATER), OURS).claims == 0

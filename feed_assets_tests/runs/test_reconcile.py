@@ -42,7 +42,7 @@ def quiet(ledger) -> Lake:
 def left_behind(lake: Lake, sealed: int, process: str = GONE) -> runs.Run:
     """What a run leaves that was killed when so many of its two updates, rejects first, had a manifest."""
     board, ledger = lake.services.board, lake.services.ledger
-    run = runs.Run(f"run with {sealed}", OUTPUT, runs.RUNNING, None, None, process, NOW, None)
+    run = runs.Run(f"run with {sealed}", OUTPUT, runs.RUNNING, process, NOW)
     runs.start(ledger, run)
     partitions = [Partition(feed, DAY) for feed in (REJECTS, CLEAN)]
     claimed = [(partition, write.claim(board, partition, run.id.encode(), NOW)) for partition in partitions]

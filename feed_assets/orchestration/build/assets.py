@@ -16,6 +16,7 @@ from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
+from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.build.durations import durations_metadata
 from feed_assets.orchestration.build.makers import maker_of
 from feed_assets.orchestration.build.reports import failed_checks, materialized
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
     DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
+
+ASKED_BY = "feed_assets/asked_by"
+"""The tag of a run that somebody asked for by hand: who."""
+
+AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagster/schedule_name"}
+"""The tags of runs that nobody asked for by hand."""
 
 Readable = dg.AssetSpec | dg.AssetsDefinition | Input
 
@@ -120,12 +127,19 @@ def _run_of(
             need = _place(recipe, known, context)
         output, services = need.output, _services(context, need.output)
         inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
-        named, run_spec, run_id = named_in(config, inputs), run_spec_in(config), context.run.run_id
-        outcome = build(recipe, output, inputs, services, named, run_id, run_spec, optional=need.optional)
+        named, run_spec = named_in(config, inputs), run_spec_in(config)
+        launch = Launch(context.run.run_id, asked_by(context.run), need.made_with)
+        outcome = build(recipe, output, inputs, services, named, run_spec, launch=launch, optional=need.optional)
         tables = [source.feed for source in recipe.sources] if is_by_events else []
         yield from _events(outcome, context, durations_metadata(services.ledger, tables, recipe.feed))
 
     return run
+
+
+def asked_by(run: dg.DagsterRun) -> str | None:
+    """Who asked for a run by hand; None of one that a sensor, a condition or a schedule asked for."""
+    by_hand = run.tags.get(ASKED_BY) or run.tags.get("user") or "somebody in Dagster"
+    return None if AUTOMATIC & run.tags.keys() else by_hand
 
 
 def _services(context: dg.AssetExecutionContext, output: Partition) -> Services:

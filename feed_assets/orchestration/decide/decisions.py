@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
@@ -24,8 +26,14 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
 
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+
 DECISIONS_AT_ONCE = 100
 """Outputs that are decided about at a time: then the time is looked at."""
+
+_known: "WeakKeyDictionary[BaseAssetGraph[Any], set[Feed]]" = WeakKeyDictionary()
+"""The datasets that this process has decided about, by the definitions that they are of."""
 
 _logger = logging.getLogger(__name__)
 
@@ -76,6 +84,7 @@ def decide_due(
     graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, limit: int, out_of_time: Callable[[], bool]
 ) -> Decided:
     """Decide what is on the list of some datasets until the time is over, and keep the verdicts there."""
+    _look_at_stopped(graph, {node.feed for node in datasets}, ledger, now)
     with ledger.read() as connection:
         looked, before = due.look(connection, [node.feed for node in datasets], now, limit), log.last(connection)
     found: list[tuple[Listed, Verdict]] = []
@@ -86,6 +95,14 @@ def decide_due(
     with ledger.read() as connection:
         moved = log.last(connection) > before or any(_consumes_without_a_run(verdict) for _, verdict in found)
     return Decided(found, is_complete=len(looked) < limit and not moved)
+
+
+def _look_at_stopped(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
+    """Decide once more what attempts have stopped, when definitions are new to this process: code may be mended."""
+    known = _known.setdefault(graph.assets, set())
+    if new := datasets - known:
+        due.look_at_stopped(ledger, new, now)
+        known |= new
 
 
 def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: datetime) -> list[tuple[Listed, Verdict]]:

@@ -1,6 +1,6 @@
 """Which partitions read which, from Dagster's own asset graph."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -23,11 +23,9 @@ from feed_assets.orchestration.declare.declarations import (
     Foreign,
     Rejects,
 )
-from feed_assets.orchestration.declare.partitions import (
-    Existence,
-    begins_at,
-    existence,
-)
+from feed_assets.orchestration.declare.partitions import Existence, begins_at, existence
+from feed_assets.runs.recipe import made_with
+from feed_assets.settings import settings
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
@@ -43,7 +41,7 @@ class Graph:
     """
 
     def __init__(self, assets: "BaseAssetGraph[Any]") -> None:
-        self._assets = assets
+        self.assets = assets
         self._nodes = nodes_of(assets)
         self.by_feed = self._nodes.by_feed
         self.by_key = self._nodes.by_key
@@ -74,7 +72,7 @@ class Graph:
 
     def checks(self, node: Node) -> list[dg.AssetCheckKey]:
         """The checks that a run of a dataset makes: not those that a sensor tells the results of."""
-        keys = self._assets.get_check_keys_for_assets({node.key})
+        keys = self.assets.get_check_keys_for_assets({node.key})
         return sorted(key for key in keys if key.name not in (ON_TIME, PROPAGATION))
 
     def tables(self) -> list[Node]:
@@ -106,6 +104,13 @@ class Graph:
         """The dataset that an asset belongs to: of rejects the one that turned them away."""
         return self.by_key[self.by_key[key].outputs[-1]]
 
+    def dataset_of(self, feed: Feed) -> Node:
+        """The node of a dataset by its feed; InvalidName if it is none."""
+        node = self.node(feed)
+        if node.role != "dataset":
+            raise InvalidName(f"{feed} is a {node.role} feed: expected a dataset. `feed show` says what it holds.")
+        return node
+
     def parent_partition(self, updated: Partition) -> Partition:
         """The partition of the asset that an update belongs to: of a batch the one that holds it."""
         return (updated.parent or updated) if self.node(updated.feed).is_appendable else updated
@@ -132,25 +137,26 @@ class Graph:
         if parent is child:
             return [(changed, begins)]
         with dg.partition_loading_context(begins):
-            keys = self._downstream(parent, child, parent.key_of(changed))
-            return [(child.partition(key), begins) for key in keys]
+            return [(output, begins) for output in self.downstream(parent, child, [changed])]
 
-    def _downstream(self, parent: Node, child: Node, key: str | None) -> Sequence[str | None]:
-        if child.partitions_def is None:
-            return [None]
-        if parent.partitions_def is None or key is None:
-            return [*child.partitions_def.get_partition_keys()]
-        mapping = self._assets.get_partition_mapping(child.key, parent.key)
-        changed = parent.partitions_def.subset_with_partition_keys([key])
-        below = mapping.get_downstream_partitions_for_partitions(changed, parent.partitions_def, child.partitions_def)
-        return sorted(below.get_partition_keys())
+    def downstream(self, parent: Node, child: Node, read: Collection[Partition]) -> list[Partition]:
+        """The outputs of a dataset that need any of these partitions of an input, which exist; sorted."""
+        if child.partitions_def is None or not read:
+            return [child.partition(None)] if read else []
+        if parent.partitions_def is None:
+            return [child.partition(key) for key in child.partitions_def.get_partition_keys()]
+        mapping = self.assets.get_partition_mapping(child.key, parent.key)
+        keys = [key for each in read if (key := parent.key_of(each)) is not None]
+        above = parent.partitions_def.subset_with_partition_keys(keys)
+        below = mapping.get_downstream_partitions_for_partitions(above, parent.partitions_def, child.partitions_def)
+        return [child.partition(key) for key in sorted(below.get_partition_keys())]
 
     def _upstream(self, parent: Node, child: Node, key: str | None) -> tuple[list[Partition], list[str]]:
         if parent.partitions_def is None:
             return [parent.partition(None)], []
         if child.partitions_def is None or key is None:
             return [parent.partition(each) for each in parent.partitions_def.get_partition_keys()], []
-        mapping = self._assets.get_partition_mapping(child.key, parent.key)
+        mapping = self.assets.get_partition_mapping(child.key, parent.key)
         wanted = child.partitions_def.subset_with_partition_keys([key])
         found = mapping.get_upstream_mapped_partitions_result_for_partitions(
             wanted, child.partitions_def, parent.partitions_def
@@ -166,7 +172,7 @@ class Graph:
         if not isinstance(declared, Dataset):
             raise InvalidName(f"{node.feed} is a {node.role} feed: expected a dataset.")
         inputs = tuple(each for parent in self.parents(node) for each in self._inputs(parent, declared, node, output))
-        return Need(output, inputs, declared.late, self.consumer(node))
+        return Need(output, inputs, declared.late, self.consumer(node), made_with(declared.recipe, settings()))
 
     def _inputs(self, parent: Node, declared: Dataset, node: Node, output: Partition) -> Iterator[Input]:
         """The partitions of one input that an output needs."""
@@ -199,7 +205,7 @@ class Graph:
         """Whether an output reads the partition of the same key, and nothing else, of an input."""
         if parent.is_appendable or parent.partitions_def != child.partitions_def:
             return False
-        mapping = self._assets.get_partition_mapping(child.key, parent.key)
+        mapping = self.assets.get_partition_mapping(child.key, parent.key)
         if isinstance(mapping, dg.TimeWindowPartitionMapping):
             return mapping.start_offset == mapping.end_offset == 0
         return parent.partitions_def is None or isinstance(mapping, dg.IdentityPartitionMapping)

@@ -1,6 +1,6 @@
 """From verdicts to run requests."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -81,16 +81,21 @@ def is_busy(graph: Graph, partition: Partition, busy: InProgress) -> bool:
 
 
 def _request(graph: Graph, item: Listed, verdict: Verdict) -> dg.RunRequest:
+    return request_of(graph, verdict, PRIORITY, run_key(verdict, item.changed, item.requested))
+
+
+def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str | None = None) -> dg.RunRequest:
+    """The run that a verdict asks for; by events it takes what is due."""
     node = graph.node(verdict.output.feed)
-    tags = {**PRIORITY, "feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason}
+    tags = {**tags, "feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason}
     config: dict[str, Any] = {}
-    if node.by_events:
+    if node.by_events and verdict.state is not State.CURRENT:
         due = verdict.due or Due()
         plan = choose(node.by_events.plans, due.slices)
         tags |= {**_tags_of(due), "feed_assets/plan": plan.kind, **plan.tags}
         config = run_config_of(node, graph.need(verdict.output), verdict, plan)
     return dg.RunRequest(
-        run_key=run_key(verdict, item.changed, item.requested),
+        run_key=key,
         partition_key=node.key_of(verdict.output),
         asset_selection=node.outputs,
         asset_check_keys=graph.checks(node),

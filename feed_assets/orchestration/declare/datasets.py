@@ -1,8 +1,6 @@
 """What `@feed_asset` declares: the recipe that a run follows, and the specs of its assets and checks."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -17,7 +15,7 @@ from feed_assets.orchestration.declare.declarations import Dataset, Rejects, met
 from feed_assets.orchestration.declare.inputs import Input, asset_key, group_of, match_parameters
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.runs.checks import Check
-from feed_assets.runs.recipe import Recipe
+from feed_assets.runs.recipe import Recipe, source_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,17 +40,8 @@ def recipe_of(
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in sources)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants = frozenset(match_parameters(function, set(read)))
-    code = code_version or _source_digest(function)
+    code = code_version or source_digest(function)  # Who mends it and materializes again gets new data.
     return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants)
-
-
-def _source_digest(function: Callable[..., Any]) -> str | None:
-    """The code version of a function that has none declared: who mends it and materializes again gets new data."""
-    try:
-        source = inspect.getsource(function)
-    except (OSError, TypeError):  # It was not read from a file, or is no function but can be called like one.
-        return None
-    return sha256(source.encode()).hexdigest()[:12]
 
 
 def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
@@ -90,7 +79,7 @@ def dataset_of(
     ignored = sorted(given.declaration.feed for given in read.values() if given.ignore_quality_issue)
     own = sorted(given.declaration.feed for given in read.values() if given.required == "own")
     reported = late, retention, by_events, cadence
-    return Dataset(recipe.feed, recipe.outputs, tuple(ignored), tuple(own), *reported)
+    return Dataset(recipe.feed, recipe.outputs, tuple(ignored), tuple(own), *reported, recipe=recipe.digest)
 
 
 def spec_of(

@@ -56,6 +56,8 @@ class Dataset:
     retention: Retention | None = None
     by_events: ByEvents | None = None
     cadence: Cadence | None = None
+    recipe: str = ""
+    """Digest of how it is made: what failed is tried again when it is another."""
     role: Literal["dataset"] = "dataset"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

@@ -96,6 +96,19 @@ def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime
     return Existence.NOT_YET if window.end > now else Existence.NEVER
 
 
+def is_before_the_first(partitions_def: Partitions, path: str) -> bool:
+    """Whether a path is of a time window before those of the partitions."""
+    segments = zip(by_dimension(partitions_def).values(), path.split("/"), strict=False)
+    return any(_is_earlier(part, key) for part, key in segments if isinstance(part, dg.TimeWindowPartitionsDefinition))
+
+
+def _is_earlier(windows: dg.TimeWindowPartitionsDefinition, key: str) -> bool:
+    try:
+        return windows.time_window_for_partition_key(key).start < windows.start
+    except ValueError:
+        return False
+
+
 def begins_at(partitions_def: Partitions, path: str) -> datetime | None:
     """When a path that is no partition yet is one: at the end of its time window; None if a person has to add it."""
     key = to_key(partitions_def, path)

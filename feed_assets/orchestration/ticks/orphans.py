@@ -1,4 +1,4 @@
-"""The slow sensor: once an hour it sweeps what attempts left on the blackboard, and prunes the log of changes."""
+"""The slow sensor: once an hour it sweeps what attempts left, looks for what nobody reads, and prunes the log."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -6,15 +6,19 @@ from time import monotonic
 
 import dagster as dg
 
-from feed_assets.ledger import log
+from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.unknown import unread
 from feed_assets.runs.orphans import Swept, sweep
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 
 PAUSE = timedelta(hours=1)
 """From one complete look to the next, whoever drives the sensor: `feed-assets run` evaluates it at every tick."""
+
+UNKNOWN = "unknown"
+"""The kind of alerts that say what on the blackboard nobody reads: `unknown:<feed>`."""
 
 LINES_PER_MESSAGE = 20
 """A tick's message has so many at most; all of them are in its log."""
@@ -38,6 +42,7 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         context.log.info(str(done))
     with services.ledger.write() as connection:
         log.prune(connection, now - timedelta(days=settings().log_days))
+    alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now)
     _put_cursors(services.ledger, "" if swept.stopped else now.isoformat(), swept.stopped)
     return dg.SkipReason(_message(swept))
 
@@ -49,7 +54,8 @@ orphans_sensor = dg.SensorDefinition(
     default_status=dg.DefaultSensorStatus.RUNNING,
     asset_selection=dg.AssetSelection.all(),
     description=(
-        "Once an hour: removes what dead and refused attempts left on the blackboard a day before, and old claims. "
+        "Once an hour: removes what dead and refused attempts left on the blackboard a day before, and old claims; "
+        "opens alerts for feeds and partitions that belong to no declaration. "
         "Requests nothing; a tick's message says what was done."
     ),
 )

@@ -1,0 +1,138 @@
+"""`feed-assets build`: partitions by hand, also those that wait for a person."""
+
+import getpass
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import AliasPath, Field
+
+from feed_assets.cli.feed import AsJson
+from feed_assets.cli.location import Module, load, open_instance, open_services
+from feed_assets.cli.run import say
+from feed_assets.cli.show import Counted, View, show
+from feed_assets.cli.stopping import stopping
+from feed_assets.cli.views import PinView, Text
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, Partition
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from feed_assets.orchestration.by_hand import Chosen, Planned
+    from feed_assets.orchestration.decide.graph import Graph
+    from feed_assets.runs.services import Services
+
+Given = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset: ads/shown/v1.0.")]
+Keys = Annotated[
+    list[str] | None, typer.Argument(metavar="[PARTITION]...", help="Partition keys, and ranges: FIRST...LAST.")
+]
+Failed = Annotated[bool, typer.Option("--failed", help="Whose last run failed; without FEED of all datasets.")]
+Refused = Annotated[bool, typer.Option("--refused", help="Whose last audit failed.")]
+Missing = Annotated[bool, typer.Option("--missing", help="That exist, and have no valid update.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and build nothing.")]
+
+
+class InputView(PinView):
+    """The same with its size."""
+
+    bytes: int = Field(validation_alias="size")
+
+
+class PlannedView(View):
+    """A partition of the plan: its state now, what it would be built from, and after what."""
+
+    feed: Text = Field(validation_alias=AliasPath("output", "feed"))
+    partition: str = Field(validation_alias=AliasPath("output", "key"))
+    state: str = Field(validation_alias=AliasPath("verdict", "state"))
+    bytes: int
+    reads: tuple[InputView, ...] = Field(validation_alias=AliasPath("verdict", "pins"))
+    after: Annotated[tuple[Text, ...], Counted]
+    reason: str = Field(validation_alias=AliasPath("verdict", "reason"))
+
+
+def build(
+    feed: Given = None,
+    partitions: Keys = None,
+    failed: Failed = False,
+    refused: Refused = False,
+    missing: Missing = False,
+    dry_run: DryRun = False,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build partitions by hand, one after the other, inputs first: each for its own key, whatever day it is.
+
+    Nobody is waited for: not what failed too often, what was refused, is paused, or has late data below the threshold.
+    Each needs its inputs. Exit code 1 if one could not be built.
+    """
+    import dagster as dg
+
+    from feed_assets.orchestration import by_hand
+    from feed_assets.orchestration.decide.graph import Graph
+
+    definitions = load(module)
+    which = [each for each, is_set in zip(by_hand.Chosen, (failed, refused, missing), strict=True) if is_set]
+    with open_instance() as instance, dg.partition_loading_context(dynamic_partitions_store=instance):
+        graph, services = Graph(definitions.resolve_asset_graph()), open_services()
+        outputs = _outputs(graph, services, feed, partitions or [], which)
+        found = by_hand.plan(graph, services, outputs)
+        planned = by_hand.with_inputs(found) if which else found
+        if dry_run:
+            show(PlannedView.each(planned), as_json, _in_all(planned))
+            return
+        _build(definitions, instance, graph, services, planned)
+
+
+def _outputs(
+    graph: "Graph", services: "Services", feed: str | None, typed: list[str], which: "list[Chosen]"
+) -> set[Partition]:
+    from feed_assets.orchestration import by_hand
+    from feed_assets.orchestration.decide.keys import keys_of
+
+    if feed is None and not which:
+        raise InvalidName("nothing is named: expected a FEED, or --failed, --refused or --missing for all datasets.")
+    nodes = [graph.dataset_of(Feed.parse(feed))] if feed else graph.datasets()
+    if which and not typed:
+        return by_hand.choose(graph, services, nodes, which)
+    (node,) = nodes
+    if which:
+        raise InvalidName(f"{node.feed}: partitions are named, and --{which[0]} is given: expected one of the two.")
+    if not typed and node.partitions_def is not None:
+        raise InvalidName(f"{node.feed} has partitions: expected some, or a range FIRST...LAST, or --missing.")
+    outputs = {Partition(node.feed, key) for key in keys_of(node, typed, services.now())}
+    by_hand.look(graph, services, outputs)
+    return outputs
+
+
+def _build(
+    definitions: "dg.Definitions",
+    instance: "dg.DagsterInstance",
+    graph: "Graph",
+    services: "Services",
+    planned: "list[Planned]",
+) -> None:
+    from feed_assets.orchestration import by_hand
+    from feed_assets.orchestration.runner import Runner
+
+    failed = 0
+
+    def run(request: "dg.RunRequest") -> bool:
+        nonlocal failed
+        result = runner.execute(request)
+        failed += not result.success
+        return result.success
+
+    who = f"{getpass.getuser()}@{socket.gethostname()}"
+    with stopping() as check:
+        runner = Runner(definitions, instance, lambda result: say(result, check))
+        left = by_hand.build(graph, services, planned, who, run)
+    for output, why in left.items():
+        typer.echo(f"LEFT    {output}: {why}")
+    made = len(planned) - len(left) - failed
+    typer.echo(f"{made} of {len(planned)} partitions are built" if planned else "nothing to build")
+    raise typer.Exit(1 if failed or left else 0)
+
+
+def _in_all(planned: "list[Planned]") -> str:
+    return f"{len(planned)} partitions to build, {sum(each.bytes for each in planned)} bytes to read"

@@ -1,0 +1,18 @@
+"""A run says what it was made with, so that what is mended is a new start, and who asked for it."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from feed_assets.ledger.tables import TEXT
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    """Attempts of before were made with nobody knows what: they count no more."""
+    digest = "digest of the recipe and the Spark configuration; NULL before schema 0004"
+    op.add_column("run", sa.Column("made_with", TEXT, comment=digest))
+    op.add_column(
+        "run", sa.Column("asked_by", TEXT, comment="who asked for it by hand; NULL: sensor, condition or schedule")
+    )

@@ -1,0 +1,154 @@
+"""Building by hand: which partitions, in which order, from what; then one run after the other in this process.
+
+It waits for inputs alone: neither for quality, late data and attempts, nor for a person. It may go on beside the
+daemon, as the ledger lets one run at a time build a partition.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import dagster as dg
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.readiness import Need, State, Verdict
+from feed_assets.core.words import some
+from feed_assets.ledger import due, runs, updates
+from feed_assets.orchestration.build.assets import ASKED_BY
+from feed_assets.orchestration.decide.decisions import decide_needs
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.requests import request_of
+from feed_assets.runs.discover import discover_all
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync_needs
+
+WITHOUT_INPUT = (State.WAITS_FOR_INPUT, State.WAITS_FOR_PROPAGATION)
+
+Run = Callable[[dg.RunRequest], bool]
+"""Makes the run of a request to its end, and says whether it succeeded."""
+
+
+class Chosen(StrEnum):
+    """Partitions that need not be named."""
+
+    FAILED = "failed"
+    REFUSED = "refused"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A partition that is to be built: its verdict of now, and what is built before it in the same plan."""
+
+    verdict: Verdict
+    after: tuple[Partition, ...]
+    lacks: frozenset[Partition | None]
+    """The inputs that it waits for; None stands for those that are no partitions (yet)."""
+
+    @property
+    def output(self) -> Partition:
+        """The partition."""
+        return self.verdict.output
+
+    @property
+    def bytes(self) -> int:
+        """What it would read, in bytes; 0 of a slice of an event table, whose size nobody tells."""
+        return sum(pin.size for pin in self.verdict.pins)
+
+
+def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Collection[Chosen]) -> set[Partition]:
+    """The partitions of some datasets whose last run failed or was refused, or that have no valid update.
+
+    Of what is missing those that an input is there of, or is missing itself and chosen. A tick may not have seen it:
+    foreign feeds are looked at first.
+    """
+    if Chosen.MISSING in which:
+        read = {parent.feed: parent.is_appendable for node in nodes for parent in graph.parents(node)}
+        foreign = [node.feed for node in graph.foreign() if node.feed in read]
+        discover_all(services, foreign, {feed for feed in foreign if read[feed]})
+    with services.ledger.read() as connection:
+        missing = _missing(graph, connection, nodes) if Chosen.MISSING in which else set[Partition]()
+        return {*_tried(connection, nodes, which)} | missing
+
+
+def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[Chosen]) -> Iterator[Partition]:
+    """Of what is on the list: whatever has failed is not current."""
+    waiting = [each.partition for node in nodes for each in due.listed(connection, node.feed)]
+    last = {run.output: run.state for run in runs.open_attempts(connection, waiting)}
+    return (output for output, state in last.items() if state in which)
+
+
+def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:
+    """Found by what is there: the partitions that a calendar has may be without number."""
+    found: dict[Feed, set[Partition]] = {}
+    for node in sorted(nodes, key=lambda node: graph.own().index(node.feed)):
+        below = {
+            output
+            for parent in graph.parents(node)
+            for output in graph.downstream(parent, node, _there(connection, parent) | found.get(parent.feed, set()))
+        }
+        found[node.feed] = below - updates.newest(connection, below).keys()
+    return {output for outputs in found.values() for output in outputs}
+
+
+def _there(connection: sa.Connection, node: Node) -> set[Partition]:
+    """The partitions of an input that have an update; of an event table all, as its events tell what is there."""
+    keys = node.partitions_def.get_partition_keys() if node.partitions_def else [None]
+    known = {node.partition(key) for key in keys}
+    if node.source:
+        return known
+    published = {Partition(node.feed, key) for key in updates.published_keys(connection, node.feed)}
+    return known & ({each.parent for each in published} if node.is_appendable else published)
+
+
+def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> None:
+    """Look at the inputs of partitions on the blackboard: a run reads what is there, not what a tick has seen."""
+    sync_needs(services, [graph.need(each) for each in outputs])
+
+
+def plan(graph: Graph, services: Services, outputs: Collection[Partition]) -> list[Planned]:
+    """What each partition would be built from, as far as the ledger knows, inputs before what is made of them."""
+    order = {feed: number for number, feed in enumerate(graph.own())}
+    needs = [graph.need(each) for each in sorted(outputs, key=lambda output: (order[output.feed], output.key))]
+    with services.ledger.read() as connection:
+        found = decide_needs(connection, needs, services.now())
+    return [
+        Planned(verdict, tuple(sorted({*need.partitions} & {*outputs})), _lacks(need, verdict))
+        for need, verdict in zip(needs, found, strict=True)
+    ]
+
+
+def _lacks(need: Need, verdict: Verdict) -> frozenset[Partition | None]:
+    pinned = {pin.partition for pin in verdict.pins} | {pin.partition.parent for pin in verdict.pins}
+    required = {getattr(each, "partition", None) for each in need.inputs if each.is_required}
+    return frozenset(required - pinned)
+
+
+def with_inputs(planned: Iterable[Planned]) -> list[Planned]:
+    """Those of a plan that lack nothing, or nothing but what is built before them."""
+    kept: dict[Partition, Planned] = {}
+    for each in planned:
+        if each.lacks <= kept.keys():
+            kept[each.output] = each
+    return [*kept.values()]
+
+
+def build(graph: Graph, services: Services, planned: Sequence[Planned], who: str, run: Run) -> dict[Partition, str]:
+    """Build one after the other; why what was not built was not, without what a run has said itself.
+
+    Each is decided about when it has its turn: what was built before it is among its inputs.
+    """
+    left, failed = dict[Partition, str](), set[Partition]()
+    for each in planned:
+        look(graph, services, [each.output])
+        (now,) = plan(graph, services, [each.output])
+        if gone := sorted(failed & {*each.after}):
+            left[each.output] = f"it reads {some([*map(str, gone)], 3)}, which could not be built"
+        elif now.verdict.state in WITHOUT_INPUT:
+            left[each.output] = f"{now.verdict.state.value}: {now.verdict.reason}"
+        elif run(request_of(graph, now.verdict, {ASKED_BY: who})):
+            continue
+        failed.add(each.output)
+    return left

@@ -1,0 +1,65 @@
+"""What lies on the blackboard and belongs to no declaration: a name that somebody has mistyped waits there unread."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.words import some
+from feed_assets.feeds import read
+from feed_assets.ledger import subscriptions, updates
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.keys import keys_of
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.partitions import Existence, existence, is_before_the_first
+from feed_assets.runs.services import Services
+
+NAMED = 3
+"""Partitions that an alert names at most."""
+
+
+def unknown_feeds(graph: Graph, services: Services) -> dict[Feed, str]:
+    """The feeds of the blackboard that neither this code location declares nor another one on this ledger reads."""
+    declared = sorted(map(str, graph.by_feed))
+    with services.ledger.read() as connection:
+        known = {*declared} | subscriptions.feeds(connection)
+    return {feed: _near(feed, declared) for feed in read.feeds(services.board) if str(feed) not in known}
+
+
+def _near(feed: Feed, declared: Sequence[str]) -> str:
+    near = get_close_matches(str(feed), declared, 1)
+    return f"nobody declares this feed{f': is {near[0]} meant?' if near else ''}"
+
+
+def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[Partition, str]:
+    """Of keys on the blackboard those that are no partitions of a feed and will be none, with what was expected.
+
+    A time window that is not over is one later; of a batch the partition that holds it is meant.
+    """
+    found = {key.rpartition("/")[0] if node.is_appendable else key for key in keys}
+    never = [key for key in sorted(found) if existence(node.partitions_def, key, now) is Existence.NEVER]
+    return {Partition(node.feed, key): _expected(node, key, now) for key in never}
+
+
+def _expected(node: Node, key: str, now: datetime) -> str:
+    try:
+        return f"it is {keys_of(node, [key], now)}"
+    except InvalidName as error:
+        return str(error)
+
+
+def unread(graph: Graph, services: Services, now: datetime) -> dict[str, str]:
+    """What an alert is about, by feed: unknown feeds, and partitions of foreign ones that the ledger has updates of.
+
+    Without those from before the first partition: a producer's history begins where it likes.
+    """
+    found = {str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services).items()}
+    for node in graph.foreign():
+        with services.ledger.read() as connection:
+            keys = {*updates.published_keys(connection, node.feed)}
+        strange = unknown_partitions(node, keys, now)
+        late = [at for at in strange if not is_before_the_first(node.partitions_def, at.key)]
+        if late:
+            found[str(node.feed)] = f"nobody reads {some([*map(str, late)], NAMED)}: {strange[late[0]]}"
+    return found

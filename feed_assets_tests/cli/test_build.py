@@ -1,0 +1,78 @@
+"""`build`, on the ads domain and real Spark."""
+
+import getpass
+import json
+
+import pytest
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.defs.ads import sample
+from feed_assets.ledger import runs
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets_tests.cli.test_run import DAY, drop, drop_sample, feed_assets
+
+CLICKED, EFFECT = "ads/clicked/v1.0", "ads/effectiveness/v1.0"
+WRONG_HEADER = b"impression,clicked\nx,y\n"
+
+pytestmark = pytest.mark.usefixtures("home", "spark")
+
+
+def test_a_plan_has_updates_bytes_and_order_and_builds_nothing() -> None:
+    drop_sample()
+    result = feed_assets("build", "--missing", "--dry-run", "--json")
+    planned = json.loads(result.stdout)
+    assert [(each["feed"], each["partition"], each["state"]) for each in planned] == [
+        (CLICKED, DAY, "build"),
+        ("ads/shown/v1.0", DAY, "build"),
+        (EFFECT, DAY, "waits for input"),
+    ]
+    assert planned[0]["bytes"] == len(sample.clicked_csv("2019-11-24", "men")) == planned[0]["reads"][0]["bytes"]
+    assert planned[2]["after"] == [f"{CLICKED} {DAY}", f"ads/shown/v1.0 {DAY}"]
+    for_people = feed_assets("build", "--missing", "--dry-run").stdout.splitlines()[-1]
+    assert for_people == f"3 partitions to build, {sum(each['bytes'] for each in planned)} bytes to read"
+
+
+def test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_says_who_asked() -> None:
+    drop("ads/clicked_raw/v1.0", WRONG_HEADER)
+    assert feed_assets("run", "--until-idle").exit_code == 1
+    again = feed_assets("build", "--failed")
+    assert (again.exit_code, again.stdout.splitlines()[-1]) == (1, "0 of 1 partitions are built")
+    drop("ads/clicked_raw/v1.0", sample.clicked_csv("2019-11-24", "men"))
+    built = feed_assets("build", CLICKED, "men|2019-11-24")
+    assert (built.exit_code, built.stdout.splitlines()) == (
+        0,
+        ["built   ads/clicked, ads/clicked_rejects men|2019-11-24", "1 of 1 partitions are built"],
+    )
+    with open_ledger(settings().ledger).read() as connection:
+        run = runs.last(connection, Partition(Feed.parse(CLICKED), DAY))
+    assert run
+    assert str(run.asked_by).startswith(f"{getpass.getuser()}@")
+    assert feed_assets("build", "--failed").stdout == "nothing to build\n"
+
+
+def test_what_has_no_input_is_left_with_the_reason() -> None:
+    result = feed_assets("build", CLICKED, "2019-11-24/men...2019-11-25/men")
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        1,
+        [
+            f"LEFT    {CLICKED} 2019-11-2{day}/men: waits for input: no valid update of ads/clicked_raw/v1.0 "
+            f"2019-11-2{day}/men"
+            for day in (4, 5)
+        ]
+        + ["0 of 2 partitions are built"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([], "nothing is named: expected a FEED, or --failed, --refused or --missing for all datasets."),
+        ([CLICKED], f"{CLICKED} has partitions: expected some, or a range FIRST...LAST, or --missing."),
+        ([CLICKED, DAY, "--failed"], "partitions are named, and --failed is given: expected one of the two."),
+        (["ads/clicked_raw/v1.0", DAY], "ads/clicked_raw/v1.0 is a foreign feed: expected a dataset"),
+        ([CLICKED, "2018-01-01/men"], "'2018-01-01/men' is no partition of ads/clicked/v1.0"),
+    ],
+)
+def test_what_is_named_wrongly_is_said(args: list[str], says: str) -> None:
+    assert says in str(feed_assets("build", *args).exception)

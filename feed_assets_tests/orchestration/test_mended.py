@@ -1,0 +1,86 @@
+"""What failed is tried again once it is made otherwise: by another function, check, schema or Spark configuration."""
+
+import pytest
+
+from feed_assets import checks, feed_asset, foreign_feed
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import due
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets.testing import Given
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    DAYS,
+    RAW,
+    SCHEMA,
+    SUMS,
+    given,
+    harness,
+    outcomes,
+    rows,
+    until_given_up,
+)
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def broken(_task) -> Given:
+    raise RuntimeError("broken")
+
+
+def deployed(*, give=given, instance=None, schema=SCHEMA, most=100, code_version="1"):
+    """The definitions as a new process loads them: raw -> sums, on the instance of before."""
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema=schema)
+    rules = [checks.within("n", 0, most)]
+    made = feed_asset(SUMS, inputs={"raw": raw}, partitions_def=DAYS, checks=rules, code_version=code_version)
+    more = {"instance": instance} if instance else {}
+    return harness(raw, made(lambda raw: raw), give=give, **more)
+
+
+def states() -> list[str]:
+    with open_ledger(settings().ledger).read() as connection:
+        return [each.state for each in due.listed(connection, Feed.parse(SUMS))]
+
+
+@pytest.fixture
+def given_up():
+    world = deployed(give=broken)
+    world.drop(RAW, DAY, rows(1))
+    assert outcomes(until_given_up(world)) == [("sums", DAY, False)] * 3
+    assert states() == ["waits for a person"]
+    return world
+
+
+@pytest.mark.parametrize(
+    "mended", [{"code_version": "2"}, {"schema": "k string, n bigint"}, {"most": 200}], ids=["code", "schema", "check"]
+)
+def test_what_was_given_up_is_built_when_it_is_declared_otherwise(given_up, mended):
+    world = deployed(instance=given_up.instance, **mended)
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+    assert states() == []
+
+
+def test_what_was_given_up_is_built_under_another_spark_configuration(given_up, setting):
+    setting(spark_conf='{"spark.sql.shuffle.partitions": "7"}')
+    assert outcomes(deployed(instance=given_up.instance).run_until_idle()) == [("sums", DAY, True)]
+
+
+def test_the_same_definitions_in_a_new_process_are_no_new_start(given_up):
+    world = deployed(instance=given_up.instance)
+    assert outcomes(world.run_until_idle()) == []
+    assert states() == ["waits for a person"]
+
+
+def test_a_new_start_counts_from_one(given_up):
+    world = deployed(give=broken, instance=given_up.instance, code_version="2")
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, False)]
+    assert states() == ["waits for another attempt"]
+
+
+def test_what_was_refused_is_built_when_its_check_is_mended():
+    world = deployed()
+    world.drop(RAW, DAY, rows(101))
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, False)]
+    assert states() == ["waits for quality"]
+    again = deployed(give=lambda _: Given([{"k": "a", "n": 101}]), most=200, instance=world.instance)
+    assert outcomes(again.run_until_idle()) == [("sums", DAY, True)]
