@@ -12,7 +12,8 @@ from feed_assets.cli.location import Module, load, open_instance, open_services
 from feed_assets.cli.run import say
 from feed_assets.cli.show import Counted, View, show
 from feed_assets.cli.stopping import stopping
-from feed_assets.cli.views import PinView, Text
+from feed_assets.cli.verdicts import PinView
+from feed_assets.cli.views import Text
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 

@@ -49,6 +49,8 @@ def test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_say
     assert run
     assert str(run.asked_by).startswith(f"{getpass.getuser()}@")
     assert feed_assets("build", "--failed").stdout == "nothing to build\n"
+    explained = json.loads(feed_assets("explain", CLICKED, DAY, "--json").stdout)
+    assert (explained["last_run"]["state"], explained["last_run"]["asked_by"]) == ("published", run.asked_by)
 
 
 def test_what_has_no_input_is_left_with_the_reason() -> None:
