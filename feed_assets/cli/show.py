@@ -15,6 +15,8 @@ _FOR_PEOPLE = {"for": "people"}
 
 Counted = WrapSerializer(lambda values, dump, info: len(values) if info.context == _FOR_PEOPLE else dump(values))
 """Marks a field of which people see the number of values only."""
+Seconds = WrapSerializer(lambda value, dump, info: f"{value:.3f} s" if info.context == _FOR_PEOPLE else dump(value))
+"""Marks a number of seconds, which people see with its unit."""
 Sentence = WrapSerializer(lambda view, dump, info: str(view or "") if info.context == _FOR_PEOPLE else dump(view))
 """Marks a field that people see in one cell."""
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AliasPath, BeforeValidator, Field
 
-from feed_assets.cli.show import Counted, Sentence, Values, View
+from feed_assets.cli.show import Counted, Seconds, Sentence, Values, View
 from feed_assets.cli.views import ReadView, Text
 from feed_assets.core.events import in_words
 from feed_assets.core.words import first_line, first_of
@@ -103,8 +103,8 @@ class TrendView(View):
 
     code_version: str | None
     count: int
-    median: float
-    p95: float
+    median: Annotated[float, Seconds]
+    p95: Annotated[float, Seconds]
     change: float | None
 
 

@@ -54,6 +54,7 @@ class Check:
         measure: A function from what can be audited, `checks.Audited`, to the number.
         offending: A function from the written rows to those that break the rule, of which a person sees a sample.
         inputs: The inputs that the measure reads, which the dataset must have.
+        told: What was found, in words: `{found}` is the number, `{rows}` how many rows were written.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the name cannot be one, or it has not one of `aggregate` and
@@ -67,6 +68,7 @@ class Check:
     measure: Callable[[Audited], float] | None = None
     offending: "Callable[[DataFrame], DataFrame] | None" = None
     inputs: tuple[str, ...] = ()
+    told: str = "found {found:g}"
 
     def __post_init__(self) -> None:
         if (self.aggregate is None) == (self.measure is None):
@@ -85,17 +87,20 @@ class CheckResult:
         passed: Whether it passed.
         found: The number that it judged.
         sample: Up to five rows that break the rule.
+        rows: How many rows were written.
     """
 
     check: Check
     passed: bool
     found: float
     sample: tuple[dict[str, Any], ...] = ()
+    rows: int = 0
 
     @property
     def message(self) -> str:
         """The outcome in words."""
-        return f"{self.check.name}: {self.check.description}; found {self.found:g}"
+        told = self.check.told.format(found=self.found, rows=self.rows)
+        return f"{self.check.name}: {self.check.description}; {told}"
 
 
 def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
@@ -120,9 +125,10 @@ def _result(check: Check, counts: Mapping[str, float], audited: Audited) -> Chec
     found = float(check.measure(audited)) if check.measure else counts[check.name]
     passed = check.passes(found)
     if passed or check.offending is None:
-        return CheckResult(check, passed, found)
+        return CheckResult(check, passed, found, rows=audited.records)
     rows = check.offending(audited.written).limit(ROWS_PER_SAMPLE).collect()
-    return CheckResult(check, passed, found, tuple(row.asDict(recursive=True) for row in rows))
+    sample = tuple(row.asDict(recursive=True) for row in rows)
+    return CheckResult(check, passed, found, sample, audited.records)
 
 
 def _quoted(column: str) -> str:
@@ -139,13 +145,18 @@ def _is_zero(number: float) -> bool:
     return number == 0
 
 
-def _no_row(name: str, description: str, predicate: str) -> Check:
-    """A check that no row satisfies an SQL predicate."""
+def _no_row(name: str, description: str, predicate: str, wrong: str) -> Check:
+    """A check that no row satisfies an SQL predicate; in words what is `wrong` with one that does."""
 
     def offending(written: "DataFrame") -> "DataFrame":
         return written.where(predicate)
 
-    return Check(name, description, _is_zero, f"count_if({predicate})", offending=offending)
+    return Check(name, description, _is_zero, f"count_if({predicate})", offending=offending, told=_rows(wrong))
+
+
+def _rows(wrong: str) -> str:
+    braces = str.maketrans({"{": "{{", "}": "}}"})
+    return f"{wrong.translate(braces)}: {{found:g}} of {{rows}} rows"
 
 
 @typed
@@ -155,7 +166,13 @@ def not_empty() -> Check:
     Returns:
         The check `not_empty`.
     """
-    return Check("not_empty", "the update must hold at least one row", lambda found: found > 0, "count(1)")
+    return Check(
+        "not_empty",
+        "the update must hold at least one row",
+        lambda found: found > 0,
+        "count(1)",
+        told="found {found:g} rows",
+    )
 
 
 @typed
@@ -172,7 +189,7 @@ def not_null(*columns: str) -> Check:
         InvalidDefinition: A value is of a wrong type, or there is no column.
     """
     predicate = " OR ".join(f"{_quoted(column)} IS NULL" for column in columns)
-    return _no_row(_name("not_null", *columns), f"no row may lack {' or '.join(columns)}", predicate)
+    return _no_row(_name("not_null", *columns), f"no row may lack {' or '.join(columns)}", predicate, "lacking it")
 
 
 @typed
@@ -193,7 +210,7 @@ def within(column: str, low: float, high: float) -> Check:
     if low > high:
         raise InvalidDefinition(f"checks.within({column!r}, {low}, {high}): expected the least first.")
     predicate = f"NOT coalesce({_quoted(column)} BETWEEN {low} AND {high}, false)"
-    return _no_row(_name("within", column), f"{column} must be in [{low}, {high}]", predicate)
+    return _no_row(_name("within", column), f"{column} must be in [{low}, {high}]", predicate, "not in it")
 
 
 @typed
@@ -216,7 +233,9 @@ def unique(*columns: str) -> Check:
 
     aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(_quoted, columns))}))"
     description = f"no two rows may share {', '.join(columns)}"
-    return Check(_name("unique", *columns), description, _is_zero, aggregate, offending=repeated)
+    return Check(
+        _name("unique", *columns), description, _is_zero, aggregate, offending=repeated, told=_rows("repeated")
+    )
 
 
 @typed
@@ -245,7 +264,14 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
 
     description = f"at least {needed:.1%} of the rows of {child} must have their {on} in {parent}"
     name = _name(child, "in", parent)
-    return Check(name, description, lambda found: found >= needed, measure=share, inputs=(child, parent))
+    return Check(
+        name,
+        description,
+        lambda found: found >= needed,
+        measure=share,
+        inputs=(child, parent),
+        told="found {found:.1%}",
+    )
 
 
 @typed
@@ -260,4 +286,10 @@ def accounted() -> Check:
         rows = sum(frame.count() for frame in audited.read.values())
         return rows - audited.records - audited.rejected
 
-    return Check("accounted", "rows in must equal clean rows + rejected rows", _is_zero, measure=lost)
+    return Check(
+        "accounted",
+        "rows in must equal clean rows + rejected rows",
+        _is_zero,
+        measure=lost,
+        told="differing by {found:g} rows",
+    )

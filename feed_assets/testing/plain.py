@@ -92,8 +92,12 @@ class PlainMade:
         failed, checks = self.given.failed, self.task.recipe.checks
         if unknown := sorted(failed.keys() - {check.name for check in checks}):
             raise InvalidDefinition(f"{self.task.recipe.feed} has no check {unknown[0]}: expected one that it has.")
-        results = [CheckResult(check, check.name not in failed, failed.get(check.name, 0.0)) for check in checks]
-        return Audit(tuple(results), _preview(rows_of(self.board, outputs[-1].update)), None)
+        rows = rows_of(self.board, outputs[-1].update)
+        results = [
+            CheckResult(check, check.name not in failed, failed.get(check.name, 0.0), rows=len(rows))
+            for check in checks
+        ]
+        return Audit(tuple(results), _preview(rows), None)
 
 
 def rows_of(board: Blackboard, update: Update) -> list[dict[str, Any]]:

@@ -144,9 +144,9 @@ def test_stats_tell_how_long_updates_take_and_whether_new_code_made_it_longer() 
     with open_ledger(settings().ledger).change() as connection:
         events.record(connection, events.OURS, new, now, refuse_out_of_order=False)
     assert said("events", "stats", "a", "b").splitlines() == [
-        "code_version  count  median  p95     change",
-        "1             2      15.000  19.500",
-        "2             1      30.000  30.000  1.000",
+        "code_version  count  median    p95       change",
+        "1             2      15.000 s  19.500 s",
+        "2             1      30.000 s  30.000 s  1.000",
     ]
     assert [each["count"] for each in json.loads(said("events", "stats", "a", "b", "--json"))] == [2, 1]
     assert said("events", "stats", "b", "a") == "no update has gone from b to a yet\n"

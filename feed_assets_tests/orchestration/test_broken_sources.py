@@ -71,3 +71,14 @@ def test_once_it_answers_again_nothing_fails_and_what_came_meanwhile_is_built(te
     team.publish(("a", "X", 1), ("b", "X", 7))
     assert outcomes(world.run_until_idle()) == [("gamma/report", None, True)]
     assert world.runner.failing() == {}
+
+
+def test_a_slice_of_an_event_table_is_named_for_what_it_is(team):
+    world = world_of(team.source)
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    world.run_until_idle()
+    found = next(each for each in world.reported("gamma/report") if each.run).metadata["inputs"]
+    assert found == {
+        "team/a": {"after": "the beginning", "up to": "1"},
+        "team/b": {"after": "the beginning", "up to": "7"},
+    }

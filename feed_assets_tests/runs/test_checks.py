@@ -145,8 +145,20 @@ def test_without_checks_it_is_still_seen_that_rows_are_missing(frame):
 
 
 def test_a_message_says_what_was_expected_and_found(frame):
-    (result,) = run_checks([checks.within("ctr", 0, 1)], audited(frame("ctr double", (2.0,))))
-    assert result.message == "within_ctr: ctr must be in [0, 1]; found 1"
+    (result,) = run_checks([checks.within("ctr", 0, 1)], audited(frame("ctr double", (2.0,), (0.5,))))
+    assert result.message == "within_ctr: ctr must be in [0, 1]; not in it: 1 of 2 rows"
+
+
+def test_a_message_counts_what_its_check_counts(frame):
+    made = [checks.not_null("a"), checks.unique("a"), checks.not_empty(), checks.references("x", "y", "a")]
+    rows = frame("a int", (1,), (1,), (None,))
+    results = run_checks(made, audited(rows, x=rows, y=rows.limit(0)))
+    assert [each.message.split("; ")[1] for each in results] == [
+        "lacking it: 1 of 3 rows",
+        "repeated: 1 of 3 rows",
+        "found 3 rows",
+        "found 0.0%",
+    ]
 
 
 def test_a_check_of_one_s_own_is_an_aggregate_and_a_rule(frame):

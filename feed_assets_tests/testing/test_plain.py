@@ -56,7 +56,7 @@ def test_rows_and_rejects_that_are_given_are_published_checked_and_told():
 def test_a_check_that_is_given_as_failed_refuses_the_update():
     with ran(lambda task: Given(failed={"within_n": 3})) as harness:
         (run,) = harness.runs
-        assert "within_n: n must be in [0, 9]; found 3" in run.error
+        assert "within_n: n must be in [0, 9]; not in it: 3 of" in run.error
         assert harness.checks("t/out") == {"not_empty": True, "within_n": False}
         assert harness.newest(OUT) is None
 

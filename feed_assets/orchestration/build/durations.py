@@ -31,10 +31,10 @@ def durations_metadata(ledger: Ledger, inputs: Sequence[Feed], dataset: Feed) ->
 
 def _table(trends: Sequence[Trend]) -> str:
     rows = [
-        f"| {each.code_version or '-'} | {each.count} | {each.median:.1f} | {each.p95:.1f} | {_change(each)} |"
+        f"| {each.code_version or '-'} | {each.count} | {each.median:.1f} s | {each.p95:.1f} s | {_change(each)} |"
         for each in trends
     ]
-    head = ["| code | updates | median s | p95 s | change |", "|---|---|---|---|---|"]
+    head = ["| code | updates | median | p95 | change |", "|---|---|---|---|---|"]
     return "\n".join([*head, *rows])
 
 

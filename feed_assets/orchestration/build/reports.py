@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 
+from feed_assets.core.events import in_words
 from feed_assets.core.positions import Pin
 from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.runs.checks import CheckResult
@@ -87,4 +88,7 @@ def _dataset_metadata(published: Published) -> dict[str, Any]:
 
 
 def _position(pin: Pin) -> dict[str, Any]:
+    """What was read of an input: an update with its files, or of an event table a slice, which has none."""
+    if not pin.files:
+        return {"after": in_words(pin.start), "up to": in_words(pin.update_id)}
     return {"update id": pin.update_id, "data version": pin.version, "bytes": pin.size, "files": pin.files}
