@@ -110,7 +110,9 @@ def is_built_by_the_next_run(lake: Lake) -> bool:
     return lake.published() == [*project.KEYS]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
+)
 def test_the_first_signal_ends_the_loop_and_leaves_nothing_of_the_run_in_progress(lake, number, code):
     lake.in_the_middle()
     os.killpg(lake.process.pid, number)  # as a terminal does: Spark's JVM gets it, too

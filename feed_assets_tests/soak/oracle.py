@@ -2,14 +2,17 @@
 
 from collections import Counter
 
+import dagster as dg
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.readiness import State
 from feed_assets.feeds import read
-from feed_assets.ledger import updates
+from feed_assets.ledger import due, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, update
+from feed_assets.orchestration.decide.requests import UNFINISHED
 from feed_assets.runs.services import open_board
 from feed_assets.settings import home, settings
 from feed_assets_tests.soak.project import BOTH, KEYS, READS
@@ -17,7 +20,16 @@ from feed_assets_tests.soak.project import BOTH, KEYS, READS
 
 def judge(expected: dict[str, int]) -> list[str]:
     """Everything that is lost, stale or doubled, in words; `expected` is the number dropped last by partition key."""
-    return [*lost(expected), *stale(), *doubled()]
+    return [*lost(expected), *stale(), *doubled(), *left()]
+
+
+def left() -> list[str]:
+    """Partitions that wait for a person, of which no kill is a reason, and runs that Dagster takes for unfinished."""
+    with open_ledger(settings().ledger).read() as connection:
+        waiting = [str(each.partition) for each in due.in_state(connection, State.WAITS_FOR_A_PERSON.value)]
+    with dg.DagsterInstance.get() as instance:
+        unfinished = [run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))]
+    return [f"a person is waited for: {each}" for each in waiting] + [f"unfinished: {each}" for each in unfinished]
 
 
 def lost(expected: dict[str, int]) -> list[str]:

@@ -47,8 +47,6 @@ def under_fire(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         say(f"SOAK_SEED={seed} variant={variant} updates={updates} kills={kills}")
         monkeypatch.setenv(VARIANT, variant)
         monkeypatch.setenv("PYTHONWARNINGS", "ignore")
-        # A kill counts as an attempt, and three of one partition in a row are chance here.
-        monkeypatch.setenv("FEED_ASSETS_MAX_ATTEMPTS", "20")
         settings.cache_clear()
         with connect_server(tmp_path, conf(settings()), os.environ) as url:
             monkeypatch.setenv("FEED_ASSETS_SPARK_REMOTE", url)
