@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson, PartitionKey
-from feed_assets.cli.location import Module, load_graph, open_services
+from feed_assets.cli.location import Module, dynamic_partitions, load_graph, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.verdicts import (
     CameBackView,
@@ -45,10 +45,15 @@ def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module =
     too, each with the first few. Without a dataset: all that waits. What no tick has read of event sources is read
     first; where that cannot be, it is said why, and when it was read last.
     """
+    graph, services = load_graph(module), open_services(makes=False)
+    with dynamic_partitions(graph):
+        _explain(graph, services, feed, partition, as_json=as_json)
+
+
+def _explain(graph: "Graph", services: "Services", feed: str | None, partition: str, *, as_json: bool) -> None:
     from feed_assets.orchestration.decide.keys import keys_of
     from feed_assets.orchestration.ticks.ingest import ingest_for
 
-    graph, services = load_graph(module), open_services(makes=False)
     if feed is None:
         return _explain_all(graph, services, as_json)
     node = graph.dataset_of(Feed.parse(feed))

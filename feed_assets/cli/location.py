@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import warnings
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,8 @@ from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidN
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     import dagster as dg
 
     from feed_assets.ledger.database import Ledger
@@ -116,6 +119,21 @@ def open_instance() -> "dg.DagsterInstance":
     nothing = {"module_name": "dagster._core.storage.noop_compute_log_manager", "class_name": "NoOpComputeLogManager"}
     captured = ref.compute_logs_data._replace(**nothing, config_yaml="{}")
     return dg.DagsterInstance.from_ref(ref._replace(compute_logs_data=captured))
+
+
+@contextmanager
+def dynamic_partitions(graph: "Graph") -> "Generator[None]":
+    """Let Dagster's instance say which dynamic partitions there are; it is opened only if some feed has any."""
+    import dagster as dg
+
+    from feed_assets.orchestration.declare.partitions import by_dimension
+
+    parts = [part for node in graph.by_feed.values() for part in by_dimension(node.partitions_def).values()]
+    if not any(isinstance(part, dg.DynamicPartitionsDefinition) for part in parts):
+        yield
+        return
+    with open_instance() as instance, dg.partition_loading_context(dynamic_partitions_store=instance):
+        yield
 
 
 def prepare(folder: Path) -> Path:

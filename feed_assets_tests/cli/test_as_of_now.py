@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
+from feed_assets.cli.location import open_instance
 from feed_assets.core.events import Operation, WriteEvent
 from feed_assets.runs.services import utc_now
 from feed_assets.sources.sinks import SqlSink
@@ -125,3 +126,28 @@ def test_everything_that_waits_is_listed_with_what_could_not_be_read(team, tmp_p
 def test_a_paused_dataset_says_so_whatever_its_state(team):
     said("events", "pause", REPORT, "--why", "release")
     assert "paused since" in said("explain", REPORT)["reason"]
+
+
+DYNAMIC = """
+import dagster as dg
+from feed_assets import feed_asset, foreign_feed, with_automation
+
+REGIONS = dg.DynamicPartitionsDefinition(name="regions")
+raw = foreign_feed("t/raw/v1.0", partitions_def=REGIONS, schema="k string")
+
+@feed_asset("t/out/v1.0", partitions_def=REGIONS, inputs={"raw": raw})
+def out(raw):
+    return raw
+
+defs = with_automation(dg.Definitions(assets=[raw, out]))
+"""
+
+
+def test_dynamic_partitions_are_those_of_the_instance(team, tmp_path, monkeypatch):
+    (tmp_path / "regions.py").write_text(DYNAMIC)
+    monkeypatch.delitem(sys.modules, "regions", raising=False)
+    with open_instance() as instance:
+        instance.add_dynamic_partitions("regions", ["north"])
+    for partition, state in (((), "missing"), (("north",), "waits for input")):
+        told = CliRunner().invoke(app, ["explain", "t/out/v1.0", *partition, "-m", "regions"], catch_exceptions=False)
+        assert state in told.stdout
