@@ -9,7 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import StatementError
 
-from feed_assets.core.errors import FeedAssetsError, LedgerUnavailable
+from feed_assets.core.errors import DiskFull, FeedAssetsError, LedgerUnavailable
 from feed_assets.ledger import log, runs, subscriptions, updates
 from feed_assets.ledger.database import get_cursor, open_ledger, put_cursors
 from feed_assets.ledger.log import Change
@@ -211,3 +211,19 @@ def test_what_every_subscriber_has_is_pruned_but_for_the_last_of_each_kind(ledge
         assert [each.sequence for each in log.after(connection, 0, 10, 10)] == [3, 4, 5]
     with ledger.change() as connection:
         assert append(connection) == 6
+
+
+def fill(ledger):
+    with ledger.write() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count=1")  # as many as there are: SQLite's own way to be full
+        for number in range(1000):
+            put_cursors(connection, {f"cursor {number}": "x" * 1000})
+
+
+def test_a_full_disk_is_said_as_that_and_nothing_of_the_transaction_is_there(tmp_path):
+    ledger = open_ledger(f"sqlite:///{tmp_path / 'full.db'}")
+    with pytest.raises(DiskFull, match="The ledger's disk is full"):
+        fill(ledger)
+    with ledger.read() as connection:
+        assert get_cursor(connection, "cursor 0") is None
+    ledger.engine.dispose()
