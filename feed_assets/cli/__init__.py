@@ -9,6 +9,7 @@ from feed_assets.cli.build import build
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
 from feed_assets.cli.explain import explain
+from feed_assets.cli.publish import publish
 from feed_assets.cli.reconcile import reconcile
 from feed_assets.cli.run import run
 from feed_assets.cli.ui import ui
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich alone would take half of the time of `--help`
     context_settings={"max_content_width": 120},
 )
-for command in (retention.prune, retention.revalidate):
+for command in (publish, retention.prune, retention.revalidate):
     feed.app.command()(command)
 app.add_typer(events.app, name="events")
 app.add_typer(feed.app, name="feed")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli import views
-from feed_assets.cli.location import ledger_of_settings, partition_of
+from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph, partition_of
 from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
 from feed_assets.core.errors import InvalidName, NoValidUpdate
@@ -24,6 +24,7 @@ PartitionKey = Annotated[str, typer.Argument(metavar="PARTITION", help="Partitio
 Board = Annotated[str | None, typer.Option("--blackboard", metavar="URL", help="file://, s3://, az:// or gs:// URL.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Batches = Annotated[bool, typer.Option("--batches", help="Of an appendable feed: every batch of the partition.")]
+Unknown = Annotated[bool, typer.Option("--unknown", help="What nobody declares, and what is meant perhaps.")]
 UpdateId = Annotated[str | None, typer.Option("--update", metavar="ID", help="This update: 20191125.060000.")]
 
 
@@ -49,13 +50,20 @@ def list_feeds(
     feed: Annotated[str | None, typer.Argument(metavar="[FEED]", help="List its partitions.")] = None,
     partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="List its updates.")] = None,
     all_batches: Batches = False,
+    unknown: Unknown = False,
+    module: Module = None,
     blackboard: Board = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the feeds, the partitions of a feed, or the updates (or batches) of a partition."""
+    """List the feeds, the partitions of a feed, or the updates (or batches) of a partition.
+
+    With --unknown: feeds, and partitions of declared feeds, that belong to no declaration, so that nobody reads them.
+    """
     from feed_assets.feeds import batches, read
 
-    board = _open(blackboard)
+    board = open_board(blackboard)
+    if unknown:
+        return say(_unknown(board, module), as_json)
     if feed is None:
         return say([Values.of(feed=str(found)) for found in read.feeds(board)], as_json)
     if partition is None:
@@ -64,6 +72,22 @@ def list_feeds(
     if all_batches:
         return say(views.BatchView.of_set(batches.latest(board, wanted)), as_json)
     return say(views.HistoryView.each(read.history(board, wanted)), as_json)
+
+
+def _unknown(board: "Blackboard", module: str | None) -> list[Values]:
+    from feed_assets.feeds import read
+    from feed_assets.orchestration.decide.unknown import unknown_feeds, unknown_partitions
+
+    graph, now = load_graph(module), datetime.now(UTC)
+    with dynamic_partitions(graph):
+        feeds = unknown_feeds(graph, board, ledger_of_settings(makes=False))
+        found = [Values.of(feed=str(feed), partition="", why=why) for feed, why in feeds.items()]
+        for node in graph.by_feed.values():
+            walked = read.walk(board, node.feed, is_appendable=node.is_appendable)
+            keys = [each.key for each in walked if isinstance(each, Partition)]
+            strange = unknown_partitions(node, keys, now)
+            found += [Values.of(feed=str(at.feed), partition=at.key, why=why) for at, why in strange.items()]
+    return found
 
 
 @app.command()
@@ -77,7 +101,7 @@ def show(
     """Show the newest valid update (or batches), what was skipped and why, newer versions of the feed, all updates."""
     from feed_assets.feeds import batches, read
 
-    board, wanted = _open(blackboard), partition_of(feed, partition)
+    board, wanted = open_board(blackboard), partition_of(feed, partition)
     newer = tuple(map(str, read.newer_versions(board, wanted.feed)))
     if all_batches:
         reading = batches.latest(board, wanted)
@@ -105,7 +129,7 @@ def get(
 
     if update and (as_of or all_batches):
         raise InvalidName("--as-of or --batches and --update exclude each other: give one of them.")
-    board, wanted = _open(blackboard), partition_of(feed, partition)
+    board, wanted = open_board(blackboard), partition_of(feed, partition)
     moment = _moment(as_of) if as_of else None
     if all_batches:
         reading = batches.latest(board, wanted, moment)
@@ -114,26 +138,6 @@ def get(
     found = read.named(board, wanted, update) if update else read.require(read.latest(board, wanted, moment))
     read.download(board, found, to)
     return say(views.UpdateView.model_validate(found), as_json)
-
-
-@app.command()
-def publish(
-    feed: FeedName,
-    partition: PartitionKey,
-    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, readable=True, help="The parts.")],
-    blackboard: Board = None,
-    as_json: AsJson = False,
-) -> None:
-    """Publish files as a new update."""
-    from feed_assets.feeds import write
-
-    parts = {file.name: file for file in files}
-    if len(parts) < len(files):
-        raise InvalidName("Two of the files have the same name: each name can be one part only. Rename one.")
-    board, wanted = _open(blackboard, makes=True), partition_of(feed, partition)
-    update = write.publish(board, wanted, parts, datetime.now(UTC))
-    report("published", board, wanted, update.id)
-    say(views.UpdateView.model_validate(update), as_json)
 
 
 @app.command()
@@ -148,7 +152,7 @@ def verify(
     """Check that the newest update (of every batch), or the one named, is valid; exit code 1 and why if it is not."""
     from feed_assets.feeds import batches, read
 
-    board, parsed = _open(blackboard), Feed.parse(feed)
+    board, parsed = open_board(blackboard), Feed.parse(feed)
     if update:
         return say(views.UpdateView.each([read.named(board, partition_of(feed, partition or ""), update)]), as_json)
     if all_batches:
@@ -178,13 +182,13 @@ def invalidate(
     """Make an update invalid: readers go back to the one before."""
     from feed_assets.feeds import read, write
 
-    board, wanted = _open(blackboard), partition_of(feed, partition)
+    board, wanted = open_board(blackboard), partition_of(feed, partition)
     write.invalidate(board, wanted, update, how=how.value)
     report("invalidated", board, wanted, update)
     say(views.ReadingView.model_validate(read.latest(board, wanted)), as_json)
 
 
-def _open(url: str | None, *, makes: bool = False) -> "Blackboard":
+def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":
     """The blackboard at a URL, else that of the settings, which is made only by who writes."""
     from feed_assets.feeds.blackboard import Blackboard
     from feed_assets.runs.services import open_board

@@ -24,6 +24,11 @@ def module_of_project() -> tuple[str, Path]:
     )
 
 
+def has_module() -> bool:
+    """Whether there is a project with a module, here or above."""
+    return any(_module_in(folder / "pyproject.toml") for folder in (Path.cwd(), *Path.cwd().parents))
+
+
 def _module_in(path: Path) -> str | None:
     """The module of a `pyproject.toml`, as Dagster's `dg` and `dagster dev` read it."""
     try:

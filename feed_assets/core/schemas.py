@@ -35,6 +35,11 @@ def check_schema(feed: Feed, schema: str, form: str) -> None:
         raise InvalidDefinition(f"{feed}: schema {schema!r}: {error}.") from None
 
 
+def column_names(schema: str) -> list[str]:
+    """The names of a schema's columns, in order. Raises ValueError for one that Spark cannot parse."""
+    return [name for name, _ in _columns(schema)]
+
+
 def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
     names = [name.lower() for name, _ in columns]  # As Spark compares them.
     if twice := [name for name in names if names.count(name) > 1]:

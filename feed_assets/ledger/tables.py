@@ -157,6 +157,7 @@ run = sa.Table(
 )
 sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.state, run.c.began)
 sa.Index("run_by_state", run.c.state)
+sa.Index("run_by_end", run.c.ended)
 sa.Index(
     "run_one_at_a_time",
     run.c.feed,

@@ -8,7 +8,9 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.words import some
 from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import subscriptions, updates
+from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.keys import keys_of
 from feed_assets.orchestration.decide.nodes import Node
@@ -19,12 +21,12 @@ NAMED = 3
 """Partitions that an alert names at most."""
 
 
-def unknown_feeds(graph: Graph, services: Services) -> dict[Feed, str]:
+def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed, str]:
     """The feeds of the blackboard that neither this code location declares nor another one on this ledger reads."""
     declared = sorted(map(str, graph.by_feed))
-    with services.ledger.read() as connection:
+    with ledger.read() as connection:
         known = {*declared} | subscriptions.feeds(connection)
-    return {feed: _near(feed, declared) for feed in read.feeds(services.board) if str(feed) not in known}
+    return {feed: _near(feed, declared) for feed in read.feeds(board) if str(feed) not in known}
 
 
 def _near(feed: Feed, declared: Sequence[str]) -> str:
@@ -54,7 +56,7 @@ def unread(graph: Graph, services: Services, now: datetime) -> dict[str, str]:
 
     Without those from before the first partition: a producer's history begins where it likes.
     """
-    found = {str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services).items()}
+    found = {str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services.board, services.ledger).items()}
     for node in graph.foreign():
         with services.ledger.read() as connection:
             keys = {*updates.published_keys(connection, node.feed)}

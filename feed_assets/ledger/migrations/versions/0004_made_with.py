@@ -16,3 +16,4 @@ def upgrade() -> None:
     op.add_column(
         "run", sa.Column("asked_by", TEXT, comment="who asked for it by hand; NULL: sensor, condition or schedule")
     )
+    op.create_index("run_by_end", "run", ["ended"])

@@ -1,0 +1,97 @@
+"""`feed-assets feed publish`: files as new updates of a feed, checked against its declaration first."""
+
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feed_assets.cli.feed import AsJson, Board, FeedName, open_board, report
+from feed_assets.cli.location import Module, dynamic_partitions, load_graph, partition_of
+from feed_assets.cli.project import has_module
+from feed_assets.cli.show import show
+from feed_assets.cli.views import UpdateView
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Key = Annotated[str, typer.Argument(metavar="[PARTITION]", help="Partition key: 2019-11-24/men; '' if none.")]
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[FILE]...", exists=True, dir_okay=False, readable=True, help="The parts."),
+]
+Tree = Annotated[
+    Path | None,
+    typer.Option(
+        "--tree", metavar="DIR", exists=True, file_okay=False, help="One update for each folder below that holds files."
+    ),
+]
+
+
+def publish(
+    feed: FeedName,
+    partition: Key = "",
+    files: Files = None,
+    tree: Tree = None,
+    module: Module = None,
+    blackboard: Board = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish files as a new update of a partition; with --tree of many: DIR/2019-11-24/men/part-1.csv is of one.
+
+    Before anything is published, partitions, format and header are held to the feed's declaration: by the module that
+    is given, or the project's. On another --blackboard only by one that is given.
+    """
+    from feed_assets.feeds import write
+
+    if bool(files) == bool(tree):
+        raise InvalidName("what is to be published? Expected FEED PARTITION FILE..., or FEED --tree DIR.")
+    parts = _below(Feed.parse(feed), tree) if tree else {partition_of(feed, partition, module): files or []}
+    named = {at: _by_name(some) for at, some in parts.items()}
+    if module or (blackboard is None and has_module()):
+        _check(Feed.parse(feed), parts, module)
+    board, views = open_board(blackboard, makes=True), list[UpdateView]()
+    for at, some in named.items():
+        update = write.publish(board, at, some, datetime.now(UTC))
+        report("published", board, at, update.id)
+        views.append(UpdateView.model_validate(update))
+    show(views if tree else views[0], as_json)
+
+
+def _below(feed: Feed, tree: Path) -> "Mapping[Partition, Sequence[Path]]":
+    found: dict[Partition, list[Path]] = defaultdict(list)
+    for file in sorted(path for path in tree.rglob("*") if path.is_file()):
+        key = file.parent.relative_to(tree).as_posix()
+        found[Partition(feed, "" if key == "." else key)].append(file)
+    if not found:
+        raise InvalidName(f"{tree} holds no file: expected a folder for each partition, such as 2019-11-24/men.")
+    return found
+
+
+def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
+    parts: dict[str, bytes | Path] = {file.name: file for file in files}
+    if len(parts) < len(files):
+        raise InvalidName("Two of the files have the same name: each name can be one part only. Rename one.")
+    return parts
+
+
+def _check(feed: Feed, parts: "Mapping[Partition, Sequence[Path]]", module: str | None) -> None:
+    """Raise InvalidName or UnreadableUpdate for what no run could read."""
+    from feed_assets.orchestration.decide.unknown import unknown_partitions
+    from feed_assets.orchestration.declare.declarations import Foreign
+    from feed_assets.runs.fits import check_file
+
+    graph = load_graph(module)
+    node = graph.node(feed)
+    declared = node.declaration
+    if not isinstance(declared, Foreign):
+        raise InvalidName(f"{feed} is a {node.role} feed: what runs make, runs publish. Expected a foreign feed.")
+    with dynamic_partitions(graph):
+        strange = unknown_partitions(node, [at.key for at in parts], datetime.now(UTC))
+    if strange:
+        raise InvalidName(f"nothing is published: {next(iter(strange.values()))}")
+    for file in (file for some in parts.values() for file in some):
+        check_file(file, declared.format, declared.schema)

@@ -1,0 +1,73 @@
+"""Whether a file can be part of an update of a declared feed, as far as that is seen without Spark."""
+
+import csv
+import gzip
+import json
+from collections.abc import Sequence
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.schemas import column_names
+from feed_assets.runs.recipe import Format
+
+PACKED = {".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate"}
+
+LINES = 10
+"""Lines of JSON that are looked at: some may be records that a run rejects, but not all."""
+
+
+def check_file(file: Path, form: Format, schema: str) -> None:
+    """Raise UnreadableUpdate for a file that no run could read as this format with these columns (Spark DDL).
+
+    Of CSV the header is looked at, of JSON the first lines, of Parquet the names of the columns.
+    """
+    names = column_names(schema)
+    try:
+        problem = {"csv": _csv, "json": _json, "parquet": _parquet}[form](file, names)
+    except (ValueError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are, too.
+        problem = f"it cannot be read as {form}: {' '.join(str(error).split())}"
+    if problem:
+        raise UnreadableUpdate(f"{file}: {problem}. Nothing is published. Correct the file, or the declaration.")
+
+
+def _csv(file: Path, names: Sequence[str]) -> str | None:
+    with _text(file) as lines:
+        header = next(csv.reader(lines), None)
+    if header is None or [*map(str.lower, header)] == [*map(str.lower, names)]:
+        return None
+    return f"its header is {','.join(header)}: expected {','.join(names)}"
+
+
+def _json(file: Path, names: Sequence[str]) -> str | None:
+    with _text(file) as lines:
+        first = [*islice((line for line in lines if line.strip()), LINES)]
+    if not first or any(map(_is_object, first)):
+        return None
+    return f"its first line is {first[0].strip()[:60]!r}: expected a JSON object with {names[0]!r} and so on"
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except json.JSONDecodeError:
+        return False
+
+
+def _parquet(file: Path, names: Sequence[str]) -> str | None:
+    import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
+
+    read: Any = pq.read_schema  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    found: list[str] = read(file).names
+    if {*found} == {*names}:
+        return None
+    return f"its columns are {', '.join(sorted(found))}: expected {', '.join(sorted(names))}"
+
+
+def _text(file: Path) -> IO[str]:
+    """A text file, packed by gzip or not; of one that is packed otherwise nothing is seen."""
+    if file.suffix in PACKED - {".gz"}:
+        return StringIO()
+    return (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8", newline="")

@@ -1,0 +1,148 @@
+"""`feed publish` against a declaration, and what `feed ls --unknown` finds."""
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from feed_assets.cli import app
+from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import read
+from feed_assets.feeds.write import publish
+from feed_assets.runs.fits import check_file
+from feed_assets.runs.services import open_board
+from feed_assets.settings import settings
+
+pytestmark = pytest.mark.usefixtures("home", "project")
+
+SHOP = """
+import dagster as dg
+from feed_assets import feed_asset, foreign_feed, with_automation
+
+days = dg.DailyPartitionsDefinition("2020-01-01")
+places = dg.MultiPartitionsDefinition({"day": days, "place": dg.StaticPartitionsDefinition(["north", "south"])})
+names = dg.DynamicPartitionsDefinition(name="names")
+orders = foreign_feed("shop/orders/v1.0", partitions_def=places, schema="id string, n int")
+named = foreign_feed("shop/named/v1.0", partitions_def=names, schema="id string", format="json")
+
+@feed_asset("shop/made/v1.0", inputs={"orders": orders}, partitions_def=places)
+def made(orders):
+    return orders
+
+defs = with_automation(dg.Definitions(assets=[orders, named, made]))
+"""
+ORDERS, GOOD = "shop/orders/v1.0", "id,n\na,1\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "published_shop.py").write_text(SHOP)
+    (tmp_path / "pyproject.toml").write_text('[tool.dagster]\nmodule_name = "published_shop"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def file(name: str, text: str) -> str:
+    path = Path("files", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def feed(*args: str) -> Result:
+    return CliRunner().invoke(app, ["feed", *args])
+
+
+def texts(key: str, name: str = ORDERS) -> list[str]:
+    update = read.latest(open_board(settings()), Partition(Feed.parse(name), key)).update
+    return [open_board(settings()).get(each.key).decode() for each in update.files] if update else []
+
+
+@pytest.mark.parametrize("key", ["2020-01-02/north", "2020-01-02|north"])
+def test_what_fits_is_published_under_its_path_or_its_key_in_the_ui(key: str) -> None:
+    assert feed("publish", ORDERS, key, file("a.csv", GOOD)).exit_code == 0
+    assert texts("2020-01-02/north") == [GOOD]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "text", "says"),
+    [
+        (ORDERS, "2020-01-02/nroth", GOOD, "'2020-01-02/nroth' is no partition of shop/orders/v1.0: expected north"),
+        (ORDERS, "2019-01-02/north", GOOD, "is no partition of shop/orders/v1.0"),
+        (ORDERS, "2020-01-02/north", "id,m\na,1\n", "a.csv: its header is id,m: expected id,n."),
+        (ORDERS, "2020-01-02/north", '{"id": "a"}\n', "expected id,n"),
+        ("shop/named/v1.0", "x", GOOD, "its first line is 'id,n': expected a JSON object with 'id'"),
+        ("shop/made/v1.0", "2020-01-02/north", GOOD, "shop/made/v1.0 is a dataset feed: what runs make, runs publish"),
+        ("shop/order/v1.0", "2020-01-02/north", GOOD, "no asset has the feed shop/order/v1.0"),
+    ],
+)
+def test_what_no_run_could_read_is_refused_and_nothing_is_published(name: str, key: str, text: str, says: str) -> None:
+    refused = feed("publish", name, key, file("a.csv", text))
+    assert isinstance(refused.exception, FeedAssetsError)
+    assert says in str(refused.exception)
+    assert [*read.feeds(open_board(settings()))] == []
+
+
+def test_what_may_be_a_partition_later_is_published() -> None:
+    assert feed("publish", "shop/named/v1.0", "new", file("a.json", '{"id": "a"}\n')).exit_code == 0
+
+
+def test_without_a_module_and_on_another_blackboard_everything_is_published(tmp_path: Path) -> None:
+    wrong = str(Path(file("a.csv", "x\n")).resolve())
+    (tmp_path / "elsewhere").mkdir()
+    elsewhere = ("--blackboard", (tmp_path / "elsewhere").as_uri())
+    assert feed("publish", ORDERS, "2020-01-02/nroth", wrong, *elsewhere).exit_code == 0
+    (tmp_path / "pyproject.toml").unlink()
+    assert feed("publish", ORDERS, "2020-01-02/sotuh", wrong).exit_code == 0
+    assert isinstance(feed("publish", ORDERS, "2020-01-02/x", wrong, "-m", "published_shop").exception, FeedAssetsError)
+
+
+def test_a_tree_is_published_partition_by_partition_or_not_at_all() -> None:
+    for place in ("north", "south"):
+        file(f"2020-01-02/{place}/a.csv", GOOD)
+    file("2020-01-02/north/b.csv", "id,n\nb,2\n")
+    wrong = Path(file("2020-01-03/nroth/a.csv", GOOD))
+    assert "'2020-01-03/nroth' is no partition" in str(feed("publish", ORDERS, "--tree", "files").exception)
+    assert texts("2020-01-02/north") == []
+    wrong.unlink()
+    published = json.loads(feed("publish", ORDERS, "--tree", "files", "--json").stdout)
+    assert [each["partition"] for each in published] == ["2020-01-02/north", "2020-01-02/south"]
+    assert texts("2020-01-02/north") == [GOOD, "id,n\nb,2\n"]
+
+
+@pytest.mark.parametrize("args", [(), ("2020-01-02/north",), ("x", "published_shop.py", "--tree", ".")])
+def test_what_is_to_be_published_must_be_said(args: tuple[str, ...]) -> None:
+    assert "what is to be published?" in str(feed("publish", ORDERS, *args).exception)
+
+
+def test_what_nobody_declares_is_listed_with_what_is_meant() -> None:
+    for name, key in ((ORDERS, "2020-01-02/north"), (ORDERS, "2020-01-02/nroth"), ("shop/ordres/v1.0", "x")):
+        publish(open_board(settings()), Partition(Feed.parse(name), key), {"a.csv": GOOD.encode()}, datetime.now(UTC))
+    assert json.loads(feed("ls", "--unknown", "--json").stdout) == [
+        {"feed": "shop/ordres/v1.0", "partition": "", "why": "nobody declares this feed: is shop/orders/v1.0 meant?"},
+        {
+            "feed": ORDERS,
+            "partition": "2020-01-02/nroth",
+            "why": "'2020-01-02/nroth' is no partition of shop/orders/v1.0: expected north, south in place of 'nroth'.",
+        },
+    ]
+
+
+def test_packed_and_parquet_files_are_looked_at_too(tmp_path: Path) -> None:
+    packed, parquet = tmp_path / "a.csv.gz", tmp_path / "a.parquet"
+    packed.write_bytes(gzip.compress(b"id,m\n"))
+    pl.DataFrame({"id": ["a"], "n": [1]}).write_parquet(parquet)
+    check_file(parquet, "parquet", "n bigint, id string")
+    with pytest.raises(FeedAssetsError, match="its header is id,m: expected id,n"):
+        check_file(packed, "csv", "id string, n int")
+    with pytest.raises(FeedAssetsError, match="its columns are id, n: expected id, m"):
+        check_file(parquet, "parquet", "id string, m int")
+    with pytest.raises(FeedAssetsError, match="it cannot be read as parquet"):
+        check_file(packed, "parquet", "id string")
+    with pytest.raises(FeedAssetsError, match="it cannot be read as csv"):
+        check_file(parquet, "csv", "id string")
