@@ -8,7 +8,14 @@ import typer
 from pydantic import TypeAdapter
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, ledger_of_settings, load_graph, open_services, partition_of
+from feed_assets.cli.location import (
+    Module,
+    dynamic_partitions,
+    ledger_of_settings,
+    load_graph,
+    open_services,
+    partition_of,
+)
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.verdicts import ConsumerView, DueView, EventView, TrendView, UnreadView
 from feed_assets.core.errors import InvalidEvent, InvalidName
@@ -109,7 +116,8 @@ def due(
     """Say what the next runs of consumers take, what is incomplete and since when, and how far they have read."""
     graph, services = load_graph(module), open_services(makes=False)
     nodes = [_consumer(graph, consumer)] if consumer else [node for node in graph.datasets() if node.by_events]
-    show([_due(graph, node, services) for node in nodes], as_json)
+    with dynamic_partitions(graph):
+        show([_due(graph, node, services) for node in nodes], as_json)
 
 
 def _due(graph: "Graph", node: "Node", services: "Services") -> ConsumerView:
