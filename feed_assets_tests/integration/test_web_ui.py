@@ -222,7 +222,7 @@ def test_a_failed_gate_shows_its_reason(built: Site, pages: Pages) -> None:
             "This is a blocking asset check.",
             f"{BAD}|{DAY}",
             "clicked_in_shown: at least 95.0% of the rows of clicked must have their impression_id in shown; "
-            "found 0.454545",
+            "found 45.5%",
             "Mend the input or the function, then materialize this partition again.",
         ):
             expect(page.get_by_text(words)).to_be_visible()

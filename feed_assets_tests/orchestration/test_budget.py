@@ -69,7 +69,7 @@ def test_a_tick_keeps_its_time_with_ten_thousand_updates_waiting(setting):
         began = monotonic()
         asked = world.ask(cursor)
         took = monotonic() - began + 0.01 * len(asked.events)
-        cursor = asked.cursor
+        cursor, requests = asked.cursor, requests + len(asked.requests)
         assert took <= 20, f"{took:.1f} s"
     assert requests == 500
     began = monotonic()
