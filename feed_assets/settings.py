@@ -140,7 +140,7 @@ class Settings(BaseSettings):
     """Time that a sensor tick may take, with what Dagster then does of it."""
 
     max_attempts: int = Field(default=3, ge=1)
-    """Runs that are started at most for one partition on the same inputs before a person must look."""
+    """Runs of a partition that may fail, on the same inputs and made the same way, before a person must look."""
 
     log_days: int = Field(default=90, ge=1)
     """Days for which the ledger keeps its log of changes; the last change of each partition stays."""

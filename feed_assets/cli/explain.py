@@ -120,7 +120,7 @@ def _caveat(unread: "UnreadView | Unread") -> str:
 
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
-    from feed_assets.ledger import due, inbox, runs
+    from feed_assets.ledger import due, inbox, runs, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
     from feed_assets.runs.sync import sync_needs
 
@@ -141,8 +141,10 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
         (verdict,) = verdicts(graph, connection, [output], services.now())
         listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
         came_back = tuple(map(CameBackView.model_validate, inbox.came_back(connection, output)))
-        last = runs.last(connection, output)
+        last, gone = runs.last(connection, output), updates.gone(connection, output)
     asked = [{"requested": each.requested, "next_request": each.look_at} for each in listed if each.requested]
     last_run = LastRunView.model_validate(last) if last else None
     more = {"left_out": left_out, "came_back": came_back, "last_run": last_run, **(asked[0] if asked else {})}
-    return VerdictView.model_validate(verdict).model_copy(update=more)
+    view = VerdictView.model_validate(verdict).model_copy(update=more)
+    told = f"{view.reason}; its update {gone.id} is no longer valid: {gone.reason}" if gone else view.reason
+    return view.model_copy(update={"reason": told})

@@ -123,16 +123,19 @@ def open_instance() -> "dg.DagsterInstance":
 
 @contextmanager
 def dynamic_partitions(graph: "Graph") -> "Generator[None]":
-    """Let Dagster's instance say which dynamic partitions there are; it is opened only if some feed has any."""
+    """Let Dagster's instance say which dynamic partitions there are: none without a home, which is not made for that."""
     import dagster as dg
 
     from feed_assets.orchestration.declare.partitions import by_dimension
+    from feed_assets.settings import home
 
     parts = [part for node in graph.by_feed.values() for part in by_dimension(node.partitions_def).values()]
     if not any(isinstance(part, dg.DynamicPartitionsDefinition) for part in parts):
         yield
         return
-    with open_instance() as instance, dg.partition_loading_context(dynamic_partitions_store=instance):
+    is_there = (home() / "dagster.yaml").exists()
+    opened = open_instance() if is_there else dg.DagsterInstance.ephemeral()  # pyright: ignore[reportUnknownMemberType]
+    with opened as instance, dg.partition_loading_context(dynamic_partitions_store=instance):
         yield
 
 

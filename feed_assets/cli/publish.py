@@ -13,7 +13,7 @@ from feed_assets.cli.project import has_module
 from feed_assets.cli.show import show
 from feed_assets.cli.views import UpdateView
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed, Partition, check_segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def publish(
     """
     from feed_assets.feeds import write
 
-    if bool(files) == bool(tree):
+    if bool(files) == bool(tree) or (tree and partition):
         raise InvalidName("what is to be published? Expected FEED PARTITION FILE..., or FEED --tree DIR.")
     parts = _below(Feed.parse(feed), tree) if tree else {partition_of(feed, partition, module): files or []}
     named = {at: _by_name(some) for at, some in parts.items()}
@@ -63,7 +63,9 @@ def publish(
 
 def _below(feed: Feed, tree: Path) -> "Mapping[Partition, Sequence[Path]]":
     found: dict[Partition, list[Path]] = defaultdict(list)
-    for file in sorted(path for path in tree.rglob("*") if path.is_file()):
+    for file in sorted(path for path in tree.rglob("*") if path.is_symlink() or not path.is_dir()):
+        if not file.is_file():
+            raise InvalidName(f"{file} is no file, but a link to none or to a folder: expected files. Remove it.")
         key = file.parent.relative_to(tree).as_posix()
         found[Partition(feed, "" if key == "." else key)].append(file)
     if not found:
@@ -75,6 +77,11 @@ def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
     parts: dict[str, bytes | Path] = {file.name: file for file in files}
     if len(parts) < len(files):
         raise InvalidName("Two of the files have the same name: each name can be one part only. Rename one.")
+    for file in files:
+        try:
+            check_segment(file.name, "part name")
+        except InvalidName as error:
+            raise InvalidName(f"{file}: {error} Nothing is published.") from None
     return parts
 
 

@@ -55,7 +55,7 @@ def run(
         else:
             typer.echo(f"one tick: {runner.run_once()} runs and events")
         failing, again = runner.failing(), runner.waiting(State.WAITS_FOR_ANOTHER_ATTEMPT)
-        waiting = runner.waiting(State.WAITS_FOR_A_PERSON)
+        waiting = runner.waiting(State.WAITS_FOR_A_PERSON) | runner.refused()
     _list("FAILING", failing)
     _list("AGAIN", again)
     _say_who_waits(waiting)
@@ -66,7 +66,7 @@ def _say_who_waits(waiting: "Mapping[Partition, str]") -> None:
     if waiting:
         typer.echo(f"{len(waiting)} wait{'s' * (len(waiting) == 1)} for a person:")
         _list("WAITS", waiting)
-        typer.echo("See `feed-assets explain`. Mend the input or the function; then `feed-assets build --failed`.")
+        typer.echo("See `feed-assets explain`. Mend the cause, or `feed-assets build --failed --refused`.")
 
 
 def _list(word: str, found: "Mapping[Any, str]", what: str = "") -> None:

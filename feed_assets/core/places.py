@@ -35,6 +35,7 @@ def _users_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
         module = str(frame.f_globals.get("__name__"))
         if module.startswith(_COMMANDS):
             return None
-        if module.split(".")[0] not in _LIBRARIES or module.startswith("feed_assets.defs"):
+        is_installed = module.split(".")[0] in _LIBRARIES or "site-packages" in frame.f_code.co_filename
+        if not is_installed or module.startswith("feed_assets.defs"):
             return f"{as_seen_from_here(frame.f_code.co_filename)}:{line}"
     return None

@@ -110,7 +110,7 @@ def _path(value: Any, steps: Iterable[int | str]) -> str:
 def _found(value: Any) -> str:
     """A value in one short line, without passwords."""
     if isfunction(value):
-        return f"the function {value.__name__}, which was not called"
+        return f"the function {value.__name__}, which was not called (write {value.__name__}(…))"
     if isinstance(value, type):
         return f"the class {value.__name__}, which was not called"
     text = shown(" ".join(repr(value).split()))

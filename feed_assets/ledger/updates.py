@@ -86,6 +86,14 @@ def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
     return {row.partition: row for row in map(row_of, connection.execute(query).mappings())}
 
 
+def gone(connection: sa.Connection, partition: Partition) -> Row | None:
+    """The last update of a partition, if it was published and is no longer valid."""
+    mine = (update.c.feed == str(partition.feed)) & (update.c.partition == partition.key)
+    ended = mine & update.c.state.in_([PUBLISHED, INVALIDATED])
+    row = connection.execute(sa.select(*COLUMNS).where(ended).order_by(update.c.id.desc()).limit(1)).mappings().first()
+    return row_of(row) if row and row["state"] == INVALIDATED else None
+
+
 def published_keys(connection: sa.Connection, feed: Feed) -> Iterator[str]:
     """The keys of a feed's partitions with a published update: two index seeks for each, however long its history."""
     yield from (row.partition for row in connection.execute(_published(feed)))

@@ -54,7 +54,7 @@ class Check:
         measure: A function from what can be audited, `checks.Audited`, to the number.
         offending: A function from the written rows to those that break the rule, of which a person sees a sample.
         inputs: The inputs that the measure reads, which the dataset must have.
-        told: What was found, in words: `{found}` is the number, `{rows}` how many rows were written.
+        finding: What was found, in words: `{found}` is the number, `{rows}` how many rows were written.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the name cannot be one, or it has not one of `aggregate` and
@@ -68,7 +68,7 @@ class Check:
     measure: Callable[[Audited], float] | None = None
     offending: "Callable[[DataFrame], DataFrame] | None" = None
     inputs: tuple[str, ...] = ()
-    told: str = "found {found:g}"
+    finding: str = "found {found:g}"
 
     def __post_init__(self) -> None:
         if (self.aggregate is None) == (self.measure is None):
@@ -76,6 +76,13 @@ class Check:
                 f"check {self.name} has {'both' if self.aggregate else 'neither'} of aggregate and measure: expected "
                 "one of them, which finds its number."
             )
+        try:
+            self.finding.format(found=0.0, rows=0)
+        except (LookupError, ValueError) as error:
+            raise InvalidDefinition(
+                f"check {self.name}: finding is {self.finding!r} ({type(error).__name__}: {error}), expected a "
+                "text with '{found}' or '{rows}'."
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -99,8 +106,8 @@ class CheckResult:
     @property
     def message(self) -> str:
         """The outcome in words."""
-        told = self.check.told.format(found=self.found, rows=self.rows)
-        return f"{self.check.name}: {self.check.description}; {told}"
+        finding = self.check.finding.format(found=self.found, rows=self.rows)
+        return f"{self.check.name}: {self.check.description}; {finding}"
 
 
 def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
@@ -151,7 +158,7 @@ def _no_row(name: str, description: str, predicate: str, wrong: str) -> Check:
     def offending(written: "DataFrame") -> "DataFrame":
         return written.where(predicate)
 
-    return Check(name, description, _is_zero, f"count_if({predicate})", offending=offending, told=_rows(wrong))
+    return Check(name, description, _is_zero, f"count_if({predicate})", offending=offending, finding=_rows(wrong))
 
 
 def _rows(wrong: str) -> str:
@@ -171,7 +178,7 @@ def not_empty() -> Check:
         "the update must hold at least one row",
         lambda found: found > 0,
         "count(1)",
-        told="found {found:g} rows",
+        finding="found {found:g} rows",
     )
 
 
@@ -234,7 +241,7 @@ def unique(*columns: str) -> Check:
     aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(_quoted, columns))}))"
     description = f"no two rows may share {', '.join(columns)}"
     return Check(
-        _name("unique", *columns), description, _is_zero, aggregate, offending=repeated, told=_rows("repeated")
+        _name("unique", *columns), description, _is_zero, aggregate, offending=repeated, finding=_rows("repeated")
     )
 
 
@@ -270,7 +277,7 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
         lambda found: found >= needed,
         measure=share,
         inputs=(child, parent),
-        told="found {found:.1%}",
+        finding="found {found:.1%}",
     )
 
 
@@ -291,5 +298,5 @@ def accounted() -> Check:
         "rows in must equal clean rows + rejected rows",
         _is_zero,
         measure=lost,
-        told="differing by {found:g} rows",
+        finding="differing by {found:g} rows",
     )

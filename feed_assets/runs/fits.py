@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from io import StringIO
 from itertools import islice
@@ -22,12 +23,12 @@ LINES = 10
 def check_file(file: Path, form: Format, schema: str) -> None:
     """Raise UnreadableUpdate for a file that no run could read as this format with these columns (Spark DDL).
 
-    Of CSV the header is looked at, of JSON the first lines, of Parquet the names of the columns.
+    Of CSV the header is looked at, of JSON whether the first lines hold objects, of Parquet the names of the columns.
     """
     names = column_names(schema)
     try:
         problem = {"csv": _csv, "json": _json, "parquet": _parquet}[form](file, names)
-    except (ValueError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are, too.
+    except (ValueError, NotImplementedError, OSError, EOFError, csv.Error, zlib.error) as error:  # pyarrow's, too.
         problem = f"it cannot be read as {form}: {' '.join(str(error).split())}"
     if problem:
         raise UnreadableUpdate(f"{file}: {problem}. Nothing is published. Correct the file, or the declaration.")
@@ -70,4 +71,4 @@ def _text(file: Path) -> IO[str]:
     """A text file, packed by gzip or not; of one that is packed otherwise nothing is seen."""
     if file.suffix in PACKED - {".gz"}:
         return StringIO()
-    return (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8", newline="")
+    return (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig", newline="")

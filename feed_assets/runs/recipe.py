@@ -66,7 +66,10 @@ class Recipe:
     @property
     def digest(self) -> str:
         """What a mended declaration has another of: of the code version, the inputs' schemas and the checks."""
-        checks = [(each.name, each.description, each.aggregate, source_digest(each.measure)) for each in self.checks]
+        checks = [
+            (each.name, each.description, each.aggregate, source_digest(each.passes), source_digest(each.measure))
+            for each in self.checks
+        ]
         declared = self.code_version, self.sources, checks, self.event_time
         return sha256(repr(declared).encode()).hexdigest()[:12]
 

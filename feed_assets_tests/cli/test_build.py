@@ -9,6 +9,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads import sample
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets_tests.cli.test_run import DAY, drop, drop_sample, feed_assets
 
@@ -51,6 +52,10 @@ def test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_say
     assert feed_assets("build", "--failed").stdout == "nothing to build\n"
     explained = json.loads(feed_assets("explain", CLICKED, DAY, "--json").stdout)
     assert (explained["last_run"]["state"], explained["last_run"]["asked_by"]) == ("published", run.asked_by)
+    open_board(settings()).sweep(f"{CLICKED}/{DAY}/{explained['published']}")
+    vanished = json.loads(feed_assets("explain", CLICKED, DAY, "--json").stdout)
+    assert vanished["state"] == "build"
+    assert f"its update {explained['published']} is no longer valid: " in vanished["reason"]
 
 
 def test_what_has_no_input_is_left_with_the_reason() -> None:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner, Result
 
 from feed_assets.cli import app
 from feed_assets.core.errors import BlackboardMissing, FeedAssetsError, InvalidSetting, LedgerUnavailable
+from feed_assets.defs.ads import sample
 from feed_assets.settings import settings
 
 MODULE = ["-m", "feed_assets.definitions"]
@@ -27,7 +28,7 @@ def done(*args: str) -> Result:
 
 
 def publish(tmp_path: Path) -> Result:
-    (tmp_path / "a.csv").write_text("k\n1\n")
+    (tmp_path / "a.csv").write_bytes(sample.shown_csv("2019-11-24", "men"))
     return done("feed", "publish", RAW, "2019-11-24/men", str(tmp_path / "a.csv"))
 
 

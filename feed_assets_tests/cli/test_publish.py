@@ -28,13 +28,17 @@ days = dg.DailyPartitionsDefinition("2020-01-01")
 places = dg.MultiPartitionsDefinition({"day": days, "place": dg.StaticPartitionsDefinition(["north", "south"])})
 names = dg.DynamicPartitionsDefinition(name="names")
 orders = foreign_feed("shop/orders/v1.0", partitions_def=places, schema="id string, n int")
+ended = foreign_feed(
+    "shop/ended/v1.0", schema="id string, n int",
+    partitions_def=dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-02-01"),
+)
 named = foreign_feed("shop/named/v1.0", partitions_def=names, schema="id string", format="json")
 
 @feed_asset("shop/made/v1.0", inputs={"orders": orders}, partitions_def=places)
 def made(orders):
     return orders
 
-defs = with_automation(dg.Definitions(assets=[orders, named, made]))
+defs = with_automation(dg.Definitions(assets=[orders, ended, named, made]))
 """
 ORDERS, GOOD = "shop/orders/v1.0", "id,n\na,1\n"
 
@@ -73,6 +77,7 @@ def test_what_fits_is_published_under_its_path_or_its_key_in_the_ui(key: str) ->
     ("name", "key", "text", "says"),
     [
         (ORDERS, "2020-01-02/nroth", GOOD, "'2020-01-02/nroth' is no partition of shop/orders/v1.0: expected north"),
+        ("shop/ended/v1.0", "2099-01-02", GOOD, "is no partition of shop/ended/v1.0: expected 2020-01-01 to"),
         (ORDERS, "2019-01-02/north", GOOD, "is no partition of shop/orders/v1.0"),
         (ORDERS, "2020-01-02/north", "id,m\na,1\n", "a.csv: its header is id,m: expected id,n."),
         (ORDERS, "2020-01-02/north", '{"id": "a"}\n', "expected id,n"),
@@ -115,7 +120,27 @@ def test_a_tree_is_published_partition_by_partition_or_not_at_all() -> None:
     assert texts("2020-01-02/north") == [GOOD, "id,n\nb,2\n"]
 
 
-@pytest.mark.parametrize("args", [(), ("2020-01-02/north",), ("x", "published_shop.py", "--tree", ".")])
+def test_of_a_tree_with_what_cannot_be_a_part_nothing_is_published() -> None:
+    file("2020-01-02/north/a.csv", GOOD)
+    success = Path(file("2020-01-02/south/_SUCCESS", ""))
+    refused = str(feed("publish", ORDERS, "--tree", "files").exception)
+    assert refused.startswith("files/2020-01-02/south/_SUCCESS: part name '_SUCCESS' cannot be a path segment")
+    success.unlink()
+    link = success.with_name("b.csv")
+    link.symlink_to("nowhere")
+    assert "b.csv is no file, but a link to none" in str(feed("publish", ORDERS, "--tree", "files").exception)
+    assert texts("2020-01-02/north") == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("2020-01-02/north",),
+        ("x", "published_shop.py", "--tree", "."),
+        ("2020-01-02/north", "--tree", "."),
+    ],
+)
 def test_what_is_to_be_published_must_be_said(args: tuple[str, ...]) -> None:
     assert "what is to be published?" in str(feed("publish", ORDERS, *args).exception)
 
@@ -137,6 +162,14 @@ def test_packed_and_parquet_files_are_looked_at_too(tmp_path: Path) -> None:
     packed, parquet = tmp_path / "a.csv.gz", tmp_path / "a.parquet"
     packed.write_bytes(gzip.compress(b"id,m\n"))
     pl.DataFrame({"id": ["a"], "n": [1]}).write_parquet(parquet)
+    marked, cut, long = tmp_path / "b.csv", tmp_path / "c.csv.gz", tmp_path / "d.csv"
+    marked.write_text(GOOD, encoding="utf-8-sig")
+    check_file(marked, "csv", "id string, n int")
+    cut.write_bytes(gzip.compress(b"id,n\n")[:12])
+    long.write_text("x" * 200_000)
+    for bad in (cut, long):
+        with pytest.raises(FeedAssetsError, match="it cannot be read as csv"):
+            check_file(bad, "csv", "id string, n int")
     check_file(parquet, "parquet", "n bigint, id string")
     with pytest.raises(FeedAssetsError, match="its header is id,m: expected id,n"):
         check_file(packed, "csv", "id string, n int")
@@ -146,3 +179,10 @@ def test_packed_and_parquet_files_are_looked_at_too(tmp_path: Path) -> None:
         check_file(packed, "parquet", "id string")
     with pytest.raises(FeedAssetsError, match="it cannot be read as csv"):
         check_file(parquet, "csv", "id string")
+
+
+def test_to_look_at_dynamic_partitions_makes_no_home(home: Path) -> None:
+    feed("publish", "shop/named/v1.0", "new", file("a.json", '{"id": "a"}\n'))
+    assert not (home / "dagster.yaml").exists()
+    assert feed("ls", "--unknown").exit_code == 0
+    assert not (home / "dagster.yaml").exists()

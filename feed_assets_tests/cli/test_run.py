@@ -117,6 +117,22 @@ def test_what_has_failed_too_often_waits_for_a_person_with_an_exit_code_of_its_o
     assert "feed-assets build --failed" in do
 
 
+def test_what_an_audit_refused_waits_for_a_person_also_at_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuses = FAILS.replace('raw.select("nothing")', "raw.where('n > 5')").replace(
+        'inputs={"raw": raw}', 'inputs={"raw": raw}, checks=[checks.not_empty()]'
+    )
+    (tmp_path / "shop_that_refuses.py").write_text(refuses.replace("import feed_asset,", "import checks, feed_asset,"))
+    monkeypatch.syspath_prepend(tmp_path)
+    raw = Partition(Feed.parse("shop/raw/v1.0"), "")
+    publish(open_board(settings()), raw, {"p.csv": b"k,n\na,1\n"}, datetime.now(UTC))
+    for _ in range(2):
+        result = feed_assets("run", "--until-idle", "-m", "shop_that_refuses")
+        assert (result.exit_code, result.output.splitlines()[-3]) == (3, "1 waits for a person:")
+        assert "WAITS   shop/made/v1.0: its own audit failed on these inputs: not_empty" in result.output
+
+
 def test_an_engine_out_of_reach_is_said_once_and_instead_of_runs_and_is_nobodys_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

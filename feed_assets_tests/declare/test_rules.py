@@ -71,6 +71,10 @@ REFUSED = {
     "an upper bound below": (lambda: checks.within("a", 10, 1), "checks.within('a', 10, 1): expected the least first."),
     "a check that finds no number": (lambda: checks.Check("x", "y", bool), "neither of aggregate and measure"),
     "a check that finds two": (lambda: checks.Check("x", "y", bool, "count(1)", len), "both of aggregate and measure"),
+    "what a check found": (
+        lambda: checks.Check("x", "y", bool, "count(1)", finding="{nope}"),
+        "finding is '{nope}' (KeyError: 'nope'), expected a text with '{found}' or '{rows}'",
+    ),
     "a check's name": (lambda: checks.Check("a b", "y", bool, "count(1)"), "expected letters, digits and '_'"),
     "a check that was not called": (lambda: made(checks=[checks.not_empty]), "the function not_empty, which was not"),
     "a check of no input": (
@@ -108,6 +112,16 @@ REFUSED = {
         "t/sums is declared twice, and differs in role, ",
     ),
     "two functions": (lambda: together(RAW, made(), made()), "t/sums is declared twice, the first time at "),
+    "two of one name to Dagster": (
+        lambda: together(RAW, reads("t/x/y/v1.0", "t/raw/v1.0"), reads("t/x__y/v1.0", "t/raw/v1.0")),
+        "t/x/y and t/x__y are both t__x__y to Dagster: expected another name for each",
+    ),
+    "a partition key": (
+        lambda: together(
+            foreign_feed("t/k/v1.0", schema="k int", partitions_def=dg.StaticPartitionsDefinition(["a", "süd"]))
+        ),
+        "t/k: partition key 'süd' cannot be a path segment",
+    ),
     "a cycle": (
         lambda: together(reads("t/a/v1.0", "t/b/v1.0"), reads("t/b/v1.0", "t/c/v1.0"), reads("t/c/v1.0", "t/a/v1.0")),
         "t/b reads t/c reads t/a reads t/b",

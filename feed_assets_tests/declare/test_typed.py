@@ -74,6 +74,7 @@ WRONG: dict[str, Any] = {
     "checks.Check.aggregate": len,
     "checks.Check.measure": "count(1)",
     "checks.Check.offending": "a > 1",
+    "checks.Check.finding": 1,
     "checks.Check.inputs": "raw",
     "checks.not_null.columns": ["a", "b"],
     "checks.references.child": RAW,
@@ -161,7 +162,7 @@ def test_what_is_wrong_is_refused_in_one_line_that_says_what_was_found_and_expec
     [
         ("shop/lines/v1.0", "'shop/lines/v1.0' (str), expected AssetSpec | AssetsDefinition"),
         (feed_assets.Input, "the class Input, which was not called, expected"),
-        (checks.not_empty, "the function not_empty, which was not called, expected"),
+        (checks.not_empty, "the function not_empty, which was not called (write not_empty(…)), expected"),
         (feed_assets.SqlTable("postgresql://me:secret@db/x", "t", "id"), "SqlTable(url='postgresql://me:***@db/x'"),
         ("two\nlines", r"'two\nlines' (str)"),
     ],

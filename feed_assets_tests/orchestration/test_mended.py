@@ -6,6 +6,7 @@ from feed_assets import checks, feed_asset, foreign_feed
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.recipe import made_with
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.worlds import (
@@ -17,6 +18,7 @@ from feed_assets_tests.orchestration.worlds import (
     given,
     harness,
     outcomes,
+    raw_feed,
     rows,
     until_given_up,
 )
@@ -58,6 +60,52 @@ def test_what_was_given_up_is_built_when_it_is_declared_otherwise(given_up, mend
     world = deployed(instance=given_up.instance, **mended)
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
     assert states() == []
+
+
+def few(found: float) -> bool:
+    return found < 5
+
+
+def many(found: float) -> bool:
+    return found < 500
+
+
+def test_what_was_refused_is_built_when_a_check_of_ones_own_passes_more():
+    raw = raw_feed()
+
+    def world(passes, **more):
+        check = checks.Check("few", "there are few", passes, "count(1)")
+        made = feed_asset(SUMS, inputs={"raw": raw}, partitions_def=DAYS, checks=[check], code_version="1")
+        failed = {"few": 7.0} if passes is few else {}
+        return harness(raw, made(lambda raw: raw), give=lambda _: Given([{"k": "a"}], failed=failed), **more)
+
+    before = world(few)
+    before.drop(RAW, DAY, rows(1))
+    assert outcomes(before.run_until_idle()) == [("sums", DAY, False)]
+    assert outcomes(world(many, instance=before.instance).run_until_idle()) == [("sums", DAY, True)]
+
+
+def test_what_is_mended_does_not_wait_for_the_pause_of_before():
+    world = deployed(give=broken)
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    assert states() == ["waits for another attempt"]
+    assert outcomes(deployed(instance=world.instance, code_version="2").run_until_idle()) == [("sums", DAY, True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark_master", "local[1]"),
+        ("spark_conf", '{"spark.x": "1"}'),
+        ("spark_profiles", '{"big": {"spark.x": "1"}}'),
+        ("spark_jars", "/jars"),
+    ],
+)
+def test_each_part_of_the_spark_configuration_is_another_start(setting, name, value):
+    before = made_with("recipe", settings())
+    setting(**{name: value})
+    assert made_with("recipe", settings()) != before
 
 
 def test_what_was_given_up_is_built_under_another_spark_configuration(given_up, setting):

@@ -255,7 +255,7 @@ def test_rows_that_a_function_drops_without_a_reason_are_not_accounted_for(lake)
     lake.drop(ONE, TWO, BAD)
     refused = lake.clean(sources=sources, transform=lambda raw: raw.where("id = 1"), checks=(checks.accounted(),))
     assert isinstance(refused, Refused)
-    assert refused.reason.endswith("found 2")
+    assert refused.reason.endswith("differing by 2 rows")
 
 
 def test_a_parsed_input_accounts_for_what_did_not_parse(lake):

@@ -6,8 +6,8 @@ from typing import Any
 
 import dagster as dg
 
-from feed_assets.core.errors import InvalidDefinition, shown
-from feed_assets.core.feeds import Feed
+from feed_assets.core.errors import InvalidDefinition, InvalidName, shown
+from feed_assets.core.feeds import Feed, check_segment
 from feed_assets.orchestration.declare.declarations import (
     KEY,
     Dataset,
@@ -16,6 +16,7 @@ from feed_assets.orchestration.declare.declarations import (
     declarations_of,
     specs_of,
 )
+from feed_assets.orchestration.declare.partitions import by_dimension
 
 
 def agreed(definitions: dg.Definitions) -> dg.Definitions:
@@ -25,6 +26,8 @@ def agreed(definitions: dg.Definitions) -> dg.Definitions:
     """
     assets = list(definitions.assets or ())
     kept = _once(assets)
+    _refuse_one_name(specs_of(definitions))
+    _refuse_keys(specs_of(definitions))
     _refuse_cycles(specs_of(definitions))
     _refuse_unknown_tables(declarations_of(definitions))
     if len(kept) == len(assets):
@@ -85,6 +88,37 @@ def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
     more = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
     found = vars(declaration_of(spec)) if declaration_of(spec) else {}
     return {"role": None, **{name: value for name, value in found.items() if name != "declared_at"}, **more}
+
+
+def _refuse_one_name(specs: Iterable[dg.AssetSpec]) -> None:
+    """Raise InvalidDefinition for datasets that Dagster has one name for: it would find that out in the first run."""
+    found: dict[str, dg.AssetSpec] = {}
+    for spec in specs:
+        declared, name = declaration_of(spec), spec.key.to_python_identifier()
+        other = found.setdefault(name, spec) if isinstance(declared, Dataset) else spec
+        if isinstance(declared, Dataset) and other.key != spec.key:
+            raise _placed(
+                f"{other.key.to_user_string()} and {spec.key.to_user_string()} are both {name} to Dagster: expected "
+                "another name for each. Rename one.",
+                declared.declared_at,
+            )
+
+
+def _refuse_keys(specs: Iterable[dg.AssetSpec]) -> None:
+    """Raise InvalidDefinition for static partitions that no path can have."""
+    for spec in specs:
+        declared = declaration_of(spec)
+        parts = by_dimension(spec.partitions_def).values() if declared else ()
+        for key in (
+            key
+            for part in parts
+            if isinstance(part, dg.StaticPartitionsDefinition)
+            for key in part.get_partition_keys()
+        ):
+            try:
+                check_segment(key, "partition key")
+            except InvalidName as error:
+                raise _placed(f"{spec.key.to_user_string()}: {error}", getattr(declared, "declared_at", None)) from None
 
 
 def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:

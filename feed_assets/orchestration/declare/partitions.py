@@ -93,7 +93,8 @@ def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime
         window = partitions_def.time_window_for_partition_key(key)
     except ValueError:
         return Existence.NEVER
-    return Existence.NOT_YET if window.end > now else Existence.NEVER
+    is_within = partitions_def.end is None or window.end <= partitions_def.end
+    return Existence.NOT_YET if is_within and window.end > now else Existence.NEVER
 
 
 def is_before_the_first(partitions_def: Partitions, path: str) -> bool:
