@@ -123,7 +123,7 @@ def open_instance() -> "dg.DagsterInstance":
 
 @contextmanager
 def dynamic_partitions(graph: "Graph") -> "Generator[None]":
-    """Let Dagster's instance say which dynamic partitions there are: none without a home, which is not made for that."""
+    """Let Dagster's instance say which dynamic partitions there are; without a home, which is not made, none."""
     import dagster as dg
 
     from feed_assets.orchestration.declare.partitions import by_dimension
