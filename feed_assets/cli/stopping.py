@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
@@ -26,9 +26,10 @@ _SAME_REQUEST_SECONDS = 0.5
 
 @dataclass
 class _Signals:
-    """The signals that came, in order, as one end of a socket gets them."""
+    """The signals of `handled` that came, in order, as one end of a socket gets them."""
 
     inbox: socket.socket
+    handled: Collection[int]
     first: int | None = None
     _began: float = 0
     _has_raised: bool = False
@@ -42,7 +43,8 @@ class _Signals:
         with self._lock, suppress(BlockingIOError):
             came = self.inbox.recv(100)
             for number in came:
-                self._note(number)
+                if number in self.handled:  # It gets those, too, that a function has a handler for: an alarm.
+                    self._note(number)
             return came != b""
         return True
 
@@ -101,9 +103,9 @@ def _signals() -> Generator[_Signals]:
     inbox, outbox = socket.socketpair()
     for end in (inbox, outbox):
         end.setblocking(False)
-    signals = _Signals(inbox)
     # `nohup` has SIGHUP ignored, and is not to be overruled.
     before = {number: handler for number in _STOP if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
+    signals = _Signals(inbox, before)
     fd = signal.set_wakeup_fd(outbox.fileno(), warn_on_full_buffer=False)
     watcher = threading.Thread(target=signals.watch, daemon=True)
     watcher.start()

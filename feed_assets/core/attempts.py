@@ -25,6 +25,11 @@ NO_ATTEMPT: tuple[type[Exception], ...] = (
 """What says nothing of a dataset's function and its inputs: the same run may succeed when it is asked for again."""
 
 
+OF_ITS_OWN = (Exception, SystemExit)
+"""What a function may end with by itself. All else is an interrupt: KeyboardInterrupt, and Dagster's of a run that it
+terminates. None of them is a SystemExit, so that one is the function's `sys.exit()`.
+"""
+
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=10), timedelta(minutes=10)
 """Between two attempts on the same inputs: what passes by itself takes seconds, or minutes."""
 
@@ -35,11 +40,8 @@ def pause_after(attempts: int) -> timedelta:
 
 
 def end_of(error: BaseException) -> str:
-    """The state of a run that ends with this error: `failed`, or `abandoned` if it does not count as an attempt.
-
-    What is no `Exception` is an interrupt: KeyboardInterrupt, SystemExit, and that of a run which Dagster terminates.
-    """
-    is_attempt = isinstance(error, Exception) and not isinstance(error, NO_ATTEMPT)
+    """The state of a run that ends with this error: `failed`, or `abandoned` if it does not count as an attempt."""
+    is_attempt = isinstance(error, OF_ITS_OWN) and not isinstance(error, NO_ATTEMPT)
     return FAILED if is_attempt else ABANDONED
 
 

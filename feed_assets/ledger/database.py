@@ -65,6 +65,11 @@ class Ledger:
 
 
 _FULL = re.compile(r"disk is full|No space left on device|could not extend file")
+_UNAVAILABLE = re.compile(r"SQLITE_(BUSY|LOCKED|CANTOPEN|READONLY|IOERR|PERM|PROTOCOL)|08|25006|28|53|55P03|57P|58")
+"""SQLite's names and PostgreSQL's states of a database that cannot be reached or written.
+
+Others are mistakes of ours, such as a table that is not there or a deadlock, or somebody's who cancels a query.
+"""
 
 
 @contextmanager
@@ -72,11 +77,19 @@ def _translated() -> Generator[None]:
     """Raise DiskFull or LedgerUnavailable for what a database says of itself; errors of a statement are our own."""
     try:
         yield
-    except exc.OperationalError as error:
+    except exc.DBAPIError as error:
         said = str(error.orig).strip().partition("\n")[0]
         if _FULL.search(said):
             raise DiskFull(f"The ledger's disk is full ({said}). Make room, then try again.") from error
+        if not _is_unavailable(error):
+            raise
         raise LedgerUnavailable(f"The ledger's database failed ({said}). Check it, then try again.") from error
+
+
+def _is_unavailable(error: exc.DBAPIError) -> bool:
+    """Whether a database cannot be reached or written. psycopg has no state where it found no server, or lost it."""
+    code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
+    return bool(_UNAVAILABLE.match(code)) if code else isinstance(error, exc.OperationalError)
 
 
 @cache
@@ -192,21 +205,31 @@ def _as_it_is(url: str) -> Ledger:
     return Ledger(engine)
 
 
+@contextmanager
+def _for_a_look(url: str) -> Generator[Ledger]:
+    """A ledger as it is, whose connections end with the block."""
+    ledger = _as_it_is(url)
+    try:
+        yield ledger
+    finally:
+        ledger.engine.dispose()
+
+
 def schema_of(url: str) -> tuple[str | None, str | None]:
     """The schema's version in a database, which is left as it is, and the newest.
 
     Raises LedgerUnavailable if it cannot be written.
     """
-    ledger = _as_it_is(url)
-    with _opening(url, exc.OperationalError, LedgerUnavailable), ledger.write() as connection:
-        connection.exec_driver_sql("CREATE TABLE feed_assets_probe (n INTEGER)")
-        connection.rollback()
-    return _schema(ledger), _newest_schema()
+    with _for_a_look(url) as ledger:
+        with _opening(url, exc.OperationalError, LedgerUnavailable), ledger.write() as connection:
+            connection.exec_driver_sql("CREATE TABLE feed_assets_probe (n INTEGER)")
+            connection.rollback()
+        return _schema(ledger), _newest_schema()
 
 
 def clock_of(url: str) -> datetime:
     """What a database server takes for the time."""
-    with _as_it_is(url).read() as connection:
+    with _for_a_look(url) as ledger, ledger.read() as connection:
         return connection.execute(sa.select(sa.func.now())).scalar_one()
 
 

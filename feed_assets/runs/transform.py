@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Update
 from feed_assets.feeds.blackboard import Blackboard
@@ -39,7 +40,7 @@ def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator
     with reading([update for updates in task.updates.values() for update in updates]):
         try:
             yield transform.frames()
-        except Exception:
+        except OF_ITS_OWN:
             transform.give_back()
             raise
         transform.give_back()

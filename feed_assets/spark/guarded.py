@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.errors import DiskFull, SparkUnavailable
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
@@ -29,8 +30,8 @@ def guarded(spark: SparkSession) -> Generator[None]:
     """
     try:
         yield
-    except Exception as error:
-        if _has_ended(_context(spark)) or _SERVER_IS_GONE.search(str(error)):
+    except OF_ITS_OWN as error:
+        if _has_ended(spark, error):
             raise _ended() from error
         if is_full(error):
             raise DiskFull(f"Spark finds no space left on a disk that it writes to: {_line(error)}") from error
@@ -45,7 +46,8 @@ def refuse_an_ended_one() -> None:
 
     None takes its place: what user code keeps of it, such as functions of its own, would not work there.
     """
-    if _has_ended(getattr(SparkContext, "_active_spark_context", None)):
+    context = getattr(SparkContext, "_active_spark_context", None)
+    if context and _is_stopped(context):
         raise _ended()
 
 
@@ -56,10 +58,17 @@ def _ended() -> SparkUnavailable:
     )
 
 
-def _has_ended(context: SparkContext | None) -> bool:
-    """Whether a JVM is gone, or has stopped its context. There is none with a Connect server, whose errors tell."""
-    if context is None:
-        return False
+def _has_ended(spark: SparkSession, error: BaseException) -> bool:
+    """Whether a session is gone: its JVM can be asked, of a Connect server only the errors tell.
+
+    With a JVM they do not count: another service that a function asks says the same.
+    """
+    context = _context(spark)
+    return _is_stopped(context) if context else bool(_SERVER_IS_GONE.search(str(error)))
+
+
+def _is_stopped(context: SparkContext) -> bool:
+    """Whether a JVM is gone, or has stopped its context."""
     try:
         java: Any = getattr(context, "_jsc", None)
         return java is None or bool(java.sc().isStopped())

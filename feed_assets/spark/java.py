@@ -28,20 +28,25 @@ def java() -> str:
         where = f"in JAVA_HOME={home}" if home else "on the PATH"
         raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and there is no java {where}. {_DO}")
     version = _version(path)
-    if version is None:
-        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and {path} does not say its version. {_DO}")
     if version < OLDEST:
         raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and {path} is Java {version}. {_DO}")
     return f"Java {version} ({path})"
 
 
 @cache
-def _version(path: str) -> int | None:
+def _version(path: str) -> int:
+    """The version of a java. What is raised is not kept: a machine that was too busy is asked again."""
+    found = _VERSION.search(_said(path))
+    if found is None:
+        raise SparkUnavailable(f"Spark needs Java {OLDEST} or newer, and {path} does not say its version. {_DO}")
+    return int(found[1])
+
+
+def _said(path: str) -> str:
     try:
         done = subprocess.run(  # noqa: S603
             [path, "-version"], capture_output=True, text=True, timeout=_SECONDS_TO_ANSWER, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = _VERSION.search(done.stderr + done.stdout)
-    return int(found[1]) if found else None
+        return ""
+    return done.stderr + done.stdout

@@ -5,7 +5,9 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from feed_assets.core.attempts import OF_ITS_OWN
 from feed_assets.core.errors import InvalidSetting
+from feed_assets.core.words import first_line
 from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets.spark.guarded import guarded, refuse_an_ended_one
@@ -31,7 +33,7 @@ def profiled(settings: Settings, profile: Mapping[str, str], *, may_start: bool)
             for key in runtime:
                 _set(spark, key, profile[key])
             yield spark
-        except Exception:
+        except OF_ITS_OWN:
             _restore(spark, runtime, before)
             raise
         _restore(spark, runtime, before)
@@ -52,7 +54,7 @@ def _set(spark: SparkSession, key: str, value: str) -> None:
     try:
         spark.conf.set(key, value)
     except SPARK_ERRORS as error:
-        why = str(error).strip().splitlines()[0]
+        why = first_line(str(error))
         raise InvalidSetting(f"a Spark profile sets {key} to what Spark does not take: {why}. Correct it.") from error
 
 

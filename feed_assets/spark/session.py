@@ -16,6 +16,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
+from feed_assets.core.words import first_line
 from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets.spark.java import java
@@ -98,13 +99,13 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
         with _handlers_kept():
             return spark_resource(wanted).spark_session
     except (*SPARK_ERRORS, OSError) as error:
-        raise _unavailable(settings, str(error).strip().splitlines()[0]) from error
+        raise _unavailable(settings, first_line(str(error)) or type(error).__name__) from error
 
 
 def refuse_what_cannot_start(settings: Settings) -> None:
-    """Raise SparkUnavailable, in a moment, if no session could be had: no Java, or nobody at the server's address."""
+    """Raise SparkUnavailable, in a moment, if no session could be had: no Java, or no server at its address."""
     if settings.spark_remote:
-        _refuse_a_closed_port(settings.spark_remote)
+        _refuse_a_silent_address(settings.spark_remote)
     elif SparkSession.getActiveSession() is None:
         java()
 
@@ -120,19 +121,18 @@ def _handlers_kept() -> Generator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _refuse_a_closed_port(remote: str | None) -> None:
-    """Raise SparkUnavailable if no server listens: the client would try for ten minutes. It handles other errors."""
-    found = urlsplit(remote or "")
+def _refuse_a_silent_address(remote: str) -> None:
+    """Raise SparkUnavailable if no server can be reached: the client itself would try for ten minutes, silently."""
+    found = urlsplit(remote)
     try:
         if found.hostname:
             socket.create_connection((found.hostname, found.port or CONNECT_PORT), timeout=CONNECT_SECONDS).close()
-    except ConnectionRefusedError as error:
-        raise SparkUnavailable(
-            f"nobody listens at FEED_ASSETS_SPARK_REMOTE={found.scheme}://{found.netloc}: expected a Spark Connect "
-            "server. Start it, or correct the address."
-        ) from error
-    except OSError:
-        return
+    except OSError as error:
+        address = f"FEED_ASSETS_SPARK_REMOTE={found.scheme}://{found.netloc}"
+        why = error.strerror or f"no answer in {CONNECT_SECONDS} s"  # A timeout has no words.
+        is_refused = isinstance(error, ConnectionRefusedError)
+        what = f"nobody listens at {address}" if is_refused else f"{address} cannot be reached ({why})"
+        raise SparkUnavailable(f"{what}: expected a Spark Connect server. Start it, or correct the address.") from error
 
 
 def _unavailable(settings: Settings, why: str) -> SparkUnavailable:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
@@ -11,6 +12,7 @@ from feed_assets.cli.location import prepare
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
+from feed_assets_tests.servers import PostgreSQL
 
 
 def looked(*args: str) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -86,3 +88,23 @@ def test_a_blackboard_that_refuses_access_is_named(
     state, said = looked()[1]["blackboard"]
     assert state == "FAILED"
     assert "access refused" in said
+
+
+def test_a_clock_that_is_apart_and_a_disk_that_is_full_are_to_be_looked_at(
+    home: Path, no_java: None, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgresql.database()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA fast")
+        body = "SELECT pg_catalog.now() + interval '1 minute'"
+        connection.exec_driver_sql(f"CREATE FUNCTION fast.now() RETURNS timestamptz LANGUAGE sql AS $${body}$$")
+        connection.exec_driver_sql(f"ALTER DATABASE {sa.make_url(url).database} SET search_path = fast, pg_catalog")
+    engine.dispose()
+    monkeypatch.setenv("FEED_ASSETS_LEDGER", url)
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", "file:///proc")  # which never has a free byte
+    settings.cache_clear()
+    found = looked()[1]
+    assert [found[name][0] for name in ("clocks", "disks")] == ["WARN", "WARN"]
+    assert found["clocks"][1].startswith("apart from this machine's: ledger 60.")
+    assert "0.0 GB at /proc" in found["disks"][1]

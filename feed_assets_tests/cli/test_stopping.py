@@ -46,6 +46,17 @@ with stopping():
     except KeyboardInterrupt:
         raise RuntimeError("Spark is gone")
 """
+USES_OTHERS = """
+def rings(*_):
+    say("rings")
+with stopping() as check:
+    for number in (signal.SIGALRM, signal.SIGUSR1, signal.SIGCHLD):
+        signal.signal(number, rings)
+    say("waits")
+    sys.stdin.readline()
+    check()
+    say("went on")
+"""
 CLEANS_UP_FOR_EVER = """
 with stopping():
     try:
@@ -88,6 +99,11 @@ def test_the_first_signal_ends_the_block_and_names_itself_in_one_line(number, co
 def test_a_signal_that_somebody_swallows_is_found_at_the_next_look(number):
     code, said, _ = end_of(started(SWALLOWS), number)
     assert (code, said) == (128 + number, "swallowed\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGUSR1, signal.SIGCHLD])
+def test_a_signal_that_the_block_has_a_use_for_is_no_stop(number):
+    assert end_of(started(USES_OTHERS), number) == (0, "rings\nwent on\n", "")
 
 
 def test_what_an_interrupt_becomes_on_its_way_does_not_matter():

@@ -18,7 +18,7 @@ ENDS = {
     errors.SourceUnavailable(): FAILED,
     errors.FeedAssetsError(): FAILED,
     KeyboardInterrupt(): ABANDONED,
-    SystemExit(1): ABANDONED,
+    SystemExit(1): FAILED,
     GeneratorExit(): ABANDONED,
     DagsterExecutionInterruptedError(): ABANDONED,
     errors.AlreadyRunning(): ABANDONED,

@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy.exc import StatementError
+from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 
 from feed_assets.core.errors import DiskFull, FeedAssetsError, LedgerUnavailable
 from feed_assets.ledger import log, runs, subscriptions, updates
@@ -211,6 +211,29 @@ def test_what_every_subscriber_has_is_pruned_but_for_the_last_of_each_kind(ledge
         assert [each.sequence for each in log.after(connection, 0, 10, 10)] == [3, 4, 5]
     with ledger.change() as connection:
         assert append(connection) == 6
+
+
+def test_a_mistake_of_ours_is_not_said_to_be_the_databases(ledger):
+    with pytest.raises(DBAPIError, match="nothing_such"), ledger.read() as connection:
+        connection.exec_driver_sql("SELECT * FROM nothing_such")
+
+
+def test_a_query_that_is_cancelled_is_not_a_database_that_is_gone(postgresql_ledger):
+    impatient = "SET LOCAL statement_timeout = 1; SELECT pg_sleep(60)"
+    with pytest.raises(OperationalError, match="statement timeout"), postgresql_ledger.read() as connection:
+        connection.exec_driver_sql(impatient)
+
+
+def test_a_connection_that_the_server_ends_is_a_ledger_that_is_gone(postgresql_ledger):
+    with pytest.raises(LedgerUnavailable, match="terminating connection"), postgresql_ledger.read() as connection:
+        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+def test_a_ledger_that_cannot_be_written_is_unavailable(sqlite_ledger):
+    with sqlite_ledger.read() as connection:  # whose pool has this one for the next to come
+        connection.exec_driver_sql("PRAGMA query_only=1")
+    with pytest.raises(LedgerUnavailable, match="readonly"), sqlite_ledger.write() as connection:
+        put_cursors(connection, {"name": "value"})
 
 
 def fill(ledger):

@@ -1,6 +1,7 @@
 """Runs that fail, are killed, or never begin, and what the next tick asks for then."""
 
 import socket
+import sys
 from datetime import timedelta
 from random import Random
 
@@ -104,6 +105,20 @@ def test_a_failed_run_is_tried_again_so_many_times_and_then_waits_for_a_person(s
     assert [row.state for row in listed()] == ["waits for a person"]
     assert [run.error for run in runs] == ["RuntimeError: 13 is unlucky"] * 2
     assert len({run.tags["dagster/run_key"] for run in runs}) == 2
+
+
+def test_a_function_that_exits_fails_its_run_and_no_other():
+    def give(task):
+        sys.exit(1) if task.output.key == DAY else None
+        return given(task)
+
+    raw = raw_feed()
+    world = harness(raw, sums_of(raw), maker=PlainMaker(give))
+    world.drop(RAW, DAY, rows(1))
+    world.drop(RAW, NEXT_DAY, rows(1))
+    assert sorted(outcomes(world.run_until_idle())) == [("sums", DAY, False), ("sums", NEXT_DAY, True)]
+    assert [row.state for row in listed()] == ["waits for another attempt"]
+    assert [run.error for run in world.runs if not run.succeeded] == ["SystemExit: 1"]
 
 
 def test_what_waits_for_a_person_is_built_on_another_input(setting):

@@ -54,10 +54,11 @@ def test_what_can_be_changed_at_any_time_is_set_for_the_run_and_taken_back(spark
 
 
 @pytest.mark.connect
-def test_it_is_taken_back_from_a_run_that_fails(spark):
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_it_is_taken_back_from_a_run_that_fails(spark, error):
     before = values(spark)
-    with pytest.raises(ZeroDivisionError), profiled(Settings(), {PARTITIONS: "7", WINDOW: "99"}, may_start=True):
-        raise ZeroDivisionError
+    with pytest.raises(error), profiled(Settings(), {PARTITIONS: "7", WINDOW: "99"}, may_start=True):
+        raise error
     assert values(spark) == before
 
 

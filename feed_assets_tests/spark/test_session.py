@@ -9,8 +9,9 @@ import pytest
 
 from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
 from feed_assets.settings import Settings
+from feed_assets.spark.guarded import guarded
 from feed_assets.spark.java import java as java_of_spark
-from feed_assets.spark.session import conf, session, spark_resource
+from feed_assets.spark.session import conf, refuse_what_cannot_start, session, spark_resource
 
 START = """
 from feed_assets.core.errors import SparkUnavailable
@@ -128,12 +129,36 @@ def test_a_java_that_is_too_old_is_refused_before_spark_starts(tmp_path, monkeyp
         java_of_spark()
 
 
+def test_a_java_that_failed_to_answer_is_asked_again(tmp_path, monkeypatch):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkUnavailable, match="does not say its version"):
+        java_of_spark()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
+    assert java_of_spark() == f"Java 21 ({java})"
+
+
 def test_a_connect_server_that_is_not_there_is_named_at_once():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         remote = f"sc://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(SparkUnavailable, match=f"nobody listens at FEED_ASSETS_SPARK_REMOTE={remote}: expected a"):
             session(Settings(spark_remote=f"{remote}/;token=secret"))
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "255.255.255.255"])
+def test_a_connect_server_that_cannot_be_reached_is_named_at_once(host):
+    said = rf"FEED_ASSETS_SPARK_REMOTE=sc://{host}:15002 cannot be reached \(.+\): expected a Spark Connect server"
+    with pytest.raises(SparkUnavailable, match=said):
+        refuse_what_cannot_start(Settings(spark_remote=f"sc://{host}:15002/;token=secret"))
+
+
+def test_a_service_that_a_function_asks_and_that_is_not_there_is_not_spark(spark):
+    with pytest.raises(RuntimeError, match=r"StatusCode\.UNAVAILABLE"), guarded(spark):
+        raise RuntimeError("<_InactiveRpcError: status = StatusCode.UNAVAILABLE>")
 
 
 def test_a_process_has_one_session(spark):
