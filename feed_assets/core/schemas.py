@@ -91,6 +91,8 @@ def _name(tokens: _Tokens) -> str:
 
 def _type(tokens: _Tokens, what: str) -> str:
     kind = _next(tokens).lower()
+    if kind in ("", ","):
+        raise ValueError(f"{what} has no type, expected such as 'id string, at timestamp'")
     if kind not in TYPES:
         near = get_close_matches(kind, TYPES, 1)
         hint = f": is {near[0]} meant?" if near else f", expected one of {', '.join(TYPES)}"

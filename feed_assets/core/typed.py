@@ -5,6 +5,7 @@ Annotations may have rules, of `core.rules`. The line begins with the file and l
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Parameter, Signature, isfunction, signature
 from types import GenericAlias
@@ -41,9 +42,10 @@ def _checking(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             given = declared.bind(*args, **kwargs).arguments
-        except TypeError:  # Python's own words, of the call below, are better.
+        except TypeError:  # Python's own words, of the call below, are better for what is missing.
             given = {}
         try:
+            _refuse_unknown(owner, declared, args, kwargs)
             _check(owner, declared, _hints(function), given)
             return function(*args, **kwargs)
         except FeedAssetsError as error:
@@ -51,6 +53,14 @@ def _checking(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
             raise
 
     return call
+
+
+def _refuse_unknown(owner: str, declared: Signature, args: Iterable[Any], given: Mapping[str, Any]) -> None:
+    first = next((shown(repr(value)) for value in args if isinstance(value, str)), "")
+    for name in (name for name in given if name not in declared.parameters):
+        near = get_close_matches(name, declared.parameters, 1)
+        meant = f"is {near[0]} meant?" if near else f"expected {', '.join(list(declared.parameters)[1:])}."
+        raise InvalidDefinition(f"{owner}({first}): there is no parameter {name}: {meant}")
 
 
 @cache

@@ -116,7 +116,7 @@ MISTAKES = {
     "import nosuch": "ice/defs/orders.py:1: ModuleNotFoundError: No module named 'nosuch'",
     "\nfrom feed_assets import nosuch": "ice/defs/orders.py:2: ImportError: cannot import name 'nosuch' from",
     "\n\nprint(unknown)": "ice/defs/orders.py:3: NameError: name 'unknown' is not defined",
-    "import feed_assets as f\nf.Late(grwth=1)": "ice/defs/orders.py:2: TypeError: Late.__init__() got an unexpected",
+    "import feed_assets as f\nf.Late(grwth=1)": "ice/defs/orders.py:2: Late(): there is no parameter grwth",
     "import feed_assets as f\nf.Late(growth=5)": "ice/defs/orders.py:2: Late(): growth is 5 (int), expected a share",
     "import dagster as dg\ndg.DailyPartitionsDefinition('x')": "ice/defs/orders.py:2: ValueError: time data 'x'",
     "import dagster as dg\ndg.AssetSpec('a b', group_name='?')": "ice/defs/orders.py:2: DagsterInvalidDefinition",

@@ -96,6 +96,14 @@ REFUSED = {
         lambda: foreign_feed("t/raw/v1.0", schema="n integr"),
         "t/raw/v1.0: schema 'n integr': column 'n' has the type 'integr', which Spark has not: is integer meant?",
     ),
+    "a version without its v": (
+        lambda: foreign_feed("t/raw/1.0", schema="k int"),
+        "feed 't/raw/1.0' ends in a version without its 'v': expected 't/raw/v1.0'",
+    ),
+    "a misspelt parameter": (
+        lambda: foreign_feed("t/raw/v1.0", shema="k int"),
+        "foreign_feed('t/raw/v1.0'): there is no parameter shema: is schema meant?",
+    ),
     "a format": (lambda: foreign_feed("t/raw/v1.0", schema="k int", format="jsonl"), "format is 'jsonl' (str)"),
     "what a format cannot hold": (lambda: foreign_feed("t/a", schema="k array<int>"), "which csv is not read as"),
     "a pipeline of nothing": (lambda: ByEvents(pipelines={"p": []}), "pipeline 'p' has no tables"),

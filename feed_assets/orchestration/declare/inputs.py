@@ -50,6 +50,9 @@ def declared_feed(text: str) -> Feed:
         raise InvalidName(f"feed {text!r}: Dagster's names have letters, digits, '_', '-' and '.' alone. Rename it.")
     if re.fullmatch("v[0-9]+", feed.name.split("/")[-1]):
         raise InvalidName(f"feed {text!r} has a version without a minor: expected, for example, '{text}.0'.")
+    name, _, last = text.rpartition("/")
+    if re.fullmatch(r"[0-9]+\.[0-9]+", last):
+        raise InvalidName(f"feed {text!r} ends in a version without its 'v': expected '{name}/v{last}'.")
     return feed
 
 
