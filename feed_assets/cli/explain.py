@@ -85,7 +85,7 @@ def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[
     from feed_assets.orchestration.decide.overview import overview
     from feed_assets.runs.verify import verify_newest
 
-    verify_newest(services, node.feed, graph.own())
+    verify_newest(services, node.feed, graph.by_feed)
     _decide_some(graph, services, [node])
     with services.ledger.read() as connection:
         paused = pauses.paused(connection, [node.feed]).get(node.feed)

@@ -30,7 +30,8 @@ def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson =
     from feed_assets.runs.verify import verify_all
 
     done, claims = _reconcile(module, unknown)
-    verified = verify_all(open_services(), load_graph(module).own())
+    graph = load_graph(module)
+    verified = verify_all(open_services(), graph.own(), graph.by_feed)
     announced, problems = _heal(module)
     events = tuple(Values.of(table=str(at.feed), partition=at.key, update_id=each) for at, each in announced)
     problems = (*_lines(verified.problems), *problems)

@@ -3,7 +3,7 @@
 A row goes once it is resolved and every channel has said so: what was wrong long ago is in the channels, not here.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid5
@@ -46,17 +46,30 @@ class Notice:
         return str(uuid5(_NOTICES, f"{self.name}|{self.opened.isoformat()}|{self.state}"))
 
 
-def keep(ledger: Ledger, kind: str, reasons: Mapping[str, str], now: datetime) -> None:
+def _anything(_: str) -> bool:
+    return True
+
+
+def keep(
+    ledger: Ledger,
+    kind: str,
+    reasons: Mapping[str, str],
+    now: datetime,
+    is_ours: Callable[[str], bool] = _anything,
+) -> None:
     """Let exactly these be the open alerts of a kind: by what follows `kind:` in their names, the reasons.
 
-    For one place in the code that knows all of a kind; nothing is written where nothing has changed.
+    For one place in the code that knows all of a kind that is ours, by what the name has after `kind:` up to a `|`:
+    others on the ledger keep the rest. Nothing is written where nothing has changed.
     """
     names = {f"{kind}:{key}": reason for key, reason in reasons.items()}
     with ledger.read() as connection:
-        if _of_kind(connection, kind) == names:
-            return
+        opened = _of_kind(connection, kind)
+    over = {each for each in opened.keys() - names.keys() if is_ours(each.removeprefix(f"{kind}:").partition("|")[0])}
+    if not over and names.items() <= opened.items():
+        return
     with ledger.write() as connection:
-        _resolve(connection, _of_kind(connection, kind).keys() - names.keys(), now)
+        _resolve(connection, over, now)
         _open(connection, names, now)
 
 

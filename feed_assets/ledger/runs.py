@@ -1,6 +1,6 @@
 """Builds of one partition, from their start to their end; one at a time for each output."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
@@ -82,11 +82,14 @@ def last(connection: sa.Connection, output: Partition) -> Run | None:
     return _of(found) if found else None
 
 
-def last_ended(connection: sa.Connection) -> Run | None:
-    """The run that ended last, of any output."""
-    ended = sa.select(run).where(run.c.ended.is_not(None))
-    found = connection.execute(ended.order_by(run.c.ended.desc()).limit(1)).first()
-    return _of(found) if found else None
+RUNS_LOOKED_AT = 50
+"""The last runs of all code locations among which one's own last is sought: as many however long the history is."""
+
+
+def last_ended(connection: sa.Connection, feeds: Collection[Feed]) -> Run | None:
+    """The run of any of these feeds that ended last; None if all of the last so many were of others."""
+    ended = sa.select(run).where(run.c.ended.is_not(None)).order_by(run.c.ended.desc()).limit(RUNS_LOOKED_AT)
+    return next((found for found in map(_of, connection.execute(ended)) if found.output.feed in feeds), None)
 
 
 def of_dagster(connection: sa.Connection, dagster_run: str) -> Run | None:

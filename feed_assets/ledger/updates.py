@@ -94,6 +94,13 @@ def gone(connection: sa.Connection, partition: Partition) -> Row | None:
     return row_of(row) if row and row["state"] == INVALIDATED else None
 
 
+def known_feeds(connection: sa.Connection, feeds: Iterable[str]) -> set[str]:
+    """Those of some feeds that any update was ever recorded of: one seek for each."""
+    asked = wanted.rows(connection, ("feed",), [[feed] for feed in feeds])
+    query = sa.select(asked.c.feed).where(sa.exists().where(update.c.feed == asked.c.feed).correlate(asked))
+    return {row.feed for row in connection.execute(query)}
+
+
 def published_keys(connection: sa.Connection, feed: Feed) -> Iterator[str]:
     """The keys of a feed's partitions with a published update: two index seeks for each, however long its history."""
     yield from (row.partition for row in connection.execute(_published(feed)))

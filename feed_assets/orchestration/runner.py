@@ -23,6 +23,7 @@ from feed_assets.ledger import alerts, due, quality, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.build.makers import DRIVER, refuse_what_is_missing
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.decide.requests import UNFINISHED
 from feed_assets.orchestration.location import LATE_DATA
 from feed_assets.orchestration.ticks.left_runs import fail
@@ -104,10 +105,13 @@ class Runner:
 
     def failing(self) -> dict[str, str]:
         """What the last ticks could not do, with the reasons, by sensor and by whom it concerns."""
-        kinds = tuple(f"{FAILING}:{sensor.name}:" for sensor in self._sensors())
-        with open_ledger(settings().ledger).read() as connection:
-            found = [each for each in alerts.open_alerts(connection) if each.name.startswith(kinds)]
-        return {each.name.removeprefix(f"{FAILING}:"): each.reason for each in found}
+        ledger, prefixes = open_ledger(settings().ledger), [f"{FAILING}:{each.name}:" for each in self._sensors()]
+        ours = Ours(Graph(self.definitions.resolve_asset_graph()), ledger, self.now())
+        with ledger.read() as connection:
+            opened = alerts.open_alerts(connection)
+        found = [(each, prefix) for each in opened for prefix in prefixes if each.name.startswith(prefix)]
+        mine = [each for each, prefix in found if ours.has(each.name.removeprefix(prefix))]
+        return {each.name.removeprefix(f"{FAILING}:"): each.reason for each in mine}
 
     def waiting(self, state: State) -> dict[Partition, str]:
         """What has this verdict, by the last decision about it, each with the reason."""

@@ -49,10 +49,17 @@ class Verified:
 
     gone: list[Gone] = field(default_factory=list[Gone])
     problems: dict[str, str] = field(default_factory=dict[str, str])
+    is_other_blackboard: bool = False
+    """Whether the blackboard has nothing of any declared feed."""
 
 
-def verify(services: Services, feeds: Collection[Feed], out_of_time: Callable[[], bool]) -> Verified:
-    """Look at some partitions until the time is over, at one at least; the next call goes on there."""
+def verify(
+    services: Services, feeds: Collection[Feed], declared: Collection[Feed], out_of_time: Callable[[], bool]
+) -> Verified:
+    """Look at some partitions of feeds of ours until the time is over, at one at least; the next call goes on there.
+
+    On another blackboard it does not go on: each call says so, until it is the right one again.
+    """
     found, ordered = Verified(), sorted(feeds, key=str)
     if not ordered:
         return found
@@ -60,32 +67,32 @@ def verify(services: Services, feeds: Collection[Feed], out_of_time: Callable[[]
     with services.ledger.read() as connection:
         position = get_cursor(connection, cursor) or ""
         turn, ends = _turn(connection, ordered, position)
-    count = _visit(services, turn, feeds, found, out_of_time)
+    count = _visit(services, turn, declared, found, out_of_time)
     ends = ends if count == len(turn) else _place(turn[count - 1])
-    if ends != position:
+    if ends != position and not found.is_other_blackboard:
         with services.ledger.write() as connection:
             put_cursors(connection, {cursor: ends})
     return found
 
 
-def verify_newest(services: Services, feed: Feed, feeds: Collection[Feed]) -> Verified:
-    """Look at the last partitions of one feed; `feeds` are all of the code location."""
+def verify_newest(services: Services, feed: Feed, declared: Collection[Feed]) -> Verified:
+    """Look at the last partitions of one feed of ours."""
     found = Verified()
     with services.ledger.read() as connection:
         keys = [*updates.published_keys(connection, feed)][-ROTATION:]
-    _visit(services, [Partition(feed, key) for key in keys], feeds, found)
+    _visit(services, [Partition(feed, key) for key in keys], declared, found)
     return found
 
 
-def verify_all(services: Services, feeds: Collection[Feed]) -> Verified:
-    """Look at every partition, however long that takes."""
+def verify_all(services: Services, feeds: Collection[Feed], declared: Collection[Feed]) -> Verified:
+    """Look at every partition of feeds of ours, however long that takes."""
     found = Verified()
     for feed in sorted(feeds):
         with services.ledger.read() as connection:
             keys = [*updates.published_keys(connection, feed)]
         for first in range(0, len(keys), PARTITIONS_PER_READ):
             some = [Partition(feed, key) for key in keys[first : first + PARTITIONS_PER_READ]]
-            _visit(services, some, feeds, found)
+            _visit(services, some, declared, found)
     return found
 
 
@@ -111,27 +118,32 @@ def _never() -> bool:
 def _visit(
     services: Services,
     partitions: Sequence[Partition],
-    feeds: Collection[Feed],
+    declared: Collection[Feed],
     found: Verified,
     out_of_time: Callable[[], bool] = _never,
 ) -> int:
-    """How many partitions were looked at before the time was over; `feeds` are all of the code location."""
+    """How many partitions were looked at before the time was over; `declared` is all that the code location reads, too.
+
+    One is enough to see that the blackboard is another one.
+    """
     with services.ledger.read() as connection:
         newest = updates.newest(connection, partitions)
     for count, partition in enumerate(partitions):
-        if count and out_of_time():
+        if count and (out_of_time() or found.is_other_blackboard):
             return count
         with failing_alone(found.problems, str(partition.feed)):
-            found.gone += _look(services, newest[partition], feeds) if partition in newest else []
+            found.gone += _look(services, newest[partition], declared, found) if partition in newest else []
     return len(partitions)
 
 
-def _look(services: Services, row: updates.Row, feeds: Collection[Feed]) -> list[Gone]:
+def _look(services: Services, row: updates.Row, declared: Collection[Feed], found: Verified) -> list[Gone]:
     """Two requests for what is there. What is not is synced, as a run may have published since, and a prune removed."""
     try:
         read.named(services.board, row.partition, row.id)
     except NoValidUpdate:
-        _require_some(services, feeds)
+        found.is_other_blackboard = not _has_some(services, declared)
+        if found.is_other_blackboard:
+            raise _other_blackboard(services) from None
         reading, _ = sync(services.board, services.ledger, row.partition, services.now())
     else:
         return []
@@ -141,11 +153,14 @@ def _look(services: Services, row: updates.Row, feeds: Collection[Feed]) -> list
     return [Gone(row.partition, row.id, reasons.get(row.id, updates.NOT_THERE))]
 
 
-def _require_some(services: Services, feeds: Collection[Feed]) -> None:
-    """BlackboardMissing if nothing of any feed is there: another blackboard is mounted, or named in the settings."""
-    if not any(services.board.page(str(feed)).names for feed in feeds):
-        raise BlackboardMissing(
-            f"the blackboard {services.board.url} has nothing of any feed declared here, and the ledger knows updates "
-            "of them: expected the one that they were published on. Nothing is taken to be gone. Mend the setting or "
-            "the mount; if it was emptied on purpose, `feed-assets explain FEED PARTITION` takes note of a partition."
-        )
+def _has_some(services: Services, declared: Collection[Feed]) -> bool:
+    """Whether anything of any feed is there, of one that others write, too: else another blackboard is mounted."""
+    return any(services.board.page(str(feed)).names for feed in declared)
+
+
+def _other_blackboard(services: Services) -> BlackboardMissing:
+    return BlackboardMissing(
+        f"the blackboard {services.board.url} has nothing of any feed declared here, and the ledger knows updates "
+        "of them: expected the one that they were published on. Nothing is taken to be gone. Mend the setting or "
+        "the mount; if it was emptied on purpose, `feed-assets explain FEED PARTITION` takes note of a partition."
+    )

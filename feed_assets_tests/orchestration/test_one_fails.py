@@ -67,7 +67,7 @@ def test_a_lineage_table_out_of_reach_stops_its_consumer_alone(team):
 
 def test_a_lineage_table_out_of_reach_is_an_alert_and_stops_no_other_one(team):
     world = world_of(team)
-    alerts.keep(open_ledger(settings().ledger), "stuck", {"of before": "it is over"}, world.now())
+    alerts.keep(open_ledger(settings().ledger), "stuck", {"gamma/healthy/v1.0|p|of before|": "it is over"}, world.now())
     team.publish(("a", "X", 1), ("b", "X", 7))
     world.run_until_idle()
     (name,) = open_alerts()

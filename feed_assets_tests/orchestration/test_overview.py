@@ -5,11 +5,13 @@ from time import monotonic
 import dagster as dg
 import pytest
 
+from feed_assets import Input
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.overview import overview
 from feed_assets.settings import settings
+from feed_assets_tests.orchestration.test_one_fails import BrokenDown
 from feed_assets_tests.orchestration.worlds import (
     DAY,
     NEXT_DAY,
@@ -46,6 +48,19 @@ def test_every_partition_is_in_one_group_and_holes_are_named_once_more():
         "missing": (1, [NEXT_DAY]),
         "holes before the newest": (2, [NEXT_DAY, THIRD_DAY]),
     }
+
+
+def test_a_change_of_an_input_that_cannot_be_mapped_takes_the_partition_of_its_key_out_of_no_group():
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    raw = raw_feed()
+    broken = harness(raw, sums_of(Input(raw, mapping=BrokenDown())))
+    broken.drop(RAW, DAY, rows(2))
+    broken.ask()
+    groups = found(broken)
+    assert groups["cannot be decided"] == (1, [f"{RAW} {DAY}"])
+    assert groups["current"] == (1, [DAY])
 
 
 def test_without_a_dimension_of_time_there_are_no_holes():

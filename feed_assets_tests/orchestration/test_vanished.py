@@ -125,8 +125,30 @@ def test_rejects_that_are_gone_are_told(built, home):
     assert states(rejects) == [(updates.INVALIDATED, "it is no longer there")]
 
 
+def test_the_only_dataset_of_which_nothing_is_left_is_built_again_as_what_it_reads_is_there(home):
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    for feed in (SUMS, "t/sums_rejects/v1.0"):
+        shutil.rmtree(board(home) / feed)
+    assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+
+
+def test_what_cannot_be_looked_at_in_its_turn_is_in_the_log_and_no_alert_that_comes_and_goes(built, home, capfd):
+    path = folder(home, PICKED, built.newest(PICKED, DAY))
+    shutil.rmtree(path)
+    path.symlink_to(path)
+    capfd.readouterr()
+    built.ask()
+    assert PICKED in capfd.readouterr().err
+    assert states(PICKED) == [(updates.PUBLISHED, None)]
+    assert open_alerts() == {}
+
+
 def test_what_was_pruned_and_what_is_being_built_are_not_gone(home):
-    world = short(during=lambda: seen.append(verify_all(Services.of(settings()), [Feed.parse(SUMS)]).gone))
+    world = short(
+        during=lambda: seen.append(verify_all(Services.of(settings()), [Feed.parse(SUMS)], [Feed.parse(SUMS)]).gone)
+    )
     seen: list[list[Gone]] = []
     for numbers in ((1,), (1, 2), (1, 2, 3)):
         world.drop(RAW, DAY, rows(*numbers))

@@ -47,7 +47,7 @@ def damage(services: Services, made: dict[Partition, str]) -> None:
 
 
 def gone(services: Services, feeds: Collection[Feed], looks: int, out_of_time=never) -> set[Partition]:
-    return {each.partition for _ in range(looks) for each in verify(services, feeds, out_of_time).gone}
+    return {each.partition for _ in range(looks) for each in verify(services, feeds, feeds, out_of_time).gone}
 
 
 def states(services: Services, made: dict[Partition, str]) -> set[str]:
@@ -87,14 +87,14 @@ def test_with_no_time_at_all_one_partition_has_its_turn_each_time(services):
 def test_a_thorough_look_finds_everything(services):
     made = publish_all(services, SHOWN, [f"{number:03}" for number in range(ROTATION + 1)])
     damage(services, made)
-    assert {each.partition for each in verify_all(services, [SHOWN, TOTAL]).gone} == made.keys()
+    assert {each.partition for each in verify_all(services, [SHOWN, TOTAL], [SHOWN, TOTAL]).gone} == made.keys()
     assert states(services, made) == {updates.INVALIDATED}
 
 
 def test_what_is_there_costs_two_requests_each(services):
     publish_all(services, SHOWN, "abc")
     counting = Counting.around(services.board)
-    verify(Services(counting.board, services.ledger, no_spark, lambda: NOW), [SHOWN], never)
+    verify(Services(counting.board, services.ledger, no_spark, lambda: NOW), [SHOWN], [SHOWN], never)
     assert [name for name, _ in counting.requests] == ["get", "list"] * 3
 
 
@@ -110,7 +110,7 @@ def test_a_store_that_fails_has_lost_nothing(services, request_name):
 
     counting = Counting.around(services.board, {request_name: fail})
     failing = Services(counting.board, services.ledger, no_spark, lambda: NOW)
-    found = verify(failing, [SHOWN, TOTAL], never)
+    found = verify(failing, [SHOWN, TOTAL], [SHOWN, TOTAL], never)
     assert [*found.problems] == [str(SHOWN), str(TOTAL)]
     assert "connection refused" in found.problems[str(TOTAL)]
     assert states(services, {at: each for at, each in made.items() if at.key != "b"}) == {updates.PUBLISHED}
@@ -120,13 +120,29 @@ def test_a_blackboard_without_any_of_the_feeds_is_another_one(services):
     made = publish_all(services, SHOWN, "abc")
     elsewhere = Blackboard.open("memory://")
     publish(elsewhere, Partition(Feed.parse("their/own/v1.0"), "a"), {"part": b"x"}, NOW)
-    found = verify_all(Services(elsewhere, services.ledger, no_spark, lambda: NOW), [SHOWN, TOTAL])
+    found = verify_all(Services(elsewhere, services.ledger, no_spark, lambda: NOW), [SHOWN, TOTAL], [SHOWN, TOTAL])
     assert "has nothing of any feed declared here" in found.problems[str(SHOWN)]
     assert (found.gone, states(services, made)) == ([], {updates.PUBLISHED})
+
+
+def test_another_blackboard_is_told_at_each_look_of_the_same_feed_until_it_is_the_right_one(services):
+    publish_all(services, SHOWN, [f"{number:03}" for number in range(ROTATION)])
+    publish_all(services, TOTAL, [""])
+    elsewhere = Services(Blackboard.open("memory://"), services.ledger, no_spark, lambda: NOW)
+    feeds = [SHOWN, TOTAL]
+    told = [[*verify(elsewhere, feeds, feeds, never).problems] for _ in range(3)]
+    assert told == [[str(SHOWN)]] * 3
+
+
+def test_all_of_our_feeds_are_gone_where_what_we_read_is_there(services):
+    made, theirs = publish_all(services, SHOWN, "abc"), Feed.parse("their/own/v1.0")
+    services.board.sweep(str(SHOWN))
+    publish(services.board, Partition(theirs, "a"), {"part": b"x"}, NOW)
+    assert {each.partition for each in verify_all(services, [SHOWN], [SHOWN, theirs]).gone} == made.keys()
 
 
 def test_a_feed_of_which_nothing_is_left_is_gone_if_others_are_there(services):
     made, _ = publish_all(services, SHOWN, "abc"), publish_all(services, TOTAL, [""])
     services.board.sweep(str(SHOWN))
-    assert len(verify_all(services, [SHOWN, TOTAL]).gone) == len(made)
+    assert len(verify_all(services, [SHOWN, TOTAL], [SHOWN, TOTAL]).gone) == len(made)
     assert states(services, made) == {updates.INVALIDATED}

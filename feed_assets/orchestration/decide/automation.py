@@ -64,8 +64,9 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
 
 def _stale_in(view: "AssetGraphView") -> _Stale:
     if view not in _stale:
+        own = Graph(view.asset_graph).by_feed
         with open_ledger(settings().ledger).read() as connection:
-            _stale[view] = _Stale(due.to_rebuild(connection, view.effective_dt, most_requests(connection)))
+            _stale[view] = _Stale(due.to_rebuild(connection, view.effective_dt, most_requests(connection, own)))
     return _stale[view]
 
 

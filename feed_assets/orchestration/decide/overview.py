@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import dagster as dg
 import sqlalchemy as sa
 
+from feed_assets.core.feeds import Partition
 from feed_assets.ledger import due, updates
 from feed_assets.ledger.due import Listed
 from feed_assets.ledger.waiting import EXAMPLES, Example, Group
@@ -18,11 +19,12 @@ CURRENT, MISSING, HOLES = "current", "missing", "holes before the newest"
 def overview(connection: sa.Connection, node: Node) -> list[Group]:
     """The partitions of a dataset by state, each in one group; holes once more, in a group of their own."""
     listed = due.listed(connection, node.feed)
-    published, waits = {*updates.published_keys(connection, node.feed)}, {each.partition.key for each in listed}
+    published, waits = {*updates.published_keys(connection, node.feed)}, {each.partition for each in listed}
     keys = _existing(node)
-    groups = [_group(node, CURRENT, [Example(key) for key in keys if key in published and key not in waits])]
+    quiet = [key for key in keys if Partition(node.feed, key) not in waits]
+    groups = [_group(node, CURRENT, [Example(key) for key in quiet if key in published])]
     groups += _by_state(node, listed)
-    groups.append(_group(node, MISSING, [Example(key) for key in keys if key not in published and key not in waits]))
+    groups.append(_group(node, MISSING, [Example(key) for key in quiet if key not in published]))
     groups.append(_group(node, HOLES, [Example(key) for key in _holes(node, keys, published)]))
     return [each for each in groups if each.count]
 

@@ -1,6 +1,6 @@
 """From verdicts to run requests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ import dagster as dg
 
 from feed_assets.core.attempts import ABANDONED, is_outage
 from feed_assets.core.events import in_words
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import run_key
 from feed_assets.core.plans import choose
 from feed_assets.core.propagation import Due
@@ -52,19 +52,19 @@ def requests_for(graph: Graph, ledger: Ledger, decided: Found, busy: InProgress,
     slices and a plan.
     """
     with ledger.read() as connection:
-        running, limit = {run.output for run in runs.running(connection)}, most_requests(connection)
+        running, limit = {run.output for run in runs.running(connection)}, most_requests(connection, graph.by_feed)
     ready = [pair for pair in decided if _is_ready(graph, pair[1]) and pair[1].output not in running]
     free = [pair for pair in ready if not is_busy(graph, pair[1].output, busy)][:limit]
     due.space_out(ledger, [item for item, _ in free], now)
     return [_request(graph, item, verdict) for item, verdict in free]
 
 
-def most_requests(connection: "sa.Connection") -> int:
+def most_requests(connection: "sa.Connection", feeds: Collection[Feed]) -> int:
     """How many runs a tick may request: one, which asks whether it is back, while a service that all need is not there.
 
-    That is told by the run that ended last.
+    That is told by the run of this code location's feeds that ended last: another one may lack what this one has.
     """
-    last = runs.last_ended(connection)
+    last = runs.last_ended(connection, feeds)
     is_out = last is not None and last.state == ABANDONED and is_outage((last.reason or "").partition(":")[0])
     return 1 if is_out else settings().max_requests
 

@@ -22,11 +22,17 @@ NAMED = 3
 
 
 def unknown_feeds(graph: Graph, board: Blackboard, ledger: Ledger) -> dict[Feed, str]:
-    """The feeds of the blackboard that neither this code location declares nor another one on this ledger reads."""
+    """The feeds of the blackboard that this code location does not declare, and no other one on this ledger either."""
     declared = sorted(map(str, graph.by_feed))
+    found = [feed for feed in read.feeds(board) if feed not in graph.by_feed]
+    known = known_feeds(ledger, [*map(str, found)])
+    return {feed: _near(feed, declared) for feed in found if str(feed) not in known}
+
+
+def known_feeds(ledger: Ledger, feeds: Sequence[str]) -> set[str]:
+    """Those of some feeds that a code location on this ledger declares, or did: it has their updates, or readers."""
     with ledger.read() as connection:
-        known = {*declared} | subscriptions.feeds(connection)
-    return {feed: _near(feed, declared) for feed in read.feeds(board) if str(feed) not in known}
+        return subscriptions.feeds(connection).intersection(feeds) | updates.known_feeds(connection, feeds)
 
 
 def _near(feed: Feed, declared: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import dagster as dg
 from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.decide.unknown import unread
 from feed_assets.runs.orphans import Swept, sweep
 from feed_assets.runs.services import Services
@@ -42,7 +43,7 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         context.log.info(str(done))
     with services.ledger.write() as connection:
         log.prune(connection, now - timedelta(days=settings().log_days))
-    alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now)
+    alerts.keep(services.ledger, UNKNOWN, unread(graph, services, now), now, Ours(graph, services.ledger, now).has)
     _put_cursors(services.ledger, "" if swept.stopped else now.isoformat(), swept.stopped)
     return dg.SkipReason(_message(swept))
 

@@ -35,9 +35,16 @@ def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def _verify(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Look whether some of our own updates are still there: what is gone is told once, and built again."""
-    found = verify(tick.services, tick.graph.own(), out_of_time)
-    tick.problems |= found.problems
+    """Look whether some of our own updates are still there: what is gone is told once, and built again.
+
+    What cannot be looked at now is in the log: an alert would end with the next tick, which looks at others.
+    """
+    found = verify(tick.services, tick.graph.own(), tick.graph.by_feed, out_of_time)
+    if found.is_other_blackboard:
+        tick.problems |= found.problems
+    else:
+        for feed, why in found.problems.items():
+            tick.context.log.warning(f"{feed}: {why}")
     for feed in {gone.partition.feed for gone in found.gone}:
         tick.problems[str(feed)] = some([str(gone) for gone in found.gone if gone.partition.feed == feed], NAMED)
 

@@ -20,6 +20,7 @@ from feed_assets.ledger import alerts
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 
@@ -142,4 +143,5 @@ def _tell_problems(tick: Tick) -> None:
     for whom, problem in tick.problems.items():
         tick.context.log.warning(f"{whom}: {problem}")
         _logger.warning("%s: %s", whom, problem)
-    alerts.keep(tick.ledger, f"{FAILING}:{tick.context.sensor_name}", tick.problems, tick.now)
+    ours = Ours(tick.graph, tick.ledger, tick.now)
+    alerts.keep(tick.ledger, f"{FAILING}:{tick.context.sensor_name}", tick.problems, tick.now, ours.has)

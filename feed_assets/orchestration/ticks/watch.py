@@ -22,6 +22,7 @@ from feed_assets.ledger.quality import CheckState
 from feed_assets.orchestration.decide.decisions import due_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, Dataset, Declaration, Rejects
 from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.settings import settings
@@ -36,15 +37,16 @@ Reasons = Mapping[str, str]
 def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]) -> dict[str, str]:
     """Open and resolve alerts as of now, and deliver what is not delivered yet; what of that could not be done."""
     _first_seen(graph, ledger, now)
-    alerts.keep(ledger, LATE, _late(graph, ledger, now), now)
+    ours = Ours(graph, ledger, now)
+    alerts.keep(ledger, LATE, _late(graph, ledger, now), now, ours.has_feed)
     found = _on_their_way(graph, ledger, now)
-    alerts.keep(ledger, UNDECIDED, found.undecided, now)
-    alerts.keep(ledger, STUCK, found.stuck, now)
-    alerts.keep(ledger, UNREACHABLE, found.unreachable, now)
+    alerts.keep(ledger, UNDECIDED, found.undecided, now, ours.has_feed)
+    alerts.keep(ledger, STUCK, found.stuck, now, ours.has_feed)
+    alerts.keep(ledger, UNREACHABLE, found.unreachable, now, ours.has_feed)
     with ledger.read() as connection:
         refused, waits = _refused(graph, connection), _waits_for_a_person(graph, connection)
-    alerts.keep(ledger, AUDIT, refused, now)
-    alerts.keep(ledger, PERSON, waits, now)
+    alerts.keep(ledger, AUDIT, refused, now, ours.has_feed)
+    alerts.keep(ledger, PERSON, waits, now, ours.has_feed)
     _judge(graph, ledger, now)
     return _deliver(ledger, now, out_of_time)
 

@@ -1,0 +1,40 @@
+"""Whose an alert is to resolve, where several code locations have one ledger: each knows of its own feeds alone."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import subscriptions
+from feed_assets.ledger.database import Ledger
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.unknown import known_feeds
+
+GONE_AFTER = timedelta(hours=1)
+"""A feed whose subscribers have not heard a change for so long is nobody's: whoever ticks may resolve its alerts."""
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What alerts of feeds this code location resolves, as of now."""
+
+    graph: Graph
+    ledger: Ledger
+    now: datetime
+
+    def has_feed(self, name: str) -> bool:
+        """Whether a feed is declared here, or nobody's any more, or the name is none."""
+        try:
+            return Feed.parse(name) in self.graph.by_feed or name in self._abandoned
+        except InvalidName:
+            return True
+
+    def has(self, name: str) -> bool:
+        """Whether anything is ours: a feed that is, or what nobody on this ledger has declared as a feed."""
+        return self.has_feed(name) or not known_feeds(self.ledger, [name])
+
+    @cached_property
+    def _abandoned(self) -> set[str]:
+        with self.ledger.read() as connection:
+            return subscriptions.abandoned(connection, self.now - GONE_AFTER)

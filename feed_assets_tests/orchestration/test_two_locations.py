@@ -1,0 +1,103 @@
+"""Two code locations on one ledger: each resolves the alerts of its own feeds, and slows down its own runs."""
+
+from datetime import timedelta
+
+import pytest
+
+from feed_assets.core.errors import SparkUnavailable
+from feed_assets.testing import Harness, PlainMaker
+from feed_assets_tests.orchestration.test_attempts import Outage
+from feed_assets_tests.orchestration.test_one_fails import open_alerts
+from feed_assets_tests.orchestration.test_orphans import look
+from feed_assets_tests.orchestration.test_unknown import found
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    NEXT_DAY,
+    RAW,
+    SUMS,
+    THIRD_DAY,
+    harness,
+    later,
+    raw_feed,
+    rows,
+    short,
+    sums_of,
+)
+
+pytestmark = pytest.mark.usefixtures("home")
+
+THEIRS, MADE = "u/raw/v1.0", "u/made/v1.0"
+
+
+def other(**options) -> Harness:
+    raw = raw_feed(THEIRS)
+    return harness(raw, sums_of(raw, name=MADE), **options)
+
+
+def refused() -> dict[str, str]:
+    """The alerts after a partition of `sums` was refused by its audit."""
+    world = short()
+    world.drop(RAW, DAY, rows(1000))
+    world.run_until_idle()
+    assert [*open_alerts()] == [f"audit:{SUMS}"]
+    return open_alerts()
+
+
+def test_an_alert_of_one_stays_open_when_the_other_ticks():
+    before = refused()
+    other().ask(name="watch")
+    assert open_alerts() == before
+
+
+def test_an_alert_of_a_feed_that_nobody_declares_any_more_is_resolved_after_an_hour():
+    before = refused()
+    world = other()
+    world.drop(THEIRS, DAY, rows(1))
+    world.run_until_idle()
+    assert open_alerts() == before
+    later(world, timedelta(hours=2))
+    world.ask(name="watch")
+    assert open_alerts() == {}
+
+
+def test_a_feed_of_one_that_cannot_be_read_is_its_alert_alone(home):
+    bad = raw_feed("t/bad/v1.0")
+    path = home / "blackboard" / "t/bad/v1.0"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(path)
+    mine = harness(bad, sums_of(bad))
+    mine.ask()
+    other().ask()
+    assert [*open_alerts()] == ["failing:feeds:t/bad/v1.0"]
+
+
+def test_what_one_makes_rejects_and_declares_is_known_to_the_other():
+    mine, unread = short(), harness(raw_feed("t/unread/v1.0"))
+    mine.drop(RAW, DAY, "k,n\na,1\na,x\n")
+    unread.drop("t/unread/v1.0", DAY, rows(1))
+    unread.ask()
+    mine.run_until_idle()
+    assert mine.newest("t/sums_rejects/v1.0", DAY)
+    assert found(other()) == {}
+
+
+def test_a_mistyped_partition_of_one_stays_told_and_a_feed_that_is_gone_is_resolved_by_either():
+    mine, world = short(), other()
+    mine.drop(RAW, "yesterday", rows(1))
+    mine.drop("t/rwa/v1.0", DAY, rows(1))
+    mine.run_until_idle()
+    assert sorted(open_alerts()) == [f"unknown:{RAW}", "unknown:t/rwa/v1.0"]
+    mine.board.sweep("t/rwa")
+    look(world, hours=2)
+    assert [*open_alerts()] == [f"unknown:{RAW}"]
+
+
+def test_a_service_that_one_lacks_does_not_slow_down_the_other_and_is_not_told_to_be_back_by_it():
+    mine, world = short(), other(maker=PlainMaker(Outage(SparkUnavailable("no Java"))))
+    for day in (DAY, NEXT_DAY, THIRD_DAY):
+        mine.drop(RAW, day, rows(1))
+        world.drop(THEIRS, day, rows(1))
+    world.tick()
+    assert len([run for run in mine.tick() if run.succeeded]) == 3
+    later(world, timedelta(hours=1))
+    assert len(world.tick()) == 1
