@@ -5,11 +5,12 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.ledger import alerts
+from feed_assets.ledger import alerts, log, subscriptions
 from feed_assets.ledger.alerts import Alert, keep
 from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import alert
-from feed_assets_tests.ledger.records import MINUTE, NOW
+from feed_assets_tests.ledger.records import MINUTE, NOW, SHOWN
 from feed_assets_tests.raised import raise_alert, resolve
 
 LATER, LAST = NOW + MINUTE, NOW + 2 * MINUTE
@@ -170,6 +171,24 @@ def test_keep_opens_again_what_was_resolved(ledger):
     keep(ledger, "missing", {}, LATER)
     keep(ledger, "missing", {"a": "late"}, LAST)
     assert opened(ledger) == [Alert("missing:a", LAST, "late")]
+
+
+def test_keep_resolves_what_is_ours_alone(ledger):
+    keep(ledger, "stuck", {"a|one": "stuck", "b|one": "stuck"}, NOW)
+    keep(ledger, "stuck", {"a|two": "stuck"}, LATER, lambda about: about == "a")
+    assert [each.name for each in opened(ledger)] == ["stuck:b|one", "stuck:a|two"]
+
+
+def test_a_feed_of_which_nobody_has_heard_an_old_change_is_abandoned_and_one_that_somebody_hears_of_is_not(ledger):
+    made, removed, read = "ads/made/v1.0", "ads/removed/v1.0", str(SHOWN.feed)
+    with ledger.change() as connection:
+        subscriptions.subscribe(connection, [(made, made), (made, read), (removed, removed), (removed, read)])
+        last = log.append(connection, [Change(SHOWN, log.UPDATE, "1", NOW, None, log.PUBLISHED)])
+        for feed in (made, read):
+            subscriptions.advance(connection, made, last, feed)
+    with ledger.read() as connection:
+        found = [subscriptions.abandoned(connection, before) for before in (NOW, LATER)]
+    assert found == [set(), {removed}]
 
 
 def test_keep_writes_nothing_where_nothing_has_changed(ledger):

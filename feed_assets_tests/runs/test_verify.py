@@ -146,3 +146,10 @@ def test_a_feed_of_which_nothing_is_left_is_gone_if_others_are_there(services):
     services.board.sweep(str(SHOWN))
     assert len(verify_all(services, [SHOWN, TOTAL], [SHOWN, TOTAL]).gone) == len(made)
     assert states(services, made) == {updates.INVALIDATED}
+
+
+def test_feeds_that_the_ledger_knows_are_those_of_which_it_has_an_update_valid_or_not(services):
+    damage(services, publish_all(services, SHOWN, "a"))
+    verify_all(services, [SHOWN], [SHOWN])
+    with services.ledger.read() as connection:
+        assert updates.known_feeds(connection, [str(TOTAL), str(SHOWN)]) == {str(SHOWN)}
