@@ -190,3 +190,10 @@ def test_keys_of_partitions_with_a_published_update_are_told_once_each(ledger):
     with ledger.read() as connection:
         assert [*updates.published_keys(connection, SHOWN.feed)] == ["2019-11-24/men", "2019-11-25"]
         assert [*updates.published_keys(connection, EFFECT.feed)] == []
+
+
+def test_feeds_that_are_known_are_those_of_which_there_is_an_update_valid_or_not(ledger):
+    sync(ledger, SHOWN, seen(SHOWN, FIRST))
+    sync(ledger, SHOWN, None, {FIRST: "it is no longer there"})
+    with ledger.read() as connection:
+        assert updates.known_feeds(connection, [str(CLICKED.feed), str(SHOWN.feed)]) == {str(SHOWN.feed)}
