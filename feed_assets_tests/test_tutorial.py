@@ -58,7 +58,7 @@ def test_the_tutorial_does_what_it_says(folder: Path) -> None:
         if language == "sh" and note not in BY_THE_READER:
             for command in text.splitlines():
                 code, output = run(command)
-                assert code == (1 if note == "exit=1" else 0), f"{command}: {output}"
+                assert code == (3 if note == "exit=3" else 0), f"{command}: {output}"
                 said += output.rstrip().splitlines()
         elif language == "text":
             for line in text.splitlines():
@@ -73,4 +73,4 @@ def test_the_tutorial_does_what_it_says(folder: Path) -> None:
 def test_every_block_is_run_written_or_compared() -> None:
     assert {language for language, _, _ in BLOCKS} == {"sh", "text", "toml", "python"}
     assert all(note.startswith("title=") for language, note, _ in BLOCKS if language in {"toml", "python"})
-    assert {note for language, note, _ in BLOCKS if language == "sh"} == {"", "exit=1", *BY_THE_READER}
+    assert {note for language, note, _ in BLOCKS if language == "sh"} == {"", "exit=3", *BY_THE_READER}

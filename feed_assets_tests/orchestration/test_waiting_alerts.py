@@ -6,7 +6,17 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.test_event_tables import Team
 from feed_assets_tests.orchestration.test_one_fails import by_events, listed, open_alerts, plain, tables_of
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, SUMS, THIRD_DAY, UNLUCKY, rows, short
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    NEXT_DAY,
+    RAW,
+    SUMS,
+    THIRD_DAY,
+    UNLUCKY,
+    rows,
+    short,
+    until_given_up,
+)
 
 AUDIT, PERSON = f"audit:{SUMS}", f"person:{SUMS}"
 
@@ -39,7 +49,7 @@ def test_what_waits_for_a_person_is_one_alert_for_a_dataset_however_many_partiti
     world = short()
     for day in (DAY, NEXT_DAY, THIRD_DAY):
         world.drop(RAW, day, rows(UNLUCKY))
-    world.run_until_idle()
+    until_given_up(world)
     reason = open_alerts()[PERSON]
     assert [*open_alerts()] == [PERSON]
     assert reason.startswith(f"3 partitions waiting for a person: {DAY} (")
