@@ -110,12 +110,12 @@ def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> No
 
 def plan(graph: Graph, services: Services, outputs: Collection[Partition]) -> list[Planned]:
     """What each partition would be built from, as far as the ledger knows, inputs before what is made of them."""
-    order = {feed: number for number, feed in enumerate(graph.own())}
+    order, chosen = {feed: number for number, feed in enumerate(graph.own())}, {*outputs}
     needs = [graph.need(each) for each in sorted(outputs, key=lambda output: (order[output.feed], output.key))]
     with services.ledger.read() as connection:
         found = decide_needs(connection, needs, services.now())
     return [
-        Planned(verdict, tuple(sorted({*need.partitions} & {*outputs})), _lacks(need, verdict))
+        Planned(verdict, tuple(sorted(chosen.intersection(need.partitions))), _lacks(need, verdict))
         for need, verdict in zip(needs, found, strict=True)
     ]
 

@@ -1,7 +1,6 @@
 """Blocking checks of one partition's data, run on what was written and before it is published.
 
-A check is a value with SQL in it: declaring one needs no Spark. All that can be counted row by row is counted in
-one Spark job.
+A check is a value with SQL in it: declaring one needs no Spark. What is counted row by row is counted in one job.
 """
 
 import re
@@ -79,10 +78,8 @@ class Check:
         try:
             self.finding.format(found=0.0, rows=0)
         except (LookupError, ValueError) as error:
-            raise InvalidDefinition(
-                f"check {self.name}: finding is {self.finding!r} ({type(error).__name__}: {error}), expected a "
-                "text with '{found}' or '{rows}'."
-            ) from None
+            why = f"check {self.name}: finding is {self.finding!r} ({type(error).__name__}: {error})"
+            raise InvalidDefinition(f"{why}, expected a text with '{{found}}' or '{{rows}}'.") from None
 
 
 @dataclass(frozen=True)
