@@ -30,6 +30,7 @@ LONGEST = (
     "integration/test_demo.py",
     "defs/test_retail.py",
     "integration/test_web_ui.py",
+    "soak/test_killed_runs.py",
     "soak/test_soak.py",
     "faults/test_spark_cluster.py",
     "runs/test_build.py",
