@@ -15,9 +15,8 @@ def module_of_project() -> tuple[str, Path]:
 
     Raises InvalidSetting if there is none.
     """
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if module := _module_in(folder / "pyproject.toml"):
-            return module, folder
+    if found := _nearest():
+        return found
     raise InvalidSetting(
         "which module? -m MODULE is not given, and no pyproject.toml here or above has one: expected, for example, "
         '-m shop.definitions, or [tool.dg.project] with root_module = "shop".'
@@ -26,7 +25,14 @@ def module_of_project() -> tuple[str, Path]:
 
 def has_module() -> bool:
     """Whether there is a project with a module, here or above."""
-    return any(_module_in(folder / "pyproject.toml") for folder in (Path.cwd(), *Path.cwd().parents))
+    return _nearest() is not None
+
+
+def _nearest() -> tuple[str, Path] | None:
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if module := _module_in(folder / "pyproject.toml"):
+            return module, folder
+    return None
 
 
 def _module_in(path: Path) -> str | None:

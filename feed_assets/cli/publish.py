@@ -13,7 +13,7 @@ from feed_assets.cli.project import has_module
 from feed_assets.cli.show import show
 from feed_assets.cli.views import UpdateView
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.feeds import Feed, Partition, check_segment
+from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,12 +74,14 @@ def _below(feed: Feed, tree: Path) -> "Mapping[Partition, Sequence[Path]]":
 
 
 def _by_name(files: "Sequence[Path]") -> dict[str, bytes | Path]:
+    from feed_assets.feeds import write
+
     parts: dict[str, bytes | Path] = {file.name: file for file in files}
     if len(parts) < len(files):
         raise InvalidName("Two of the files have the same name: each name can be one part only. Rename one.")
     for file in files:
         try:
-            check_segment(file.name, "part name")
+            write.check_part(file.name)
         except InvalidName as error:
             raise InvalidName(f"{file}: {error} Nothing is published.") from None
     return parts

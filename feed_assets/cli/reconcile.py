@@ -62,9 +62,8 @@ def _heal(module: str | None) -> "tuple[list[tuple[Partition, str]], list[str]]"
     from feed_assets.runs.discover import discover_all
 
     graph, services = load_graph(module), open_services()
-    foreign = graph.foreign()
-    batched = {node.feed for node in foreign if node.is_appendable}
-    failed = discover_all(services, [node.feed for node in foreign], batched).failed if foreign else {}
+    foreign = [node.feed for node in graph.foreign()]
+    failed = discover_all(services, foreign, graph.appendable()).failed if foreign else {}
     with services.ledger.change() as connection:
         announced = [*announce.heal(connection, graph.by_feed.keys(), services.now())]
     problems = [f"{feed} could not be read: {error}" for feed, error in failed.items()]

@@ -25,6 +25,10 @@ _ID_LENGTH = len("YYYYMMDD.HHMMSS")
 _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
+PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
+"""How the names of packed files end."""
+
+
 def check_segment(text: str, what: str) -> str:
     """Return `text` if it can be one segment of an object's key in every store, else raise InvalidName."""
     if not _SEGMENT.fullmatch(text) or ".." in text or len(text) > 200 or text.endswith((" ", ".")):

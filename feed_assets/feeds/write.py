@@ -100,11 +100,16 @@ def _put_manifest(board: Blackboard, key: str, content: bytes) -> None:
             raise
 
 
+def check_part(name: str) -> None:
+    """Raise InvalidName for a name that no part of an update can have."""
+    for segment in name.split("/"):
+        check_segment(segment, "part name")
+
+
 def publish(board: Blackboard, partition: Partition, parts: Mapping[str, bytes | Path], now: datetime) -> Update:
     """Claim, write the parts (names under the update and what they hold) and seal. A failure leaves no valid update."""
     for name in parts:
-        for segment in name.split("/"):
-            check_segment(segment, "part name")
+        check_part(name)
     update_id = claim(board, partition, uuid4().hex.encode(), now)
     path = _path(partition, update_id)
     for name, data in parts.items():

@@ -65,9 +65,8 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
     foreign feeds are looked at first.
     """
     if Chosen.MISSING in which:
-        read = {parent.feed: parent.is_appendable for node in nodes for parent in graph.parents(node)}
-        foreign = [node.feed for node in graph.foreign() if node.feed in read]
-        discover_all(services, foreign, {feed for feed in foreign if read[feed]})
+        read = {parent.feed for node in nodes for parent in graph.parents(node)}
+        discover_all(services, [node.feed for node in graph.foreign() if node.feed in read], graph.appendable())
     with services.ledger.read() as connection:
         missing = _missing(graph, connection, nodes) if Chosen.MISSING in which else set[Partition]()
         return {*_tried(connection, nodes, which)} | missing
@@ -95,8 +94,7 @@ def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> 
 
 def _there(connection: sa.Connection, node: Node) -> set[Partition]:
     """The partitions of an input that have an update; of an event table all, as its events tell what is there."""
-    keys = node.partitions_def.get_partition_keys() if node.partitions_def else [None]
-    known = {node.partition(key) for key in keys}
+    known = {*node.partitions}
     if node.source:
         return known
     published = {Partition(node.feed, key) for key in updates.published_keys(connection, node.feed)}

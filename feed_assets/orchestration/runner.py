@@ -128,10 +128,9 @@ class Runner:
         return {output: why for output, why in waiting.items() if output in failed}
 
     def _look_at_everything(self) -> None:
-        foreign = Graph(self.definitions.resolve_asset_graph()).foreign()
-        if foreign:
-            batched = {node.feed for node in foreign if node.is_appendable}
-            discover_all(Services.of(settings()), [node.feed for node in foreign], batched)
+        graph = Graph(self.definitions.resolve_asset_graph())
+        if foreign := [node.feed for node in graph.foreign()]:
+            discover_all(Services.of(settings()), foreign, graph.appendable())
 
     def _sensors(self) -> Iterable[dg.SensorDefinition]:
         return self.definitions.get_repository_def().sensor_defs

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from feed_assets.core.errors import UnreadableUpdate
+from feed_assets.core.feeds import PACKED
 from feed_assets.core.schemas import column_names
 from feed_assets.runs.recipe import Format
-
-PACKED = {".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate"}
 
 LINES = 10
 """Lines of JSON that are looked at: some may be records that a run rejects, but not all."""
@@ -69,6 +68,6 @@ def _parquet(file: Path, names: Sequence[str]) -> str | None:
 
 def _text(file: Path) -> IO[str]:
     """A text file, packed by gzip or not; of one that is packed otherwise nothing is seen."""
-    if file.suffix in PACKED - {".gz"}:
+    if file.suffix in PACKED and file.suffix != ".gz":
         return StringIO()
     return (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig", newline="")

@@ -8,7 +8,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
-from feed_assets.core.feeds import File, Update
+from feed_assets.core.feeds import PACKED, File, Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.spark.csv_files import read_csv
 from feed_assets.spark.errors import reading
@@ -18,7 +18,6 @@ from feed_assets.spark.parse import META, is_clean
 from feed_assets.spark.urls import escaped, spark_path
 
 Format = Literal["csv", "json", "parquet"]
-_PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 
 
 def read(
@@ -98,7 +97,7 @@ def _check_names(update: Update) -> None:
 
 def _check_sizes(files: Iterable[File], form: Format) -> None:
     for file in files:
-        if file.size == 0 and (form != "json" or file.key.endswith(_PACKED)):
+        if file.size == 0 and (form != "json" or file.key.endswith(PACKED)):
             raise UnreadableUpdate(
                 f"{file.key} is empty (0 bytes), which no {form} file is: its writer was cut off. "
                 "Invalidate the update, and have it published again."

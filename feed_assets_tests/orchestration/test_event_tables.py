@@ -159,14 +159,18 @@ def test_an_event_that_comes_during_the_run_is_for_the_next_one(team, seen):
     ]
 
 
-def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen):
+def failing_once():
     failures = iter([True])
 
     def during():
         if next(failures, False):
             raise RuntimeError("no")
 
-    world_ = world(team, seen, during=during)
+    return during
+
+
+def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen):
+    world_ = world(team, seen, during=failing_once())
     team.publish(("a", "X", 1), ("b", "X", 7))
     (first,) = world_.run_until_idle()
     later(world_, pause_after(1))
@@ -177,13 +181,7 @@ def test_a_failed_run_leaves_the_markers_and_is_tried_again(team, seen):
 
 
 def test_a_build_by_hand_of_what_failed_consumes_what_is_due(team, seen):
-    failures = iter([True])
-
-    def during():
-        if next(failures, False):
-            raise RuntimeError("no")
-
-    world_ = world(team, seen, during=during)
+    world_ = world(team, seen, during=failing_once())
     team.publish(("a", "X", 1), ("b", "X", 7))
     world_.run_until_idle()
     graph, services = Graph(world_.definitions.resolve_asset_graph()), Services.of(settings())

@@ -62,6 +62,10 @@ class Graph:
         """The feeds that others write, by name."""
         return self._declaring(Foreign)
 
+    def appendable(self) -> set[Feed]:
+        """The feeds whose partitions hold batches."""
+        return {node.feed for node in self.foreign() if node.is_appendable}
+
     def parents(self, node: Node) -> list[Node]:
         """The feeds that a dataset reads, by name."""
         return [*self._nodes.parents[node.feed]]
@@ -144,7 +148,7 @@ class Graph:
         if child.partitions_def is None or not read:
             return [child.partition(None)] if read else []
         if parent.partitions_def is None:
-            return [child.partition(key) for key in child.partitions_def.get_partition_keys()]
+            return child.partitions
         mapping = self.assets.get_partition_mapping(child.key, parent.key)
         keys = [key for each in read if (key := parent.key_of(each)) is not None]
         above = parent.partitions_def.subset_with_partition_keys(keys)
@@ -155,7 +159,7 @@ class Graph:
         if parent.partitions_def is None:
             return [parent.partition(None)], []
         if child.partitions_def is None or key is None:
-            return [parent.partition(each) for each in parent.partitions_def.get_partition_keys()], []
+            return parent.partitions, []
         mapping = self.assets.get_partition_mapping(child.key, parent.key)
         wanted = child.partitions_def.subset_with_partition_keys([key])
         found = mapping.get_upstream_mapped_partitions_result_for_partitions(

@@ -76,6 +76,12 @@ class Node:
         """The partition of the feed for a Dagster partition key."""
         return Partition(self.feed, to_path(self.partitions_def, key))
 
+    @property
+    def partitions(self) -> list[Partition]:
+        """All partitions that it has now, in Dagster's order."""
+        keys = self.partitions_def.get_partition_keys() if self.partitions_def else [None]
+        return [self.partition(key) for key in keys]
+
     def key_of(self, partition: Partition) -> str | None:
         """The Dagster partition key for a partition of the feed."""
         return to_key(self.partitions_def, partition.key)

@@ -20,19 +20,13 @@ def overview(connection: sa.Connection, node: Node) -> list[Group]:
     """The partitions of a dataset by state, each in one group; holes once more, in a group of their own."""
     listed = due.listed(connection, node.feed)
     published, waits = {*updates.published_keys(connection, node.feed)}, {each.partition for each in listed}
-    keys = _existing(node)
+    keys = [each.key for each in node.partitions]
     quiet = [key for key in keys if Partition(node.feed, key) not in waits]
     groups = [_group(node, CURRENT, [Example(key) for key in quiet if key in published])]
     groups += _by_state(node, listed)
     groups.append(_group(node, MISSING, [Example(key) for key in quiet if key not in published]))
     groups.append(_group(node, HOLES, [Example(key) for key in _holes(node, keys, published)]))
     return [each for each in groups if each.count]
-
-
-def _existing(node: Node) -> list[str]:
-    if node.partitions_def is None:
-        return [""]
-    return [node.partition(key).key for key in node.partitions_def.get_partition_keys()]
 
 
 def _by_state(node: Node, listed: Sequence[Listed]) -> list[Group]:

@@ -26,9 +26,8 @@ def _finish(tick: Tick, _: OutOfTime) -> None:
 
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
     """Record the new valid updates of foreign feeds, and what is gone of our own."""
-    foreign = tick.graph.foreign()
-    appendable = {node.feed for node in foreign if node.is_appendable}
-    found = discover(tick.services, [node.feed for node in foreign], out_of_time, appendable)
+    foreign = [node.feed for node in tick.graph.foreign()]
+    found = discover(tick.services, foreign, out_of_time, tick.graph.appendable())
     tick.is_complete &= found.is_complete
     tick.problems |= {str(feed): f"it could not be read: {error}" for feed, error in found.failed.items()}
     _verify(tick, out_of_time)
