@@ -3,6 +3,7 @@
 Source: "Data Orchestration via Events" (2024). Nothing here reads or writes a store.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent
-from feed_assets.core.feeds import Feed, Partition, parse_update_id
+from feed_assets.core.feeds import Feed, Partition, parse_update_id, update_id
 from feed_assets.core.intervals import Interval, start_of
 
 Marker = datetime | int
@@ -27,6 +28,8 @@ PARENTS = "parents"
 """In an event's context, where several went into its correlation id: those that its run consumed."""
 
 _DIGITS = 20
+_ID_LENGTH = len("YYYYMMDD.HHMMSS")
+_ENCODED = re.compile(r"(?P<number>[0-9]{20})|(?P<second>[0-9]{5,8}\.[0-9]{6})(\.(?P<micro>[0-9]{6}))?")
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -124,7 +127,10 @@ class Recorded:
 
 
 def encode(marker: Marker) -> str:
-    """A marker as text that sorts as the markers of one kind do; of a whole second it is an update id."""
+    """A marker as text that sorts as the markers of one kind do; of a whole second it is an update id.
+
+    `decode` gives the same marker back. Raises InvalidEvent for what is no marker, or lies in no calendar in UTC.
+    """
     if isinstance(marker, datetime):
         if marker.tzinfo is None:
             raise InvalidEvent(f"marker {marker} has no time zone: expected one, such as {marker}+00:00.")
@@ -136,19 +142,34 @@ def encode(marker: Marker) -> str:
 
 @lru_cache(maxsize=16_384)  # Of one event each is asked for several times, and a source is read 5,000 at a time.
 def _in_utc(moment: datetime) -> str:
-    utc = moment.astimezone(UTC)
-    return utc.strftime("%Y%m%d.%H%M%S" + (".%f" if utc.microsecond else ""))
+    try:
+        utc = moment.astimezone(UTC)
+    except OverflowError:
+        raise InvalidEvent(
+            f"marker {moment}: in UTC it is before the year 1 or after 9999: expected a moment in between."
+        ) from None
+    return update_id(utc) + (f".{utc.microsecond:06d}" if utc.microsecond else "")
 
 
 def decode(text: str) -> Marker:
     """The marker that `encode` made a text of; InvalidEvent for any other text."""
-    if len(text) == _DIGITS and text.isascii() and text.isdigit():
+    found = _ENCODED.fullmatch(text)
+    if found and found["number"]:
         return int(text)
-    second, _, fraction = text[:15], text[15:16], text[16:]
-    moment = parse_update_id(second)
-    if moment and (not text[15:] or (len(fraction) == 6 and text[15] == "." and fraction.isdigit())):
-        return moment.replace(microsecond=int(fraction or 0))
+    # Years were once written without their zeros: ledgers may hold such texts.
+    moment = parse_update_id(found["second"].zfill(_ID_LENGTH)) if found else None
+    if found and moment:
+        return moment.replace(microsecond=int(found["micro"] or 0))
     raise InvalidEvent(f"{text!r} is no marker: expected an update id such as 20101201.000000, or {_DIGITS} digits.")
+
+
+def encoded(text: str) -> str:
+    """A marker as people write it, encoded; one that is encoded stays as the ledger has it."""
+    try:
+        decode(text)
+    except InvalidEvent:
+        return encode(parse_marker(text))
+    return text
 
 
 def parse_marker(text: str) -> Marker:

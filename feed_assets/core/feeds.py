@@ -163,7 +163,8 @@ def parse_update_id(name: str) -> datetime | None:
 
 def update_id(moment: datetime) -> str:
     """The id of an update made at `moment` (timezone-aware)."""
-    return moment.astimezone(UTC).strftime(_ID_FORMAT)
+    utc = moment.astimezone(UTC)
+    return f"{utc.year:04d}{utc:%m%d.%H%M%S}"  # `%Y` leaves out the zeros of early years on Linux.
 
 
 def next_update_id(now: datetime, taken: Iterable[str]) -> str:

@@ -64,4 +64,4 @@ class Slice:
 
 def _literal(marker: Marker) -> str:
     # SQLite compares text: rows as SQLAlchemy writes them, `2024-01-01 00:00:00.000000`, sort right beside the zone.
-    return str(marker) if isinstance(marker, int) else f"'{marker:%Y-%m-%d %H:%M:%S.%f}+00:00'"
+    return str(marker) if isinstance(marker, int) else f"'{marker.isoformat(' ', 'microseconds')}'"

@@ -1,6 +1,7 @@
 """Markers that sort as text, the order of one table's events, correlation ids."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -20,8 +21,10 @@ from feed_assets.core.events import (
 from feed_assets.core.feeds import Feed, Partition, update_id
 
 MOMENT = datetime(2024, 1, 1, 6, tzinfo=UTC)
-moments = st.datetimes(datetime(1900, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+moments = st.datetimes(timezones=st.just(UTC))
 versions = st.integers(0, 10**20 - 1)
+offsets = st.timedeltas(timedelta(hours=-23, minutes=-59), timedelta(hours=23, minutes=59)).map(timezone)
+zones = offsets | st.sampled_from(["Europe/Dublin", "Pacific/Apia", "America/Toronto"]).map(ZoneInfo)
 
 
 @given(st.one_of(st.tuples(moments, moments), st.tuples(versions, versions)))
@@ -29,6 +32,35 @@ def test_encoded_markers_sort_as_markers_do(pair):
     one, other = pair
     assert (encode(one) < encode(other)) == (one < other)
     assert decode(encode(one)) == one
+
+
+@given(st.datetimes(timezones=zones) | st.datetimes(allow_imaginary=False) | st.integers(-(10**21), 10**21))
+def test_what_is_encoded_is_read_back_and_everything_else_is_refused(marker):
+    """Also at both ends of the calendar, where a zone leads out of it."""
+    try:
+        text = encode(marker)
+    except InvalidEvent:
+        return
+    assert decode(text) == (marker if isinstance(marker, int) else marker.astimezone(UTC))
+    assert encode(decode(text)) == text
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "0999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59Z"])
+def test_years_have_four_digits(moment):
+    """The zero time of Go and .NET is a moment as any other; Linux writes its year without zeros."""
+    assert encode(parse_marker(moment))[:4] == moment[:4]
+    assert in_words(encode(parse_marker(moment))) == moment
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00"])
+def test_a_moment_that_is_in_no_calendar_in_utc_is_refused(moment):
+    with pytest.raises(InvalidEvent, match="in UTC it is before the year 1 or after 9999"):
+        encode(parse_marker(moment))
+
+
+@pytest.mark.parametrize(("text", "year"), [("10101.000000", 1), ("9991231.235959.000001", 999)])
+def test_the_short_years_of_older_ledgers_are_read(text, year):
+    assert decode(text).year == year
 
 
 def test_the_marker_of_a_whole_second_is_an_update_id():
@@ -45,7 +77,19 @@ def test_what_is_no_marker_is_refused(bad):
         encode(bad)
 
 
-@pytest.mark.parametrize("text", ["", "1", "20240101.060000.1", "20240231.000000", "٣" * 20, "20240101.060000x123456"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "20240101.060000.1",
+        "20240231.000000",
+        "٣" * 20,
+        "20240101.060000x123456",
+        "20240101.060000.٣٣٣٣٣٣",
+        "1.000000",
+    ],
+)
 def test_what_is_no_encoded_marker_is_refused(text):
     with pytest.raises(InvalidEvent, match="is no marker"):
         decode(text)

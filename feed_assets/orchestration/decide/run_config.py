@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from feed_assets.core.events import Operation, encode, parse_marker
+from feed_assets.core.events import Operation, encoded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import BY_HAND, Kind, Plan, RunSpec
 from feed_assets.core.readiness import Need, Verdict
@@ -27,8 +27,8 @@ class SliceConfig(dg.Config):
     def slice(self) -> Slice:
         """As a value. Raises InvalidName and InvalidEvent."""
         partition = Partition(Feed.parse(self.table), self.partition)
-        start = encode(parse_marker(self.after)) if self.after else None
-        return Slice(partition, start, encode(parse_marker(self.upto)), frozenset(map(Operation, self.operations)))
+        start = encoded(self.after) if self.after else None
+        return Slice(partition, start, encoded(self.upto), frozenset(map(Operation, self.operations)))
 
 
 class RunConfig(dg.Config):
