@@ -8,12 +8,14 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, Secret, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from feed_assets.core.errors import InvalidDefinition, InvalidSetting, shown
+from feed_assets.core.errors import InvalidDefinition, InvalidSetting
+from feed_assets.core.secrets import shown
 
 PREFIX = "FEED_ASSETS_"
 
@@ -72,35 +74,42 @@ def _like(pattern: str, expected: str) -> AfterValidator:
 
 
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Conf = Annotated[dict[str, str], NoDecode, BeforeValidator(_object)]
-Profiles = Annotated[dict[str, dict[str, str]], NoDecode, BeforeValidator(_object)]
+Conf = Annotated[Secret[dict[str, str]], NoDecode, BeforeValidator(_object)]
+Profiles = Annotated[Secret[dict[str, dict[str, str]]], NoDecode, BeforeValidator(_object)]
 Store = Annotated[
     str,
     _like(
-        r"file:///.*|(s3|az|gs)://[^/].*|memory://.*",
-        "file:///folder, s3://bucket, az://account/container or gs://bucket",
+        r"file:///[^?#]*|(s3|az|gs)://[^/@?#][^@?#]*|memory://",
+        "file:///folder, s3://bucket, az://account/container or gs://bucket, without keys: credentials come from the "
+        "environment; ?, # and @ in a path are written %3F, %23 and %40",
     ),
 ]
 Database = Annotated[
-    str,
+    SecretStr,
     _like(
-        r"sqlite:///?.*|postgresql(\+\w+)?://.+",
-        "sqlite:///file.db or postgresql+psycopg://user:password@host/database",
+        r"sqlite:///?.*|postgresql(\+\w+)?://[^#]+",
+        "sqlite:///file.db or postgresql+psycopg://user:password@host/database, # in it written %23",
     ),
 ]
-Endpoint = Annotated[str, _like("https?://[^/].*", "https://host or http://host:port")]
+Endpoint = Annotated[str, _like("https?://[^/@?#][^@?#]*", "https://host or http://host:port, without keys")]
 Master = Annotated[str, _like(r"local.*|yarn|(spark|k8s)://.+", "local[2], spark://host:7077, k8s://… or yarn")]
-Remote = Annotated[str, _like("sc://[^/].*", "sc://host:15002")]
+Remote = Annotated[SecretStr, _like("sc://[^/].*", "sc://host:15002")]
 Webhook = Annotated[SecretStr, _like("(https?://[^/].*)?", "https://host/path")]
 Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@host:587 or smtps://user:password@host")]
 Sink = Annotated[
-    str,
+    SecretStr,
     _like(
-        "blackboard:/*[^/].*|(sqlite|postgresql).*://.*#.+",
-        "blackboard:PREFIX, such as blackboard:events, or postgresql+psycopg://user:password@host/database#table",
+        "blackboard:/*[^/].*|(sqlite|postgresql).*://[^#]*#[^#]+",
+        "blackboard:PREFIX, such as blackboard:events, or postgresql+psycopg://user:password@host/database#table; a "
+        "comma or # in a password is written %2C or %23",
     ),
 ]
 Sinks = Annotated[tuple[Sink, ...], NoDecode, BeforeValidator(_split)]
+
+
+def _sqlite(path: Path) -> SecretStr:
+    """The URL of a file, of which some characters would be the URL's own."""
+    return SecretStr(f"sqlite:///{quote(str(path))}")
 
 
 class Settings(BaseSettings):
@@ -115,7 +124,7 @@ class Settings(BaseSettings):
     blackboard: Store = Field(default_factory=lambda: (home() / "blackboard").as_uri())
     """URL of the store that feeds live on: `file://`, `s3://`, `az://`, `gs://`."""
 
-    ledger: Database = Field(default_factory=lambda: f"sqlite:///{home() / 'ledger.db'}")
+    ledger: Database = Field(default_factory=lambda: _sqlite(home() / "ledger.db"))
     """SQLAlchemy URL of the global state store."""
 
     s3_endpoint: Endpoint | None = None
@@ -127,7 +136,7 @@ class Settings(BaseSettings):
     spark_remote: Remote | None = None
     """Spark Connect URL (`sc://host:port`): the session lives there and is shared by runs."""
 
-    spark_conf: Conf = {}
+    spark_conf: Conf = Secret[dict[str, str]]({})
     """Further Spark configuration as a JSON object; wins over the defaults."""
 
     spark_jars: str | None = None
@@ -163,7 +172,7 @@ class Settings(BaseSettings):
     events_to: Sinks = ()
     """Sinks that our write events are also published to: `blackboard:<prefix>`, or SQLAlchemy URLs with `#table`."""
 
-    spark_profiles: Profiles = {}
+    spark_profiles: Profiles = Secret[dict[str, dict[str, str]]]({})
     """Further Spark configuration by name, for runs with the tag `feed_assets/spark_profile`, as a JSON object."""
 
     ads_campaigns: Words = ("men", "women")
@@ -180,19 +189,25 @@ class Settings(BaseSettings):
         """The Spark configuration of a profile, empty without a name. Raises InvalidSetting for one that is not set."""
         if name is None:
             return {}
-        if name not in self.spark_profiles:
-            known = ", ".join(sorted(self.spark_profiles)) or "none"
+        profiles = self.spark_profiles.get_secret_value()
+        if name not in profiles:
+            known = ", ".join(sorted(profiles)) or "none"
             raise InvalidSetting(f"a run asks for the Spark profile {name!r}: FEED_ASSETS_SPARK_PROFILES has {known}.")
-        return self.spark_profiles[name]
+        return profiles[name]
 
 
 def expand(url: str) -> str:
-    """A URL as it is declared, or the variable's value for `env:NAME`: passwords do not belong into definitions."""
+    """A URL as it is declared, or the variable's value for `env:NAME`: passwords do not belong into definitions.
+
+    Raises InvalidDefinition for a variable that is not there, or whose value has a raw `#`, which ends a URL.
+    """
     if not url.startswith("env:"):
         return url
     name = url.removeprefix("env:")
     if name not in os.environ:
         raise InvalidDefinition(f"{url}: the environment has no variable {name}: expected one with the URL. Set it.")
+    if "#" in os.environ[name]:
+        raise InvalidDefinition(f"{url}: the URL in the variable has a raw '#': expected it written as %23.")
     return os.environ[name]
 
 
@@ -204,11 +219,13 @@ def settings() -> Settings:
 
 
 def _in_words(error: ErrorDetails) -> str:
-    """What a variable holds and what it may hold; never what is secret, or may be, as in Spark's configuration."""
+    """What a variable holds and what it may hold; never what is secret, or may be, as in Spark's configuration.
+
+    Of another setting neither, with an `@`: that is how a password comes into a URL that is mistyped.
+    """
     name, *path = error["loc"]
-    kind = Settings.model_fields[str(name)]
-    is_secret = "SecretStr" in str(kind.annotation) or "dict" in str(kind.annotation)
-    held = "" if is_secret else f" is {shown(str(error['input']))!r}"
+    is_secret = "Secret" in str(Settings.model_fields[str(name)].annotation)
+    held = "" if is_secret or "@" in str(error["input"]) else f" is {shown(str(error['input']))!r}"
     where = "".join(f"[{step!r}]" for step in path)
     expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     return f"{PREFIX}{str(name).upper()}{where}{held}: {expected}"

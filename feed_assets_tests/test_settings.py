@@ -15,11 +15,17 @@ WRONG = {
     (
         "LEDGER",
         "postgres://me:secret@h/d",
-    ): "LEDGER is 'postgres://me:***@h/d': expected sqlite:///file.db or",
-    ("LEDGER", "ledger.db"): "LEDGER is 'ledger.db': expected sqlite:///file.db or",
+    ): "LEDGER: expected sqlite:///file.db or",
+    ("LEDGER", "postgresql:/me:secret@h/d"): "LEDGER: expected sqlite:///file.db or",
+    ("LEDGER", "postgresql://h/d?password=a#secret"): "LEDGER: expected sqlite:///file.db or",
+    ("LEDGER", "ledger.db"): "LEDGER: expected sqlite:///file.db or",
+    ("BLACKBOARD", "s3://key:secret@bucket"): "BLACKBOARD: expected file:///folder, ",
+    ("BLACKBOARD", "s3:/key:secret@bucket"): "BLACKBOARD: expected file:///folder, ",
+    ("BLACKBOARD", "az://a/c?sig=secret"): "BLACKBOARD is 'az://a/c?sig=***': expected file:///folder, ",
+    ("S3_ENDPOINT", "https://key:secret@host"): "S3_ENDPOINT: expected https://host",
     ("S3_ENDPOINT", "host:9000"): "S3_ENDPOINT is 'host:9000': expected https://host or http://host:port",
     ("SPARK_MASTER", "host:7077"): "SPARK_MASTER is 'host:7077': expected local[2], spark://host:7077, ",
-    ("SPARK_REMOTE", "h:15002/;token=secret"): "SPARK_REMOTE is 'h:15002/;token=***': expected sc://host:15002",
+    ("SPARK_REMOTE", "h:15002/;token=secret"): "SPARK_REMOTE: expected sc://host:15002",
     ("SPARK_CONF", "[1"): "SPARK_CONF: expected a JSON object: EOF while parsing a list",
     ("SPARK_CONF", '{"spark.key": ["secret"]}'): "SPARK_CONF['spark.key']: expected a valid string",
     ("SPARK_PROFILES", '{"big": "secret"}'): "SPARK_PROFILES['big']: expected a valid dictionary",
@@ -29,7 +35,8 @@ WRONG = {
     ("LOG_DAYS", "1.5"): "LOG_DAYS is '1.5': expected a valid integer",
     ("ALERT_WEBHOOK", "secret"): "ALERT_WEBHOOK: expected https://host/path",
     ("ALERT_SMTP", "host:secret"): "ALERT_SMTP: expected smtp://user:password@host:587 or",
-    ("EVENTS_TO", "blackboard:events,nonsense"): "EVENTS_TO[1] is 'nonsense': expected blackboard:PREFIX, ",
+    ("EVENTS_TO", "blackboard:events,nonsense"): "EVENTS_TO[1]: expected blackboard:PREFIX, ",
+    ("EVENTS_TO", "postgresql://u:se,secret@h/d#events"): "EVENTS_TO[0]: expected blackboard:PREFIX, ",
 }
 
 
@@ -68,7 +75,26 @@ def test_an_empty_variable_is_none(monkeypatch):
     for name in ("LEDGER", "SPARK_CONF", "ALERT_WEBHOOK", "MAX_REQUESTS"):
         monkeypatch.setenv(f"FEED_ASSETS_{name}", "")
     assert Settings() == Settings(ledger=Settings().ledger)
-    assert (Settings().max_requests, Settings().alert_webhook, Settings().spark_conf) == (100, None, {})
+    assert (Settings().max_requests, Settings().alert_webhook) == (100, None)
+    assert Settings().spark_conf.get_secret_value() == {}
+
+
+def test_what_is_printed_of_the_settings_hides_all_passwords(monkeypatch):
+    values = {
+        "LEDGER": "postgresql://u:secret@h/d",
+        "SPARK_REMOTE": "sc://h:1/;token=secret",
+        "SPARK_CONF": '{"spark.key": "secret"}',
+        "SPARK_PROFILES": '{"big": {"spark.key": "secret"}}',
+        "ALERT_WEBHOOK": "https://h/secret",
+        "ALERT_SECRET": "secret",
+        "ALERT_SMTP": "smtp://u:secret@h",
+        "EVENTS_TO": "postgresql://u:secret@h/d#events",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(f"FEED_ASSETS_{name}", value)
+    printed = f"{Settings()!r} {Settings()} {Settings().model_dump()} {Settings().model_dump_json()}"
+    assert "ledger" in printed
+    assert "secret" not in printed.replace("alert_secret", "")
 
 
 def test_an_unknown_variable_is_said_once_with_the_nearest_name(monkeypatch, capsys):

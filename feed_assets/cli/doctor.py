@@ -16,6 +16,7 @@ import typer
 from feed_assets.cli.location import Module, load_graph
 from feed_assets.cli.show import View, show
 from feed_assets.core.errors import SparkUnavailable, in_short
+from feed_assets.core.secrets import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,8 +98,9 @@ class _Doctor:
         return "not needed here: Spark is a Connect server" if self.settings.spark_remote else java()
 
     def spark(self) -> str:
-        where = self.settings.spark_remote or self.settings.spark_master
-        return f"Spark {self._session.version} ({where.partition('/;')[0]})"
+        remote = self.settings.spark_remote
+        where = shown(remote.get_secret_value()) if remote else self.settings.spark_master
+        return f"Spark {self._session.version} ({where})"
 
     def blackboard(self) -> str:
         board, key = self._board, f"{PROBES}/{uuid4().hex}"
@@ -235,5 +237,6 @@ class _Doctor:
 
     @property
     def _ledger_file(self) -> Path | None:
-        url = self.settings.ledger
-        return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+        from feed_assets.ledger.database import file_of
+
+        return file_of(self.settings.ledger)

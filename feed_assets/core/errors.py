@@ -3,8 +3,6 @@
 Each message says what was found, what was expected, and what to do.
 """
 
-import re
-
 
 class FeedAssetsError(Exception):
     """The parent of all of them."""
@@ -145,8 +143,3 @@ def in_short(error: Exception) -> str:
     """An error in one line: ours in its own words, any other with its class."""
     said = str(error).strip().partition("\n")[0]
     return said if isinstance(error, FeedAssetsError) else f"{type(error).__name__}: {said}"
-
-
-def shown(url: str) -> str:
-    """A URL as messages show it: without its password or token."""
-    return re.sub(r"([?&;](?:password|token)=)[^&#;]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url))

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
+from feed_assets.core.secrets import has_secret
+
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
 _URL = re.compile(r"env:\w+|(?!postgres:)[a-z][a-z0-9_+]*://.*", re.DOTALL)  # SQLAlchemy has no `postgres://`
 
@@ -48,7 +50,14 @@ Positive = Annotated[int, _rule(lambda number: number >= 1, "1 or more")]
 Name = Annotated[str, _rule(re.compile("[A-Za-z0-9_]+").fullmatch, "letters, digits and '_'")]
 """What Dagster takes for a name."""
 
-Url = Annotated[str, _rule(_URL.fullmatch, "a SQLAlchemy URL, such as postgresql+psycopg://…, or env:NAME")]
+Url = Annotated[
+    str,
+    _rule(_URL.fullmatch, "a SQLAlchemy URL, such as postgresql+psycopg://…, or env:NAME"),
+    _rule(
+        lambda url: not has_secret(url),
+        "no password in it, as declarations are shown in the web UI: env:NAME, and the URL in the variable NAME",
+    ),
+]
 """Where a database is, or the variable that says it."""
 
 Prefix = Annotated[

@@ -14,8 +14,9 @@ from typing import Any, TypeVar, cast, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, shown
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
 from feed_assets.core.places import declared_at
+from feed_assets.core.secrets import shown
 
 LENGTH = 100
 """Characters of a wrong value that a message shows."""

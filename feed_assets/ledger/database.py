@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import SecretStr
 from sqlalchemy import event, exc
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from feed_assets.core.errors import DiskFull, LedgerUnavailable, shown
+from feed_assets.core.errors import DiskFull, LedgerUnavailable
+from feed_assets.core.secrets import cause, shown
 from feed_assets.ledger.tables import cursor
 from feed_assets.settings import announce
 
@@ -93,27 +95,37 @@ def _is_unavailable(error: exc.DBAPIError) -> bool:
 
 
 @cache
-def open_ledger(url: str) -> Ledger:
+def open_ledger(url: SecretStr | str) -> Ledger:
     """Open the ledger at a SQLAlchemy URL, once for each process, and bring its tables up to date.
 
     Raises LedgerUnavailable if there is no such database, or no driver for it.
     """
-    ledger = _as_it_is(url)
-    with _opening(url, exc.OperationalError, LedgerUnavailable):
+    text = _text(url)
+    ledger = _as_it_is(text)
+    with _opening(text, exc.OperationalError, LedgerUnavailable):
         _migrate(ledger)
     return ledger
 
 
-def found_ledger(url: str) -> Ledger:
+def _text(url: SecretStr | str) -> str:
+    return url if isinstance(url, str) else url.get_secret_value()
+
+
+def found_ledger(url: SecretStr | str) -> Ledger:
     """Open a ledger that is there: for who only reads. Raises LedgerUnavailable where it would have to be made."""
-    with _opening(url, exc.ArgumentError):
-        parts = sa.make_url(url)
-    if parts.get_backend_name() == "sqlite" and not Path(parts.database or "").is_file():
+    if (file := file_of(url)) and not file.is_file():
         raise LedgerUnavailable(
-            f"there is no ledger at {shown(url)}: `feed-assets run` and `feed publish` make it. Run one of them, or "
-            "correct DAGSTER_HOME or FEED_ASSETS_LEDGER."
+            f"there is no ledger at {shown(_text(url))}: `feed-assets run` and `feed publish` make it. Run one of "
+            "them, or correct DAGSTER_HOME or FEED_ASSETS_LEDGER."
         )
     return open_ledger(url)
+
+
+def file_of(url: SecretStr | str) -> Path | None:
+    """The file of a ledger on SQLite. Raises LedgerUnavailable for what is no URL."""
+    with _opening(_text(url), exc.ArgumentError, ValueError):
+        parts = sa.make_url(_text(url))
+    return Path(parts.database or "") if parts.get_backend_name() == "sqlite" else None
 
 
 @contextmanager
@@ -122,11 +134,12 @@ def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
     try:
         yield
     except errors as error:
+        said = shown(str(error).partition("\n")[0], url)
         raise LedgerUnavailable(
-            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={shown(url)}: {str(error).splitlines()[0]}. Expected "
+            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={shown(url)}: {said}. Expected "
             "sqlite:///… or postgresql+psycopg://user:password@host:5432/database, which must be there and empty; "
             "the latter needs `pip install 'feed-assets[postgres]'`."
-        ) from error
+        ) from cause(error, url)
 
 
 def _prepare_postgresql(engine: sa.Engine) -> None:
@@ -199,7 +212,7 @@ def _schema(ledger: Ledger) -> str | None:
 
 
 def _as_it_is(url: str) -> Ledger:
-    with _opening(url, exc.ArgumentError, ImportError, KeyError):
+    with _opening(url, exc.ArgumentError, ImportError, KeyError, ValueError):
         engine = sa.create_engine(url)
         _PREPARE[engine.dialect.name](engine)
     return Ledger(engine)
@@ -215,11 +228,12 @@ def _for_a_look(url: str) -> Generator[Ledger]:
         ledger.engine.dispose()
 
 
-def schema_of(url: str) -> tuple[str | None, str | None]:
+def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
     """The schema's version in a database, which is left as it is, and the newest.
 
     Raises LedgerUnavailable if it cannot be written.
     """
+    url = _text(ledger_url)
     with _for_a_look(url) as ledger:
         with _opening(url, exc.OperationalError, LedgerUnavailable), ledger.write() as connection:
             connection.exec_driver_sql("CREATE TABLE feed_assets_probe (n INTEGER)")
@@ -227,9 +241,9 @@ def schema_of(url: str) -> tuple[str | None, str | None]:
         return _schema(ledger), _newest_schema()
 
 
-def clock_of(url: str) -> datetime:
+def clock_of(url: SecretStr) -> datetime:
     """What a database server takes for the time."""
-    with _for_a_look(url) as ledger, ledger.read() as connection:
+    with _for_a_look(_text(url)) as ledger, ledger.read() as connection:
         return connection.execute(sa.select(sa.func.now())).scalar_one()
 
 

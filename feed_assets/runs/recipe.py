@@ -87,5 +87,6 @@ def made_with(recipe_digest: str, settings: Settings) -> str:
 
     Without the address of a Connect server: `feed-assets ui` starts one on another port each time.
     """
-    spark = settings.spark_master, settings.spark_jars, settings.spark_conf, settings.spark_profiles
+    secret = settings.spark_conf.get_secret_value(), settings.spark_profiles.get_secret_value()
+    spark = settings.spark_master, settings.spark_jars, *secret
     return sha256(repr((recipe_digest, spark)).encode()).hexdigest()[:12]

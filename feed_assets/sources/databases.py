@@ -10,7 +10,8 @@ from sqlalchemy import event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from feed_assets.core.errors import FeedAssetsError, SourceUnavailable, shown
+from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
+from feed_assets.core.secrets import cause, shown
 
 Types = dict[str, sa.types.TypeEngine[object]]
 
@@ -30,14 +31,18 @@ def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
     except (exc.SQLAlchemyError, ImportError) as error:
         said = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
         raise kind(
-            f"{shown(url)}: {shown(said)}. Expected a database that answers at this SQLAlchemy URL, its driver "
+            f"{shown(url)}: {shown(said, url)}. Expected a database that answers at this SQLAlchemy URL, its driver "
             "installed. Correct the URL or the database, then try again."
-        ) from error
+        ) from cause(error, url)
 
 
 @cache
 def _reader(url: str) -> sa.Engine:
-    if sa.make_url(url).get_backend_name() == "sqlite":
+    try:
+        parts = sa.make_url(url)
+    except ValueError as error:  # Of a port that is no number.
+        raise exc.ArgumentError(str(error)) from error
+    if parts.get_backend_name() == "sqlite":
         engine = sa.create_engine(url, poolclass=sa.NullPool)  # One that is kept reads a file that was removed since.
         event.listen(engine, "do_connect", _refuse_to_make)
         event.listen(engine, "connect", _refuse_to_write)

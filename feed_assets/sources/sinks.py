@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import InvalidDefinition, SinkUnavailable, shown
+from feed_assets.core.errors import InvalidDefinition, SinkUnavailable
 from feed_assets.core.events import Marker, WriteEvent
+from feed_assets.core.secrets import shown
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import insert_missing
 from feed_assets.sources.databases import translated

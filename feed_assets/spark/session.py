@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from dagster_pyspark import LazyPySparkResource
+from pydantic import Secret
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -69,13 +70,14 @@ def conf(settings: Settings) -> dict[str, str]:
     `spark_master` `local[…]` means small data: no adaptive execution, no broadcast joins, one shuffle partition.
     Raises InvalidDefinition for what would break a manifest's count, or a folder of jars that is not there.
     """
-    _refuse_success_files(settings.spark_conf)
+    own = settings.spark_conf.get_secret_value()
+    _refuse_success_files(own)
     if settings.spark_remote:
-        return {"spark.remote": settings.spark_remote, **_SQL, **settings.spark_conf}
+        return {"spark.remote": settings.spark_remote.get_secret_value(), **_SQL, **own}
     small = _SMALL if _is_local(settings) else {}
     values = {"spark.master": settings.spark_master, "spark.app.name": "feed_assets", **_SQL, **_OUTPUT, **small}
     values |= _RAW_FILES if settings.blackboard.startswith("file:") else {}
-    return {**values, **_jars(settings.spark_jars), **_s3(settings.s3_endpoint), **settings.spark_conf}
+    return {**values, **_jars(settings.spark_jars), **_s3(settings.s3_endpoint), **own}
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:
@@ -91,7 +93,8 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
 
     A profile wins over them where the session is made. Raises SparkUnavailable if it cannot be.
     """
-    wanted = settings.model_copy(update={"spark_conf": {**settings.spark_conf, **(profile or {})}})
+    both = {**settings.spark_conf.get_secret_value(), **(profile or {})}
+    wanted = settings.model_copy(update={"spark_conf": Secret[dict[str, str]](both)})
     refuse_what_cannot_start(settings)
     for name in _LOUD:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
@@ -105,7 +108,7 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
 def refuse_what_cannot_start(settings: Settings) -> None:
     """Raise SparkUnavailable, in a moment, if no session could be had: no Java, or no server at its address."""
     if settings.spark_remote:
-        _refuse_a_silent_address(settings.spark_remote)
+        _refuse_a_silent_address(settings.spark_remote.get_secret_value())
     elif SparkSession.getActiveSession() is None:
         java()
 

@@ -64,6 +64,11 @@ REFUSED = {
     "no folder": (lambda: EventFiles("", "csv"), "prefix is '' (str), expected a folder such as events/shop."),
     "a folder above": (lambda: EventFiles("../e", "csv"), "prefix is '../e' (str), expected a folder"),
     "no URL": (lambda: SqlTable("nonsense", "t", "id"), "SqlTable(): url is 'nonsense' (str), expected a SQLAlchemy"),
+    "a password": (
+        lambda: SqlTable("postgresql://me:secret@h/d", "t", "id"),
+        "SqlTable(): url is 'postgresql://me:***@h/d' (str), expected no password in it, as declarations are shown",
+    ),
+    "a password in a query": (lambda: LineageTable("postgresql://h/d?sslpassword=x", "t"), "expected no password"),
     "a URL that SQLAlchemy has not": (lambda: LineageTable("postgres://h/d", "t"), "expected a SQLAlchemy URL"),
     "no URL of deletes": (lambda: DeletesTable("env:", "gone"), "url is 'env:' (str), expected a SQLAlchemy URL"),
     "an owner": (lambda: made(owners=["me"]), "feed_asset('t/sums/v1.0'): owners[0] is 'me' (str), expected team:NAME"),

@@ -163,7 +163,8 @@ def test_what_is_wrong_is_refused_in_one_line_that_says_what_was_found_and_expec
         ("shop/lines/v1.0", "'shop/lines/v1.0' (str), expected AssetSpec | AssetsDefinition"),
         (feed_assets.Input, "the class Input, which was not called, expected"),
         (checks.not_empty, "the function not_empty, which was not called (write not_empty(…)), expected"),
-        (feed_assets.SqlTable("postgresql://me:secret@db/x", "t", "id"), "SqlTable(url='postgresql://me:***@db/x'"),
+        (feed_assets.SqlTable("postgresql://me@db/x", "t", "id"), "SqlTable(url='postgresql://me@db/x'"),
+        ("postgresql://me:secret@db/x", "'postgresql://me:***@db/x' (str)"),
         ("two\nlines", r"'two\nlines' (str)"),
     ],
 )

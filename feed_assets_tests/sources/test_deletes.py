@@ -38,6 +38,11 @@ def stored(kind, number):
     return forms[kind]() if kind in forms else at.date() if kind == "day" else at
 
 
+@pytest.fixture(autouse=True)
+def _named_by_a_variable(url, monkeypatch):
+    monkeypatch.setenv("DELETES_URL", url)
+
+
 def table(url, kind, numbers, more=()):
     engine = sa.create_engine(url)
     columns = sa.Column("id", sa.Integer), sa.Column("shop", sa.Text), sa.Column("deleted_at", KINDS[kind])
@@ -47,7 +52,7 @@ def table(url, kind, numbers, more=()):
     with engine.begin() as connection:
         connection.execute(sa.insert(made), [*rows, {"id": 0, "shop": "s0", "deleted_at": None}, *more])
     engine.dispose()
-    return DeletesTable(url, "deletes")
+    return DeletesTable("env:DELETES_URL", "deletes")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,7 +78,7 @@ def test_many_rows_are_not_held_at_once(url):
 
 def test_a_key_may_be_of_several_columns(url):
     table(url, "integer", [1, 2])
-    assert [*DeletesTable(url, "deletes", ("shop", "id")).read(encode(1), encode(2))] == [("s2", 2)]
+    assert [*DeletesTable("env:DELETES_URL", "deletes", ("shop", "id")).read(encode(1), encode(2))] == [("s2", 2)]
 
 
 def test_markers_of_another_kind_are_told(url):
@@ -91,9 +96,9 @@ def test_a_row_whose_time_cannot_be_read_is_told_and_not_passed_over(url):
 def test_a_table_or_column_that_is_not_there_is_told(url):
     table(url, "integer", [1])
     with pytest.raises(SourceUnavailable, match="has no column key: found id, shop, deleted_at"):
-        [*DeletesTable(url, "deletes", "key").read(None, encode(1))]
+        [*DeletesTable("env:DELETES_URL", "deletes", "key").read(None, encode(1))]
     with pytest.raises(SourceUnavailable, match="has no table none"):
-        [*DeletesTable(url, "none").read(None, encode(1))]
+        [*DeletesTable("env:DELETES_URL", "none").read(None, encode(1))]
 
 
 def test_moments_that_sqlite_keeps_in_any_form_are_compared_as_moments(sqlite_url):

@@ -6,8 +6,9 @@ from typing import Any
 
 import dagster as dg
 
-from feed_assets.core.errors import InvalidDefinition, InvalidName, shown
+from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed, check_segment
+from feed_assets.core.secrets import shown
 from feed_assets.orchestration.declare.declarations import (
     KEY,
     Dataset,

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from feed_assets.core.errors import shown
 from feed_assets.core.events import Recorded, WriteEvent, decode
 from feed_assets.core.failures import failing_alone
+from feed_assets.core.secrets import shown
 from feed_assets.ledger import events, subscriptions
 from feed_assets.runs.services import Services
 from feed_assets.settings import expand, settings
@@ -17,7 +17,7 @@ EVENTS_PER_WRITE = 1000
 def publish_events(services: Services, out_of_time: Callable[[], bool]) -> dict[str, str]:
     """Publish to every sink what it has not, until the time is over; by sink, why nothing could be published."""
     problems: dict[str, str] = {}
-    for url in settings().events_to:
+    for url in (each.get_secret_value() for each in settings().events_to):
         with failing_alone(problems, shown(url)):
             while _publish_some(services, url) == EVENTS_PER_WRITE and not out_of_time():
                 pass
