@@ -17,11 +17,11 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from feed_assets.core.errors import DiskFull, LedgerUnavailable
 from feed_assets.core.secrets import cause, shown
-from feed_assets.ledger.tables import cursor
+from feed_assets.ledger.tables import cursor, log_lock
 from feed_assets.settings import announce
 
-_WRITERS = 6_370_417_200_958_541_395
-"""The PostgreSQL advisory lock that writers of the change log queue for; nobody else has this number."""
+LOCK_SECONDS = 30
+"""Seconds that a transaction waits for one that is before it; ours take milliseconds."""
 
 WRITES, CHANGES = "writes", "changes"
 """What a transaction is for: its execution option `write`. Without one it reads."""
@@ -67,7 +67,10 @@ class Ledger:
 
 
 _FULL = re.compile(r"disk is full|No space left on device|could not extend file")
-_UNAVAILABLE = re.compile(r"SQLITE_(BUSY|LOCKED|CANTOPEN|READONLY|IOERR|PERM|PROTOCOL)|08|25006|28|53|55P03|57P|58")
+_UNAVAILABLE = re.compile(
+    r"SQLITE_(BUSY|LOCKED|CANTOPEN|READONLY|IOERR|PERM|PROTOCOL)|08|25006|25P03|28|42501|53|57P|58"
+)
+_LOCKED = "55P03"
 """SQLite's names and PostgreSQL's states of a database that cannot be reached or written.
 
 Others are mistakes of ours, such as a table that is not there or a deadlock, or somebody's who cancels a query.
@@ -83,6 +86,11 @@ def _translated() -> Generator[None]:
         said = str(error.orig).strip().partition("\n")[0]
         if _FULL.search(said):
             raise DiskFull(f"The ledger's disk is full ({said}). Make room, then try again.") from error
+        if _code(error) == _LOCKED:
+            raise LedgerUnavailable(
+                f"The ledger is locked for more than {LOCK_SECONDS} s by another transaction ({said}). Look who holds "
+                "it: pg_stat_activity shows the oldest xact_start. End that process, then try again."
+            ) from error
         if not _is_unavailable(error):
             raise
         raise LedgerUnavailable(f"The ledger's database failed ({said}). Check it, then try again.") from error
@@ -90,8 +98,12 @@ def _translated() -> Generator[None]:
 
 def _is_unavailable(error: exc.DBAPIError) -> bool:
     """Whether a database cannot be reached or written. psycopg has no state where it found no server, or lost it."""
-    code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
+    code = _code(error)
     return bool(_UNAVAILABLE.match(code)) if code else isinstance(error, exc.OperationalError)
+
+
+def _code(error: exc.DBAPIError) -> str | None:
+    return getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
 
 
 @cache
@@ -147,16 +159,21 @@ def _prepare_postgresql(engine: sa.Engine) -> None:
     event.listen(engine, "begin", _begin_postgresql)
 
 
+_ENDS = f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"
+_WRITE_ENDS = f"{_ENDS}; SET LOCAL idle_in_transaction_session_timeout = '{2 * LOCK_SECONDS}s'"
 _BEGIN_POSTGRESQL = {
-    None: "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-    CHANGES: f"SELECT pg_advisory_xact_lock({_WRITERS})",
+    None: f"{_ENDS}; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    WRITES: _WRITE_ENDS,
+    CHANGES: f"{_WRITE_ENDS}; LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE",
 }
 
 
 def _begin_postgresql(connection: sa.Connection) -> None:
-    begin = _BEGIN_POSTGRESQL.get(connection.get_execution_options().get("write"))
-    if begin:
-        connection.exec_driver_sql(begin)
+    """One round trip. Nothing waits for ever, neither for a lock nor, where a process has stopped, for its end.
+
+    A table is locked, no advisory lock taken: that any role could take, and hold, which may connect.
+    """
+    connection.exec_driver_sql(_BEGIN_POSTGRESQL[connection.get_execution_options().get("write")])
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
@@ -191,11 +208,26 @@ def _migrate(ledger: Ledger) -> None:
 
     if _schema(ledger) == _newest_schema():
         return
+    _make_lock(ledger)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     with ledger.change() as connection:  # Once it is the only one it looks again: alembic does.
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def _make_lock(ledger: Ledger) -> None:
+    """Make what writers queue for, before the first of them does. Of two at once one hears that it is there."""
+    try:
+        with ledger.write() as connection:
+            log_lock.create(connection, checkfirst=True)
+    except exc.DBAPIError as error:
+        if _code(error) not in _IS_THERE:
+            raise
+
+
+_IS_THERE = ("23505", "42P07")
+"""PostgreSQL's states for a name that is taken, by who has not committed yet and by who has."""
 
 
 def _newest_schema() -> str | None:

@@ -271,6 +271,12 @@ alert = sa.Table(
     sa.Column("mail", TEXT, comment="the same of mail"),
 )
 
+log_lock = sa.Table(
+    "log_lock",
+    metadata,
+    sa.Column("n", sa.Integer, comment="there are no rows: who appends to the log locks the table"),
+)
+
 cursor = sa.Table(
     "cursor",
     metadata,

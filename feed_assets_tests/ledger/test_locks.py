@@ -1,0 +1,77 @@
+"""No wait for a lock is for ever, and nobody without rights on the ledger's tables has a lock that its writers need."""
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from psycopg.errors import InsufficientPrivilege
+
+from feed_assets.core.errors import LedgerUnavailable
+from feed_assets.ledger import log
+from feed_assets.ledger.database import LOCK_SECONDS
+from feed_assets.ledger.tables import log_lock, metadata
+
+LOCK = f"LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE"
+ADVISORY = "SELECT pg_advisory_lock(6370417200958541395)"
+"""What writers once queued for."""
+
+
+@pytest.fixture
+def stranger(postgresql_ledger):
+    """A connection of a role that may connect, and no more."""
+    url = postgresql_ledger.engine.url
+    with postgresql_ledger.engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql("CREATE ROLE stranger LOGIN PASSWORD 'x'")
+    named = url.set(drivername="postgresql", username="stranger", password="x")
+    with psycopg.connect(named.render_as_string(hide_password=False), autocommit=True) as connection:
+        yield connection
+    with postgresql_ledger.engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql("DROP ROLE stranger")
+
+
+def test_who_may_only_connect_cannot_hold_up_a_writer(postgresql_ledger, stranger):
+    stranger.execute(ADVISORY)
+    for table in metadata.tables:
+        with pytest.raises(InsufficientPrivilege), stranger.transaction():
+            stranger.execute(f'LOCK TABLE "{table}" IN ACCESS SHARE MODE')
+    with postgresql_ledger.change() as connection:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
+        assert log.last(connection) == 0
+
+
+def test_writers_queue_for_a_table(postgresql_ledger):
+    """What waits there is told after a while, with what to look at."""
+    with postgresql_ledger.change(), postgresql_ledger.engine.connect() as second, second.begin():
+        second.exec_driver_sql("SET LOCAL lock_timeout = '10ms'")
+        with pytest.raises(sa.exc.OperationalError, match="lock timeout"):
+            second.exec_driver_sql(LOCK)
+
+
+def test_a_wait_for_a_lock_ends_in_words(postgresql_ledger):
+    def wait():
+        with postgresql_ledger.write() as connection:
+            connection.exec_driver_sql("SET LOCAL lock_timeout = '10ms'")
+            connection.exec_driver_sql(LOCK)
+
+    with (
+        postgresql_ledger.change(),
+        pytest.raises(LedgerUnavailable, match=r"is locked for more than .*Look who holds"),
+    ):
+        wait()
+
+
+@pytest.mark.parametrize("kind", ["read", "write", "change"])
+def test_every_transaction_waits_for_a_lock_only_so_long(postgresql_ledger, kind):
+    with getattr(postgresql_ledger, kind)() as connection:
+        assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == f"{LOCK_SECONDS}s"
+        idle = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one()
+    assert idle == ("0" if kind == "read" else f"{LOCK_SECONDS * 2 // 60}min")
+
+
+def test_a_role_without_rights_on_the_tables_is_told_in_words(postgresql_ledger):
+    def ask():
+        with postgresql_ledger.read() as connection:
+            connection.exec_driver_sql("SET LOCAL ROLE pg_monitor")
+            connection.exec_driver_sql("SELECT * FROM cursor")
+
+    with pytest.raises(LedgerUnavailable, match="permission denied for table cursor"):
+        ask()
