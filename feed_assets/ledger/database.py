@@ -66,11 +66,11 @@ class Ledger:
             yield connection
 
 
+_LOCKED = "55P03"
 _FULL = re.compile(r"disk is full|No space left on device|could not extend file")
 _UNAVAILABLE = re.compile(
     r"SQLITE_(BUSY|LOCKED|CANTOPEN|READONLY|IOERR|PERM|PROTOCOL)|08|25006|25P03|28|42501|53|57P|58"
 )
-_LOCKED = "55P03"
 """SQLite's names and PostgreSQL's states of a database that cannot be reached or written.
 
 Others are mistakes of ours, such as a table that is not there or a deadlock, or somebody's who cancels a query.
