@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote
 
 import typer
 from filelock import FileLock, Timeout
 
 from feed_assets.cli.project import loading, module_of_project
-from feed_assets.core.errors import FeedAssetsError, HomeBusy, InvalidDefinition, InvalidName
+from feed_assets.core.errors import FeedAssetsError, HomeBusy, InvalidDefinition, InvalidName, InvalidSetting
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
@@ -152,6 +153,11 @@ def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
 
     from feed_assets.settings import make_folder
 
+    if "?" in str(folder) or unquote(str(folder)) != str(folder):
+        raise InvalidSetting(
+            f"the home folder {folder} has a '?' or a %XX in its path, which Dagster's storage takes for parts of a "
+            "URL, and so makes its files elsewhere: expected a path without. Set DAGSTER_HOME to another one."
+        )
     make_folder(folder, "the home folder")
     os.environ["DAGSTER_HOME"] = str(folder)
     with _alone(folder, patience):

@@ -206,8 +206,14 @@ def _migrate(ledger: Ledger) -> None:
     from alembic import command
     from alembic.config import Config
 
-    if _schema(ledger) == _newest_schema():
+    found, newest = _schema(ledger), _newest_schema()
+    if found == newest:
         return
+    if found and newest and found > newest:
+        raise LedgerUnavailable(
+            f"The ledger has the schema {found}, of a later version of feed_assets: expected up to {newest}. Use that "
+            "version here, too."
+        )
     _make_lock(ledger)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))

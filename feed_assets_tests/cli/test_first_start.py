@@ -59,7 +59,7 @@ def test_a_start_that_does_not_end_is_told_and_not_waited_for_for_ever(tmp_path,
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     with (
         FileLock(tmp_path / ".lock"),
-        pytest.raises(HomeBusy, match=r"another process has been starting here .*\.lock"),
+        pytest.raises(HomeBusy, match=r"another process has been starting here"),
     ):
         prepare(tmp_path, patience=0)
     prepare(tmp_path)
