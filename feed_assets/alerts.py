@@ -1,6 +1,7 @@
 """Deliver alerts: to the log always, to a webhook and by mail if the settings say so.
 
-Each channel's delivery is noted for itself, after it: a kill in between repeats the delivery, with the same id.
+Each channel's delivery is noted for itself, after it: a kill in between repeats the delivery, with the same id. So does
+an answer that comes after the delivery's time.
 """
 
 import hashlib
@@ -17,12 +18,16 @@ from datetime import datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
 from functools import partial
+from time import monotonic
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import requests
 from pydantic import SecretStr
+from requests.adapters import HTTPAdapter
+from requests.utils import get_auth_from_url
 
+from feed_assets.core.deadlines import Opened, in_time, noting
 from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
 from feed_assets.ledger import alerts
 from feed_assets.ledger.alerts import OPENED, Notice
@@ -32,7 +37,10 @@ from feed_assets.settings import Settings
 _log = logging.getLogger(__name__)
 
 CHANNEL_SECONDS = 5
-"""Seconds that a webhook or a mail server may take to answer."""
+"""Seconds that a delivery may take, from the look-up of the host's name to the end of the answer."""
+
+FEWEST_SECONDS = 1
+"""Seconds that a delivery has where the tick's time is over: a tick that is always late must come to an end."""
 
 _ADDRESS = re.compile(r"[^\s@<>()\[\],;:\"\\]+@[^\s@<>()\[\],;:\"\\]+")
 _NO_SERVER = (
@@ -40,8 +48,8 @@ _NO_SERVER = (
     "smtps://user:password@host. Special characters in user and password, ASCII ones, are written as %XX."
 )
 
-Channel = Callable[[Notice, datetime], None]
-"""Delivers a notice, at a moment (UTC). Raises AlertNotDelivered."""
+Channel = Callable[[Notice, datetime, list[Opened]], None]
+"""Delivers a notice, at a moment (UTC), and lists the connections that it opens. Raises AlertNotDelivered."""
 
 
 def channels(settings: Settings) -> dict[str, Channel]:
@@ -65,23 +73,38 @@ def deliver(ledger: Ledger, channels: Mapping[str, Channel], now: datetime, out_
                 break
             if notice.name in failed:  # Else the channel would say that it is resolved before it says that it opened.
                 continue
-            if error := _delivery_error(ledger, channels, notice, now):
+            if error := _delivery_error(ledger, channels, notice, now, out_of_time):
                 failed.add(notice.name)
                 if isinstance(error, AlertChannelDown):
                     break
 
 
 def _delivery_error(
-    ledger: Ledger, channels: Mapping[str, Channel], notice: Notice, now: datetime
+    ledger: Ledger, channels: Mapping[str, Channel], notice: Notice, now: datetime, out_of_time: Callable[[], bool]
 ) -> AlertNotDelivered | None:
     """Deliver a notice to its channel and note it; the error if the channel does not take it."""
     try:
-        channels[notice.channel](notice, now)
+        _in_time(channels[notice.channel], notice, now, out_of_time)
     except AlertNotDelivered as error:
         _log.warning("Alert %s, %s, is not delivered and tried again: %s", notice.name, notice.state, error)
         return error
     alerts.delivered(ledger, notice, channels)
     return None
+
+
+def _in_time(channel: Channel, notice: Notice, now: datetime, out_of_time: Callable[[], bool]) -> None:
+    """Deliver a notice. Raises AlertChannelDown if that takes too long: it would with the next one, too."""
+    began, opened = monotonic(), list[Opened]()
+
+    def is_over() -> bool:
+        took = monotonic() - began
+        return took > CHANNEL_SECONDS or (took > FEWEST_SECONDS and out_of_time())
+
+    try:
+        in_time(partial(channel, notice, now, opened), is_over, opened)
+    except TimeoutError:
+        took = round(monotonic() - began)
+        raise AlertChannelDown(f"the {notice.channel} did not come to an end within {took} s.") from None
 
 
 def _words(notice: Notice) -> str:
@@ -91,7 +114,7 @@ def _words(notice: Notice) -> str:
     return f"resolved at {notice.at:%Y-%m-%d %H:%M} UTC. It had opened at {since}: {notice.reason}"
 
 
-def _log_notice(notice: Notice, _now: datetime) -> None:
+def _log_notice(notice: Notice, _now: datetime, _: list[Opened]) -> None:
     _log.log(logging.WARNING if notice.state == OPENED else logging.INFO, "Alert %s %s", notice.name, _words(notice))
 
 
@@ -113,19 +136,42 @@ class _Webhook:
     secret: SecretStr
     host: str
 
-    def __call__(self, notice: Notice, now: datetime) -> None:
+    def __call__(self, notice: Notice, now: datetime, opened: list[Opened]) -> None:
         body = _body(notice, now)
         signature = hmac.new(self.secret.get_secret_value().encode(), body, hashlib.sha256).hexdigest()
         headers = {"Content-Type": "application/json", "X-Feed-Assets-Signature": f"sha256={signature}"}
         # No redirect is followed: a POST would become a GET, and lose the alert. The answer's body is not read.
         options: dict[str, Any] = {"headers": headers, "allow_redirects": False, "stream": True}
+        url, options["timeout"] = self.url.get_secret_value(), CHANNEL_SECONDS
         try:
-            with requests.post(self.url.get_secret_value(), body, timeout=CHANNEL_SECONDS, **options) as answer:
+            with _session(self.url, opened) as session, session.post(url, body, **options) as answer:
                 status = answer.status_code
         except requests.RequestException as error:  # Its words have the URL in them, with all that is in that.
             raise AlertChannelDown(f"the webhook at {self.host} gave no answer ({type(error).__name__}).") from None
         if not 200 <= status < 300:
             raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")
+
+
+class _Adapter(HTTPAdapter):
+    """Lists the connections that it opens, to a proxy or not."""
+
+    def __init__(self, opened: list[Opened]) -> None:
+        super().__init__()
+        self._opened = opened
+
+    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **options)
+        pool.ConnectionCls = noting(pool.ConnectionCls, self._opened)
+        return pool
+
+
+def _session(url: SecretStr, opened: list[Opened]) -> requests.Session:
+    """A session with the environment's proxies and authorities, but never with a password of `~/.netrc`."""
+    session, named = requests.Session(), get_auth_from_url(url.get_secret_value())
+    session.auth = named if any(named) else lambda request: request
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, _Adapter(opened))
+    return session
 
 
 def _webhook(settings: Settings) -> _Webhook | None:
@@ -160,9 +206,9 @@ class _Mail:
     sender: str
     to: tuple[str, ...]
 
-    def __call__(self, notice: Notice, now: datetime) -> None:
+    def __call__(self, notice: Notice, now: datetime, opened: list[Opened]) -> None:
         try:
-            with self._session() as smtp:
+            with self._session(opened) as smtp:
                 refused = smtp.send_message(self._message(notice, now))
         except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
             raise AlertNotDelivered(f"{self.host} refused the mail: {error}") from error
@@ -176,10 +222,11 @@ class _Mail:
             _log.warning("Alert %s, %s: %s refused these receivers: %s", notice.name, notice.state, self.host, refused)
 
     @contextmanager
-    def _session(self) -> Generator[smtplib.SMTP]:
+    def _session(self, opened: list[Opened]) -> Generator[smtplib.SMTP]:
         trusted = ssl.create_default_context()
-        connect = partial(smtplib.SMTP_SSL, context=trusted) if self.tls else smtplib.SMTP
-        with closing(connect(self.host, self.port, timeout=CHANNEL_SECONDS)) as smtp:
+        connect = noting(smtplib.SMTP_SSL if self.tls else smtplib.SMTP, opened)
+        options: dict[str, Any] = {"context": trusted} if self.tls else {}
+        with closing(connect(self.host, self.port, timeout=CHANNEL_SECONDS, **options)) as smtp:
             self._secure(smtp, trusted)
             yield smtp
             with suppress(OSError):  # The mail is delivered, whatever the server says to QUIT.

@@ -1,9 +1,13 @@
 """Databases that others own: opened to read, their errors translated into ours."""
 
+import os
+import socket
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from threading import Event, Timer
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
@@ -13,14 +17,70 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
 from feed_assets.core.secrets import cause, shown
 
+CONNECT_SECONDS = 5
+"""Seconds in which a PostgreSQL server takes a connection, unless its URL says `connect_timeout`."""
+
+ANSWER_SECONDS = 30
+"""Seconds in which it answers all that is asked on one connection: Dagster gives up on a tick after 60."""
+
+_CANCEL_SECONDS = 5
+"""Seconds that a cancelled statement has to end; then the connection is closed."""
+
 Types = dict[str, sa.types.TypeEngine[object]]
 
 
 @contextmanager
-def reading(url: str) -> Generator[sa.Connection]:
-    """A connection that only reads. Raises SourceUnavailable."""
-    with translated(url, SourceUnavailable), _reader(url).connect() as connection:
+def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Connection]:
+    """A connection that only reads, so long if it is not None. Raises SourceUnavailable."""
+    with translated(url, SourceUnavailable), _reader(url).connect() as connection, answering(connection, seconds):
         yield connection
+
+
+@contextmanager
+def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS) -> Generator[None]:
+    """Cancel what PostgreSQL does on a connection once the time is over. Raises SQLAlchemy's TimeoutError.
+
+    A server that does not hear of that, either, loses the connection: its client alone would wait for ever.
+    """
+    driver: Any = connection.connection.dbapi_connection
+    if seconds is None or connection.dialect.name != "postgresql" or not hasattr(driver, "fileno"):
+        yield
+        return
+    is_over = Event()
+    with socket.socket(fileno=os.dup(driver.fileno())) as same:
+        timers = Timer(seconds, _cancel, [driver, is_over]), Timer(seconds + _CANCEL_SECONDS, _shut, [same])
+        try:
+            for timer in timers:
+                timer.daemon = True
+                timer.start()
+            yield
+        except exc.SQLAlchemyError as error:
+            raise exc.TimeoutError(f"no answer within {seconds:g} s") if is_over.is_set() else error from error
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+
+def _cancel(driver: Any, is_over: Event) -> None:
+    is_over.set()
+    with suppress(Exception):  # It has come to an end this moment, does not hear, or cannot be asked: `_shut` follows.
+        driver.cancel_safe(timeout=_CANCEL_SECONDS)  # `cancel` holds the interpreter's lock until the server answers.
+
+
+def _shut(opened: socket.socket) -> None:
+    with suppress(OSError):
+        opened.shutdown(socket.SHUT_RDWR)
+
+
+def engine_of(url: str) -> sa.Engine:
+    """An engine without a pool: a connection that was kept may be one to a server that no longer answers."""
+    try:
+        parsed = sa.make_url(url)
+    except ValueError as error:  # Of a port that is no number.
+        raise exc.ArgumentError(str(error)) from error
+    is_libpq = parsed.get_backend_name() == "postgresql" and parsed.get_driver_name().startswith("psycopg")
+    wait = {"connect_timeout": CONNECT_SECONDS} if is_libpq and "connect_timeout" not in parsed.query else {}
+    return sa.create_engine(url, poolclass=sa.NullPool, connect_args=wait)
 
 
 @contextmanager
@@ -38,16 +98,11 @@ def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
 
 @cache
 def _reader(url: str) -> sa.Engine:
-    try:
-        parts = sa.make_url(url)
-    except ValueError as error:  # Of a port that is no number.
-        raise exc.ArgumentError(str(error)) from error
-    if parts.get_backend_name() == "sqlite":
-        engine = sa.create_engine(url, poolclass=sa.NullPool)  # One that is kept reads a file that was removed since.
+    engine = engine_of(url)
+    if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", _refuse_to_make)
         event.listen(engine, "connect", _refuse_to_write)
-        return engine
-    return sa.create_engine(url, pool_pre_ping=True)
+    return engine
 
 
 def _refuse_to_make(_dialect: sa.Dialect, _record: object, args: list[str], _options: object) -> None:

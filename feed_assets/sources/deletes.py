@@ -49,7 +49,7 @@ class DeletesTable:
         Each key is a tuple, one value for each column. Raises SourceUnavailable.
         """
         names = (self.key,) if isinstance(self.key, str) else self.key
-        with reading(expand(self.url)) as connection:
+        with reading(expand(self.url), None) as connection:  # In a run, which may take its time.
             found = columns_of(connection, self.table, self.schema, (*names, self.deleted_at))
             columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in (self.deleted_at, *names)]
             query = sa.select(*columns).select_from(sa.table(self.table, schema=self.schema))

@@ -18,7 +18,7 @@ from feed_assets.core.events import Marker, WriteEvent
 from feed_assets.core.secrets import shown
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import insert_missing
-from feed_assets.sources.databases import translated
+from feed_assets.sources.databases import answering, engine_of, translated
 
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")
@@ -67,7 +67,7 @@ class SqlSink:
 
     def publish(self, events: Sequence[tuple[int, WriteEvent]]) -> None:
         """Publish in one transaction; events that are there stay as they are. Raises SinkUnavailable."""
-        with translated(self.url, SinkUnavailable), _engine(self.url).begin() as connection:
+        with translated(self.url, SinkUnavailable), _engine(self.url).begin() as connection, answering(connection):
             self.publish_on(connection, [event for _, event in events])
 
     def publish_on(self, connection: sa.Connection, events: Iterable[WriteEvent]) -> None:
@@ -120,7 +120,7 @@ class FileSink:
 
 @cache
 def _engine(url: str) -> sa.Engine:
-    return sa.create_engine(url, pool_pre_ping=True)
+    return engine_of(url)
 
 
 def _row(event: WriteEvent) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from traceback import format_exception
 import pytest
 
 from feed_assets.alerts import CHANNEL_SECONDS, channels, deliver
+from feed_assets.core.deadlines import Opened
 from feed_assets.core.errors import AlertChannelDown
 from feed_assets.ledger.alerts import OPENED, Notice
 from feed_assets.settings import Settings
@@ -164,7 +165,7 @@ def test_servers_that_never_answer_are_waited_for_a_short_time():
         port = silent.getsockname()[1]
         both = by_webhook(Receiver(f"http://127.0.0.1:{port}")) | by_mail(f"smtp://127.0.0.1:{port}")
         began = monotonic()
-        calls = [threads.submit(both[name], notice, NOW) for name in ("webhook", "mail")]
+        calls = [threads.submit(both[name], notice, NOW, []) for name in ("webhook", "mail")]
         for call in calls:
             with pytest.raises(AlertChannelDown, match=r"(?i)timeout|timed out"):
                 call.result(timeout=3 * CHANNEL_SECONDS)
@@ -177,8 +178,8 @@ def test_a_kill_between_delivery_and_noting_repeats_the_delivery_with_the_same_i
 
     configured = by_webhook(receiver)
 
-    def deliver_and_die(notice: Notice, now: datetime) -> None:
-        configured["webhook"](notice, now)
+    def deliver_and_die(notice: Notice, now: datetime, opened: list[Opened]) -> None:
+        configured["webhook"](notice, now, opened)
         raise Killed
 
     raise_alert(ledger, NAME, "late", NOW)
@@ -215,7 +216,7 @@ def test_what_is_in_the_webhooks_url_is_in_no_log(ledger, caplog):
 def test_what_is_in_the_webhooks_url_is_in_no_traceback():
     url = f"http://127.0.0.1:{free_ports(1)[0]}/key-in-the-path"
     with pytest.raises(AlertChannelDown) as raised:
-        by_webhook(Receiver(url))["webhook"](Notice("webhook", NAME, NOW, OPENED, NOW, "late"), NOW)
+        by_webhook(Receiver(url))["webhook"](Notice("webhook", NAME, NOW, OPENED, NOW, "late"), NOW, [])
     configured = "".join(format_exception(raised.value))
     assert "gave no answer" in configured
     assert "key-in-the-path" not in configured

@@ -1,0 +1,60 @@
+"""Calls of servers that may answer a byte a second, or never: whoever called goes on when the time is over."""
+
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from threading import Thread
+from typing import Any, Protocol, TypeVar
+
+_LOOK_SECONDS = 0.05
+"""Seconds between two looks whether the time is over."""
+
+_Result = TypeVar("_Result")
+
+
+class Opened(Protocol):
+    """What a call has opened: it has a socket while it is connected."""
+
+    sock: socket.socket | None
+
+
+def in_time(call: Callable[[], _Result], is_over: Callable[[], bool], opened: Sequence[Opened]) -> _Result:
+    """What a call returns or raises. Raises TimeoutError once the time is over, and closes what the call `opened`.
+
+    The call runs in a thread: a timeout of a socket is one of each read, and DNS has none. The thread ends by what it
+    then reads of the closed socket; how it ends nobody hears.
+    """
+    outcome: Future[_Result] = Future()
+    Thread(target=_settle, args=(outcome, call), daemon=True).start()
+    while not wait([outcome], _LOOK_SECONDS).done:
+        if is_over():
+            for each in opened:
+                _shut(each.sock)
+            raise TimeoutError("the time is over")
+    return outcome.result()
+
+
+def _settle(outcome: "Future[_Result]", call: Callable[[], _Result]) -> None:
+    try:
+        outcome.set_result(call())
+    except BaseException as error:  # noqa: BLE001  The caller's thread raises it.
+        outcome.set_exception(error)
+
+
+def _shut(opened: socket.socket | None) -> None:
+    with suppress(OSError):  # It is closed already.
+        if opened:
+            opened.shutdown(socket.SHUT_RDWR)
+
+
+def noting(kind: type[_Result], opened: list[Opened]) -> type[_Result]:
+    """The same kind of connection, which lists itself in `opened` before it connects."""
+    base: Any = kind
+
+    class Noting(base):
+        def connect(self, *args: Any, **options: Any) -> Any:
+            opened.append(self)
+            return base.connect(self, *args, **options)
+
+    return Noting

@@ -1,0 +1,105 @@
+"""Servers that drip: a delivery has one deadline for all of it, and a tick its own for all deliveries."""
+
+import os
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from time import monotonic
+
+import pytest
+from pydantic import SecretStr
+
+from feed_assets.alerts import CHANNEL_SECONDS, FEWEST_SECONDS, Channel, channels, deliver
+from feed_assets.settings import Settings
+from feed_assets_tests.alerts.channels import NAME, NOW, OTHER, Receiver, by_mail, by_webhook, left, lines, tell
+from feed_assets_tests.alerts.slow import dripping
+from feed_assets_tests.raised import raise_alert
+
+HEADERS = b"HTTP/1.1 200 OK\r\nX-Slow: "
+GREETING = b"220-"
+
+
+def to_webhook(port: int) -> dict[str, Channel]:
+    return by_webhook(Receiver(f"http://127.0.0.1:{port}/hook"))
+
+
+def to_mail(port: int) -> dict[str, Channel]:
+    return by_mail(f"smtp://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("make", "beginning", "channel"), [(to_webhook, HEADERS, "webhook"), (to_mail, GREETING, "mail")]
+)
+def test_a_server_that_drips_is_left_after_its_time_and_the_connection_closed(
+    ledger, caplog, make: Callable[[int], dict[str, Channel]], beginning, channel
+):
+    raise_alert(ledger, NAME, "late", NOW)
+    raise_alert(ledger, OTHER, "late", NOW)
+    with dripping(beginning) as server:
+        began = monotonic()
+        tell(ledger, make(server.port))
+        took = monotonic() - began
+        assert server.gone.wait(5)
+    assert CHANNEL_SECONDS - 1 < took < CHANNEL_SECONDS + 2
+    assert server.callers == 1
+    assert left(ledger, channel) == [(channel, NAME, "opened"), (channel, OTHER, "opened")]
+    assert f"within {CHANNEL_SECONDS} s" in lines(caplog)[-1][1]
+
+
+def test_a_proxy_and_a_tls_server_that_drip_are_left_too(ledger, trusted, monkeypatch):
+    raise_alert(ledger, NAME, "late", NOW)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", os.environ["SSL_CERT_FILE"])
+    with dripping(HEADERS, trusted) as server:
+        tell(ledger, by_webhook(Receiver(f"https://127.0.0.1:{server.port}/hook")))
+        assert server.gone.wait(5)
+    with dripping(HEADERS) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        tell(ledger, by_webhook(Receiver("https://webhook.example/hook")))
+        assert proxy.gone.wait(5)
+        assert proxy.callers == 1
+
+
+def test_once_the_time_of_the_tick_is_over_each_channel_has_the_fewest_seconds(ledger):
+    raise_alert(ledger, NAME, "late", NOW)
+    with dripping(HEADERS) as web, dripping(GREETING) as mail:
+        began = monotonic()
+        deliver(ledger, to_webhook(web.port) | to_mail(mail.port), NOW, lambda: True)
+        took = monotonic() - began
+    assert FEWEST_SECONDS <= took < 2 * FEWEST_SECONDS + 1
+    assert (web.callers, mail.callers) == (1, 1)
+
+
+def test_a_delivery_ends_with_the_time_of_the_tick(ledger):
+    raise_alert(ledger, NAME, "late", NOW)
+    with dripping(HEADERS) as web:
+        began = monotonic()
+        deliver(ledger, to_webhook(web.port), NOW, lambda: monotonic() > began + 2)
+        assert 2 <= monotonic() - began < 3
+
+
+def test_what_is_in_netrc_is_not_sent_and_what_is_in_the_url_is(ledger, tmp_path, monkeypatch):
+    seen: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            seen.append(self.headers["Authorization"])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format, *args):  # noqa: A002
+            pass
+
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password hunter2\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        for number, user in enumerate(["", "you:there@"]):
+            raise_alert(ledger, f"{NAME}{number}", "late", NOW)
+            url = SecretStr(f"http://{user}127.0.0.1:{server.server_port}/hook")
+            tell(ledger, channels(Settings(alert_webhook=url, alert_secret=SecretStr("key"))))
+        server.shutdown()
+        thread.join()
+    assert seen == [None, "Basic eW91OnRoZXJl"]

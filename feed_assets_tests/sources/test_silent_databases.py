@@ -1,0 +1,111 @@
+"""PostgreSQL servers that take a connection, and then do not answer: nobody waits for ever."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from socket import AF_UNIX, SHUT_RDWR, create_server, socket
+from threading import Event, Thread
+from time import monotonic
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
+from feed_assets.sources.databases import ANSWER_SECONDS, CONNECT_SECONDS, reading
+from feed_assets.sources.sinks import SqlSink
+from feed_assets.sources.sql import SqlEvents
+from feed_assets_tests.sources.theirs import event
+
+
+@contextmanager
+def freezing(url: str) -> Iterator[tuple[str, Event]]:
+    """A way to a server, until the event is set: then nothing goes on, and nothing is closed."""
+    frozen = Event()
+    parts = sa.make_url(url)
+    folder, ends = str(parts.query["host"]), list[socket]()
+
+    def pump(source: socket, target: socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if not frozen.is_set():
+                    target.sendall(data)
+
+    with create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    caller, server = listening.accept()[0], socket(AF_UNIX)
+                    server.connect(f"{folder}/.s.PGSQL.{parts.port or 5432}")
+                    ends.extend((caller, server))
+                    for pair in ((caller, server), (server, caller)):
+                        Thread(target=pump, args=pair, daemon=True).start()
+
+        Thread(target=serve, daemon=True).start()
+        address = parts.set(host="127.0.0.1", port=listening.getsockname()[1], query={"sslmode": "disable"})
+        yield address.render_as_string(hide_password=False), frozen
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(SHUT_RDWR)
+            end.close()
+
+
+def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable():
+    with create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql+psycopg://me:secret@127.0.0.1:{silent.getsockname()[1]}/lake"
+        for call in (
+            lambda: SqlEvents(url, "events", order_by="id").read(None, 10),
+            lambda: SqlSink(url, "events").publish([(1, event(1, "timestamp"))]),
+        ):
+            began = monotonic()
+            with pytest.raises((SourceUnavailable, SinkUnavailable), match="timeout") as raised:
+                call()
+            assert monotonic() - began < CONNECT_SECONDS + 3
+            assert "secret" not in str(raised.value)
+
+
+def test_a_statement_that_does_not_end_is_cancelled_on_the_server(postgresql_url):
+    began = monotonic()
+    with pytest.raises(SourceUnavailable, match="no answer within 1 s"), reading(postgresql_url, 1) as connection:
+        connection.exec_driver_sql("SELECT pg_sleep(600)")
+    assert monotonic() - began < 4
+    with reading(postgresql_url) as connection:
+        left = connection.exec_driver_sql("SELECT count(*) FROM pg_stat_activity WHERE query ~ 'pg_sleep.600'")
+        assert left.scalar() == 1  # This one.
+
+
+def test_a_server_that_does_not_hear_of_a_cancellation_loses_the_connection(postgresql_url):
+    with freezing(postgresql_url) as (url, frozen):
+        began = monotonic()
+
+        def ask() -> None:
+            with reading(url, 1) as connection:
+                assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+                frozen.set()
+                connection.exec_driver_sql("SELECT 2")
+
+        with pytest.raises(SourceUnavailable, match="no answer within 1 s"):
+            ask()
+        assert monotonic() - began < 10
+
+
+def test_who_answers_in_time_is_not_cancelled_and_other_errors_stay_what_they_are(postgresql_url):
+    with reading(postgresql_url, 20) as connection:
+        assert connection.exec_driver_sql("SELECT pg_sleep(0.1) IS NULL").scalar() is False
+    with pytest.raises(SourceUnavailable, match="division by zero"), reading(postgresql_url, 20) as connection:
+        connection.exec_driver_sql("SELECT 1 / 0")
+
+
+@pytest.mark.soak
+def test_a_lock_on_the_table_holds_neither_a_source_nor_a_sink_for_ever(postgresql_url):
+    SqlSink(postgresql_url, "events").publish([(1, event(1, "timestamp"))])
+    with psycopg.connect(postgresql_url.replace("+psycopg", "")) as holder:
+        holder.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
+        for call in (
+            lambda: SqlEvents(postgresql_url, "events", order_by="id").read(None, 10),
+            lambda: SqlSink(postgresql_url, "events").publish([(2, event(2, "timestamp"))]),
+        ):
+            began = monotonic()
+            with pytest.raises((SourceUnavailable, SinkUnavailable), match="no answer within"):
+                call()
+            assert monotonic() - began < ANSWER_SECONDS + 5
