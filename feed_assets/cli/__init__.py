@@ -1,6 +1,8 @@
 """The command line. What a command needs is imported when it runs: `--help` answers at once."""
 
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import typer
 
@@ -14,6 +16,7 @@ from feed_assets.cli.reconcile import reconcile
 from feed_assets.cli.run import run
 from feed_assets.cli.ui import ui
 from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
+from feed_assets.core.secrets import shown
 
 app = typer.Typer(
     help="Partitioned assets over File Feeds.",
@@ -32,10 +35,34 @@ for command in (build, demo, doctor, explain, reconcile, run, ui):
     app.command()(command)
 
 
+_LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
+"""Whose errors are about data or a database, not about our code; by name, as most commands load none of them."""
+
+
 def main() -> None:
-    """Run a command; an error that we know is one line on stderr and exit code 1, or 4 if a service is not there."""
-    try:
+    """Run a command."""
+    with errors_in_a_line():
         app()
-    except (FeedAssetsError, OSError) as error:
-        typer.echo(f"feed-assets: {error}", err=True)
+
+
+@contextmanager
+def errors_in_a_line() -> Generator[None]:
+    """End the process by an error that we know: one line on stderr and exit code 1, or 4 if a service is not there."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_known(error):
+            raise
+        typer.echo(f"feed-assets: {_said(error)}", err=True)
         sys.exit(4 if isinstance(error, ServiceUnavailable) else 1)
+
+
+def _is_known(error: Exception) -> bool:
+    return isinstance(error, FeedAssetsError | OSError) or type(error).__module__.partition(".")[0] in _LIBRARIES
+
+
+def _said(error: Exception) -> str:
+    """An error in its own words, if it is ours or the system's; a library's has several lines, and maybe a secret."""
+    if isinstance(error, FeedAssetsError | OSError):
+        return str(error)
+    return f"{type(error).__name__}: {shown(' '.join(str(error).split()))}"

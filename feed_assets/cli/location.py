@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote
 
 import typer
+from filelock import FileLock, Timeout
 
 from feed_assets.cli.project import loading, module_of_project
-from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidName
+from feed_assets.core.errors import FeedAssetsError, HomeBusy, InvalidDefinition, InvalidName, InvalidSetting
 from feed_assets.core.feeds import Feed, Partition
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from feed_assets.ledger.database import Ledger
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.runs.services import Services
+
+START_SECONDS = 60
+"""Seconds that a process waits for another one's start in the same home."""
 
 Module = Annotated[
     str | None,
@@ -109,13 +114,12 @@ def open_instance() -> "dg.DagsterInstance":
     get, too, they say so with stack traces.
     """
     import dagster as dg
+    from dagster._core.instance.ref import InstanceRef
 
     from feed_assets.settings import home
 
-    prepare(home())
+    ref = InstanceRef.from_dir(str(prepare(home())))
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
-    with dg.DagsterInstance.get() as instance:
-        ref = instance.get_ref()
     nothing = {"module_name": "dagster._core.storage.noop_compute_log_manager", "class_name": "NoOpComputeLogManager"}
     captured = ref.compute_logs_data._replace(**nothing, config_yaml="{}")
     return dg.DagsterInstance.from_ref(ref._replace(compute_logs_data=captured))
@@ -139,12 +143,40 @@ def dynamic_partitions(graph: "Graph") -> "Generator[None]":
         yield
 
 
-def prepare(folder: Path) -> Path:
-    """Make the home folder, with our dagster.yaml unless it has one, and name it to all that is started here."""
+def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
+    """Make the home folder, with our dagster.yaml unless it has one, and name it to all that is started here.
+
+    Dagster makes its tables in it, too, here where one does at a time: two at once would leave its SQLite with two
+    versions, for good. Who is killed on the way has left tables that Dagster itself goes on from. Raises HomeBusy.
+    """
+    import dagster as dg
+
     from feed_assets.settings import make_folder
 
+    if "?" in str(folder) or unquote(str(folder)) != str(folder):
+        raise InvalidSetting(
+            f"the home folder {folder} has a '?' or a %XX in its path, which Dagster's storage takes for parts of a "
+            "URL, and so makes its files elsewhere: expected a path without. Set DAGSTER_HOME to another one."
+        )
     make_folder(folder, "the home folder")
-    if not (folder / "dagster.yaml").exists():
-        shutil.copyfile(Path(__file__).with_name("dagster.yaml"), folder / "dagster.yaml")
     os.environ["DAGSTER_HOME"] = str(folder)
+    with _alone(folder, patience):
+        if not (yaml := folder / "dagster.yaml").exists():
+            shutil.copyfile(Path(__file__).with_name("dagster.yaml"), yaml.with_suffix(".new"))
+            yaml.with_suffix(".new").rename(yaml)
+        with dg.DagsterInstance.get():
+            pass
     return folder
+
+
+@contextmanager
+def _alone(folder: Path, patience: float) -> "Generator[None]":
+    lock = FileLock(folder / ".lock", timeout=patience, mode=0o600)
+    try:
+        with lock:
+            yield
+    except Timeout:
+        raise HomeBusy(
+            f"{folder}: another process has been starting here for more than {patience} s: expected a second. End "
+            f"it (`fuser {folder / '.lock'}` says which it is), then try again."
+        ) from None

@@ -123,6 +123,10 @@ class DaemonRunning(FeedAssetsError):
     """A Dagster daemon does on this instance what was to be done in this process."""
 
 
+class HomeBusy(FeedAssetsError):
+    """Another process has been starting in this home for longer than that can take."""
+
+
 class NotIdle(FeedAssetsError):
     """Ticks go on requesting runs where they should have come to rest."""
 

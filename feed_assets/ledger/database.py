@@ -66,11 +66,11 @@ class Ledger:
             yield connection
 
 
+_LOCKED = "55P03"
 _FULL = re.compile(r"disk is full|No space left on device|could not extend file")
 _UNAVAILABLE = re.compile(
     r"SQLITE_(BUSY|LOCKED|CANTOPEN|READONLY|IOERR|PERM|PROTOCOL)|08|25006|25P03|28|42501|53|57P|58"
 )
-_LOCKED = "55P03"
 """SQLite's names and PostgreSQL's states of a database that cannot be reached or written.
 
 Others are mistakes of ours, such as a table that is not there or a deadlock, or somebody's who cancels a query.
@@ -206,8 +206,14 @@ def _migrate(ledger: Ledger) -> None:
     from alembic import command
     from alembic.config import Config
 
-    if _schema(ledger) == _newest_schema():
+    found, newest = _schema(ledger), _newest_schema()
+    if found == newest:
         return
+    if found and newest and found > newest:
+        raise LedgerUnavailable(
+            f"The ledger has the schema {found}, of a later version of feed_assets: expected up to {newest}. Use that "
+            "version here, too."
+        )
     _make_lock(ledger)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))

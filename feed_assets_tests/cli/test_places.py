@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from feed_assets.cli import app
+from feed_assets.cli.location import prepare
 from feed_assets.core.errors import BlackboardMissing, FeedAssetsError, InvalidSetting, LedgerUnavailable
 from feed_assets.defs.ads import sample
 from feed_assets.settings import settings
@@ -111,3 +112,21 @@ def test_run_says_that_it_makes_a_home(nowhere, tmp_path):
         said = done("run", "-m", "plain_defs")
     assert not isinstance(said.exception, FeedAssetsError), said.exception
     assert f"feed-assets: made the home folder {nowhere}" in said.stderr
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%41b", "a b#c%zé"])
+def test_ledger_and_blackboard_are_in_the_home_however_it_is_called(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
+    settings.cache_clear()
+    publish(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {name, "a.csv"}
+    assert {path.name for path in (tmp_path / name).iterdir()} >= {"ledger.db", "blackboard"}
+    assert [*(tmp_path / name / "blackboard" / RAW).rglob("a.csv")] != []
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%41b"])
+def test_a_home_that_dagster_would_take_for_another_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
+    with pytest.raises(InvalidSetting, match=r"which Dagster's storage takes for parts of a URL"):
+        prepare(tmp_path / name)
+    assert [*tmp_path.iterdir()] == []

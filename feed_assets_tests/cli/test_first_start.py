@@ -1,0 +1,72 @@
+"""The first starts in a home: one at a time, as Dagster's SQLite takes two at once for two versions of its tables."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from feed_assets.cli.location import open_instance, prepare
+from feed_assets.core.errors import HomeBusy
+from feed_assets_tests.feeds.workers import processes, start
+
+DATABASES = {"history/runs.db", "history/runs/index.db", "schedules/schedules.db"}
+
+
+def open_at_once(home: str, barrier) -> None:
+    """Open the instance of a home at the same moment as others do."""
+    import os
+
+    import dagster  # noqa: F401  (before the barrier, that they meet where it matters)
+
+    os.environ["DAGSTER_HOME"] = home
+    barrier.wait(60)
+    with open_instance():
+        pass
+
+
+def versions(home: Path) -> dict[str, int]:
+    found = {}
+    for path in home.rglob("*.db"):
+        with closing(sqlite3.connect(path)) as database:
+            found[str(path.relative_to(home))] = database.execute("SELECT count(*) FROM alembic_version").fetchone()[0]
+    return found
+
+
+def test_several_first_starts_at_once_leave_one_version_of_each_table(tmp_path):
+    barrier = processes.Barrier(4)
+    starts = [start(open_at_once, str(tmp_path), barrier) for _ in range(4)]
+    for each in starts:
+        each.join()
+    assert [each.exitcode for each in starts] == [0, 0, 0, 0]
+    assert versions(tmp_path) == dict.fromkeys(DATABASES, 1)
+
+
+def test_a_start_that_was_killed_before_it_said_its_version_is_gone_on_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    prepare(tmp_path)
+    for name in DATABASES:
+        with closing(sqlite3.connect(tmp_path / name)) as database, database:
+            database.execute("DELETE FROM alembic_version")
+    with open_instance() as instance:
+        assert instance.get_runs_count() == 0
+        assert instance.all_asset_keys() == []
+    assert versions(tmp_path) == dict.fromkeys(DATABASES, 1)
+
+
+def test_a_start_that_does_not_end_is_told_and_not_waited_for_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with (
+        FileLock(tmp_path / ".lock"),
+        pytest.raises(HomeBusy, match=r"another process has been starting here"),
+    ):
+        prepare(tmp_path, patience=0)
+    prepare(tmp_path)
+
+
+def test_a_dagster_yaml_that_is_there_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    prepare(tmp_path)
+    assert (tmp_path / "dagster.yaml").read_text() == "telemetry:\n  enabled: false\n"
