@@ -20,6 +20,10 @@ from feed_assets.core.secrets import shown
 PREFIX = "FEED_ASSETS_"
 
 
+OWNED = 0o600
+"""The rights of what we make in the home folder: only its owner may read it."""
+
+
 def home() -> Path:
     """The folder for everything that is kept on this machine: `DAGSTER_HOME`, else `./.feed_assets`."""
     return Path(os.environ.get("DAGSTER_HOME") or ".feed_assets").resolve()
@@ -30,11 +34,16 @@ def say(line: str) -> None:
     sys.stderr.write(f"feed-assets: {line}\n")
 
 
-def make_folder(folder: Path, what: str) -> None:
+def make_folder(folder: Path, what: str, mode: int = 0o777) -> None:
     """Make a folder that is not there, and say so. Raises InvalidSetting where it cannot be."""
     if not folder.is_dir():
         announce(folder, what)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode, exist_ok=True)
+
+
+def make_home(folder: Path) -> None:
+    """Make the home folder, which is for its owner alone: what lies in it has no need of rights of its own."""
+    make_folder(folder, "the home folder", 0o700)
 
 
 def announce(place: Path, what: str) -> None:
@@ -43,7 +52,7 @@ def announce(place: Path, what: str) -> None:
     Raises InvalidSetting where any other parent is missing: its path is more likely to be mistyped.
     """
     if place.parent == home():
-        make_folder(home(), "the home folder")
+        make_home(home())
     if not place.parent.is_dir():
         raise InvalidSetting(f"{what} cannot be made at {place}: there is no {place.parent}. Make it, or correct it.")
     say(f"made {what} {place}")

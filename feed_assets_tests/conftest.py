@@ -181,7 +181,8 @@ def home(tmp_path: Path, empty_ledger: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
         monkeypatch.delenv(name)
     folder = tmp_path / "home"
-    (folder / "blackboard").mkdir(parents=True)
+    folder.mkdir(0o700)
+    (folder / "blackboard").mkdir()
     shutil.copyfile(empty_ledger, folder / "ledger.db")
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     settings.cache_clear()

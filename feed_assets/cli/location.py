@@ -48,7 +48,8 @@ def load(module: str | None) -> "dg.Definitions":
     import dagster as dg
 
     name, folder = (module, Path.cwd()) if module else module_of_project()
-    sys.path[:] = dict.fromkeys([str(folder), *sys.path])  # as `python -m` does: a project need not be installed
+    # A project need not be installed. `python -m` puts its folder first: there a file may stand in for a library.
+    sys.path[:] = dict.fromkeys([*sys.path, str(folder)])
     warnings.filterwarnings("ignore", category=dg.BetaWarning)
     warnings.filterwarnings("ignore", category=dg.PreviewWarning)
     with loading(name):
@@ -148,20 +149,24 @@ def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
 
     Dagster makes its tables in it, too, here where one does at a time: two at once would leave its SQLite with two
     versions, for good. Who is killed on the way has left tables that Dagster itself goes on from. Raises HomeBusy.
+    A home that was there keeps its rights, which may be meant; that others may enter it is said.
     """
     import dagster as dg
 
-    from feed_assets.settings import make_folder
+    from feed_assets.settings import OWNED, make_home, say
 
     if "?" in str(folder) or unquote(str(folder)) != str(folder):
         raise InvalidSetting(
             f"the home folder {folder} has a '?' or a %XX in its path, which Dagster's storage takes for parts of a "
             "URL, and so makes its files elsewhere: expected a path without. Set DAGSTER_HOME to another one."
         )
-    make_folder(folder, "the home folder")
+    make_home(folder)
+    if folder.stat().st_mode & 0o077:
+        say(f"others may enter the home folder: `chmod 700 {folder}`, unless they are meant to read what it keeps")
     os.environ["DAGSTER_HOME"] = str(folder)
     with _alone(folder, patience):
         if not (yaml := folder / "dagster.yaml").exists():
+            yaml.with_suffix(".new").touch(OWNED)
             shutil.copyfile(Path(__file__).with_name("dagster.yaml"), yaml.with_suffix(".new"))
             yaml.with_suffix(".new").rename(yaml)
         with dg.DagsterInstance.get():

@@ -5,20 +5,25 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import FeedAssetsError
+from feed_assets.settings import OWNED
 
 if TYPE_CHECKING:
     import psutil
 
 _SECONDS_TO_END = 15
 """Seconds that a group may take to end before it is killed."""
+
+_ITS_NAMES = (LOOPBACK, f"::ffff:{LOOPBACK}")
+"""The one address of loopback, and how a JVM with IPv6 names it."""
 
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -53,11 +58,20 @@ def stop_once() -> None:
 
 
 @contextmanager
-def group(name: str, command: Sequence[str], log: Path | None = None) -> Generator[Started]:
-    """Run a command in a process group of its own; the group ends with the block."""
+def group(
+    name: str, command: Sequence[str], log: Path | None = None, env: Mapping[str, str] | None = None
+) -> Generator[Started]:
+    """Run a command in a process group of its own, with our environment and more; the group ends with the block."""
+    if log:
+        log.touch(OWNED)
     with log.open("wb") if log else nullcontext() as output:
         process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, **(env or {})},
         )
         try:
             yield Started(name, process)
@@ -100,21 +114,45 @@ def _signal(leader: int, family: "Sequence[psutil.Process]", number: int) -> Non
 def free_port() -> int:
     """A free port of the loopback interface."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]
 
 
 def is_free(port: int) -> bool:
     """Whether a port of the loopback interface is free."""
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+        return probe.connect_ex((LOOPBACK, port)) != 0
 
 
 def wait_for_port(server: Started, port: int, seconds: float = 120) -> None:
-    """Return as soon as the port answers; raise if the process ends or the time is over before."""
+    """Return as soon as the server listens on the port: it, or what it started, and nobody else.
+
+    Raises ProcessFailed if it ends, if the time is over before, or if another process has the port: what is sent there
+    next, such as a token, is for the server alone.
+    """
     deadline = time.monotonic() + seconds
-    while is_free(port):
+    while not _has(server, port):
         server.check()
         if time.monotonic() > deadline:
             raise ProcessFailed(f"{server.name} does not answer on port {port} after {seconds:g} s.")
         time.sleep(0.1)
+
+
+def _has(server: Started, port: int) -> bool:
+    is_taken = not is_free(port)  # Asked first: then what answers is in the list, if it is the server's.
+    is_its_own = any(_listens(each, port) for each in _family(server.process.pid))
+    if is_taken and not is_its_own:
+        raise ProcessFailed(
+            f"port {port} of {LOOPBACK} belongs to a process that is not {server.name}: it was free a moment ago. "
+            "Start again; if it stays so, look who listens there (`ss -ltnp`)."
+        )
+    return is_its_own
+
+
+def _listens(process: "psutil.Process", port: int) -> bool:
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        found = [each.laddr for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+        return any(address.port == port and address.ip in _ITS_NAMES for address in found)
+    return False

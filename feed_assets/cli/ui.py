@@ -4,7 +4,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,16 +16,15 @@ import typer
 from feed_assets.cli.location import Module, load, prepare
 from feed_assets.cli.processes import ProcessFailed, Started, free_port, group, is_free, stop_once, wait_for_port
 from feed_assets.cli.project import module_of_project
+from feed_assets.core.addresses import LOOPBACK
 
 if TYPE_CHECKING:
     from feed_assets.settings import Settings
 
 _SERVER = {
-    "spark.connect.grpc.binding.address": "127.0.0.1",  # the default is every interface
+    "spark.connect.grpc.binding.address": LOOPBACK,  # the default is every interface
     "spark.ui.enabled": "false",
 }
-_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""For a master on this machine: the executors of another one must reach the driver."""
 
 
 def ui(
@@ -53,17 +52,20 @@ def ui(
 @contextmanager
 def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
     """A Spark Connect server that has run a job; the settings of all that is started later name it."""
+    from feed_assets.spark.jvm import environment_of, properties_file
+
     port, log = free_port(), folder / "spark" / "connect.log"  # Dagster empties `logs`
-    log.parent.mkdir(exist_ok=True)
+    log.parent.mkdir(0o700, exist_ok=True)
     _environment(log.parent)
     typer.echo("starting Spark...")
-    with TemporaryDirectory(prefix="feed-assets-") as scratch:
-        properties = _write_properties(Path(scratch) / "spark.properties", port, config)
+    values = _server_conf(port, config)
+    with TemporaryDirectory(prefix="feed-assets-") as scratch, properties_file(values, Path(scratch)) as properties:
         os.environ["SPARK_PID_DIR"] = scratch
-        with group(f"Spark (log: {log})", _connect_server(properties, config.spark_master), log) as server:
+        command = _connect_server(properties, config.spark_master)
+        with group(f"Spark (log: {log})", command, log, environment_of(values)) as server:
             wait_for_port(server, port)
-            os.environ["FEED_ASSETS_SPARK_REMOTE"] = f"sc://localhost:{port}"
-            _warm_up(f"sc://localhost:{port}")
+            os.environ["FEED_ASSETS_SPARK_REMOTE"] = remote = f"sc://{LOOPBACK}:{port}"
+            _warm_up(remote)
             yield server
 
 
@@ -92,23 +94,17 @@ def _connect_server(properties: Path, master: str) -> list[str]:
     return ["bash", str(script), "--wait", *options]
 
 
-def _write_properties(path: Path, port: int, config: "Settings") -> Path:
-    """The session's configuration as a file: on a command line every user could read its secrets."""
+def _server_conf(port: int, config: "Settings") -> dict[str, str]:
     from feed_assets.spark.session import conf
 
-    local = _LOCAL if config.spark_master.startswith("local") else {}
-    own = {**_SERVER, **local, "spark.connect.grpc.binding.port": str(port)}
-    values: Mapping[str, str] = {**conf(config), **own}
-    lines = [f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n") + "\n" for key, value in values.items()]
-    path.write_text("".join(lines), encoding="utf-8")
-    return path
+    return {**conf(config), **_SERVER, "spark.connect.grpc.binding.port": str(port)}
 
 
 def _warm_up(remote: str) -> None:
     """Run one small job with a shuffle: the first in a fresh JVM takes seconds."""
-    from pyspark.sql.connect.session import SparkSession
+    from feed_assets.spark.connect import connect
 
-    session = SparkSession.builder.remote(remote).getOrCreate()
+    session = connect(remote)
     session.range(1000).groupBy().count().collect()
     session.stop()
 

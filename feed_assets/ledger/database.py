@@ -18,7 +18,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from feed_assets.core.errors import DiskFull, LedgerUnavailable
 from feed_assets.core.secrets import cause, shown
 from feed_assets.ledger.tables import cursor, log_lock
-from feed_assets.settings import announce
+from feed_assets.settings import OWNED, announce, home
 
 LOCK_SECONDS = 30
 """Seconds that a transaction waits for one that is before it; ours take milliseconds."""
@@ -180,6 +180,8 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     """Readers beside one writer (WAL), and writers that queue instead of failing half-way."""
     if engine.url.database and not (file := Path(engine.url.database)).exists():
         announce(file.resolve(), "the ledger")
+        if file.resolve().parent == home():
+            file.touch(OWNED)  # SQLite gives its other files the rights of this one.
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin_sqlite)
 

@@ -16,11 +16,13 @@ from pydantic import Secret
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
 from feed_assets.core.words import first_line
 from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets.spark.java import java
+from feed_assets.spark.jvm import AUTHENTICATED, ON_LOOPBACK, of_python_workers, start_context
 
 _SQL = {
     "spark.sql.session.timeZone": "UTC",
@@ -74,8 +76,9 @@ def conf(settings: Settings) -> dict[str, str]:
     _refuse_success_files(own)
     if settings.spark_remote:
         return {"spark.remote": settings.spark_remote.get_secret_value(), **_SQL, **own}
-    small = _SMALL if _is_local(settings) else {}
-    values = {"spark.master": settings.spark_master, "spark.app.name": "feed_assets", **_SQL, **_OUTPUT, **small}
+    values = {"spark.master": settings.spark_master, "spark.app.name": "feed_assets", **_SQL, **_OUTPUT}
+    values |= {**_SMALL, **AUTHENTICATED, **of_python_workers()} if _is_local(settings) else {}
+    values |= ON_LOOPBACK if settings.spark_master.startswith("local") else {}
     values |= _RAW_FILES if settings.blackboard.startswith("file:") else {}
     return {**values, **_jars(settings.spark_jars), **_s3(settings.s3_endpoint), **own}
 
@@ -100,9 +103,22 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     try:
         with _handlers_kept():
-            return spark_resource(wanted).spark_session
+            resource = spark_resource(wanted)
+            _prepare(wanted)
+            return resource.spark_session
     except (*SPARK_ERRORS, OSError) as error:
         raise _unavailable(settings, first_line(str(error)) or type(error).__name__) from error
+
+
+def _prepare(settings: Settings) -> None:
+    """Start what the session is of, where PySpark itself would show secrets, or the token, to others."""
+    remote = settings.spark_remote.get_secret_value() if settings.spark_remote else None
+    if remote and urlsplit(remote).hostname == LOOPBACK:
+        from feed_assets.spark.connect import connect  # Here, not above: a local session does not pay for gRPC.
+
+        connect(remote)
+    elif not remote and SparkSession.getActiveSession() is None:
+        start_context(conf(settings))
 
 
 def refuse_what_cannot_start(settings: Settings) -> None:

@@ -1,6 +1,8 @@
-"""The processes that a command starts end with it. The web UI itself is in `integration/test_web_ui.py`."""
+"""The processes that a command starts end with it, and are known by their port. See also `integration/test_web_ui.py`."""
 
+import socket
 import sys
+from threading import Thread
 
 import pytest
 
@@ -32,3 +34,43 @@ def test_a_server_that_ends_instead_of_answering_is_named(tmp_path):
         pytest.raises(ProcessFailed, match=r"the server \(log: x.log\) ended by itself with exit code 3"),
     ):
         wait_for_port(started, free_port())
+
+
+def test_a_stranger_on_the_port_of_a_server_is_not_taken_for_it(tmp_path):
+    """Who would send a token next sends nothing."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+
+        def listen() -> None:
+            while connection := stranger.accept()[0]:
+                with connection:
+                    if heard.append(connection.recv(1000)) or heard[-1] == b"end":
+                        return
+
+        port = stranger.getsockname()[1]
+        Thread(target=listen, daemon=True).start()
+        with (
+            group("Spark", [sys.executable, "-c", SLEEP], tmp_path / "log") as started,
+            pytest.raises(ProcessFailed, match=rf"port {port} of 127\.0\.0\.1 belongs to a process that is not Spark"),
+        ):
+            wait_for_port(started, port)
+        with socket.create_connection(("127.0.0.1", port)) as last:
+            last.sendall(b"end")
+        wait_until(lambda: b"end" in heard, "the stranger to have heard all")
+    assert heard == [b"", b"end"]
+
+
+@pytest.mark.parametrize("listens", ["server", "subprocess.run([sys.executable, '-c', server], check=True)"])
+def test_a_server_is_known_by_what_it_or_its_child_listens_on(tmp_path, listens):
+    port = free_port()
+    server = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); time.sleep(600)"
+    script = server if listens == "server" else f"import subprocess, sys; server = {server!r}; {listens}"
+    with group("Spark", [sys.executable, "-c", script], tmp_path / "log") as started:
+        wait_for_port(started, port)
+        assert started.process.poll() is None
+
+
+def test_what_a_server_writes_only_its_owner_may_read(tmp_path):
+    with group("test", [sys.executable, "-c", "print('secret')"], tmp_path / "log") as started:
+        started.process.wait()
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600

@@ -14,7 +14,7 @@ from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.feeds import read, write
 from feed_assets.orchestration.runner import Runner
-from feed_assets.settings import home, make_folder, settings
+from feed_assets.settings import home, make_home, settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 
@@ -30,8 +30,8 @@ def fresh_home() -> Path:
     if folder.exists() and not (folder / MARK).exists():
         raise DemoFailed(f"{folder} is there and is not the demo's: move it away.")
     shutil.rmtree(folder, ignore_errors=True)
-    make_folder(folder.parent, "the home folder")
-    folder.mkdir()
+    make_home(folder.parent)
+    folder.mkdir(0o700)
     (folder / MARK).touch()
     for name in ("FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER", "FEED_ASSETS_ADS_CAMPAIGNS"):
         os.environ.pop(name, None)

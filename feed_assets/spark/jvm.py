@@ -1,0 +1,71 @@
+"""The JVM of a session in this process: who may speak to it, and what it is told where others cannot read it."""
+
+import os
+import shlex
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway  # pyright: ignore[reportUnknownVariableType]
+
+from feed_assets.core.addresses import LOOPBACK
+
+ON_LOOPBACK = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
+"""For a master on this machine: the executors of another one must reach the driver and its blocks."""
+
+AUTHENTICATED = {"spark.authenticate": "true"}
+"""For executors within the JVM: Spark makes a secret of its own at each start, and tells nobody."""
+
+_WORKERS = {"spark.python.daemon.module": "feed_assets.spark.python_workers"}
+
+
+def of_python_workers() -> dict[str, str]:
+    """The configuration of Python workers, unless they are another Python, which may be one without feed_assets."""
+    return _WORKERS if os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable else {}
+
+
+def environment_of(values: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a JVM with a configuration: our Python workers import nothing from the current folder.
+
+    Nothing, that is, before `python_workers` puts that folder behind what is installed.
+    """
+    return {"PYTHONSAFEPATH": "1"} if _WORKERS.items() <= values.items() else {}
+
+
+@contextmanager
+def properties_file(values: Mapping[str, str], folder: Path | None = None) -> Generator[Path]:
+    """A file with a Spark configuration, until the block ends; only its owner may read it (as `mkstemp` makes it)."""
+    lines = [f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n") + "\n" for key, value in values.items()]
+    with NamedTemporaryFile("w", encoding="utf-8", prefix="feed-assets-", suffix=".properties", dir=folder) as file:
+        file.writelines(lines)
+        file.flush()
+        yield Path(file.name)
+
+
+def start_context(values: Mapping[str, str]) -> None:
+    """Start Spark in this process with a configuration, unless it has run here before.
+
+    PySpark itself would put each value on the command line of the JVM, which every user of the machine may read.
+    """
+    if vars(SparkContext)["_gateway"] is None:
+        with properties_file(values) as file:
+            options = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
+            arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+            with _environment({"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values)}):
+                gateway = launch_gateway()
+        SparkContext(gateway=gateway)
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Generator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({name: value} if value is not None else {})

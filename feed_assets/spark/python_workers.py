@@ -1,0 +1,13 @@
+"""The daemon of Spark's Python workers, which finds modules of the current folder after what is installed.
+
+PySpark's own is started in that folder with `python -m`: a file there called like a library would run in its place.
+"""
+
+import sys
+from pathlib import Path
+
+from pyspark.daemon import manager
+
+if __name__ == "__main__":
+    sys.path.append(str(Path.cwd()))
+    manager()

@@ -1,0 +1,113 @@
+"""What others of the machine may read, and whose code is run: the rights of the home, and the current folder."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.cli.demo.stage import fresh_home
+from feed_assets.defs.ads import sample
+from feed_assets.settings import settings
+
+STRANGER = (
+    "from pathlib import Path\nPath(__file__).with_name('a_stranger_ran').touch()\nraise ImportError('a stranger')\n"
+)
+PROJECT = '[tool.dg.project]\nroot_module = "shop"\n'
+DEFINITIONS = """
+import dagster as dg, feed_assets as f
+import helper
+raw = f.foreign_feed("shop/raw/v1.0", schema="k string")
+defs = f.with_automation(dg.Definitions(assets=[raw]))
+"""
+
+
+def rights(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def new_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that is not there, for a user whose files everybody may read."""
+    before = os.umask(0o022)
+    for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    settings.cache_clear()
+    yield tmp_path / "home"
+    os.umask(before)
+    settings.cache_clear()
+
+
+def publish(folder: Path):
+    (folder / "a.csv").write_bytes(sample.shown_csv("2019-11-24", "men"))
+    return CliRunner().invoke(app, ["feed", "publish", "ads/shown_raw/v1.0", "2019-11-24/men", str(folder / "a.csv")])
+
+
+def run():
+    return CliRunner().invoke(app, ["run", "-m", "feed_assets.definitions"])
+
+
+def test_the_home_is_its_owners_and_so_is_what_we_make_in_it(new_home, tmp_path):
+    assert publish(tmp_path).exit_code == 0
+    assert run().exit_code in (0, 1)
+    assert rights(new_home) == 0o700
+    made = ("dagster.yaml", "ledger.db")
+    assert {name: rights(new_home / name) for name in made} == dict.fromkeys(made, 0o600)
+
+
+def test_what_is_kept_elsewhere_has_the_rights_that_the_user_gives_it(new_home, tmp_path, monkeypatch):
+    """Other teams read the blackboard."""
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", (tmp_path / "lake").as_uri())
+    monkeypatch.setenv("FEED_ASSETS_LEDGER", f"sqlite:///{tmp_path}/shared.db")
+    (tmp_path / "lake").mkdir()
+    assert publish(tmp_path).exit_code == 0
+    assert run().exit_code in (0, 1)
+    assert {rights(path) for path in (tmp_path / "lake").rglob("*") if path.is_file()} == {0o644}
+    assert rights(tmp_path / "shared.db") == 0o644
+
+
+def test_a_home_that_others_may_enter_keeps_its_rights_and_it_is_said(new_home):
+    new_home.mkdir(0o755)
+    done = run()
+    assert done.stderr.count(f"others may enter the home folder: `chmod 700 {new_home}`") == 1
+    assert rights(new_home) == 0o755
+    new_home.chmod(0o700)
+    assert "others may enter" not in run().stderr
+
+
+def test_the_demo_s_home_is_its_owner_s_too(new_home, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(new_home))
+    assert rights(fresh_home()) == 0o700
+    assert rights(new_home) == 0o700
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project that is not installed, and in its folder a stranger's files with the names of libraries."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name in ("psutil", "numpy", "pandas", "pyspark", "sqlalchemy", "grpc", "requests"):
+        (folder / f"{name}.py").write_text(STRANGER)
+    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "helper.py").write_text("from feed_assets.spark.session import session\n")  # which imports much
+    (folder / "shop").mkdir()
+    (folder / "shop" / "definitions.py").write_text(DEFINITIONS)
+    return folder
+
+
+@pytest.mark.parametrize("command", [["run"], ["run", "-m", "shop.definitions"], ["explain", "shop/raw/v1.0"]])
+def test_a_library_is_the_installed_one_whatever_lies_in_the_current_folder(project, tmp_path, command):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}
+    program = [str(Path(sys.executable).with_name("feed-assets")), *command]
+    (tmp_path / "home" / "blackboard").mkdir(parents=True, mode=0o700)
+    env |= {"DAGSTER_HOME": str(tmp_path / "home")}
+    done = subprocess.run(program, cwd=project, env=env, capture_output=True, text=True, timeout=120)
+    assert any(word in done.stdout + done.stderr for word in ("one tick", "is a foreign feed", "no ledger")), (
+        done.stderr
+    )
+    assert not (project / "a_stranger_ran").exists()

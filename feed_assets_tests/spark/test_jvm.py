@@ -1,0 +1,130 @@
+"""Spark in a process of ours, as its neighbours on the machine see it: who may speak to it, and what they may read."""
+
+import json
+import os
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+from feed_assets.settings import Settings
+from feed_assets.spark.jvm import properties_file
+from feed_assets.spark.session import conf
+
+PLANTED = 'planted"secret \\with = all'
+LOOPBACK = {"127.0.0.1", "::ffff:127.0.0.1"}
+OWN = dedent(
+    """
+    import json, os, sys, tempfile
+    from pathlib import Path
+    import psutil
+    from feed_assets.settings import Settings
+    from feed_assets.spark.session import session
+
+    def of_worker(_):
+        import mine, psutil
+        return [mine.NAME, psutil.__file__, os.environ.get("PYTHONSAFEPATH")]
+
+    settings = Settings(spark_conf={"spark.hadoop.fs.s3a.secret.key": sys.argv[1]}, blackboard="memory://")
+    spark = session(settings, {"spark.hadoop.my.key": sys.argv[1] + "!"})
+    said = {"worker": spark.sparkContext.parallelize([1], 1).map(of_worker).first()}
+    ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    living = [each for each in ours if each.status() != psutil.STATUS_ZOMBIE]
+    said["names"] = [each.name() for each in living]
+    said["lines"] = [each.cmdline() for each in living if each.pid != os.getpid()]
+    listening = [each for it in living for each in it.net_connections("inet") if each.status == psutil.CONN_LISTEN]
+    said["addresses"] = sorted({each.laddr.ip for each in listening})
+    said["files"] = [path.name for path in Path(tempfile.gettempdir()).glob("feed-assets-*")]
+    known = spark.sparkContext._jsc.hadoopConfiguration()
+    said["keys"] = [known.get("fs.s3a.secret.key"), known.get("my.key")]
+    said["authenticates"] = spark.sparkContext.getConf().get("spark.authenticate")
+    hadoop = spark._jvm.org.apache.hadoop
+    credentials = hadoop.security.UserGroupInformation.getCurrentUser().getCredentials()
+    said["secret"] = len(credentials.getSecretKey(hadoop.io.Text("sparkCookie")) or b"")
+    spark.stop()
+    again = session(settings, {"spark.hadoop.my.key": "other"})
+    said["again"] = again.sparkContext._jsc.hadoopConfiguration().get("my.key")
+    print(json.dumps(said))
+    """
+)
+STRANGER = (
+    "from pathlib import Path\nPath(__file__).with_name('a_stranger_ran').touch()\nraise ImportError('a stranger')\n"
+)
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What a process with a session of its own says of itself; a stranger's modules lie in its current folder."""
+    folder, scratch = tmp_path_factory.mktemp("current"), tmp_path_factory.mktemp("scratch")
+    for name in ("psutil", "pyarrow", "pandas", "numpy", "pyspark"):
+        (folder / f"{name}.py").write_text(STRANGER)
+    (folder / "mine.py").write_text("NAME = 'mine'\n")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}
+    env |= {"TMPDIR": str(scratch), "PYSPARK_SUBMIT_ARGS": "--conf spark.hadoop.by.hand=1 pyspark-shell"}
+    command = [sys.executable, "-P", "-c", OWN, PLANTED]
+    done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert PLANTED not in done.stderr
+    return {**json.loads(done.stdout), "ran": (folder / "a_stranger_ran").exists()}
+
+
+def test_all_that_listens_does_so_on_loopback(said):
+    assert "java" in said["names"]
+    assert said["addresses"]
+    assert set(said["addresses"]) <= LOOPBACK
+
+
+def test_what_listens_asks_for_a_secret_that_spark_has_made(said):
+    assert said["authenticates"] == "true"
+    assert said["secret"] >= 32
+
+
+def test_keys_are_spark_s_and_on_no_command_line(said):
+    assert said["keys"] == [PLANTED, f"{PLANTED}!"]
+    assert any("--properties-file" in line for line in said["lines"])
+    assert [line for line in said["lines"] if "planted" in " ".join(line)] == []
+
+
+def test_the_file_of_the_keys_is_gone_when_spark_has_read_it(said):
+    assert said["files"] == []
+
+
+def test_a_later_session_of_the_same_process_has_what_it_is_given(said):
+    assert said["again"] == "other"
+
+
+def test_a_python_worker_finds_the_current_folder_behind_what_is_installed(said):
+    name, psutil, safe = said["worker"]
+    assert (name, said["ran"]) == ("mine", False)
+    assert "site-packages" in psutil
+    assert safe == "1"
+
+
+def test_nobody_else_may_read_the_file_of_the_keys():
+    with properties_file({"spark.hadoop.x": "1\n2\\3"}) as path:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.read_text() == "spark.hadoop.x=1\\n2\\\\3\n"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local-cluster[2,1,1024]"])
+def test_local_masters_bind_to_loopback_unless_somebody_says_otherwise(master):
+    bound = conf(Settings(spark_master=master))
+    assert (bound["spark.driver.bindAddress"], bound["spark.driver.host"]) == ("127.0.0.1", "127.0.0.1")
+    own = {"spark.driver.bindAddress": "0.0.0.0", "spark.authenticate": "false"}  # noqa: S104
+    assert own.items() <= conf(Settings(spark_master=master, spark_conf=own)).items()
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host"])
+def test_the_executors_of_another_machine_reach_the_driver(master):
+    found = conf(Settings(spark_master=master))
+    assert not {"spark.driver.bindAddress", "spark.driver.host", "spark.authenticate"} & found.keys()
+
+
+def test_another_python_gets_workers_of_its_own(monkeypatch):
+    """It may have no feed_assets."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "/their/python")
+    assert "spark.python.daemon.module" not in conf(Settings())
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert conf(Settings())["spark.python.daemon.module"] == "feed_assets.spark.python_workers"
