@@ -1,4 +1,4 @@
-"""The processes that a command starts end with it, and are known by their port. See also `integration/test_web_ui.py`."""
+"""The processes that a command starts end with it, and are known by their port. See `integration/test_web_ui.py`."""
 
 import socket
 import sys
