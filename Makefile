@@ -24,11 +24,12 @@ demo: java $(SYNCED) ## the whole way through on real data, in about two and a h
 test: java $(SYNCED) ## run the tests
 	@.venv/bin/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder
 
-check: $(SYNCED) ## ruff, pyright and the import contracts
+check: $(SYNCED) ## ruff, pyright, the import contracts, and known vulnerabilities
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/pyright
 	@.venv/bin/lint-imports
+	@scripts/audit.sh
 
 ui: java $(SYNCED) ## web UI, daemon and one warm Spark on http://127.0.0.1:3000 (PORT=…)
 	@exec .venv/bin/feed-assets ui --port $(PORT)
