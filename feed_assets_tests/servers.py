@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import distribution
@@ -129,6 +130,36 @@ def _identity(name: str, secret: str, actions: list[str]) -> dict[str, object]:
     return {"name": name, "credentials": [{"accessKey": name, "secretKey": secret}], "actions": actions}
 
 
+POLICIES = ROOT / "docs" / "policies"
+UNDER = "by-policy"
+"""The prefix of the bucket that the policies of the documentation are about here."""
+BY_POLICY = {
+    "producer": ("ads/shown_raw", "ads/clicked_raw"),
+    "runs": ("ads/shown", "ads/clicked", "ads/effectiveness"),
+    "reader-of-all": (),
+}
+"""Identities that have only such a policy, and the feeds that are in it."""
+
+
+def policy(identity: str, feeds: Sequence[str]) -> str:
+    """A policy of the documentation, its placeholders filled for these feeds."""
+    found = json.loads((POLICIES / f"{identity.partition('-')[0]}.json").read_text())
+    for statement in found["Statement"]:
+        statement["Resource"] = [each for text in _several(statement["Resource"]) for each in _filled(text, feeds)]
+        for values in statement.get("Condition", {}).values():
+            values["s3:prefix"] = [each for text in values["s3:prefix"] for each in _filled(text, feeds)]
+    return json.dumps(found)
+
+
+def _several(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def _filled(text: str, feeds: Sequence[str]) -> list[str]:
+    text = re.sub("(?=FEED|_feed_assets)", f"{UNDER}/", text, count=1).replace(":BUCKET", f":{BUCKET}")
+    return [text.replace("FEED", feed) for feed in feeds] if "FEED" in text else [text]
+
+
 @contextmanager
 def seaweedfs_server(folder: Path) -> Iterator[S3Server]:
     """Run SeaweedFS until the block ends."""
@@ -138,7 +169,9 @@ def seaweedfs_server(folder: Path) -> Iterator[S3Server]:
     server = S3Server(f"http://127.0.0.1:{s3}", "admin", "admin-secret")
     reader = _identity(server.reader_key, server.reader_secret, ["Read", "List"])
     admin = _identity(server.access_key, server.secret_key, ["Admin", "Read", "List", "Tagging", "Write"])
-    config.write_text(json.dumps({"identities": [admin, reader]}))
+    by_policy = [{**_identity(name, f"{name}-secret", []), "policyNames": [name]} for name in BY_POLICY]
+    policies = [{"name": name, "content": policy(name, feeds)} for name, feeds in BY_POLICY.items()]
+    config.write_text(json.dumps({"identities": [admin, reader, *by_policy], "policies": policies}))
     command = [str(weed()), "mini", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += [f"-s3.port={s3}", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
     command += [f"-s3.config={config}", "-master.telemetry=false", "-webdav=false", "-admin.ui=false"]
