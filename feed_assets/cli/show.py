@@ -45,8 +45,9 @@ def show(views: BaseModel | Sequence[BaseModel], as_json: bool, note: str = "") 
     """Print views: as JSON; or in columns with a header, what they hold below, and then the note."""
     many = views if isinstance(views, Sequence) else [views]
     if as_json:
-        values = [view.model_dump(mode="json") for view in many]
-        typer.echo(json.dumps(values if isinstance(views, Sequence) else values[0], indent=2))
+        values = json.dumps([view.model_dump(mode="json") for view in many])
+        found = json.loads(values, parse_constant=str)  # JSON has no NaN and no Infinity: they are texts.
+        typer.echo(json.dumps(found if isinstance(views, Sequence) else found[0], indent=2))
         return
     for line in _table([view.model_dump(context=_FOR_PEOPLE) for view in many]):
         typer.echo(line)

@@ -10,12 +10,20 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 from uuid import NAMESPACE_URL, uuid5
 
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent
 from feed_assets.core.feeds import Feed, Partition, parse_update_id, update_id
 from feed_assets.core.intervals import Interval, start_of
+from feed_assets.core.limits import (
+    REASON_BYTES,
+    REJECT_BYTES,
+    check_context,
+    check_correlation,
+    check_partition,
+    excerpt,
+)
 
 Marker = datetime | int
 """What orders the updates of one table: timezone-aware moments, or versions from 0. A table has one kind."""
@@ -26,6 +34,12 @@ UPDATE_ID = "update_id"
 """In an event's context: the update of a feed that it tells of, which covers all of its partition."""
 PARENTS = "parents"
 """In an event's context, where several went into its correlation id: those that its run consumed."""
+_CONTEXT: Mapping[str, tuple[type, str]] = {
+    NO_NEW_DATA: (bool, "true or false"),
+    UPDATE_ID: (str, "a text"),
+    PARENTS: (list, "a list of texts"),
+}
+"""What has a meaning in a context, and its type; `bytes` and `code_version` are read as far as they make sense."""
 
 _DIGITS = 20
 _ID_LENGTH = len("YYYYMMDD.HHMMSS")
@@ -75,7 +89,7 @@ class WriteEvent:
     @property
     def has_new_data(self) -> bool:
         """Whether there may be new data; only the writer can say that there are none."""
-        return not self.context.get(NO_NEW_DATA)
+        return self.context.get(NO_NEW_DATA) is not True
 
     def start(self, previous: str | None) -> str | None:
         """After which marker its data begin, given the marker before its own."""
@@ -87,10 +101,14 @@ class WriteEvent:
 
 @dataclass(frozen=True)
 class Rejected:
-    """What was to be an event and is none, as text as it was read, and why."""
+    """What was to be an event and is none, as text as it was read, and why; of both what fits."""
 
     raw: str
     reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "raw", excerpt(self.raw, REJECT_BYTES))
+        object.__setattr__(self, "reason", excerpt(self.reason, REASON_BYTES))
 
 
 @dataclass(frozen=True)
@@ -119,6 +137,12 @@ class Recorded:
         """The event's own time (UTC); where that is a version, when the ledger heard of it."""
         marker = decode(self.event_marker)
         return marker if isinstance(marker, datetime) else self.at
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The correlation ids that went into its own, where there were several."""
+        told = self.context.get(PARENTS)  # Of any kind, in what was recorded before kinds were looked at.
+        return tuple(map(str, cast(list[object], told))) if isinstance(told, list) else ()
 
     @property
     def interval(self) -> Interval:
@@ -199,6 +223,16 @@ def in_words(text: str | None) -> str:
         return "the beginning"
     marker = decode(text)
     return str(marker) if isinstance(marker, int) else marker.isoformat().replace("+00:00", "Z")
+
+
+def check_event(event: WriteEvent) -> None:
+    """Raise InvalidEvent or InvalidName for what can be no event of anybody: what it says can be kept and read back."""
+    check_partition(event.partition)
+    _ = encode(event.marker), encode(event.event_marker)
+    check_correlation(event.correlation_id)
+    check_context(event.context, _CONTEXT)
+    if not all(isinstance(each, str) for each in event.context.get(PARENTS, ())):
+        raise InvalidEvent(f"context {PARENTS}: expected a list of texts.")
 
 
 def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, Marker] | None = None) -> None:

@@ -30,11 +30,9 @@ from feed_assets.core.feeds import (
     parse_manifest,
     why_invalid,
 )
+from feed_assets.core.limits import check_feed, check_partition
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.newest import newest_first
-
-MAX_DEPTH = 8
-"""Segments that a partition key, or a feed's name, has at most: a walk ends there."""
 
 PRUNED = "_feed_assets/pruned"
 """The prefix of what prunes leave: by partition an empty object, named by the id from which on history is whole."""
@@ -166,26 +164,25 @@ def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = 
             continue  # Another feed: the same name with a version.
         below = f"{key}/{name}" if key else name
         try:
-            Partition(feed, below)
+            check_partition(Partition(feed, below))
         except InvalidName as error:
             yield Skipped(below, str(error))
             continue
-        if below.count("/") < MAX_DEPTH:
-            yield from walk(board, feed, below, is_appendable=is_appendable)
+        yield from walk(board, feed, below, is_appendable=is_appendable)
 
 
-def feeds(board: Blackboard, prefix: str = "", depth: int = 0) -> Iterator[Feed]:
+def feeds(board: Blackboard, prefix: str = "") -> Iterator[Feed]:
     """The feeds of a blackboard: the prefixes that end in a version, or hold updates without one."""
     for name in board.children(prefix):
         path = f"{prefix}/{name}" if prefix else name
         try:
-            feed = Feed.parse(path)
+            feed = check_feed(Feed.parse(path))
         except InvalidName:
             continue  # `_feed_assets`, or a prefix that is no feed's.
         if feed.version or any(map(is_update_id, board.children(path))):
             yield feed
-        elif depth < MAX_DEPTH:
-            yield from feeds(board, path, depth + 1)
+        else:
+            yield from feeds(board, path)
 
 
 def newer_versions(board: Blackboard, feed: Feed) -> tuple[Feed, ...]:

@@ -24,6 +24,7 @@ from feed_assets.core.feeds import (
     next_update_id,
     why_invalid,
 )
+from feed_assets.core.limits import check_partition
 from feed_assets.feeds.blackboard import HALF_WRITTEN, Blackboard
 from feed_assets.feeds.newest import newest_first
 
@@ -40,9 +41,10 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime) 
     """Claim a fresh update id, greater than every id in the partition and every claim on it.
 
     `token` is this writer's own: if the reply to its conditional create was lost and the client sent it again, the
-    claim that is already there is recognised as its own. Killed anywhere, at worst one id stays unused.
+    claim that is already there is recognised as its own. Killed anywhere, at worst one id stays unused. Raises
+    InvalidName for a partition that no listing would show.
     """
-    claims = f"{CLAIMS}/{partition.path}"
+    claims = f"{CLAIMS}/{check_partition(partition).path}"
     claimed = (file.key.rsplit("/", 1)[-1] for file in board.files(claims))
     updates = filter(is_update_id, chain.from_iterable(newest_first(board, partition.path)))
     candidate = next_update_id(now, [*islice(updates, 1), *claimed])

@@ -6,7 +6,6 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.durations import Duration
-from feed_assets.core.events import PARENTS
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import events, wanted
 from feed_assets.ledger.tables import event
@@ -18,14 +17,15 @@ def durations(connection: sa.Connection, first: Feed, last: Feed, limit: int) ->
     An update that several went into counts from the last of these that came by `first`.
     """
     reached = events.newest(connection, limit, last)
-    origins = {each.sequence: {each.correlation, *each.context.get(PARENTS, ())} for each in reached}
+    origins = {each.sequence: {each.correlation, *each.parents} for each in reached}
     began = _began(connection, first, {each for some in origins.values() for each in some})
     found: list[Duration] = []
     for each in reversed(reached):
         starts = [start for origin in origins[each.sequence] for start in began.get(origin, ()) if start <= each.time]
         if starts:
             seconds = (each.time - max(starts)).total_seconds()
-            found.append(Duration(each.correlation, each.partition.key, seconds, each.context.get("code_version")))
+            code = each.context.get("code_version")
+            found.append(Duration(each.correlation, each.partition.key, seconds, None if code is None else str(code)))
     return tuple(found)
 
 

@@ -1,6 +1,5 @@
 """What was read as an event and is none: kept once, with the reason."""
 
-import json
 from collections.abc import Iterable
 from datetime import datetime
 from hashlib import sha256
@@ -8,14 +7,22 @@ from hashlib import sha256
 import sqlalchemy as sa
 
 from feed_assets.core.events import Rejected, WriteEvent
+from feed_assets.core.limits import as_text
 from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.tables import event_reject
+
+REJECTS_KEPT = 10_000
+"""Rejects of a source that are kept, the newest: whoever writes nonsense without end does not fill the ledger."""
 
 
 def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected], now: datetime) -> None:
     """Keep what was read and is no event, with the reason; what is read again is kept once."""
     rows = [{"source": source, "digest": _digest(each), "raw": each.raw, "reason": each.reason} for each in rejected]
     insert_missing(connection, event_reject, [{**row, "at": now} for row in rows])
+    if rows:
+        mine = event_reject.c.source == source
+        oldest = sa.select(event_reject.c.at).where(mine).order_by(event_reject.c.at.desc()).offset(REJECTS_KEPT)
+        connection.execute(sa.delete(event_reject).where(mine, event_reject.c.at <= oldest.limit(1).scalar_subquery()))
 
 
 def _digest(rejected: Rejected) -> str:
@@ -31,4 +38,4 @@ def rejects(connection: sa.Connection, limit: int) -> tuple[tuple[str, Rejected,
 def in_json(new: WriteEvent) -> str:
     """An event as one line of JSON, with its fields by their names."""
     fields = {name: getattr(new, name) for name in WriteEvent.__annotations__}
-    return json.dumps({**fields, "context": dict(new.context)}, default=str)
+    return as_text({**fields, "context": dict(new.context)})

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
-from feed_assets.core.events import Marker, Operation, Recorded, Rejected, WriteEvent, check_order, encode
+from feed_assets.core.events import Marker, Operation, Recorded, Rejected, WriteEvent, check_event, check_order, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import event_rejects, log, wanted
 from feed_assets.ledger.log import Change
@@ -36,6 +36,7 @@ def publish(
 
     `updated_at` is the range of its rows, both ends included. Raises EventOutOfOrder, InvalidEvent and InvalidName.
     """
+    check_event(new)
     partition, marker = new.partition, encode(new.marker)
     if _known(connection, OURS, [new]):
         return False
@@ -65,7 +66,7 @@ def record(
     One whose marker comes before its table's last is refused, or recorded with a flag. What is known stays as it is.
     """
     rejected: list[Rejected] = []
-    sound = [each for each in new if _is_sound(each, rejected)]
+    sound = [each for each in new if _is_sound(each, rejected, is_ours=source == OURS)]
     last = _last(connection, {(each.table_name, each.partition_key) for each in sound})
     rows: list[dict[str, Any]] = []
     doubtful: list[WriteEvent] = []
@@ -84,9 +85,10 @@ def record(
     return tuple(rejected)
 
 
-def _is_sound(new: WriteEvent, rejected: list[Rejected]) -> bool:
+def _is_sound(new: WriteEvent, rejected: list[Rejected], *, is_ours: bool) -> bool:
+    """Whether it can be recorded; of our own the context may be as long as it is."""
     try:
-        check_order(new, None)
+        check_order(new, None) if is_ours else check_event(new)
         _ = new.partition, encode(new.event_marker)
     except (InvalidEvent, InvalidName) as error:
         rejected.append(Rejected(event_rejects.in_json(new), str(error)))
@@ -207,7 +209,8 @@ def recorded_of(row: Mapping[Any, Any]) -> Recorded:
     named = {
         name: row[name] for name in ("sequence", "source", "marker", "previous", "start", "event_marker", "correlation")
     }
-    operation, context = Operation(row["operation"]), json.loads(row["context"])
+    # NaN was once recorded: it is no JSON, and a text from here on.
+    operation, context = Operation(row["operation"]), json.loads(row["context"], parse_constant=str)
     return Recorded(partition=partition, operation=operation, context=context, flag=row["flag"], at=row["at"], **named)
 
 

@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any, cast
 
 from feed_assets.core.errors import InvalidEvent, InvalidName
-from feed_assets.core.events import Marker, Operation, Rejected, WriteEvent, encode, parse_marker
+from feed_assets.core.events import Marker, Operation, Rejected, WriteEvent, check_event, parse_marker
+from feed_assets.core.limits import as_text, check_correlation
 from feed_assets.core.typed import typed
 
 
@@ -66,9 +67,9 @@ class Columns:
         """The event of a row, or the row with the reason why it is no event."""
         try:
             event = self._event(row)
-            _ = event.partition, encode(event.marker), encode(event.event_marker)  # They raise what is wrong with it.
+            check_event(event)
         except (InvalidEvent, InvalidName, ValueError, OverflowError) as error:
-            return Rejected(raw(row), str(error))
+            return Rejected(as_text(row), str(error))
         return event
 
     def _event(self, row: Mapping[str, Any]) -> WriteEvent:
@@ -87,12 +88,7 @@ class Columns:
         if not self.others_in_context:
             return {}
         others = {name: value for name, value in row.items() if name not in self.named and value is not None}
-        return json.loads(raw(others))
-
-
-def raw(row: Mapping[str, Any]) -> str:
-    """A row as JSON text; what JSON has no form for, as its text."""
-    return json.dumps(row, default=str)
+        return json.loads(as_text(others))
 
 
 def _value(row: Mapping[str, Any], column: str | Constant | None) -> Any:
@@ -109,8 +105,10 @@ def _text(row: Mapping[str, Any], column: str | Constant | None) -> str:
 
 def _correlation(row: Mapping[str, Any], column: str) -> str:
     text = _text(row, column)
-    if not text or not text.isprintable():
-        raise InvalidEvent(f"column {column}: found {text!r}, expected a correlation id of printable characters.")
+    try:
+        check_correlation(text)
+    except InvalidEvent as error:
+        raise InvalidEvent(f"column {column}: {error}") from None
     return text
 
 
@@ -126,7 +124,7 @@ def _operation(row: Mapping[str, Any], column: str | Constant | None) -> Operati
 def _context(row: Mapping[str, Any], column: str | None) -> dict[str, Any]:
     value = _value(row, column)
     if isinstance(value, Mapping):
-        value = raw(cast(Mapping[str, Any], value))
+        value = as_text(cast(Mapping[str, Any], value))
     found: Any = {}
     try:
         found = json.loads(value) if value is not None else found

@@ -13,10 +13,11 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from feed_assets.core.errors import SourceUnavailable
+from feed_assets.core.limits import as_text
 from feed_assets.sources.commits import Waiting, await_writers
 from feed_assets.sources.contract import Batch, Positions, batch_of
 from feed_assets.sources.databases import columns_of, reading
-from feed_assets.sources.rows import Columns, raw
+from feed_assets.sources.rows import Columns
 
 _KINDS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
@@ -146,7 +147,7 @@ class SqlEvents:
 
 
 def _digest(row: Mapping[str, Any]) -> str:
-    return sha256(raw(row).encode()).hexdigest()[:16]
+    return sha256(as_text(row).encode()).hexdigest()[:16]
 
 
 def _unread(rows: Sequence[dict[str, Any]], place: _Place, order_by: str) -> list[dict[str, Any]]:

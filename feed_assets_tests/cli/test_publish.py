@@ -93,6 +93,19 @@ def test_what_no_run_could_read_is_refused_and_nothing_is_published(name: str, k
     assert [*read.feeds(open_board(settings()))] == []
 
 
+@pytest.mark.parametrize("key", ["a/b/c/d/e/f/g/h/i", "/".join(["x" * 150] * 4)])
+def test_a_partition_that_no_listing_would_show_is_refused_and_nothing_is_published(key: str) -> None:
+    """Neither it nor, of a tree, what could be."""
+    (Path("tree") / "ok").mkdir(parents=True)
+    (Path("tree") / key).mkdir(parents=True)
+    for folder in ("ok", key):
+        (Path("tree") / folder / "a.csv").write_text(GOOD)
+    for args in ((key, file("a.csv", GOOD)), ("--tree", "tree")):
+        refused = feed("publish", "strange/feed", *args, "--blackboard", open_board(settings()).url)
+        assert "expected at most 500 and 8" in str(refused.exception)
+    assert [*read.feeds(open_board(settings()))] == []
+
+
 def test_what_may_be_a_partition_later_is_published() -> None:
     assert feed("publish", "shop/named/v1.0", "new", file("a.json", '{"id": "a"}\n')).exit_code == 0
 

@@ -1,5 +1,6 @@
 """What people see of what a command says: columns that are aligned, and what is within them below."""
 
+import json
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -68,3 +69,13 @@ def test_machines_get_everything(capsys):
         '[\n  {\n    "name": "a",\n    "open": true,\n    "weight": null,\n    "labels": [\n      "x"\n    ],\n'
         '    "within": []\n  }\n]\n'
     )
+
+
+def test_what_is_no_number_in_json_is_a_text(capsys):
+    """Else nobody but Python reads it."""
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    show(Values.of(a=float("nan"), b=[float("-inf")], c=1.5), True)
+    assert json.loads(capsys.readouterr().out, parse_constant=refuse) == {"a": "NaN", "b": ["-Infinity"], "c": 1.5}

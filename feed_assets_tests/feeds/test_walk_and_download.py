@@ -39,9 +39,20 @@ def test_skipped_names_are_logged_when_only_partitions_are_asked_for(board, capl
     assert "_tmp is skipped: partition key '_tmp'" in caplog.text
 
 
-def test_a_walk_ends_at_the_depth_that_a_key_can_have(board):
-    board.put(f"ads/shown/v1.0/{'/'.join('abcdefghij')}/20191125.060000/_SUCCESS", b"0")
-    assert list(walk(board, FEED)) == []
+def test_a_walk_ends_at_the_depth_that_a_key_can_have_and_says_what_lies_deeper(board):
+    for key in ("abcdefgh", "ABCDEFGHI"):
+        board.put(f"ads/shown/v1.0/{'/'.join(key)}/20191125.060000/_SUCCESS", b"0")
+    (skipped, deepest) = walk(board, FEED)
+    assert deepest == Partition(FEED, "a/b/c/d/e/f/g/h")
+    assert (skipped.id, "has 17 bytes and 9 segments" in skipped.reason) == ("A/B/C/D/E/F/G/H/I", True)
+
+
+def test_a_key_that_is_too_long_is_no_partition_and_no_feed_and_hides_nothing(board):
+    long = "/".join(letter * 100 for letter in "abcdef")
+    for path in (f"ads/shown/v1.0/{long}", "ads/shown/v1.0/x", f"{long}/v1.0"):
+        board.put(f"{path}/20191125.060000/_SUCCESS", b"0")
+    assert [*partitions(board, FEED)] == [Partition(FEED, "x")]
+    assert [str(feed) for feed in feeds(board)] == ["ads/shown/v1.0"]
 
 
 def test_the_feeds_of_a_blackboard_are_found_without_its_service_prefix(board):

@@ -1,14 +1,20 @@
 """What comes as an event: it is recorded and can be read back, or it is rejected; nothing else is held up."""
 
+import random
+import string
 from datetime import UTC, datetime, timedelta, timezone
+from hashlib import sha256
 
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.core.events import Operation, WriteEvent, decode
+from feed_assets.core.errors import InvalidEvent, InvalidName
+from feed_assets.core.events import NO_NEW_DATA, Operation, Rejected, WriteEvent, decode
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.limits import CONTEXT_BYTES, CONTEXT_DEPTH, NAME_BYTES, REASON_BYTES, REJECT_BYTES, SEGMENTS
 from feed_assets.ledger import event_rejects, events, log
-from feed_assets.ledger.tables import event
+from feed_assets.ledger.durations import durations
+from feed_assets.ledger.tables import UtcDateTime, event, metadata
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 ZERO = datetime(1, 1, 1, tzinfo=UTC)
@@ -63,3 +69,124 @@ def test_a_short_year_that_an_older_version_recorded_stops_no_reader(ledger):
     record(ledger, write(NOW, "Y"))
     assert [each.time for each in recorded(ledger)] == [ZERO, NOW]
     assert [each.previous for each in recorded(ledger)] == [None, "10101.000000"]
+
+
+_RANDOM = random.Random(1)  # noqa: S311
+
+
+def noise(size):
+    """Text that no database can compress, another one each time."""
+    return "".join(_RANDOM.choices(string.ascii_letters + string.digits, k=size))
+
+
+def path(size, segments=SEGMENTS):
+    """A name of so many bytes and segments."""
+    each, rest = divmod(size - segments + 1, segments)
+    return "/".join(noise(each + (number < rest)) for number in range(segments))
+
+
+def nested(depth):
+    """A context of so many levels."""
+    value = {}
+    for _ in range(depth - 1):
+        value = {"a": value}
+    return value
+
+
+def test_the_largest_event_that_is_accepted_fits_into_every_index(ledger):
+    """On PostgreSQL a row of an index has at most 2,704 bytes."""
+    table, key, correlation = path(NAME_BYTES), path(NAME_BYTES), noise(NAME_BYTES)
+    largest = write(NOW, correlation, table, partition_key=key, context={"of": noise(CONTEXT_BYTES - 20)})
+    assert record(ledger, largest, source="s" * 200) == ()
+    assert [each.correlation for each in recorded(ledger, table)] == [correlation]
+
+
+def test_every_index_takes_the_longest_names(ledger):
+    """All columns of text at once: feeds, partitions, ids; whichever index they are in."""
+    texts = {"feed": NAME_BYTES, "partition": NAME_BYTES, "key": NAME_BYTES, "correlation": NAME_BYTES}
+    texts |= {"input_feed": NAME_BYTES, "input_partition": NAME_BYTES, "subscriber": NAME_BYTES, "name": 2 * NAME_BYTES}
+    with ledger.write() as connection:
+        for table in metadata.sorted_tables:
+            row = {each.name: noise(texts.get(each.name, 40)) for each in table.c if isinstance(each.type, sa.String)}
+            row |= {each.name: NOW for each in table.c if isinstance(each.type, UtcDateTime)}
+            row |= {each.name: 1 for each in table.c if isinstance(each.type, sa.Integer | sa.Boolean)}
+            connection.execute(sa.insert(table), row)
+        connection.rollback()
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"correlation": noise(6000)}, "correlation_id .* has 6000 bytes: expected at most 500"),
+        ({"correlation": "é" * 251}, "has 502 bytes"),
+        ({"correlation": ""}, "expected a correlation_id"),
+        ({"correlation": "a\0b"}, "expected a correlation_id of printable characters"),
+        ({"correlation": "a\ud800b"}, "expected a correlation_id of printable characters"),
+        ({"table": path(6000, 40)}, "feed .* has 6000 bytes and 40 segments: expected at most 500 and 8"),
+        ({"table": path(60, 9)}, "9 segments"),
+        ({"partition_key": path(501)}, "partition key .* has 501 bytes"),
+        ({"partition_key": path(60, 9)}, "9 segments"),
+        ({"partition_key": "a\0b"}, "cannot be a path segment"),
+        ({"context": {"a": "x" * CONTEXT_BYTES}}, "the context has 65545 bytes: expected at most 65536"),
+        ({"context": nested(CONTEXT_DEPTH + 1)}, "more than 50 levels deep"),
+        ({"context": nested(5000)}, "more than 50 levels deep"),
+        ({"context": {"a": float("nan")}}, "the context is no JSON: .* Expected JSON, without NaN"),
+        ({"context": {"a": [float("inf")]}}, "the context is no JSON"),
+        ({"context": {"a": "b\0"}}, "the context has a NUL character"),
+        ({"context": {"\\\0": 1}}, "the context has a NUL character"),
+        ({"context": {"a": "\ud800"}}, "the context is no JSON"),
+        ({"context": {NO_NEW_DATA: "false"}}, "context no_new_data: found 'false', expected true or false"),
+        ({"context": {NO_NEW_DATA: 1}}, "context no_new_data: found 1, expected true or false"),
+        ({"context": {"update_id": 1}}, "context update_id: found 1, expected a text"),
+        ({"context": {"parents": "X"}}, "context parents: found 'X', expected a list of texts"),
+        ({"context": {"parents": [[1]]}}, "context parents: expected a list of texts"),
+    ],
+)
+def test_what_is_too_long_too_deep_or_no_text_is_rejected_with_the_reason_and_holds_up_nothing(ledger, bad, reason):
+    """From a source; and by hand refused in the same words."""
+    (rejected,) = record(ledger, write(NOW, **bad), write(NOW, "Y"))
+    with pytest.raises((InvalidEvent, InvalidName), match=reason), ledger.change() as connection:
+        events.publish(connection, write(NOW, **bad), NOW)
+    with ledger.read() as connection:
+        ((source, kept, _),) = event_rejects.rejects(connection, 10)
+    assert (source, kept) == ("shop", rejected)
+    assert len(kept.raw.encode()) <= REJECT_BYTES
+    assert len(kept.reason.encode()) <= REASON_BYTES
+    assert [each.correlation for each in recorded(ledger)] == ["Y"]
+
+
+@pytest.mark.parametrize("good", [nested(CONTEXT_DEPTH), {NO_NEW_DATA: False}, {"a": "\\u0000"}, {"a": "é\U0001f600"}])
+def test_what_is_just_within_the_limits_is_recorded_as_it_is(ledger, good):
+    assert record(ledger, write(NOW, context=good)) == ()
+    assert [each.context for each in recorded(ledger)] == [good]
+
+
+def test_of_a_long_reject_its_beginning_its_length_and_its_digest_are_kept():
+    raw = noise(100_000)
+    kept = Rejected(raw, "é" * 5000)
+    assert kept.raw.startswith(raw[:3900])
+    assert f"(100000 bytes, sha256 {sha256(raw.encode()).hexdigest()})" in kept.raw
+    assert Rejected(kept.raw, kept.reason) == kept
+    assert len(kept.reason.encode()) <= REASON_BYTES
+
+
+def test_what_an_older_version_recorded_of_nan_parents_and_code_is_read_as_json(ledger):
+    insert(ledger, context='{"records": NaN, "parents": 1, "code_version": [1]}')
+    (found,) = recorded(ledger)
+    assert found.context["records"] == "NaN"
+    with ledger.read() as connection:
+        assert durations(connection, Feed.parse("shop/orders"), Feed.parse("shop/orders"), 10)[0].code_version == "[1]"
+
+
+def test_the_newest_rejects_of_a_source_are_kept_however_many_come(ledger):
+    many = [[Rejected(f"{hour} {number}", "bad") for number in range(4000)] for hour in range(4)]
+    for hour, some in enumerate(many):
+        with ledger.change() as connection:
+            event_rejects.reject(connection, "shop", some, NOW + timedelta(hours=hour))
+            event_rejects.reject(connection, "other", some[:1], NOW)
+    with ledger.read() as connection:
+        found = event_rejects.rejects(connection, 20_000)
+    kept = [rejected for source, rejected, _ in found if source == "shop"]
+    assert 6_000 < len(kept) <= event_rejects.REJECTS_KEPT
+    assert {*many[3]} <= {*kept}
+    assert len(found) - len(kept) == 4

@@ -177,6 +177,11 @@ def test_csv_may_have_a_bom_either_newline_and_newlines_in_quotes(local_board):
     assert found[0].context == {"note": "one\ntwo"}
 
 
+def is_json_or_cut(raw):
+    """What was rejected as JSON text; of a long one the beginning, with length and digest."""
+    return "bytes, sha256 " in raw if len(raw.encode()) > 3900 else json.loads(raw) is not None
+
+
 BAD_CSV = [
     (b"too,few", "2 fields, expected 7"),
     (b'"a"b,c', "',' expected after"),
@@ -187,7 +192,7 @@ BAD_CSV = [
     (b"retail/p,-1,1,c,,,", "'-1' is no marker"),
     (b"retail/p,1" + b"0" * 20 + b",1,c,,,", "out of range"),
     (b"retail/p,1" + b"0" * 5000 + b",1,c,,,", "Exceeds the limit"),
-    (b"retail/p,0001-01-01T00:00+05:00,1,c,,,", "date value out of range"),
+    (b"retail/p,0001-01-01T00:00+05:00,1,c,,,", "in UTC it is before the year 1"),
     (b"retail/p,1,1,c,,../..,", "partition key"),
     (b"retail/p,1,1,c\x07,,,", "printable"),
     (b"retail/p,1,1,c,,,{", "expected a JSON object"),
@@ -203,7 +208,7 @@ def test_a_bad_line_of_csv_is_kept_with_its_number_and_its_reason(local_board, l
     assert len(rejected) == 1
     assert rejected[0].reason.startswith(f"{FOLDER}/1 line 3: ")
     assert reason in rejected[0].reason
-    assert json.loads(rejected[0].raw)
+    assert is_json_or_cut(rejected[0].raw)
 
 
 BAD_JSON = [b"[1]", b"{", b'{"a": 1} {', b"\xff", b"[" * 100_000, b"1", b"{}", b'{"marker": 1.5}', b'{"marker": true}']
@@ -216,7 +221,7 @@ def test_a_bad_line_of_json_is_kept_with_its_number(local_board, line):
     found, rejected, _ = read_all(FileEvents(local_board, FOLDER, "jsonl"))
     assert names(found) == ["c-1", "c-2"]
     assert [each.reason.partition(":")[0] for each in rejected] == [f"{FOLDER}/1 line 3"]
-    json.loads(rejected[0].raw)
+    assert is_json_or_cut(rejected[0].raw)
 
 
 def test_moments_finer_than_microseconds_are_no_markers(local_board):

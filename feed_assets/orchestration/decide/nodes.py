@@ -9,6 +9,7 @@ import dagster as dg
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import SetInput, TableInput, UpdateInput
+from feed_assets.core.limits import check_partition
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -73,8 +74,8 @@ class Node:
         return SetInput if self.is_appendable else UpdateInput
 
     def partition(self, key: str | None) -> Partition:
-        """The partition of the feed for a Dagster partition key."""
-        return Partition(self.feed, to_path(self.partitions_def, key))
+        """The partition of the feed for a Dagster partition key. Raises InvalidName for one that no path can be."""
+        return check_partition(Partition(self.feed, to_path(self.partitions_def, key)))
 
     @property
     def partitions(self) -> list[Partition]:

@@ -11,6 +11,7 @@ import dagster as dg
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
+from feed_assets.core.limits import check_feed
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import Owner
 from feed_assets.core.schemas import check_schema
@@ -45,7 +46,7 @@ def group_of(feed: Feed) -> str:
 
 def declared_feed(text: str) -> Feed:
     """The feed of a declaration. Raises InvalidName if it is none, Dagster cannot hold it, or its version is half."""
-    feed = Feed.parse(text)
+    feed = check_feed(Feed.parse(text))
     if not re.fullmatch(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", feed.name):
         raise InvalidName(f"feed {text!r}: Dagster's names have letters, digits, '_', '-' and '.' alone. Rename it.")
     if re.fullmatch("v[0-9]+", feed.name.split("/")[-1]):
