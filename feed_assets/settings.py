@@ -108,9 +108,9 @@ Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@ho
 Sink = Annotated[
     SecretStr,
     _like(
-        "blackboard:/*[^/].*|(sqlite|postgresql).*://[^#]*#[^#]+",
-        "blackboard:PREFIX, such as blackboard:events, or postgresql+psycopg://user:password@host/database#table; a "
-        "comma or # in a password is written %2C or %23",
+        "blackboard:/*(?!_feed_assets(/|$))[^/].*|(sqlite|postgresql).*://[^#]*#[^#]+",
+        "blackboard:PREFIX, such as blackboard:events, not below _feed_assets, or "
+        "postgresql+psycopg://user:password@host/database#table; a comma or # in a password is written %2C or %23",
     ),
 ]
 Sinks = Annotated[tuple[Sink, ...], NoDecode, BeforeValidator(_split)]

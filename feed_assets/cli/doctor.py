@@ -162,7 +162,11 @@ class _Doctor:
         return "runs" if alive else "does not run: `feed-assets run` does its work here"
 
     def definitions(self) -> str:
+        from feed_assets.sources.sinks import check_place
+
         graph = load_graph(self.module)
+        for sink in self.settings.events_to:
+            check_place(sink.get_secret_value(), graph.on_blackboard())
         foreign = len(graph.foreign())
         return f"{len(graph.by_feed) - foreign} datasets and tables with their rejects, and {foreign} foreign feeds"
 

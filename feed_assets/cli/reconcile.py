@@ -70,7 +70,7 @@ def _heal(module: str | None) -> "tuple[list[tuple[Partition, str]], list[str]]"
     for source in sources_of(graph).values():
         found = ingest(graph, services, source, services.now(), lambda: False, again=True)
         problems += _lines(found.problems) + _lines(found.waits)
-    return announced, [*problems, *_lines(publish_events(services, lambda: False))]
+    return announced, [*problems, *_lines(publish_events(services, graph.on_blackboard(), lambda: False))]
 
 
 def _lines(problems: "Mapping[str, str]") -> list[str]:

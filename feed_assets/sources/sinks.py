@@ -5,7 +5,7 @@ Publishing again what was published changes nothing, so the caller moves its cur
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import InvalidDefinition, SinkUnavailable
+from feed_assets.core.errors import InvalidDefinition, InvalidName, SinkUnavailable
 from feed_assets.core.events import Marker, WriteEvent
+from feed_assets.core.feeds import Feed, File
 from feed_assets.core.secrets import shown
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import insert_missing
@@ -23,22 +24,34 @@ from feed_assets.sources.databases import answering, engine_of, translated
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")
 _TEXTS = (*_KEY, "event_marker", "write_operation", "context")
-_FILE = re.compile(rf"[0-9]{{{_DIGITS}}}\.jsonl")
+_FILE = re.compile(rf"([0-9]{{{_DIGITS}}})(?:_[0-9]+)?\.jsonl")
+
+
+_Numbered = tuple[int, WriteEvent]
 
 
 class Sink(Protocol):
     """A place that events are published to."""
 
-    def publish(self, events: Sequence[tuple[int, WriteEvent]]) -> None:
-        """Publish events with their sequence numbers, in that order. Raises SinkUnavailable or Blackboard*."""
+    def publish(self, events: Sequence[_Numbered]) -> tuple[str, ...]:
+        """Publish events with their sequence numbers, in that order; what of others' was in the way, and passed over.
+
+        Raises SinkUnavailable or Blackboard*.
+        """
+        ...
+
+    def strangers(self, after: int, own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
+        """What lies after the event of this number and hides our next ones from readers, but for our `own` events."""
         ...
 
 
-def open_sink(url: str, board: Blackboard) -> Sink:
-    """The sink that a setting names: `blackboard:<prefix>`, or a SQLAlchemy URL with `#table` or `#schema.table`."""
-    scheme, _, rest = url.partition(":")
-    if scheme == "blackboard" and rest.strip("/"):
-        return FileSink(board, rest.strip("/"))
+def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink:
+    """The sink that a setting names: `blackboard:<prefix>`, or a SQLAlchemy URL with `#table` or `#schema.table`.
+
+    Raises InvalidDefinition for none, and for a prefix where one of these `feeds` lives.
+    """
+    if prefix := check_place(url, feeds):
+        return FileSink(board, prefix)
     database, _, table = url.rpartition("#")
     if not database or not table:
         raise InvalidDefinition(
@@ -47,6 +60,22 @@ def open_sink(url: str, board: Blackboard) -> Sink:
         )
     schema, _, name = table.rpartition(".")
     return SqlSink(database, name, schema=schema or None)
+
+
+def check_place(url: str, feeds: Iterable[Feed]) -> str | None:
+    """The prefix of a sink on the blackboard. Raises InvalidDefinition unless that is a folder of its own."""
+    scheme, _, rest = url.partition(":")
+    prefix = rest.strip("/")
+    if scheme != "blackboard" or not prefix:
+        return None
+    try:
+        Feed.parse(prefix)  # Its grammar; `_feed_assets` is not of it.
+    except InvalidName as error:
+        raise InvalidDefinition(f"{url} is no sink: expected a folder of its own. {error}") from error
+    for feed in feeds:
+        if f"{feed}/".startswith(f"{prefix}/") or f"{prefix}/".startswith(f"{feed}/"):
+            raise InvalidDefinition(f"{url} is no sink: the feed {feed} lives there. Name another folder.")
+    return prefix
 
 
 @dataclass(frozen=True)
@@ -65,10 +94,15 @@ class SqlSink:
         if not self.url.startswith(("sqlite", "postgresql")):
             raise InvalidDefinition(f"{shown(self.url)} is no database for a sink: expected sqlite or postgresql.")
 
-    def publish(self, events: Sequence[tuple[int, WriteEvent]]) -> None:
+    def publish(self, events: Sequence[_Numbered]) -> tuple[str, ...]:
         """Publish in one transaction; events that are there stay as they are. Raises SinkUnavailable."""
         with translated(self.url, SinkUnavailable), _engine(self.url).begin() as connection, answering(connection):
             self.publish_on(connection, [event for _, event in events])
+        return ()
+
+    def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
+        """None: a row of others' has an id of its own, and takes no place that ours would need."""
+        return ()
 
     def publish_on(self, connection: sa.Connection, events: Iterable[WriteEvent]) -> None:
         """Publish in the caller's transaction, where data and event share a database: both are there, or neither."""
@@ -92,30 +126,75 @@ class SqlSink:
 class FileSink:
     """JSON lines in a folder of the blackboard, a file for each batch, named by its first sequence number alone.
 
-    So two processes that publish from the same event on write one file: the second finds the first one's.
+    So two processes that publish from the same event on write one file: the second finds the first one's. A file is
+    believed to be ours if it holds what we would write; any other is passed over, and neither read on nor overwritten.
     """
 
     board: Blackboard
     prefix: str
 
-    def publish(self, events: Sequence[tuple[int, WriteEvent]]) -> None:
-        """Publish the events that no file has yet. Raises a blackboard's error."""
-        while events := self._missing(events):
-            lines = "".join(json.dumps({"sequence": sequence, **_row(event)}) + "\n" for sequence, event in events)
-            if self.board.create(self._key(events[0][0]), lines.encode()):
-                return
+    def publish(self, events: Sequence[_Numbered]) -> tuple[str, ...]:
+        """Publish the events that no file of ours has yet; the keys of others' files in their place."""
+        left, number, foreign = self._left(events)
+        beside = 0
+        while left:
+            key, lines = self._key(number, beside), _lines(left)
+            if self.board.create(key, lines):
+                break
+            if count := self._count(key, lines):  # Another process of ours was faster.
+                left, number, beside = left[count:], left[min(count, len(left) - 1)][0], 0
+            else:
+                foreign, beside = foreign | {key}, beside + 1
+        return tuple(sorted(foreign))
 
-    def _missing(self, events: Sequence[tuple[int, WriteEvent]]) -> Sequence[tuple[int, WriteEvent]]:
-        """The events after the last one of the newest file, which a try that was killed wrote, or another process."""
-        listed = self.board.files_from(self.prefix, self._key(events[0][0])) if events else ()
-        ours = [file.key for file in listed if _FILE.fullmatch(file.key.removeprefix(f"{self.prefix}/"))]
-        if not ours or not (newest := self.board.get(ours[-1])):
-            return events
-        last: int = json.loads(newest.splitlines()[-1])["sequence"]
-        return [(sequence, event) for sequence, event in events if sequence > last]
+    def strangers(self, after: int, own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
+        """The files that come after all that we have published: readers go by names, and would pass over our next ones.
 
-    def _key(self, sequence: int) -> str:
-        return f"{self.prefix}/{sequence:0{_DIGITS}d}.jsonl"
+        `own` are the numbers of the events that another process of ours may be publishing this moment.
+        """
+        files = self._from(after + 1)
+        numbers = own() if files else ()
+        return tuple(file.key for file in files if self._number(file) not in numbers)
+
+    def _left(self, events: Sequence[_Numbered]) -> tuple[Sequence[_Numbered], int, set[str]]:
+        """The events that no file of ours has, the number that a further file begins with, and others' files.
+
+        There are files after a kill, beside another process, and after a position that went back, as that of a ledger
+        from a backup does. Readers are past them, so what is left comes after the last one.
+        """
+        at = {sequence: index for index, (sequence, _) in enumerate(events)}
+        published, foreign, number = set[int](), set[str](), events[0][0] if events else 0
+        for file in self._from(number) if events else ():
+            if (first := self._number(file)) not in at:
+                continue  # `strangers` has it.
+            if count := self._count(file.key, _lines(events[at[first] :])):
+                published |= {sequence for sequence, _ in events[at[first] : at[first] + count]}
+                number = first
+            else:
+                foreign.add(file.key)
+        left = [event for event in events if event[0] not in published]
+        return left, next((each for each, _ in left if each > number or not published), number), foreign
+
+    def _count(self, key: str, lines: bytes) -> int:
+        """How many of these lines a file begins with, if it holds nothing else or all of them; else 0."""
+        found = self.board.get(key, len(lines)) or b""
+        return found.count(b"\n") if found.endswith(b"\n") and lines.startswith(found) else 0
+
+    def _from(self, number: int) -> tuple[File, ...]:
+        return self.board.files_from(self.prefix, self._key(number))
+
+    def _number(self, file: File) -> int:
+        """The number that its name begins with; -1 of another name."""
+        found = _FILE.fullmatch(file.key.removeprefix(f"{self.prefix}/"))
+        return int(found[1]) if found else -1
+
+    def _key(self, number: int, taken: int = 0) -> str:
+        """`_` comes after `.`: what is named beside another's file is read after it, and before the next number."""
+        return f"{self.prefix}/{number:0{_DIGITS}d}{f'_{taken}' if taken else ''}.jsonl"
+
+
+def _lines(events: Sequence[_Numbered]) -> bytes:
+    return "".join(json.dumps({"sequence": sequence, **_row(event)}) + "\n" for sequence, event in events).encode()
 
 
 @cache

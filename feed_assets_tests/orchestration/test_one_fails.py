@@ -10,7 +10,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.testing import PlainMaker
 from feed_assets_tests.orchestration.test_event_tables import Team
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, harness, raw_feed, requested, rows, sums_of
+from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, SUMS, harness, raw_feed, requested, rows, sums_of
 
 NOWHERE = "sqlite:////nowhere/at/all.db"
 
@@ -149,6 +149,34 @@ def test_a_sink_out_of_reach_is_an_alert_and_holds_up_no_run(setting):
     assert [run.succeeded for run in world.run_until_idle()] == [True]
     (name,) = open_alerts()
     assert name == f"failing:watch:{NOWHERE}#events"
+
+
+def test_a_file_of_somebody_else_in_a_sink_is_an_alert_until_it_is_gone(setting, home):
+    setting(events_to="blackboard:out")
+    raw = raw_feed()
+    world = plain(raw, sums_of(raw))
+    theirs = home / "blackboard" / "out" / f"{10**20 - 1}.jsonl"
+    theirs.parent.mkdir()
+    theirs.write_text("no JSON")
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    assert "not written by us" in open_alerts()["failing:watch:blackboard:out"]
+    assert f"out/{theirs.name}" in open_alerts()["failing:watch:blackboard:out"]
+    assert len([*theirs.parent.iterdir()]) == 2
+    theirs.unlink()
+    world.tick()
+    assert open_alerts() == {}
+
+
+@pytest.mark.parametrize("prefix", ["t/raw/v1.0/x", "t", SUMS])
+def test_a_sink_where_a_feed_lives_is_an_alert_and_nothing_is_written_there(setting, home, prefix):
+    setting(events_to=f"blackboard:{prefix}")
+    raw = raw_feed()
+    world = plain(raw, sums_of(raw))
+    world.drop(RAW, DAY, rows(1))
+    assert [run.succeeded for run in world.run_until_idle()] == [True]
+    assert "lives there. Name another folder" in open_alerts()[f"failing:watch:blackboard:{prefix}"]
+    assert [*(home / "blackboard").rglob("*.jsonl")] == []
 
 
 def test_a_foreign_feed_that_cannot_be_read_is_an_alert(home):

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import InvalidDefinition, SinkUnavailable
 from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.files import FileEvents
 from feed_assets.sources.sinks import FileSink, SqlSink, open_sink
@@ -61,8 +62,22 @@ def test_publishing_again_changes_nothing_whatever_the_batches(published):
     for first, last in [(1, 5), (1, 5), (1, 7), (3, 4), (8, 8), (1, 9), (8, 12)]:
         sink.publish(numbered(first, last))
     found, _, _ = read_all(source)
-    assert found == of(numbered(1, 12))
+    assert once(found) == of(numbered(1, 12))
     sink.publish([])
+
+
+def once(events):
+    """As the ledger does with what comes twice: files have it where a position went back, tables never."""
+    return [event for at, event in enumerate(events) if event not in events[:at]]
+
+
+@pytest.mark.parametrize("others", [[(1, 5)], [(1, 3)], [(1, 9)], [(1, 3), (4, 6)], [(1, 3), (4, 6), (1, 9)]])
+def test_a_batch_that_is_cut_differently_after_a_kill_is_there_once(published, others):
+    sink, source = published
+    for first, last in others:
+        assert sink.publish(numbered(first, last)) == ()
+    assert sink.publish(numbered(1, 9)) == ()
+    assert read_all(source)[0] == of(numbered(1, 9))
 
 
 def test_a_reader_who_goes_on_from_its_position_misses_nothing(published):
@@ -126,7 +141,66 @@ def test_a_cursor_that_went_back_publishes_no_event_under_a_name_that_readers_ar
     sink.publish(numbered(4, 6))
     _, _, position = read_all(source)
     sink.publish(numbered(2, 9))
-    assert read_all(source, position)[0] == of(numbered(7, 9))
+    assert read_all(source, position)[0] == of([*numbered(2, 3), *numbered(7, 9)])
+
+
+FORGED = {
+    "a high number": ("99999999999999999999", '{"sequence": 99999999999999999999}\n'),
+    "a high number that ends with our next one": ("00000000000000000009", '{"sequence": 8}\n'),
+    "our next number and an end beyond it": ("00000000000000000004", '{"sequence": 9}\n'),
+    "no JSON": ("00000000000000000004", "\x00\x01"),
+    "nothing": ("00000000000000000004", ""),
+    "our first line and more": ("00000000000000000004", None),
+    "a name within the batch": ("00000000000000000005", '{"sequence": 9}\n'),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_file_of_somebody_else_hides_no_event_and_is_named_and_left_alone(board, forged):
+    sink, (number, content) = FileSink(board, "events"), FORGED[forged]
+    sink.publish(numbered(1, 3))
+    if content is None:
+        FileSink(board, "aside").publish(numbered(4, 4))
+        content = (board.get(f"aside/{4:020d}.jsonl") + b"{}\n").decode()
+    key = f"events/{number}.jsonl"
+    board.put(key, content.encode())
+    taken = sink.publish(numbered(4, 6))
+    assert board.get(key) == content.encode()
+    theirs = [*taken, *sink.strangers(6, lambda: set())]
+    assert theirs == [key]
+    found = read_all(FileEvents(board, "events", "jsonl"))[0]
+    assert [each for each in once(found) if each in of(numbered(1, 6))] == of(numbered(1, 6))
+    assert sink.publish(numbered(4, 6)) == taken
+    assert sink.publish(numbered(7, 7)) == ()
+
+
+def test_what_is_named_beside_another_s_file_comes_after_it_and_before_the_next_number(local_board):
+    sink = FileSink(local_board, "events")
+    for name in ("", "_1"):
+        local_board.put(f"events/{1:020d}{name}.jsonl", b"mine\n")
+    assert len(sink.publish(numbered(1, 2))) == 2
+    sink.publish(numbered(3, 3))
+    names = [file.key.removeprefix("events/").lstrip("0") for file in local_board.files("events")]
+    assert names == ["1.jsonl", "1_1.jsonl", "1_2.jsonl", "3.jsonl"]
+
+
+def test_files_that_our_other_process_is_writing_are_no_strangers(local_board):
+    sink = FileSink(local_board, "events")
+    sink.publish(numbered(4, 6))
+    assert sink.strangers(3, lambda: {4, 5, 6}) == ()
+    assert sink.strangers(3, lambda: {5, 6}) == (f"events/{4:020d}.jsonl",)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["_feed_assets", "_feed_assets/claims/a", "ads", "ads/shown", "ads/shown/v1.0", "ads/shown/v1.0/in", "../x"],
+)
+def test_a_prefix_where_something_else_is_kept_is_refused(prefix):
+    feeds = [Feed.parse("ads/shown/v1.0"), Feed.parse("sales")]
+    with pytest.raises(InvalidDefinition, match="is no sink"):
+        open_sink(f"blackboard:{prefix}", Blackboard.open("memory://"), feeds)
+    for free in ("ads/events", "ads/shown/v2.0", "salesy"):
+        open_sink(f"blackboard:{free}", Blackboard.open("memory://"), feeds)
 
 
 def test_many_who_publish_into_a_new_table_end_with_each_event_once(url):

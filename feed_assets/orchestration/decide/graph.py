@@ -125,6 +125,10 @@ class Graph:
         above = {node.feed: [parent.feed for parent in self.parents(node)] for node in nodes}
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
+    def on_blackboard(self) -> list[Feed]:
+        """Every feed that is declared, ours and others'."""
+        return [*self.own(), *(node.feed for node in self.foreign())]
+
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:
         """The outputs of a dataset to decide about after a change of itself or an input, and from when on (UTC).
 
