@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     import dagster as dg
+    from dagster.components.definitions import LazyDefinitions
 
     from feed_assets.ledger.database import Ledger
     from feed_assets.orchestration.decide.graph import Graph
@@ -47,26 +48,34 @@ def load(module: str | None) -> "dg.Definitions":
     """
     import dagster as dg
 
-    name, folder = (module, Path.cwd()) if module else module_of_project()
-    # A project need not be installed. `python -m` puts its folder first: there a file may stand in for a library.
-    sys.path[:] = dict.fromkeys([*sys.path, str(folder)])
+    name = module or module_of_project()[0]
     warnings.filterwarnings("ignore", category=dg.BetaWarning)
     warnings.filterwarnings("ignore", category=dg.PreviewWarning)
     with loading(name):
-        definitions = _definitions_in(name)
+        found = declared(name)
+        definitions = found if isinstance(found, dg.Definitions) else found()
         definitions.resolve_asset_graph()
     return definitions
 
 
-def _definitions_in(module: str) -> "dg.Definitions":
+def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
+    """What a module defines for Dagster, as it stands there. It need not be installed.
+
+    The project's folder and the current one come last: `python -m` and Dagster put them first, where a file of theirs
+    may stand in for a library.
+    """
     import dagster as dg
     from dagster.components.definitions import LazyDefinitions
 
+    folders = [Path.cwd()]
+    with suppress(InvalidSetting):  # Where a module is named there need be no project.
+        folders.append(module_of_project()[1])
+    sys.path[:] = dict.fromkeys([*sys.path, *map(str, folders)])
     values: list[Any] = list(vars(import_module(module)).values())
     found: list[Any] = [each for each in values if isinstance(each, (dg.Definitions, LazyDefinitions))]
     if len(found) != 1:
         raise InvalidDefinition(f"module {module} has {len(found)} Definitions: expected exactly one.")
-    return found[0] if isinstance(found[0], dg.Definitions) else found[0]()
+    return found[0]
 
 
 def load_graph(module: str | None) -> "Graph":

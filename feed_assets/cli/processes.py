@@ -19,6 +19,9 @@ from feed_assets.settings import OWNED
 if TYPE_CHECKING:
     import psutil
 
+TOKEN = "UI_TOKEN"  # noqa: S105
+"""The variable that brings the web UI its token: others may read a command line, and no process's environment."""
+
 _SECONDS_TO_END = 15
 """Seconds that a group may take to end before it is killed."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from feed_assets.cli.location import Module, load, prepare
-from feed_assets.cli.processes import ProcessFailed, Started, free_port, group, is_free, stop_once, wait_for_port
+from feed_assets.cli.processes import TOKEN, ProcessFailed, Started, free_port, group, is_free, stop_once, wait_for_port
 from feed_assets.cli.project import module_of_project
 from feed_assets.core.addresses import LOOPBACK
 
@@ -42,8 +42,7 @@ def ui(
     try:
         with ExitStack() as stack:
             needed = [] if config.spark_remote else [stack.enter_context(_warm_spark(folder, config))]
-            typer.echo(f"web UI: http://127.0.0.1:{port}  everything kept in: {folder}  end it with Ctrl-C")
-            needed.append(stack.enter_context(group("dagster dev", _dagster(port, target))))
+            needed += _dagster(stack, port, target, folder)
             _watch(needed)
     except KeyboardInterrupt:
         typer.echo("feed-assets ui: all ended")
@@ -109,21 +108,42 @@ def _warm_up(remote: str) -> None:
     session.stop()
 
 
-def _target(module: str | None) -> list[str]:
-    """What Dagster is to load: the module that is named, else `workspace.yaml`, else the project's module.
+def _target(module: str | None) -> str:
+    """The module that Dagster is to load: that which is named, else none for `workspace.yaml`, else the project's.
 
-    A module is loaded first: one with a mistake would be a UI without assets. Raises ModuleNotLoaded.
+    It is loaded first: one with a mistake would be a UI without assets. Raises ModuleNotLoaded.
     """
     if module is None and Path("workspace.yaml").is_file():
-        return ["-w", "workspace.yaml"]
-    name, folder = (module, Path.cwd()) if module else module_of_project()
+        return ""
     load(module)
-    return ["-m", name, "-d", str(folder)]
+    return module or module_of_project()[0]
 
 
-def _dagster(port: int, target: Sequence[str]) -> list[str]:
-    quiet = ["-W", "ignore:Function `dev_command` is superseded"]  # by `dg dev`, another package
-    return [sys.executable, *quiet, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port), *target]
+def _dagster(stack: ExitStack, port: int, module: str, folder: Path) -> list[Started]:
+    """The web server and the daemon; the address is said when it leads to the server, and to nobody else."""
+    scratch = stack.enter_context(TemporaryDirectory(prefix="feed-assets-"))
+    _isolate(scratch)
+    file, token = Path(scratch) / "workspace.yaml", secrets.token_urlsafe(32)
+    serve = ["feed_assets.cli.web", str(port), str(file), module]
+    typer.echo("starting the web UI...")
+    web = stack.enter_context(group("web UI", [sys.executable, "-m", *serve], env={TOKEN: token}))
+    wait_for_port(web, port)
+    daemon = [sys.executable, "-m", "dagster._daemon", "run", "-w", str(file)]
+    started = [web, stack.enter_context(group("Dagster's daemon", daemon))]
+    address = f"http://{LOOPBACK}:{port}/?token={token}"
+    typer.echo(f"web UI: {address}  everything kept in: {folder}  end it with Ctrl-C")
+    return started
+
+
+def _isolate(scratch: str) -> None:
+    """Keep others out of what Dagster's processes share, and the current folder from standing in for a library.
+
+    Their sockets are temporary files. Loading code, Dagster takes the first entry of `sys.path` for the current folder
+    and leaves it out, so one without a meaning comes before those of `PYTHONPATH`.
+    """
+    os.environ |= {"TMPDIR": scratch, "PYTHONSAFEPATH": "1", "DAGSTER_IS_DEV_CLI": "1"}
+    if folders := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join([f"{scratch}/none", folders])
 
 
 def _watch(needed: Sequence[Started]) -> NoReturn:

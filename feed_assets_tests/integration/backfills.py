@@ -1,8 +1,12 @@
 """Backfills as the web UI's dialog asks for them."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.request import Request, urlopen
+
+NONE: Mapping[str, str] = {}
+"""Dagster's own web server asks for none."""
 
 LAUNCH = """
 mutation($params: LaunchBackfillParams!) {
@@ -15,16 +19,16 @@ mutation($params: LaunchBackfillParams!) {
 """
 
 
-def ask(port: int, query: str, variables: dict[str, Any]) -> dict[str, Any]:
+def ask(port: int, query: str, variables: dict[str, Any], cookie: Mapping[str, str] = NONE) -> dict[str, Any]:
     """What a web server answers to a GraphQL query."""
     body = json.dumps({"query": query, "variables": variables}).encode()
-    request = Request(f"http://127.0.0.1:{port}/graphql", body, {"Content-Type": "application/json"})
+    request = Request(f"http://127.0.0.1:{port}/graphql", body, {"Content-Type": "application/json", **cookie})
     with urlopen(request, timeout=30) as response:  # noqa: S310
         return json.load(response)["data"]
 
 
-def launch(port: int, assets: list[str], partitions: list[str]) -> str:
+def launch(port: int, assets: list[str], partitions: list[str], cookie: Mapping[str, str] = NONE) -> str:
     """Launch a backfill of some partitions of some assets; its id."""
     selection = [{"path": asset.split("/")} for asset in assets]
-    launched = ask(port, LAUNCH, {"params": {"assetSelection": selection, "partitionNames": partitions}})
+    launched = ask(port, LAUNCH, {"params": {"assetSelection": selection, "partitionNames": partitions}}, cookie)
     return launched["launchPartitionBackfill"]["backfillId"]

@@ -5,100 +5,47 @@ make; then the tests of pages are skipped. On failure the message names a screen
 """
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
+import grpc
 import psutil
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from feed_assets.cli.processes import Started, free_port, group, is_free, wait_for_port
-from feed_assets.core.feeds import Feed, Partition
-from feed_assets.defs.ads import sample
+from feed_assets.cli.processes import free_port, group, is_free
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.write import publish
 from feed_assets_tests.integration.backfills import launch
+from feed_assets_tests.integration.neighbours import (
+    attacked,
+    attacker,
+    commanded_by_itself,
+    listening,
+    open_to_others,
+    refusal_of_spark,
+)
+from feed_assets_tests.integration.web_site import (
+    ASSETS,
+    BAD,
+    BUILDS,
+    DAY,
+    GOOD,
+    LIBRARIES,
+    PATIENCE,
+    PROJECT,
+    QUIET,
+    STRANGER,
+    Pages,
+    Site,
+    drop,
+    partition,
+    program,
+)
 from feed_assets_tests.servers import ROOT, family, lives, wait_until
-
-DAY, GOOD, BAD = "2019-11-24", "men", "women"
-PROJECT = """
-import os
-from pathlib import Path
-import dagster as dg
-from feed_assets.defs.ads import effectiveness as ads
-
-if Path("looked_at").exists():  # by the command, before it starts anything
-    os.environ["FEED_ASSETS_SPARK_REMOTE"]  # it tells its code location where the one warm Spark is
-Path("looked_at").touch()
-assets = [ads.shown_raw, ads.clicked_raw, ads.shown, ads.clicked, ads.effectiveness]
-defs = dg.Definitions(assets=assets, executor=dg.in_process_executor)
-"""
-ASSETS = ("shown", "shown_rejects", "clicked", "clicked_rejects", "effectiveness")
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-PATIENCE = 120_000
-"""Milliseconds until what a page should show counts as absent."""
-BUILDS = 900_000
-"""The same for the end of a backfill and the start of the servers: a few seconds, unless the machine does much else."""
-
-
-@dataclass(frozen=True)
-class Site:
-    """The web UI, the home's blackboard, and the folder of both."""
-
-    server: Started
-    port: int
-    board: Blackboard
-    folder: Path
-
-
-@dataclass(frozen=True)
-class Pages:
-    """The browser that looks at the site; screenshots go to the site's folder."""
-
-    site: Site
-    browser: Browser
-
-    @contextmanager
-    def page(self, path: str) -> Iterator[Page]:
-        """A page of the UI; how it looked in the end is kept if the block fails."""
-        page = self.browser.new_page(viewport={"width": 1500, "height": 1000})
-        page.set_default_timeout(PATIENCE)
-        # A fresh home is greeted, a second late, by a dialog that is in the way of clicks.
-        page.add_init_script("localStorage.setItem('communityNux', JSON.stringify('1'))")
-        try:
-            page.goto(f"http://127.0.0.1:{self.site.port}{path}")
-            yield page
-        except BaseException as error:
-            folder = self.site.folder
-            picture = folder / f"{len(list(folder.glob('*.png')))}.png"
-            page.screenshot(path=picture)
-            error.add_note(f"how the page looked: {picture}")
-            raise
-        finally:
-            page.close()
-
-
-def program(playwright: Playwright) -> str | None:
-    """The system's Chromium, or Playwright's own."""
-    found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
-    path = [*found, playwright.chromium.executable_path][0]
-    return path if Path(path).exists() else None
 
 
 @pytest.fixture(scope="module")
@@ -112,34 +59,25 @@ def browser() -> Iterator[Browser | None]:
             yield None
 
 
-def drop(board: Blackboard) -> None:
-    """A day of two campaigns; what was clicked in one of them is not what was shown."""
-    clicked = {GOOD: sample.clicked_csv(DAY, GOOD), BAD: sample.clicked_csv(DAY, BAD).replace(b"bts-", b"lost-")}
-    for campaign in (GOOD, BAD):
-        for name, content in (("shown_raw", sample.shown_csv(DAY, campaign)), ("clicked_raw", clicked[campaign])):
-            publish(board, partition(name, campaign), {"part-1.csv": content}, datetime.now(UTC))
-
-
-def partition(name: str, campaign: str) -> Partition:
-    return Partition(Feed.parse(f"ads/{name}/v1.0"), f"{DAY}/{campaign}")
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder, port = tmp_path_factory.mktemp("web_ui"), free_port()
     (folder / "by_hand.py").write_text(PROJECT)
+    for name in LIBRARIES:
+        (folder / f"{name}.py").write_text(STRANGER)
     board = Blackboard.open((folder / "home" / "blackboard").as_uri(), create=True)
     drop(board)
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("FEED_ASSETS_")]:
             patch.delenv(name)
-        for name, value in {"DAGSTER_HOME": folder / "home", "PYTHONPATH": folder, "PYTHONWARNINGS": "ignore"}.items():
+        for name, value in {"DAGSTER_HOME": folder / "home", "PYTHONWARNINGS": "ignore"}.items():
             patch.setenv(name, str(value))
         patch.chdir(folder)  # where there is no workspace.yaml
         command = f"from feed_assets.cli.ui import ui; ui({port}, 'by_hand')"
-        with group("feed-assets ui", [sys.executable, "-c", command], folder / "ui.log") as server:
-            wait_for_port(server, port, BUILDS / 1000)
-            yield Site(server, port, board, folder)
+        with group("feed-assets ui", [sys.executable, "-P", "-c", command], folder / "ui.log") as server:
+            site = Site(server, port, board, folder)
+            wait_until(lambda: server.check() or "?token=" in site.said(), "the web UI", BUILDS / 1000)
+            yield site
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +93,7 @@ def built(site: Site, browser: Browser | None) -> Site:
     if browser:
         launch_by_clicks(Pages(site, browser))
     else:
-        launch(site.port, [f"ads/{name}" for name in ASSETS], [f"{GOOD}|{DAY}", f"{BAD}|{DAY}"])
+        launch(site.port, [f"ads/{name}" for name in ASSETS], [f"{GOOD}|{DAY}", f"{BAD}|{DAY}"], site.cookie)
     with dg.DagsterInstance.get() as instance:
         wait_until(lambda: len(ended(instance)) == 2, "the end of the backfill", BUILDS / 1000, pause=1)
     return site
@@ -234,6 +172,66 @@ def test_the_chart_is_drawn(built: Site, pages: Pages) -> None:
         chart = page.get_by_role("img", name="click-through rate")
         expect(chart).to_be_visible()
         assert chart.evaluate("image => [image.complete, image.naturalWidth]") == [True, 560]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_page_of_another_port_commands_nothing_in_the_browser_of_who_has_the_token(built: Site, pages: Pages, host):
+    """To the browser `127.0.0.1` is one site, whatever the port: it sends the cookie."""
+    with attacker(built.port) as port, pages.page("/") as page, dg.DagsterInstance.get() as instance:
+        assert commanded_by_itself(page, f"own-{host}") == (200, "open")
+        page.goto(f"http://{host}:{port}/")
+        ends = attacked(page)
+        keys = instance.event_log_storage.get_concurrency_keys()
+        assert f"own-{host}" in keys, "the command of the attack is one"
+        assert keys & {"image", "plain", "tricky", "json", "form"} == set()
+        assert {"json: failed", "image: error", "socket: error"} <= ends
+
+
+def test_who_has_no_token_gets_no_page_and_enters_it_there(site: Site, browser: Browser | None, pages: Pages) -> None:
+    page = pages.browser.new_page()
+    try:
+        answer = page.goto(f"http://127.0.0.1:{site.port}/asset-groups")
+        assert answer.status == 403
+        expect(page.get_by_text("Open the address that `feed-assets ui` printed")).to_be_visible()
+        page.get_by_label("Token").fill(site.token)
+        page.get_by_role("button").click()
+        expect(node(page, "effectiveness")).to_be_visible()
+        assert page.url == f"http://127.0.0.1:{site.port}/asset-groups"
+    finally:
+        page.close()
+
+
+def test_all_that_listens_asks_who_it_is(built: Site) -> None:
+    """docs/security.md has the table."""
+    ours = family(built.server.process.pid)
+    found = listening(ours)
+    assert {ip for ip, _ in found} == {"127.0.0.1"}
+    others = {address: each.name() for address, each in found.items() if address[1] != built.port}
+    assert set(others.values()) <= {"java", "python", "python3"}
+    web = found["127.0.0.1", built.port]
+    remote = web.environ()["FEED_ASSETS_SPARK_REMOTE"]
+    assert ("127.0.0.1", int(remote.rpartition(":")[2])) in others
+    assert refusal_of_spark(remote) is grpc.StatusCode.UNAUTHENTICATED
+    (java,) = {each for each in found.values() if each.name() == "java"}
+    properties = java.cmdline()[java.cmdline().index("--properties-file") + 1]
+    assert "spark.authenticate=true\n" in Path(properties).read_text()
+    pythons = [each for address, each in found.items() if each is not web and address in others and each != java]
+    assert all("feed_assets.spark.python_workers" in each.cmdline() for each in pythons)
+    assert open_to_others(ours) == []
+
+
+def test_the_token_is_in_what_the_command_says_and_nowhere_else(built: Site) -> None:
+    lines = [each.cmdline() for each in family(built.server.process.pid) if lives(each)]
+    assert [line for line in lines if built.token in " ".join(line)] == []
+    assert built.said().count(built.token) == 1
+    kept = [path for path in (built.folder / "home").rglob("*") if path.is_file()]
+    assert [path for path in kept if built.token.encode() in path.read_bytes()] == []
+
+
+def test_no_process_takes_a_library_from_the_current_folder(built: Site) -> None:
+    """`python -m` puts it first."""
+    ran = built.folder / "a_stranger_ran"
+    assert not ran.exists(), ran.read_text()
 
 
 def memory(processes: list[psutil.Process], is_java: bool) -> float:

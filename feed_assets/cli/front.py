@@ -1,0 +1,166 @@
+"""Who may command the web UI: a page of its own, or a program, that has shown the token.
+
+Dagster's web server asks nobody who they are, and executes a mutation that an `<img>` of any page has in its address.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from secrets import compare_digest
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode
+
+from feed_assets.core.addresses import LOOPBACK
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_OF_OURS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; form-action 'self'; frame-ancestors 'none'",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
+_FORM = '<form><label>Token: <input name="token" type="password" autofocus></label> <button>Enter</button></form>'
+_WHERE_IT_IS = (
+    "The web UI is for who started it. Open the address that `feed-assets ui` printed, with its ?token=…, or enter "
+    "that token here."
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is looked at of a request: of a handshake of a WebSocket, too, which has the method GET."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...]
+    headers: Mapping[str, str]
+
+    def header(self, name: str) -> str:
+        """A header by its name in small letters, empty if it is not there."""
+        return self.headers.get(name, "")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is answered in place of Dagster."""
+
+    status: int
+    text: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    asks: bool = False
+
+
+def judge(asked: Asked, port: int, token: str) -> Answer | None:
+    """The answer to a request that Dagster is not to see: None to one that it is."""
+    if why := foreign(asked, port) or no_command(asked):
+        return Answer(403, why)
+    if any(name == "token" and _same(value, token) for name, value in asked.query) and asked.method == "GET":
+        return _enter(asked, port, token)
+    return None if _has_cookie(asked, port, token) else Answer(403, _WHERE_IT_IS, asks=True)
+
+
+def foreign(asked: Asked, port: int) -> str | None:
+    """Why a request is no page's of this server, nor a program's: another name leads here, or another page asks."""
+    host, origin, site = asked.header("host"), asked.header("origin"), asked.header("sec-fetch-site")
+    names = _names(port)
+    if host not in names:
+        return f"The web UI was asked for as {host!r}: expected {names[0]} (through a tunnel, with the same port)."
+    if origin and origin != f"http://{host}":
+        return f"A page of {origin} asks the web UI of {host}: expected one of its own."
+    if site not in ("", "none", "same-origin") and not _is_visit(asked):
+        return f"A page of another site asks the web UI of {host}: expected one of its own."
+    return None
+
+
+def no_command(asked: Asked) -> str | None:
+    """Why a GraphQL request may be none of a program that means it: what a form or an image can send is refused."""
+    if asked.path.rstrip("/") != "/graphql" or asked.header("upgrade").lower() == "websocket":
+        return None
+    if asked.method == "POST":
+        kind = asked.header("content-type").partition(";")[0].strip().lower()
+        return None if kind == "application/json" else f"GraphQL by POST has {kind!r}: expected application/json."
+    is_page = "text/html" in asked.header("accept")  # Dagster answers with GraphiQL, and executes nothing.
+    return None if is_page else "GraphQL is asked by POST, with application/json."
+
+
+def _names(port: int) -> Sequence[str]:
+    """The names of this server; without its port where that is the one of http."""
+    return [name if port == 80 else f"{name}:{port}" for name in (LOOPBACK, "localhost", "[::1]")]
+
+
+def _is_visit(asked: Asked) -> bool:
+    """Whether a person follows a link of another page: they see what comes, that page does not."""
+    modes = (asked.header("sec-fetch-mode"), asked.header("sec-fetch-dest"))
+    return asked.method == "GET" and modes == ("navigate", "document")
+
+
+def _enter(asked: Asked, port: int, token: str) -> Answer:
+    """To the same page without the token, which then stands in no history and no referrer."""
+    rest = urlencode([(name, value) for name, value in asked.query if name != "token"])
+    place = "/" + quote(asked.path.lstrip("/")) + ("?" + rest if rest else "")  # Never `//host`, which is elsewhere.
+    cookie = f"{_cookie(port)}={token}; Path=/; HttpOnly; SameSite=Lax"
+    return Answer(303, headers=(("location", place), ("set-cookie", cookie)))
+
+
+def _cookie(port: int) -> str:
+    """The name of the cookie: browsers have one jar for all ports of a host."""
+    return f"feed_assets_{port}"
+
+
+def _has_cookie(asked: Asked, port: int, token: str) -> bool:
+    pairs = [pair.strip().partition("=") for pair in asked.header("cookie").split(";")]
+    return any(name == _cookie(port) and _same(value, token) for name, _, value in pairs)
+
+
+def _same(given: str, token: str) -> bool:
+    return compare_digest(given.encode(), token.encode())
+
+
+class Front:
+    """An ASGI application before another one, which sees only what `judge` lets pass."""
+
+    def __init__(self, app: "ASGIApp", port: int, token: str) -> None:
+        self._app, self._port, self._token = app, port, token
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answer, or pass on."""
+        asks = scope["type"] in ("http", "websocket")
+        answer = judge(_asked(scope), self._port, self._token) if asks else None
+        if answer is None:
+            await self._app(scope, receive, _unframed(send))
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})  # Before it is accepted: the server says 403.
+        else:
+            await _say(answer, _asked(scope), send)
+
+
+def _asked(scope: "Scope") -> Asked:
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text  # Two of them are none that we expect.
+    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    return Asked(scope.get("method", "GET"), scope["path"], tuple(query), headers)
+
+
+async def _say(answer: Answer, asked: Asked, send: "Send") -> None:
+    is_page = "text/html" in asked.header("accept")
+    text = f"<!doctype html><p>{html.escape(answer.text)}</p>{_FORM * answer.asks}" if is_page else f"{answer.text}\n"
+    kind = "text/html" if is_page else "text/plain"
+    fixed = {**_OF_OURS, "content-type": f"{kind}; charset=utf-8", "content-length": str(len(text.encode()))}
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in (*fixed.items(), *answer.headers)]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": text.encode()})
+
+
+def _unframed(send: "Send") -> "Send":
+    """Have Dagster's pages refuse to be shown within those of others, who could lead clicks."""
+
+    async def add(message: "Message") -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (b"x-frame-options", b"SAMEORIGIN")]
+        await send(message)
+
+    return add

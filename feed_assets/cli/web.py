@@ -1,0 +1,66 @@
+"""The process of the web UI: the code servers and Dagster's web server, as `dagster dev` has them, behind our front.
+
+A proxy before `dagster dev` would leave Dagster's own port open to all; so its application is mounted here.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import uvicorn
+import yaml
+from dagster import DagsterInstance, __version__
+from dagster._cli.proxy_server_manager import ProxyServerManager
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import ModuleTarget, WorkspaceFileTarget
+from dagster._utils.log import configure_loggers
+from dagster_webserver.app import (
+    create_app_from_workspace_process_context,  # pyright: ignore[reportUnknownVariableType]
+)
+
+from feed_assets.cli.front import Front
+from feed_assets.cli.processes import TOKEN, stop_once
+from feed_assets.core.addresses import LOOPBACK
+
+_POLL_MS = 2000
+_STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW = 15_000, 3600, 20
+"""What Dagster's own command sets."""
+
+
+def serve(port: int, file: Path, module: str) -> None:
+    """Serve the web UI until a signal: of a module, or else of `workspace.yaml`.
+
+    The daemon, which is started when this answers, finds the code servers by the file.
+    """
+    token = os.environ.pop(TOKEN)
+    configure_loggers(formatter="colored", log_level="INFO")
+    target = _of_module(module) if module else WorkspaceFileTarget(["workspace.yaml"])
+    with (
+        DagsterInstance.get() as instance,
+        ProxyServerManager(instance, target, code_server_log_level="WARNING") as servers,
+    ):
+        file.write_text(yaml.dump({"load_from": servers.get_code_server_specs()}), encoding="utf-8")
+        instance.optimize_for_webserver(_STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW)
+        with WorkspaceProcessContext(instance, WorkspaceFileTarget([str(file)]), __version__) as context:
+            app = create_app_from_workspace_process_context(context, live_data_poll_rate=_POLL_MS)
+            # No log of requests: the first has the token in its address.
+            uvicorn.run(
+                Front(app, port, token),
+                host=LOOPBACK,
+                port=port,
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=5,
+            )
+
+
+def _of_module(module: str) -> ModuleTarget:
+    return ModuleTarget("feed_assets.cli.project_code", module, None, location_name=module)
+
+
+if __name__ == "__main__":
+    stop_once()
+    try:
+        serve(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    except KeyboardInterrupt:
+        sys.exit(0)

@@ -1,0 +1,194 @@
+"""Who may command the web UI, request by request. In a browser: `integration/test_web_ui.py`."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from feed_assets.cli.front import Answer, Asked, Front, judge
+
+PORT, TOKEN = 3000, "the-token"
+HERE = "127.0.0.1:3000"
+COOKIE = {"host": HERE, "cookie": f"other=1; feed_assets_3000={TOKEN}"}
+JSON = {"content-type": "application/json"}
+VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+def ask(method: str = "GET", path: str = "/", headers: dict[str, str] = COOKIE, **query: str) -> Answer | None:
+    return judge(Asked(method, path, tuple(query.items()), headers), PORT, TOKEN)
+
+
+def status(*args: Any, **query: str) -> int:
+    answer = ask(*args, **query)
+    return answer.status if answer else 200
+
+
+@pytest.mark.parametrize("host", [HERE, "localhost:3000", "[::1]:3000"])
+def test_a_page_of_its_own_passes_under_each_name_of_this_machine(host):
+    headers = {**COOKIE, **JSON, "host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin"}
+    assert ask("POST", "/graphql", headers) is None
+
+
+def test_a_program_passes_which_sends_neither_origin_nor_site():
+    assert ask("POST", "/graphql", COOKIE | JSON) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example:3000",
+        "127.0.0.1",
+        "127.0.0.1:3001",
+        "127.0.0.1.evil.example:3000",
+        "127.0.0.2:3000",
+        f"{HERE}, x",
+    ],
+)
+def test_another_name_that_leads_here_is_refused_also_with_the_token(host):
+    assert status("GET", "/", {**COOKIE, "host": host}, token=TOKEN) == 403
+
+
+def test_on_the_port_of_http_there_is_none_in_the_name():
+    cookie = {"cookie": f"feed_assets_80={TOKEN}"}
+    assert judge(Asked("GET", "/", (), {**cookie, "host": "127.0.0.1"}), 80, TOKEN) is None
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["null", "http://evil.example", "https://127.0.0.1:3000", "http://127.0.0.1:9000", "http://localhost:3000"],
+)
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/graphql"), ("POST", "/report_asset_check/a"), ("GET", "/graphql")]
+)
+def test_a_page_of_another_origin_is_refused(origin, method, path):
+    """The last is a handshake of a WebSocket, which browsers let any page make."""
+    assert status(method, path, {**COOKIE, **JSON, "origin": origin}) == 403
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("mode", [{}, {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}])
+def test_what_another_page_has_loaded_is_refused(site, mode):
+    """`same-site` is another port of this machine."""
+    assert status("GET", "/assets", {**COOKIE, **mode, "sec-fetch-site": site}) == 403
+
+
+def test_a_link_of_another_page_may_be_followed_but_not_by_a_form_nor_into_a_frame():
+    visit = {**COOKIE, **VISIT, "sec-fetch-site": "cross-site"}
+    assert ask("GET", "/assets", visit) is None
+    assert status("POST", "/graphql", visit | JSON) == 403
+    assert status("GET", "/assets", {**visit, "sec-fetch-dest": "iframe"}) == 403
+
+
+@pytest.mark.parametrize("path", ["/graphql", "/graphql/"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
+def test_graphql_is_asked_by_post_only(method, path):
+    assert status(method, path, COOKIE, query="mutation{wipeAssets{__typename}}") == 403
+
+
+def test_its_page_for_people_is_shown():
+    assert ask("GET", "/graphql", {**COOKIE, "accept": "text/html,*/*"}) is None
+
+
+def test_a_websocket_of_its_own_passes():
+    assert ask("GET", "/graphql", {**COOKIE, "upgrade": "websocket", "origin": f"http://{HERE}"}) is None
+
+
+@pytest.mark.parametrize(
+    "kind", ["", "application/x-www-form-urlencoded", "text/plain; application/json", "text/plain"]
+)
+def test_what_a_form_can_post_is_no_graphql(kind):
+    assert status("POST", "/graphql", {**COOKIE, "content-type": kind}) == 403
+    assert ask("POST", "/graphql", {**COOKIE, "content-type": "application/json; charset=utf-8"}) is None
+
+
+def test_the_token_is_exchanged_for_a_cookie_and_stands_in_no_address_after_that():
+    answer = ask("GET", "/assets/a b", {"host": HERE}, view="x&y", token=TOKEN)
+    assert answer == Answer(
+        303,
+        headers=(
+            ("location", "/assets/a%20b?view=x%26y"),
+            ("set-cookie", f"feed_assets_3000={TOKEN}; Path=/; HttpOnly; SameSite=Lax"),
+        ),
+    )
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "/\\evil.example", "/a\r\nset-cookie: x=y"])
+def test_it_leads_nowhere_else(path):
+    answer = ask("GET", path, {"host": HERE}, token=TOKEN)
+    place = dict(answer.headers)["location"]
+    assert place.startswith("/")
+    assert place[1:2] not in {"/", "\\"}
+    assert not {"\r", "\n"} & set(place)
+
+
+@pytest.mark.parametrize("token", ["", "the-toke", "the-token2", "tökén"])
+def test_without_the_token_there_is_a_page_that_says_where_it_is(token):
+    wrong = {"host": HERE, "cookie": f"feed_assets_3000={token}; feed_assets_3001={TOKEN}"}
+    for answer in (
+        ask("GET", "/", wrong),
+        ask("GET", "/", {"host": HERE}, token=token),
+        ask("GET", "/", {"host": HERE}),
+    ):
+        assert answer
+        assert (answer.status, answer.asks) == (403, True)
+        assert "Open the address that `feed-assets ui` printed" in answer.text
+
+
+def test_the_token_in_an_address_is_for_visits_alone():
+    assert status("POST", "/graphql", {"host": HERE, **JSON}, token=TOKEN) == 403
+
+
+def served(scope: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """What a front sends for a request, and what its application has seen."""
+    sent: list[dict[str, Any]] = []
+    seen: list[str] = []
+
+    async def app(scope, _receive, send):
+        seen.append(scope["type"])
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(Front(app, PORT, TOKEN)(scope, None, send))
+    return sent, seen
+
+
+def scope_of(kind: str, headers: dict[str, str], query: bytes = b"") -> dict[str, Any]:
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    method = {"method": "GET"} if kind == "http" else {}
+    return {"type": kind, "path": "/", "query_string": query, "headers": raw, **method}
+
+
+def test_what_passes_reaches_dagster_whose_pages_nobody_frames():
+    sent, seen = served(scope_of("http", COOKIE))
+    assert seen == ["http"]
+    assert (b"x-frame-options", b"SAMEORIGIN") in sent[0]["headers"]
+    assert served({"type": "lifespan"}) == ([], ["lifespan"])
+    assert served(scope_of("websocket", COOKIE))[1] == ["websocket"]
+
+
+def test_what_does_not_pass_reaches_nobody():
+    assert served(scope_of("websocket", {"host": HERE})) == ([{"type": "websocket.close", "code": 1008}], [])
+    sent, seen = served(scope_of("http", {"host": HERE, "accept": "text/html"}))
+    assert (sent[0]["status"], seen) == (403, [])
+    assert b'<input name="token"' in sent[1]["body"]
+
+
+def test_what_a_stranger_sends_is_no_part_of_the_page():
+    sent, _ = served(scope_of("http", {"host": "<script>", "accept": "text/html"}))
+    assert b"<script>" not in sent[1]["body"]
+    assert b"<input" not in sent[1]["body"]
+
+
+def test_a_header_that_is_there_twice_is_none_that_is_expected():
+    scope = scope_of("http", COOKIE)
+    scope["headers"].append((b"host", b"evil.example"))
+    assert served(scope)[0][0]["status"] == 403
+
+
+def test_no_referrer_and_no_cache_keeps_what_the_front_says():
+    headers = dict(served(scope_of("http", {"host": HERE}, b"token=the-token"))[0][0]["headers"])
+    assert (headers[b"referrer-policy"], headers[b"cache-control"]) == (b"same-origin", b"no-store")
