@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -113,9 +113,11 @@ def open_ledger(url: SecretStr | str) -> Ledger:
     Raises LedgerUnavailable if there is no such database, or no driver for it.
     """
     text = _text(url)
-    ledger = _as_it_is(text)
-    with _opening(text, exc.OperationalError, LedgerUnavailable):
-        _migrate(ledger)
+    with ExitStack() as opening:
+        ledger = opening.enter_context(_for_a_look(text))
+        with _opening(text, exc.OperationalError, LedgerUnavailable):
+            _migrate(ledger)
+        opening.pop_all()  # It stays open, as it can be used.
     return ledger
 
 
@@ -275,10 +277,14 @@ def schema_of(ledger_url: SecretStr) -> tuple[str | None, str | None]:
     """
     url = _text(ledger_url)
     with _for_a_look(url) as ledger:
+        found = _schema(ledger)
         with _opening(url, exc.OperationalError, LedgerUnavailable), ledger.write() as connection:
-            connection.exec_driver_sql("CREATE TABLE feed_assets_probe (n INTEGER)")
+            if found:  # Who uses a ledger need not have the right to make tables.
+                put_cursors(connection, {"probe": ""})
+            else:
+                connection.exec_driver_sql("CREATE TABLE feed_assets_probe (n INTEGER)")
             connection.rollback()
-        return _schema(ledger), _newest_schema()
+        return found, _newest_schema()
 
 
 def clock_of(url: SecretStr) -> datetime:

@@ -1,0 +1,99 @@
+"""A ledger on PostgreSQL with an owner, who upgrades it, and a role that uses it: as docs/security.md says."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from pydantic import SecretStr
+
+from feed_assets.core.errors import LedgerUnavailable
+from feed_assets.ledger import log, updates
+from feed_assets.ledger.database import Ledger, open_ledger, put_cursors, schema_of
+from feed_assets_tests.ledger.records import NOW, SHOWN
+from feed_assets_tests.servers import PostgreSQL
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+UPGRADE = ("DELETE FROM alembic_version", "INSERT INTO alembic_version VALUES ('0004')", "DROP TABLE log_lock")
+
+
+def statements(title: str) -> list[str]:
+    """The SQL of a block of the page, its password filled in."""
+    (block,) = re.findall(rf"```sql title={title}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return [each for each in block.replace("'…'", "'x'").split(";") if each.strip()]
+
+
+@pytest.fixture
+def owners(postgresql: PostgreSQL) -> Iterator[sa.Engine]:
+    """A database as the page makes it, opened by its owner."""
+    made = sa.make_url(postgresql.database())
+    server, name = sa.create_engine(made, isolation_level="AUTOCOMMIT"), made.database
+    with server.connect() as connection:
+        connection.exec_driver_sql("CREATE ROLE somebody LOGIN PASSWORD 'x'")
+        for statement in statements("database.sql"):
+            connection.exec_driver_sql(statement.replace("DATABASE feed_assets", f'DATABASE "{name}"'))
+    engine = sa.create_engine(made.set(username="feed_assets_owner", password="x"))
+    yield engine
+    engine.dispose()
+    with server.connect() as connection:
+        for role in ("feed_assets_app", "feed_assets_owner", "somebody"):
+            connection.exec_driver_sql(f"REASSIGN OWNED BY {role} TO postgres")
+            connection.exec_driver_sql(f"DROP OWNED BY {role}")
+            connection.exec_driver_sql(f"DROP ROLE {role}")
+    server.dispose()
+
+
+def url_of(engine: sa.Engine, user: str) -> str:
+    return engine.url.set(username=user, password="x").render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def app(owners: sa.Engine) -> Iterator[Ledger]:
+    """The ledger as who uses it has opened it."""
+    open_ledger(url_of(owners, "feed_assets_owner")).engine.dispose()
+    with owners.begin() as connection:
+        for statement in statements("app.sql"):
+            connection.exec_driver_sql(statement)
+    opened = open_ledger(url_of(owners, "feed_assets_app"))
+    yield opened
+    opened.engine.dispose()
+
+
+def test_who_uses_the_ledger_reads_writes_and_appends(app, owners):
+    with app.change() as connection:
+        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+    with app.write() as connection:
+        put_cursors(connection, {"here": "there"})
+    with app.read() as connection:
+        assert log.last(connection) > 0
+    found, newest = schema_of(SecretStr(url_of(owners, "feed_assets_app")))
+    assert found == newest
+
+
+def test_who_uses_it_cannot_change_what_it_is(app):
+    for statement in ("DROP TABLE event", "CREATE TABLE more (n INTEGER)", "TRUNCATE change"):
+        with pytest.raises(LedgerUnavailable, match=r"must be owner|permission denied"), app.write() as connection:
+            connection.exec_driver_sql(statement)
+
+
+def test_an_upgrade_is_the_owners_and_until_then_it_is_told(app, owners):
+    app.engine.dispose()
+    with owners.begin() as connection:
+        for statement in UPGRADE:
+            connection.exec_driver_sql(statement)
+    url = url_of(owners, "feed_assets_app")
+    with pytest.raises(LedgerUnavailable, match="permission denied for schema public"):
+        open_ledger.__wrapped__(url)
+    open_ledger.__wrapped__(url_of(owners, "feed_assets_owner")).engine.dispose()
+    upgraded = open_ledger.__wrapped__(url)
+    with upgraded.change() as connection:
+        assert log.last(connection) == 0
+    upgraded.engine.dispose()
+
+
+def test_nobody_else_may_connect(app, owners):
+    somebody = sa.create_engine(url_of(owners, "somebody"))
+    with pytest.raises(sa.exc.OperationalError, match="permission denied for database"):
+        somebody.connect()
+    somebody.dispose()
