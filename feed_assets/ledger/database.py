@@ -148,7 +148,7 @@ def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
     try:
         yield
     except errors as error:
-        said = shown(str(error).partition("\n")[0], url)
+        said = shown(str(error).partition("\n")[0], url).rstrip(".")
         raise LedgerUnavailable(
             f"The ledger cannot be opened at FEED_ASSETS_LEDGER={shown(url)}: {said}. Expected "
             "sqlite:///… or postgresql+psycopg://user:password@host:5432/database, which must be there and empty; "

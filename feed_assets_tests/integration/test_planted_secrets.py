@@ -1,0 +1,124 @@
+"""A secret in every setting and in the environment: none is in what commands say, in the home, on a command line."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.ledger.tables import metadata
+from feed_assets_tests.integration import planted_project as project
+from feed_assets_tests.servers import PostgreSQL, family
+
+SECRET = "Pl4nted"
+PROGRAM = str(Path(sys.executable).with_name("feed-assets"))
+NOWHERE = f"postgresql+psycopg://me:half,{SECRET}@{SECRET}@127.0.0.1:1/none"
+
+
+@pytest.fixture
+def database(postgresql: PostgreSQL) -> sa.URL:
+    """An empty database, its user's password the secret."""
+    return sa.make_url(postgresql.database()).set(password=SECRET)
+
+
+@pytest.fixture
+def planted(home: Path, tmp_path: Path, database: sa.URL) -> dict[str, str]:
+    """The environment of a whole set-up, most of which does not answer."""
+    ledger = database.render_as_string(hide_password=False)
+    away = NOWHERE.replace(",", "%2C").replace("@", "%40", 1)
+    settings = {
+        "LEDGER": ledger,
+        "EVENTS_TO": f"{ledger}#planted_events,{away}#events",
+        "ALERT_WEBHOOK": f"http://127.0.0.1:9/{SECRET}",
+        "ALERT_SECRET": SECRET,
+        "ALERT_SMTP": f"smtp://me:{SECRET}@127.0.0.1:9",
+        "ALERT_MAIL_FROM": "me@here.example",
+        "ALERT_MAIL_TO": "you@here.example",
+        "SPARK_CONF": json.dumps({"spark.hadoop.fs.s3a.secret.key": SECRET}),
+        "SPARK_PROFILES": json.dumps({"big": {"spark.hadoop.fs.s3a.session.token": SECRET}}),
+    }
+    named = {f"FEED_ASSETS_{name}": value for name, value in settings.items()}
+    own = {"AWS_SECRET_ACCESS_KEY": SECRET, project.URL: NOWHERE, "DAGSTER_HOME": str(home)}
+    return {**os.environ, **named, **own, "PYTHONWARNINGS": "ignore"}
+
+
+class Told:
+    """What commands said, and the command lines of all that they started."""
+
+    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+        self.environment, self.folder = environment, folder
+        self.said, self.lines, self.codes = "", set[str](), list[int]()
+
+    def call(self, *args: str, **changed: str) -> None:
+        """Run a command to its end."""
+        output = self.folder / "output"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [PROGRAM, *args],
+                env={**self.environment, **changed},
+                cwd=self.folder,
+                stdout=file,
+                stderr=file,
+            )
+            while process.poll() is None:
+                self.look(process.pid)
+                time.sleep(0.05)
+        self.codes.append(process.returncode)
+        self.said += output.read_text()
+
+    def look(self, pid: int) -> None:
+        """Read what any user of this machine can read of the processes."""
+        try:
+            self.lines |= {" ".join(each.cmdline()) for each in family(pid)}
+        except psutil.NoSuchProcess:
+            return
+
+
+@pytest.fixture
+def told(planted: dict[str, str], tmp_path: Path) -> Told:
+    """Every command once, and a run with a failure, an unreachable source, sink, webhook and mail server."""
+    found, module = Told(planted, tmp_path), ["-m", project.__name__]
+    (tmp_path / "rows.csv").write_text("k,n\na,1\n")
+    found.call("feed", "publish", project.RAW, "", "rows.csv", *module)
+    found.call("run", *module, "--until-idle")
+    for command in (["doctor"], ["explain", project.BROKEN], ["explain", project.BROKEN, "--json"], ["events", "due"]):
+        found.call(*command, *module)
+    found.call("events", "ls", "--json")
+    for name, value in {
+        "FEED_ASSETS_LEDGER": NOWHERE,
+        "FEED_ASSETS_BLACKBOARD": f"s3:/{SECRET}:{SECRET}@bucket",
+        "FEED_ASSETS_SPARK_REMOTE": f"sc://127.0.0.1:9/;token={SECRET}",
+        "FEED_ASSETS_EVENTS_TO": f"{NOWHERE}#events",
+        "FEED_ASSETS_ALERT_SMTP": f"smtp://me:{SECRET}/@x",
+    }.items():
+        found.call("run", *module, "--until-idle", **{name: value})
+    return found
+
+
+def test_no_secret_is_said_kept_or_on_a_command_line(told: Told, home: Path, database: sa.URL) -> None:
+    assert told.codes[:2] == [0, 1]  # A source does not answer.
+    assert "***" in told.said
+    assert SECRET not in told.said
+    assert any("java" in line for line in told.lines)
+    assert [line for line in told.lines if SECRET in line] == []
+    kept = [path for path in home.rglob("*") if path.is_file()]
+    assert len(kept) > 10
+    assert [path for path in kept if SECRET.encode() in path.read_bytes()] == []
+    assert SECRET not in rows(database)
+
+
+def rows(database: sa.URL) -> str:
+    """All that the ledger and the sink hold."""
+    engine = sa.create_engine(database)
+    with engine.connect() as connection:
+        named = [*metadata.tables, "planted_events"]
+        tables = [sa.table(name, sa.literal_column("*")) for name in named]
+        found = {table.name: connection.execute(sa.select(sa.text("*")).select_from(table)).all() for table in tables}
+    engine.dispose()
+    assert all(found[name] for name in ("update_", "event", "run", "alert", "planted_events"))
+    return repr(found)
