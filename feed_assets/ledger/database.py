@@ -20,6 +20,9 @@ from feed_assets.core.secrets import cause, shown
 from feed_assets.ledger.tables import cursor, log_lock
 from feed_assets.settings import OWNED, announce, home
 
+CONNECT_SECONDS = 5
+"""Seconds in which a PostgreSQL server takes a connection, unless its URL says `connect_timeout`."""
+
 LOCK_SECONDS = 30
 """Seconds that a transaction waits for one that is before it; ours take milliseconds."""
 
@@ -254,10 +257,24 @@ def _schema(ledger: Ledger) -> str | None:
 
 
 def _as_it_is(url: str) -> Ledger:
-    with _opening(url, exc.ArgumentError, ImportError, KeyError, ValueError):
-        engine = sa.create_engine(url)
+    with _opening(url, exc.ArgumentError, ImportError, KeyError):
+        engine = sa.create_engine(url, connect_args=connect_args(url))
         _PREPARE[engine.dialect.name](engine)
     return Ledger(engine)
+
+
+def connect_args(url: str) -> dict[str, Any]:
+    """How long PostgreSQL's own client waits for a server to take a connection, and for one that is cut off.
+
+    What the URL itself says of it stays. Raises ArgumentError.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except ValueError as error:  # Of a port that is no number.
+        raise exc.ArgumentError(str(error)) from error
+    is_libpq = parsed.get_backend_name() == "postgresql" and parsed.get_driver_name().startswith("psycopg")
+    waits = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 1000 * LOCK_SECONDS} if is_libpq else {}
+    return {name: value for name, value in waits.items() if name not in parsed.query}
 
 
 @contextmanager

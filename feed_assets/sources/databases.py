@@ -16,9 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
 from feed_assets.core.secrets import cause, shown
-
-CONNECT_SECONDS = 5
-"""Seconds in which a PostgreSQL server takes a connection, unless its URL says `connect_timeout`."""
+from feed_assets.ledger.database import connect_args
 
 ANSWER_SECONDS = 30
 """Seconds in which it answers all that is asked on one connection: Dagster gives up on a tick after 60."""
@@ -74,13 +72,7 @@ def _shut(opened: socket.socket) -> None:
 
 def engine_of(url: str) -> sa.Engine:
     """An engine without a pool: a connection that was kept may be one to a server that no longer answers."""
-    try:
-        parsed = sa.make_url(url)
-    except ValueError as error:  # Of a port that is no number.
-        raise exc.ArgumentError(str(error)) from error
-    is_libpq = parsed.get_backend_name() == "postgresql" and parsed.get_driver_name().startswith("psycopg")
-    wait = {"connect_timeout": CONNECT_SECONDS} if is_libpq and "connect_timeout" not in parsed.query else {}
-    return sa.create_engine(url, poolclass=sa.NullPool, connect_args=wait)
+    return sa.create_engine(url, poolclass=sa.NullPool, connect_args=connect_args(url))
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """No wait for a lock is for ever, and nobody without rights on the ledger's tables has a lock that its writers need."""
 
+from socket import create_server
+
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -7,7 +9,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from feed_assets.core.errors import LedgerUnavailable
 from feed_assets.ledger import log
-from feed_assets.ledger.database import LOCK_SECONDS
+from feed_assets.ledger.database import LOCK_SECONDS, connect_args, open_ledger
 from feed_assets.ledger.tables import log_lock, metadata
 
 LOCK = f"LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE"
@@ -75,3 +77,16 @@ def test_a_role_without_rights_on_the_tables_is_told_in_words(postgresql_ledger)
 
     with pytest.raises(LedgerUnavailable, match="permission denied for table cursor"):
         ask()
+
+
+def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable():
+    with create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql+psycopg://me:secret@127.0.0.1:{silent.getsockname()[1]}/lake"
+        with pytest.raises(LedgerUnavailable, match="timeout expired") as raised:
+            open_ledger(url)
+    assert "secret" not in str(raised.value)
+
+
+def test_what_a_url_says_of_waiting_stays():
+    assert connect_args("postgresql+psycopg://h/d?connect_timeout=60") == {"tcp_user_timeout": 30_000}
+    assert connect_args("sqlite:///x.db") == connect_args("postgresql+asyncpg://h/d") == {}
