@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, load_graph, open_instance, open_services
+from feed_assets.cli.location import Module, ledger_of_settings, load_graph, open_instance, open_services
 from feed_assets.cli.show import show
 from feed_assets.cli.views import RebuiltView
 
@@ -15,6 +15,19 @@ Trust = Annotated[
     bool, typer.Option("--trust", help="Take the newest inputs older than an update as what it was built from.")
 ]
 Read = Annotated[bool, typer.Option("--read", help="Read the newest updates with Spark: records and data versions.")]
+
+
+@app.command("upgrade")
+def upgrade() -> None:
+    """Make the ledger's tables, or bring them up to date, and say which version they have.
+
+    Each command does so itself, unless its role has no right to: then the owner of the database runs this.
+    """
+    from feed_assets.ledger.database import schema_of
+    from feed_assets.settings import settings
+
+    ledger_of_settings()
+    typer.echo(f"the ledger has schema {schema_of(settings().ledger)[0]}")
 
 
 @app.command("rebuild")

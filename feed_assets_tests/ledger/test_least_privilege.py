@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from pydantic import SecretStr
+from typer.testing import CliRunner
 
+from feed_assets import cli
 from feed_assets.core.errors import LedgerUnavailable
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger, open_ledger, put_cursors, schema_of
+from feed_assets.settings import settings
 from feed_assets_tests.ledger.records import NOW, SHOWN
 from feed_assets_tests.servers import PostgreSQL
 
@@ -77,7 +80,18 @@ def test_who_uses_it_cannot_change_what_it_is(app):
             connection.exec_driver_sql(statement)
 
 
-def test_an_upgrade_is_the_owners_and_until_then_it_is_told(app, owners):
+def upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `feed-assets ledger upgrade` says."""
+    monkeypatch.setenv("FEED_ASSETS_LEDGER", url)
+    settings.cache_clear()
+    open_ledger.cache_clear()
+    done = CliRunner().invoke(cli.app, ["ledger", "upgrade"], catch_exceptions=False)
+    open_ledger(SecretStr(url)).engine.dispose()
+    open_ledger.cache_clear()
+    return done.output
+
+
+def test_an_upgrade_is_the_owners_and_until_then_it_is_told(app, owners, home, monkeypatch):
     app.engine.dispose()
     with owners.begin() as connection:
         for statement in UPGRADE:
@@ -85,7 +99,10 @@ def test_an_upgrade_is_the_owners_and_until_then_it_is_told(app, owners):
     url = url_of(owners, "feed_assets_app")
     with pytest.raises(LedgerUnavailable, match="permission denied for schema public"):
         open_ledger.__wrapped__(url)
-    open_ledger.__wrapped__(url_of(owners, "feed_assets_owner")).engine.dispose()
+    assert (
+        upgrade(url_of(owners, "feed_assets_owner"), monkeypatch)
+        == f"the ledger has schema {schema_of(SecretStr(url))[1]}\n"
+    )
     upgraded = open_ledger.__wrapped__(url)
     with upgraded.change() as connection:
         assert log.last(connection) == 0
