@@ -24,7 +24,7 @@ Sentence = WrapSerializer(lambda view, dump, info: str(view or "") if info.conte
 class View(BaseModel):
     """What a command says of one object, read from its attributes."""
 
-    model_config = ConfigDict(from_attributes=True, validate_by_name=True, frozen=True)
+    model_config = ConfigDict(from_attributes=True, validate_by_name=True, frozen=True, ser_json_inf_nan="constants")
 
     @classmethod
     def each(cls, objects: Iterable[object]) -> tuple[Self, ...]:
@@ -34,6 +34,8 @@ class View(BaseModel):
 
 class Values(RootModel[dict[str, Any]]):
     """Named values without a view of their own."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     @classmethod
     def of(cls, **values: Any) -> Self:
