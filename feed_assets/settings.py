@@ -181,6 +181,9 @@ class Settings(BaseSettings):
     events_to: Sinks = ()
     """Sinks that our write events are also published to: `blackboard:<prefix>`, or SQLAlchemy URLs with `#table`."""
 
+    event_hours_ahead: float = Field(default=24, ge=0)
+    """Hours that the marker of another team's event may be ahead of now; one that is further is rejected."""
+
     spark_profiles: Profiles = Secret[dict[str, dict[str, str]]]({})
     """Further Spark configuration by name, for runs with the tag `feed_assets/spark_profile`, as a JSON object."""
 

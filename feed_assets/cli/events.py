@@ -1,6 +1,6 @@
 """`feed-assets events`: publish and list write events, and say what is due for whom."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from getpass import getuser
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +19,18 @@ from feed_assets.cli.location import (
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.verdicts import ConsumerView, DueView, EventView, TrendView, UnreadView
 from feed_assets.core.errors import InvalidEvent, InvalidName
-from feed_assets.core.events import Marker, Operation, WriteEvent, encode, foreign_correlation, parse_marker
+from feed_assets.core.events import (
+    Marker,
+    Operation,
+    WriteEvent,
+    check_ahead,
+    encode,
+    foreign_correlation,
+    parse_marker,
+)
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.words import first_line
+from feed_assets.settings import settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +68,7 @@ def publish(
 
     bounds = (parse_marker(updated_at[0]), parse_marker(updated_at[1])) if updated_at else None
     new = _event(partition_of(table, partition), parse_marker(marker), correlation, operation, context)
+    check_ahead(new, datetime.now(UTC), timedelta(hours=settings().event_hours_ahead))
     with ledger_of_settings().change() as connection:
         is_new = events.publish(connection, new, datetime.now(UTC), bounds)
     done = Values.of(

@@ -6,7 +6,7 @@ Source: "Data Orchestration via Events" (2024). Nothing here reads or writes a s
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
@@ -235,6 +235,33 @@ def check_event(event: WriteEvent) -> None:
         raise InvalidEvent(f"context {PARENTS}: expected a list of texts.")
 
 
+def check_ahead(event: WriteEvent, now: datetime, ahead: timedelta) -> None:
+    """Raise InvalidEvent for a moment that is too far ahead: all that came after it would be out of order.
+
+    A version is never ahead of anything.
+    """
+    for marker in (event.marker, event.event_marker):
+        if isinstance(marker, datetime) and marker - now > ahead:
+            raise InvalidEvent(
+                f"{event.partition}: marker {in_words(encode(marker))} is more than {ahead} ahead of now, "
+                f"{now:%Y-%m-%d %H:%M} UTC: expected an earlier one (FEED_ASSETS_EVENT_HOURS_AHEAD)."
+            )
+
+
+def is_moment(marker: str) -> bool:
+    """Whether an encoded marker is a moment, and no version."""
+    return "." in marker
+
+
+def check_kind(event: WriteEvent, *, moments: bool) -> None:
+    """Raise InvalidEvent unless the marker is of its table's kind: moments, or else whole numbers."""
+    if is_moment(encode(event.marker)) != moments:
+        raise InvalidEvent(
+            f"{event.partition}: marker {event.marker} is of another kind than those of {event.table_name}: expected "
+            f"a {'moment' if moments else 'whole number'}, as its first one is."
+        )
+
+
 def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, Marker] | None = None) -> None:
     """Refuse an event without a correlation id, after whose marker others came, or that does not cover its own rows.
 
@@ -244,11 +271,6 @@ def check_order(event: WriteEvent, last: str | None, updated_at: tuple[Marker, M
     marker = encode(event.marker)
     if not event.correlation_id:
         raise InvalidEvent(f"{event.partition} {in_words(marker)}: an event needs a correlation_id: found none.")
-    if last is not None and len(last.split(".")[0]) != len(marker.split(".")[0]):
-        raise InvalidEvent(
-            f"{event.partition}: marker {event.marker} is of another kind than the last one, {in_words(last)}: "
-            "expected moments or whole numbers, not both."
-        )
     if last is not None and (marker < last or (marker == last and event.has_new_data)):
         raise EventOutOfOrder(
             f"{event.partition}: marker {in_words(marker)} does not come after {in_words(last)}, the last one: "

@@ -20,6 +20,10 @@ CONTEXT_BYTES = 65_536
 """Bytes of an event's context, as JSON in ASCII."""
 CONTEXT_DEPTH = 50
 """Objects and lists within each other in a context, itself included."""
+ROW_BYTES = 1_048_576
+"""Bytes of a line or record of a file, or of a cell of a table, that are looked at: a longer one is no event."""
+READ_BYTES = 33_554_432
+"""Bytes of rows that a source gives at a time, or one row more."""
 REJECT_BYTES = 4096
 """Bytes that are kept of what was read and is no event."""
 REASON_BYTES = 1024

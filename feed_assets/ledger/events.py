@@ -12,7 +12,18 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent, InvalidName
-from feed_assets.core.events import Marker, Operation, Recorded, Rejected, WriteEvent, check_event, check_order, encode
+from feed_assets.core.events import (
+    Marker,
+    Operation,
+    Recorded,
+    Rejected,
+    WriteEvent,
+    check_event,
+    check_kind,
+    check_order,
+    encode,
+    is_moment,
+)
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import event_rejects, log, wanted
 from feed_assets.ledger.log import Change
@@ -40,7 +51,9 @@ def publish(
     partition, marker = new.partition, encode(new.marker)
     if _known(connection, OURS, [new]):
         return False
-    last = _last(connection, [(str(partition.feed), partition.key)]).get((str(partition.feed), partition.key))
+    kinds = _kinds(connection, [str(partition.feed)])
+    check_kind(new, moments=kinds.setdefault(str(partition.feed), is_moment(marker)))
+    last = _last(connection, kinds, [(str(partition.feed), partition.key)]).get((str(partition.feed), partition.key))
     check_order(new, last, updated_at)
     _insert(connection, [_row(OURS, new, marker, last, None, now)])
     return True
@@ -66,8 +79,11 @@ def record(
     One whose marker comes before its table's last is refused, or recorded with a flag. What is known stays as it is.
     """
     rejected: list[Rejected] = []
-    sound = [each for each in new if _is_sound(each, rejected, is_ours=source == OURS)]
-    last = _last(connection, {(each.table_name, each.partition_key) for each in sound})
+    is_ours = source == OURS
+    tables = {each.table_name for each in new}
+    kinds = dict.fromkeys(tables, True) if is_ours else _kinds(connection, tables)  # Update ids are moments.
+    sound = [each for each in new if _is_sound(each, kinds, rejected, is_ours=is_ours)]
+    last = _last(connection, kinds, {(each.table_name, each.partition_key) for each in sound})
     rows: list[dict[str, Any]] = []
     doubtful: list[WriteEvent] = []
     for each in sound:
@@ -85,14 +101,16 @@ def record(
     return tuple(rejected)
 
 
-def _is_sound(new: WriteEvent, rejected: list[Rejected], *, is_ours: bool) -> bool:
-    """Whether it can be recorded; of our own the context may be as long as it is."""
+def _is_sound(new: WriteEvent, kinds: dict[str, bool], rejected: list[Rejected], *, is_ours: bool) -> bool:
+    """Whether it can be recorded; of our own the context may be as long as it is. The first fixes its table's kind."""
     try:
         check_order(new, None) if is_ours else check_event(new)
+        check_kind(new, moments=kinds.get(new.table_name, isinstance(new.marker, datetime)))
         _ = new.partition, encode(new.event_marker)
     except (InvalidEvent, InvalidName) as error:
         rejected.append(Rejected(event_rejects.in_json(new), str(error)))
         return False
+    kinds.setdefault(new.table_name, isinstance(new.marker, datetime))
     return True
 
 
@@ -162,10 +180,23 @@ def _known(connection: sa.Connection, source: str, new: Iterable[WriteEvent]) ->
     return {(*row,) for row in connection.execute(query.where(event.c.source == source))}
 
 
-def _last(connection: sa.Connection, keys: Collection[_Key]) -> dict[_Key, str]:
-    """The last marker of each table's partition: one index seek for each."""
-    asked = wanted.rows(connection, ("feed", "partition"), sorted(keys))
-    last = sa.select(sa.func.max(event.c.marker)).where(wanted.same(event, asked)).scalar_subquery()
+def _kinds(connection: sa.Connection, tables: Collection[str]) -> dict[str, bool]:
+    """Of each table that has events whether its markers are moments, as the first one is: one index seek for each."""
+    asked = wanted.rows(connection, ("feed",), [[each] for each in sorted(tables)])
+    history = event.alias()
+    first = sa.select(sa.func.min(history.c.sequence)).where(history.c.feed == asked.c.feed).correlate(asked)
+    query = sa.select(event.c.feed, event.c.marker).join(asked, event.c.sequence == first.scalar_subquery())
+    rows = connection.execute(query)
+    return {table: is_moment(marker) for table, marker in rows}
+
+
+def _last(connection: sa.Connection, kinds: Mapping[str, bool], keys: Collection[_Key]) -> dict[_Key, str]:
+    """The last marker of each table's partition, of its table's kind: one index seek for each."""
+    named = [[*key, str(int(kinds[key[0]]))] for key in sorted(keys) if key[0] in kinds]
+    asked = wanted.rows(connection, ("feed", "partition", "moments"), named)
+    mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
+    of_its_kind = event.c.marker.contains(".") == (asked.c.moments == "1")
+    last = sa.select(sa.func.max(event.c.marker)).where(mine, of_its_kind).scalar_subquery()
     rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, last))
     return {(feed, partition): marker for feed, partition, marker in rows if marker is not None}
 
@@ -174,6 +205,7 @@ def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, 
     """By table's partition the markers that come right before those of some events, in order."""
     asked = wanted.rows(connection, ("feed", "partition", "marker"), {_identity(each)[:3] for each in new})
     mine = (event.c.feed == asked.c.feed) & (event.c.partition == asked.c.partition)
+    mine &= event.c.marker.contains(".") == asked.c.marker.contains(".")
     last = sa.select(sa.func.max(event.c.marker)).where(mine, event.c.marker < asked.c.marker).scalar_subquery()
     found: dict[_Key, set[str]] = {}
     for feed, partition, marker in connection.execute(sa.select(asked.c.feed, asked.c.partition, last)):
@@ -184,7 +216,7 @@ def _before(connection: sa.Connection, new: Iterable[WriteEvent]) -> dict[_Key, 
 def last_marker(connection: sa.Connection, partition: Partition) -> str | None:
     """The last marker of a table's partition, None if it has no event."""
     key = (str(partition.feed), partition.key)
-    return _last(connection, [key]).get(key)
+    return _last(connection, _kinds(connection, [key[0]]), [key]).get(key)
 
 
 def correlations(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:

@@ -8,6 +8,7 @@ from typing import Literal
 from feed_assets.core.errors import BlackboardError, InvalidName, SourceUnavailable
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.feeds import File
+from feed_assets.core.limits import READ_BYTES
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.contract import Batch, Positions, batch_of
 from feed_assets.sources.parquet_rows import parquet_records
@@ -37,9 +38,30 @@ class FileEvents:
         """Up to `limit` rows after a position. Raises SourceUnavailable."""
         place = Place(**found) if (found := self._positions.load(after)) else Place()
         with closing(self._records(place)) as records:
-            taken, waits, is_complete = _take(records, limit)
-        position = self._positions.dump(asdict(taken[-1].place)) if taken else after
-        return batch_of([self._row(record) for record in taken], position, is_complete, waits)
+            rows, last, waits, is_complete = self._take(records, limit)
+        position = self._positions.dump(asdict(last)) if last else after
+        return batch_of(rows, position, is_complete, waits)
+
+    def _take(
+        self, records: Iterator[Record | Unfinished], limit: int
+    ) -> tuple[list[WriteEvent | Rejected], Place | None, str | None, bool]:
+        """Up to `limit` rows and the place after them; why there are no more of them yet, and whether these are all."""
+        rows: list[WriteEvent | Rejected] = []
+        last, waits, size = None, None, 0
+        try:
+            for record in records:
+                if isinstance(record, Unfinished):
+                    waits = record.reason
+                elif len(rows) == limit or size > READ_BYTES:
+                    return rows, last, waits, False
+                else:
+                    rows.append(self._row(record))
+                    last, size = record.place, size + record.size
+        except SourceUnavailable as error:
+            if not rows:  # It does not block what came before it.
+                raise
+            return rows, last, str(error), False
+        return rows, last, waits, True
 
     def _records(self, place: Place) -> Generator[Record | Unfinished]:
         with _translated():
@@ -58,25 +80,6 @@ class FileEvents:
     @property
     def _positions(self) -> Positions:
         return Positions(self.prefix, self.format, self.columns)
-
-
-def _take(records: Iterator[Record | Unfinished], limit: int) -> tuple[list[Record], str | None, bool]:
-    """Up to `limit` records; why there are no more of them yet, and whether these are all."""
-    taken: list[Record] = []
-    waits: str | None = None
-    try:
-        for record in records:
-            if isinstance(record, Unfinished):
-                waits = record.reason
-            elif len(taken) == limit:
-                return taken, waits, False
-            else:
-                taken.append(record)
-    except SourceUnavailable as error:
-        if not taken:  # It does not block what came before it.
-            raise
-        return taken, str(error), False
-    return taken, waits, True
 
 
 def _is_event_file(file: File) -> bool:

@@ -32,6 +32,8 @@ class Record:
     row: Mapping[str, Any] | None
     raw: str = ""
     reason: str = ""
+    size: int = 0
+    """Its bytes, roughly."""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,13 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from itertools import chain
 from typing import Any
 from zlib import crc32
 
 from feed_assets.core.feeds import File
+from feed_assets.core.limits import REJECT_BYTES, ROW_BYTES, excerpt, shortened
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.records import Place, Record, Unfinished, check_header, gone, shrunk
 
@@ -27,6 +29,7 @@ class _Lines:
         self._size, self.place, chunks = _opened(board, file, place)
         self._lines, self._may_grow = self._split(chunks), may_grow
         self._taken: list[str] = []
+        self._began = self.place.offset
         self.at_end = False
 
     def __iter__(self) -> Iterator[str]:
@@ -36,17 +39,26 @@ class _Lines:
         if (line := next(self._lines, None)) is None:
             self.at_end = True
             raise StopIteration
-        at, offset = self.place, self.place.offset + len(line)
-        crc, ended = crc32(line, at.crc), offset == self._size
-        self.place = replace(at, offset=offset, line=at.line + 1, crc=crc, ended=ended)
-        text = line.decode(errors="surrogateescape")
-        self._taken.append(text if offset > len(line) else text.removeprefix(_BOM))
+        at, offset = self.place, self.place.offset + line.size
+        self.place = replace(at, offset=offset, line=at.line + 1, crc=line.crc, ended=offset == self._size)
+        text = line.head.decode(errors="surrogateescape")
+        self._taken.append(text if at.offset else text.removeprefix(_BOM))
+        if line.digest:
+            raise _TooLong(shortened(line.head, line.size, line.digest.hexdigest(), REJECT_BYTES))
+        if self.size > ROW_BYTES:
+            raise _TooLong(excerpt(self.text, REJECT_BYTES))
         return self._taken[-1]
 
     def begin(self) -> int:
         """Begin a record, which may be several lines; the number of its first line."""
         self._taken.clear()
+        self._began = self.place.offset
         return self.place.line + 1
+
+    @property
+    def size(self) -> int:
+        """The bytes of this record."""
+        return self.place.offset - self._began
 
     @property
     def text(self) -> str:
@@ -71,15 +83,56 @@ class _Lines:
 
     def rejected(self, line: int, reason: str) -> Record:
         """This record as text, with the reason why it is no row."""
-        return Record(self.place, line, None, json.dumps(self.text), reason)
+        return Record(self.place, line, None, excerpt(json.dumps(self.text), REJECT_BYTES), reason, REJECT_BYTES)
 
-    def _split(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        rest = b""
+    def too_long(self, line: int, said: "_TooLong") -> Record:
+        """What is kept of this record, which is longer than what is looked at."""
+        reason = f"it has {self.size} bytes: expected at most {ROW_BYTES}"
+        return Record(self.place, line, None, str(said), reason, REJECT_BYTES)
+
+    def _split(self, chunks: Iterator[bytes]) -> Iterator["_Line"]:
+        line = _Line(self.place.crc)
         for chunk in chunks:
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from (line + b"\n" for line in whole)
-        if rest and not self._may_grow:
-            yield rest
+            *ends, rest = chunk.split(b"\n")
+            for end in ends:
+                line.add(end + b"\n")
+                yield line
+                line = _Line(line.crc)
+            line.add(rest)
+        if line.size and not self._may_grow:
+            yield line
+
+
+class _TooLong(Exception):
+    """A line or record that is longer than what is looked at; the message is what is kept of it."""
+
+
+class _Line:
+    """A line as it is read, piece by piece: `head` is all of it, or of one that is too long the beginning."""
+
+    def __init__(self, crc: int) -> None:
+        self.crc = crc
+        """The checksum of the file up to its end."""
+        self.size = 0
+        self.digest: Any = None
+        """Of one that is too long."""
+        self._pieces: list[bytes] = []
+
+    @property
+    def head(self) -> bytes:
+        """All of it, or its beginning."""
+        return b"".join(self._pieces)
+
+    def add(self, piece: bytes) -> None:
+        """Go on with the next piece, of which no more is kept than is looked at."""
+        self.size, self.crc = self.size + len(piece), crc32(piece, self.crc)
+        if self.digest:
+            self.digest.update(piece)
+            return
+        self._pieces.append(piece)
+        if self.size > ROW_BYTES:
+            self.digest = sha256(self.head)
+            self._pieces = [self.head[:REJECT_BYTES]]
 
 
 def json_records(
@@ -87,12 +140,24 @@ def json_records(
 ) -> Iterator[Record | Unfinished]:
     """Each line that is not blank; a line that is no JSON object comes with that reason."""
     lines = _Lines(board, file, place, may_grow)
-    while (number := lines.begin()) and (line := next(lines, None)) is not None:
-        if not line.strip():
+    while number := lines.begin():
+        try:
+            line = next(lines, None)
+        except _TooLong as said:
+            yield lines.too_long(number, said)
             continue
-        row = _object(line) if lines.is_text else None
-        yield Record(lines.place, number, row) if row is not None else lines.rejected(number, "no JSON object in UTF-8")
+        if line is None:
+            break
+        if line.strip():
+            yield _json_record(lines, number, line)
     yield from lines.unfinished
+
+
+def _json_record(lines: _Lines, number: int, line: str) -> Record:
+    row = _object(line) if lines.is_text else None
+    if row is None:
+        return lines.rejected(number, "no JSON object in UTF-8")
+    return Record(lines.place, number, row, size=lines.size)
 
 
 def _object(line: str) -> dict[str, Any] | None:
@@ -118,6 +183,10 @@ def csv_records(
             check_header(file.key, lines.place.header or (lines.text,), needed)
             yield lines.rejected(number, str(error))
             continue
+        except _TooLong as said:
+            check_header(file.key, lines.place.header or (str(said),), needed)
+            yield lines.too_long(number, said)
+            continue
         if values is None:
             break
         if lines.place.header is None and values:
@@ -134,7 +203,7 @@ def _record(lines: _Lines, number: int, values: list[str]) -> Record:
         return lines.rejected(number, "not UTF-8")
     if len(values) != len(header):
         return lines.rejected(number, f"{len(values)} fields, expected {len(header)}")
-    return Record(lines.place, number, dict(zip(header, values, strict=True)))
+    return Record(lines.place, number, dict(zip(header, values, strict=True)), size=lines.size)
 
 
 def _opened(board: Blackboard, file: File, place: Place) -> tuple[int, Place, Iterator[bytes]]:

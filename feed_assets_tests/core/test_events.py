@@ -1,5 +1,6 @@
 """Markers that sort as text, the order of one table's events, correlation ids."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from feed_assets.core.errors import EventOutOfOrder, InvalidEvent
 from feed_assets.core.events import (
     WriteEvent,
+    check_ahead,
+    check_kind,
     check_order,
     decode,
     encode,
@@ -154,8 +157,21 @@ def test_a_marker_covers_every_row_of_its_event_and_none_of_the_one_before(updat
 
 
 def test_a_table_has_markers_of_one_kind():
-    with pytest.raises(InvalidEvent, match="of another kind"):
-        check_order(event(MOMENT), encode(7))
+    with pytest.raises(InvalidEvent, match="is of another kind than those of shop/orders: expected a whole number"):
+        check_kind(event(MOMENT), moments=False)
+    with pytest.raises(InvalidEvent, match="expected a moment, as its first one is"):
+        check_kind(event(7), moments=True)
+    check_kind(event(7), moments=False)
+
+
+@pytest.mark.parametrize("field", ["marker", "event_marker"])
+def test_a_moment_far_ahead_of_now_is_refused_and_a_version_is_never_ahead(field):
+    now, ahead = MOMENT, timedelta(hours=24)
+    check_ahead(replace(event(1), **{field: now + ahead}), now, ahead)
+    check_ahead(replace(event(1), **{field: 10**19}), now, ahead)
+    for moment in (now + ahead + timedelta(microseconds=1), datetime.max.replace(tzinfo=UTC)):
+        with pytest.raises(InvalidEvent, match="is more than 1 day, 0:00:00 ahead of now, 2024-01-01 06:00 UTC"):
+            check_ahead(replace(event(1), **{field: moment}), now, ahead)
 
 
 def test_an_event_needs_a_correlation_id():

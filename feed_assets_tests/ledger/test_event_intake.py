@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.errors import InvalidEvent, InvalidName
-from feed_assets.core.events import NO_NEW_DATA, Operation, Rejected, WriteEvent, decode
+from feed_assets.core.events import NO_NEW_DATA, Operation, Rejected, WriteEvent, decode, encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.limits import CONTEXT_BYTES, CONTEXT_DEPTH, NAME_BYTES, REASON_BYTES, REJECT_BYTES, SEGMENTS
 from feed_assets.ledger import event_rejects, events, log
@@ -190,3 +190,51 @@ def test_the_newest_rejects_of_a_source_are_kept_however_many_come(ledger):
     assert 6_000 < len(kept) <= event_rejects.REJECTS_KEPT
     assert {*many[3]} <= {*kept}
     assert len(found) - len(kept) == 4
+
+
+def kinds(*of):
+    """Events of a table in this order, each a whole number or an hour of a day."""
+    return [write(each if isinstance(each, int) else NOW + each, f"{number}") for number, each in enumerate(of)]
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("markers", "good"),
+    [((1, HOUR, 2, 3), [1, 2, 3]), ((HOUR, 1, 2 * HOUR), [HOUR, 2 * HOUR]), ((HOUR, 3 * 10**19, 2 * HOUR), None)],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_table_has_one_kind_of_marker_the_first_and_another_moves_nothing(ledger, markers, good, at_once):
+    new = kinds(*markers)
+    batches = [new] if at_once else [[each] for each in new]
+    rejected = [each for some in batches for each in record(ledger, *some)]
+    assert [each.reason for each in rejected] == [each.reason for each in rejected if "of another kind" in each.reason]
+    found = recorded(ledger)
+    expected = [NOW + each if isinstance(each, timedelta) else each for each in good or (HOUR, 2 * HOUR)]
+    assert [decode(each.marker) for each in found] == expected
+    assert [each.previous for each in found] == [None, *(each.marker for each in found[:-1])]
+    assert {each.flag for each in found} == {None}
+
+
+def test_the_kind_is_the_table_s_not_the_partition_s_and_not_another_table_s(ledger):
+    """A slice is one condition on one column, whichever partition it is of."""
+    record(ledger, write(1, partition_key="a"))
+    (rejected,) = record(ledger, write(NOW, partition_key="b"))
+    assert "marker 2024-01-01 12:00:00+00:00 is of another kind than those of shop/orders" in rejected.reason
+    assert record(ledger, write(NOW, table="shop/prices")) == ()
+    with pytest.raises(InvalidEvent, match="of another kind"), ledger.change() as connection:
+        events.publish(connection, write(NOW, partition_key="c"), NOW)
+
+
+def test_the_event_s_own_time_may_be_of_the_other_kind(ledger):
+    assert record(ledger, write(1, event_marker=NOW), write(2, event_marker=7)) == ()
+    assert [each.time for each in recorded(ledger)] == [NOW, NOW]
+
+
+def test_a_marker_of_another_kind_that_was_recorded_once_is_not_the_last_one(ledger):
+    """What an older version took, after whole numbers: they go on from the last of theirs."""
+    insert(ledger, marker=encode(7), correlation="X")
+    insert(ledger, marker="99991231.000000", correlation="Y")
+    assert record(ledger, write(8)) == ()
+    assert recorded(ledger)[-1].previous == encode(7)

@@ -1,11 +1,11 @@
 """Rows of others that are no events, or awkward ones, from the source to the run: none stops a table or a sensor."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
 
-from feed_assets.ledger import events
+from feed_assets.ledger import event_rejects, events
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import event
 from feed_assets.settings import settings
@@ -47,3 +47,39 @@ def test_what_an_older_version_recorded_with_a_short_year_is_consumed_once(team,
     assert world_.run_until_idle() == []
     with open_ledger(settings().ledger).read() as connection:
         assert ZERO in {each.time for each in events.newest(connection, 10)}
+
+
+def rejected():
+    with open_ledger(settings().ledger).read() as connection:
+        return [each.reason for _, each, _ in event_rejects.rejects(connection, 10)]
+
+
+def test_a_marker_far_ahead_is_rejected_and_what_comes_after_it_is_in_order_and_built(team, seen):
+    world_ = world(team, seen)
+    now = datetime.now(UTC)
+    team.publish(("a", "W", datetime(9999, 12, 31, tzinfo=UTC)), ("a", "X", now), ("b", "X", 1))
+    assert [run.succeeded for run in world_.run_until_idle()] == [True]
+    team.publish(("a", "Y", now + timedelta(hours=1)), ("b", "Y", 10**19))  # A version has no now.
+    assert [run.succeeded for run in world_.run_until_idle()] == [True]
+    (reason,) = rejected()
+    assert "9999-12-31T00:00:00Z is more than 1 day, 0:00:00 ahead of now" in reason
+
+
+def test_how_far_ahead_is_a_setting(team, seen, setting):
+    setting(event_hours_ahead=0.5)
+    world_ = world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
+    team.publish(("a", "X", datetime.now(UTC) + timedelta(hours=1)))
+    assert world_.run_until_idle() == []
+    assert "is more than 0:30:00 ahead of now" in rejected()[0]
+
+
+def test_markers_of_another_kind_are_rejected_and_those_after_them_are_built(team, seen):
+    world_ = world(team, seen)
+    team.publish(("a", "X", 1), ("b", "X", datetime(2024, 1, 1, tzinfo=UTC)))
+    world_.run_until_idle()
+    team.publish(("a", "Y", datetime(2024, 1, 1, tzinfo=UTC)), ("b", "Y", 3 * 10**19))
+    assert world_.run_until_idle() == []
+    team.publish(("a", "Z", 2), ("b", "Z", datetime(2024, 1, 2, tzinfo=UTC)))
+    (run,) = world_.run_until_idle()
+    assert run.succeeded, run.error
+    assert all("is of another kind" in reason for reason in rejected())

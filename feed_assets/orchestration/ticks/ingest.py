@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from feed_assets.core.events import Rejected, WriteEvent
+from feed_assets.core.errors import InvalidEvent
+from feed_assets.core.events import Rejected, WriteEvent, check_ahead
 from feed_assets.core.failures import failing_alone
 from feed_assets.ledger import event_rejects, events
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
@@ -13,6 +14,7 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.event_tables import declared_sources
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.runs.services import Services
+from feed_assets.settings import settings
 from feed_assets.sources.contract import Reader
 from feed_assets.sources.declared import EventSource
 
@@ -155,6 +157,10 @@ class _Part:
         return replace(event, table_name=str(node.feed)) if node else event
 
     def _why_not(self, event: WriteEvent, node: Node | None) -> str | None:
+        try:
+            check_ahead(event, self.now, timedelta(hours=settings().event_hours_ahead))
+        except InvalidEvent as error:
+            return str(error)
         if node is None and event.partition.feed in self.graph.by_feed:
             return f"{event.table_name} is declared here, and not as a table of the event source {self.source.name}."
         if node and existence(node.partitions_def, event.partition_key, self.now) is Existence.NEVER:
