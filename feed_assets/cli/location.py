@@ -59,23 +59,27 @@ def load(module: str | None) -> "dg.Definitions":
 
 
 def declared(module: str) -> "dg.Definitions | LazyDefinitions[dg.Definitions]":
-    """What a module defines for Dagster, as it stands there. It need not be installed.
-
-    The project's folder and the current one come last: `python -m` and Dagster put them first, where a file of theirs
-    may stand in for a library.
-    """
+    """What a module defines for Dagster, as it stands there; it need not be installed."""
     import dagster as dg
     from dagster.components.definitions import LazyDefinitions
 
     folders = [Path.cwd()]
     with suppress(InvalidSetting):  # Where a module is named there need be no project.
         folders.append(module_of_project()[1])
-    sys.path[:] = dict.fromkeys([*sys.path, *map(str, folders)])
+    reach(*folders)
     values: list[Any] = list(vars(import_module(module)).values())
     found: list[Any] = [each for each in values if isinstance(each, (dg.Definitions, LazyDefinitions))]
     if len(found) != 1:
         raise InvalidDefinition(f"module {module} has {len(found)} Definitions: expected exactly one.")
     return found[0]
+
+
+def reach(*folders: Path) -> None:
+    """Have modules found in these folders, too, after what is installed.
+
+    `python -m` and Dagster put them first, where a file of theirs may stand in for a library.
+    """
+    sys.path[:] = dict.fromkeys([*sys.path, *map(str, folders)])
 
 
 def load_graph(module: str | None) -> "Graph":

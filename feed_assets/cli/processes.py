@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 TOKEN = "UI_TOKEN"  # noqa: S105
 """The variable that brings the web UI its token: others may read a command line, and no process's environment."""
 
+NOWHERE = f"{os.devnull}/nowhere"
+"""A folder that nobody can make, where Dagster wants one that it puts first."""
+
 _SECONDS_TO_END = 15
 """Seconds that a group may take to end before it is killed."""
 

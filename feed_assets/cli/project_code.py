@@ -1,15 +1,40 @@
-"""What Dagster's processes load where a module is named: its attribute `shop.definitions` is what that module defines.
+"""What Dagster's processes load where a module is named: an attribute of this one, with the name of that one in it.
 
-Dagster itself would put the project's folder before what is installed, where a file may stand in for a library.
+Dagster itself would put the module's folder before what is installed, where a file may stand in for a library.
 """
 
-from feed_assets.cli.location import declared
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from dagster._core.workspace.autodiscovery import loadable_targets_from_loaded_module
+
+from feed_assets.cli.location import reach
 from feed_assets.cli.project import loading
+from feed_assets.core.errors import InvalidDefinition
+
+
+def attribute_for(module: str, attribute: str | None, folder: str) -> str:
+    """The attribute of this module that leads to an attribute of a module in a folder, or to all that it defines."""
+    return f"{module}:{attribute or ''}:{folder}"
 
 
 def __getattr__(name: str) -> object:
-    """The definitions of a module, as they stand there. Raises ModuleNotLoaded, not AttributeError, for a mistake."""
-    if name.startswith("__"):
+    """What a module defines for Dagster. Raises ModuleNotLoaded, not AttributeError, for a mistake in it."""
+    module, *rest = name.split(":", 2)
+    if not rest:
         raise AttributeError(name)
-    with loading(name):
-        return declared(name)
+    attribute, folder = rest
+    reach(Path(folder))
+    with loading(module):
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else _only(found)
+
+
+def _only(module: ModuleType) -> object:
+    """As Dagster finds it, but one: an attribute is one."""
+    found = loadable_targets_from_loaded_module(module)
+    if len(found) != 1:
+        names = ", ".join(each.attribute for each in found)
+        raise InvalidDefinition(f"module {module.__name__} defines {names}: name one of them as `attribute`.")
+    return found[0].target_definition

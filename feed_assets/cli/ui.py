@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from feed_assets.cli.location import Module, load, prepare
-from feed_assets.cli.processes import TOKEN, ProcessFailed, Started, free_port, group, is_free, stop_once, wait_for_port
+from feed_assets.cli.processes import (
+    NOWHERE,
+    TOKEN,
+    ProcessFailed,
+    Started,
+    free_port,
+    group,
+    is_free,
+    stop_once,
+    wait_for_port,
+)
 from feed_assets.cli.project import module_of_project
 from feed_assets.core.addresses import LOOPBACK
 
@@ -109,22 +119,26 @@ def _warm_up(remote: str) -> None:
 
 
 def _target(module: str | None) -> str:
-    """The module that Dagster is to load: that which is named, else none for `workspace.yaml`, else the project's.
+    """What Dagster is to load of `project_code`: of the module that is named, or of the project's.
 
-    It is loaded first: one with a mistake would be a UI without assets. Raises ModuleNotLoaded.
+    Nothing where no module is named and there is a `workspace.yaml`. The module is loaded first: one with a mistake
+    would be a UI without assets. Raises ModuleNotLoaded.
     """
+    from feed_assets.cli.project_code import attribute_for
+
     if module is None and Path("workspace.yaml").is_file():
         return ""
     load(module)
-    return module or module_of_project()[0]
+    name, folder = (module, Path.cwd()) if module else module_of_project()
+    return attribute_for(name, None, str(folder))
 
 
-def _dagster(stack: ExitStack, port: int, module: str, folder: Path) -> list[Started]:
+def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Started]:
     """The web server and the daemon; the address is said when it leads to the server, and to nobody else."""
     scratch = stack.enter_context(TemporaryDirectory(prefix="feed-assets-"))
     _isolate(scratch)
     file, token = Path(scratch) / "workspace.yaml", secrets.token_urlsafe(32)
-    serve = ["feed_assets.cli.web", str(port), str(file), module]
+    serve = ["feed_assets.cli.web", str(port), str(file), target]
     typer.echo("starting the web UI...")
     web = stack.enter_context(group("web UI", [sys.executable, "-m", *serve], env={TOKEN: token}))
     wait_for_port(web, port)
@@ -143,7 +157,7 @@ def _isolate(scratch: str) -> None:
     """
     os.environ |= {"TMPDIR": scratch, "PYTHONSAFEPATH": "1", "DAGSTER_IS_DEV_CLI": "1"}
     if folders := os.environ.get("PYTHONPATH"):
-        os.environ["PYTHONPATH"] = os.pathsep.join([f"{scratch}/none", folders])
+        os.environ["PYTHONPATH"] = os.pathsep.join([NOWHERE, folders])
 
 
 def _watch(needed: Sequence[Started]) -> NoReturn:

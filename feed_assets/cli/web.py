@@ -5,21 +5,24 @@ A proxy before `dagster dev` would leave Dagster's own port open to all; so its 
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
 import yaml
 from dagster import DagsterInstance, __version__
 from dagster._cli.proxy_server_manager import ProxyServerManager
+from dagster._core.remote_origin import CodeLocationOrigin, ManagedGrpcPythonEnvCodeLocationOrigin
 from dagster._core.workspace.context import WorkspaceProcessContext
-from dagster._core.workspace.load_target import ModuleTarget, WorkspaceFileTarget
+from dagster._core.workspace.load_target import ModuleTarget, WorkspaceFileTarget, WorkspaceLoadTarget
 from dagster._utils.log import configure_loggers
 from dagster_webserver.app import (
     create_app_from_workspace_process_context,  # pyright: ignore[reportUnknownVariableType]
 )
 
 from feed_assets.cli.front import Front
-from feed_assets.cli.processes import TOKEN, stop_once
+from feed_assets.cli.processes import NOWHERE, TOKEN, stop_once
+from feed_assets.cli.project_code import attribute_for
 from feed_assets.core.addresses import LOOPBACK
 
 _POLL_MS = 2000
@@ -27,14 +30,14 @@ _STATEMENT_MS, _RECYCLE_SECONDS, _OVERFLOW = 15_000, 3600, 20
 """What Dagster's own command sets."""
 
 
-def serve(port: int, file: Path, module: str) -> None:
-    """Serve the web UI until a signal: of a module, or else of `workspace.yaml`.
+def serve(port: int, file: Path, name: str) -> None:
+    """Serve the web UI until a signal: of the module of a name of `project_code`, or else of `workspace.yaml`.
 
     The daemon, which is started when this answers, finds the code servers by the file.
     """
     token = os.environ.pop(TOKEN)
     configure_loggers(formatter="colored", log_level="INFO")
-    target = _of_module(module) if module else WorkspaceFileTarget(["workspace.yaml"])
+    target = _of_project(name, name.partition(":")[0]) if name else workspace()
     with (
         DagsterInstance.get() as instance,
         ProxyServerManager(instance, target, code_server_log_level="WARNING") as servers,
@@ -54,8 +57,28 @@ def serve(port: int, file: Path, module: str) -> None:
             )
 
 
-def _of_module(module: str) -> ModuleTarget:
-    return ModuleTarget("feed_assets.cli.project_code", module, None, location_name=module)
+def workspace() -> WorkspaceLoadTarget:
+    """`workspace.yaml`, with its modules as `project_code` loads them; files and packages are Dagster's to load."""
+    return _Mended(["workspace.yaml"])
+
+
+class _Mended(WorkspaceFileTarget):
+    def create_origins(self) -> Sequence[CodeLocationOrigin]:
+        return [_mended(each) for each in super().create_origins()]
+
+
+def _mended(origin: CodeLocationOrigin) -> CodeLocationOrigin:
+    if not isinstance(origin, ManagedGrpcPythonEnvCodeLocationOrigin):
+        return origin
+    named = origin.loadable_target_origin
+    if named.module_name is None or named.executable_path is not None:  # Another Python may have no feed_assets.
+        return origin
+    name = attribute_for(named.module_name, named.attribute, named.working_directory or str(Path.cwd()))
+    return _of_project(name, origin.location_name).create_origins()[0]
+
+
+def _of_project(name: str, location: str) -> ModuleTarget:
+    return ModuleTarget("feed_assets.cli.project_code", name, NOWHERE, location_name=location)
 
 
 if __name__ == "__main__":

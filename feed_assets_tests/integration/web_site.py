@@ -36,7 +36,8 @@ raise ImportError("a stranger")
 """
 LIBRARIES = (
     "psutil", "numpy", "pandas", "pyarrow", "pyspark", "grpc", "yaml", "click", "sqlalchemy", "alembic", "graphql",
-    "starlette", "uvicorn", "requests", "pydantic", "dagster_webserver", "tempfile", "random",
+    "starlette", "uvicorn", "requests", "pydantic", "dagster_webserver", "typer",
+    "pydantic_settings", "tempfile", "random",
 )  # fmt: skip
 ASSETS = ("shown", "shown_rejects", "clicked", "clicked_rejects", "effectiveness")
 QUIET = [

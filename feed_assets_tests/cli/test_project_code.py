@@ -1,0 +1,82 @@
+"""What Dagster's processes load where a module is named: by `feed-assets ui -m`, and in a `workspace.yaml`."""
+
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.workspace.load_target import WorkspaceFileTarget
+
+from feed_assets.cli import project_code
+from feed_assets.cli.processes import NOWHERE
+from feed_assets.cli.project_code import attribute_for
+from feed_assets.cli.web import workspace
+from feed_assets.core.errors import InvalidDefinition, ModuleNotLoaded
+
+MODULES = {
+    "whole": "import dagster as dg\nimport psutil\ndefs = dg.Definitions()\nother = 1",
+    "two": "import dagster as dg\none = dg.Definitions()\n",
+    "wrong": "import dagster as dg\nNone.nothing",
+    "jobs": "import dagster as dg\n@dg.job\ndef a(): ...\n@dg.job\ndef b(): ...\n@dg.repository\ndef r(): return [a]\n"
+    "@dg.repository\ndef s(): return [b]\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder with modules, and a stranger's file with the name of a library that is not loaded yet."""
+    for name, text in MODULES.items():
+        (tmp_path / f"here_{name}.py").write_text(text)
+    (tmp_path / "psutil.py").write_text("raise ImportError('a stranger')\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delitem(sys.modules, "psutil", raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("here_")]:
+        del sys.modules[name]
+
+
+def test_a_module_is_found_in_its_folder_after_what_is_installed(folder):
+    found = getattr(project_code, attribute_for("here_whole", None, str(folder)))
+    assert isinstance(found, dg.Definitions)
+    assert sys.path[-1] == str(folder)
+    assert "site-packages" in sys.modules["psutil"].__file__
+
+
+def test_an_attribute_that_is_named_is_taken(folder):
+    assert getattr(project_code, attribute_for("here_whole", "other", str(folder))) == 1
+
+
+def test_of_several_things_one_is_to_be_named(folder):
+    with pytest.raises(ModuleNotLoaded, match="defines r, s: name one of them as `attribute`") as caught:
+        getattr(project_code, attribute_for("here_jobs", None, str(folder)))
+    assert isinstance(caught.value.__cause__, InvalidDefinition)
+
+
+def test_a_missing_attribute_in_a_module_is_a_mistake_with_its_place_not_a_missing_module(folder):
+    with pytest.raises(ModuleNotLoaded, match=r"here_wrong.py:2: AttributeError: 'NoneType' object has no attribute"):
+        getattr(project_code, attribute_for("here_wrong", None, str(folder)))
+
+
+def test_nothing_else_is_an_attribute():
+    assert not hasattr(project_code, "__path__")
+    assert not hasattr(project_code, "nothing")
+
+
+def test_the_modules_of_a_workspace_are_loaded_so_too(folder):
+    """Under the same names: Dagster keeps the state of sensors by them."""
+    (folder / "workspace.yaml").write_text(
+        "load_from:\n- python_module: {module_name: here_whole}\n"
+        "- python_module: {module_name: here_whole, attribute: other, location_name: named}\n"
+        "- python_module: {module_name: here_two, executable_path: /their/python}\n"
+        "- python_file: here_two.py\n- grpc_server: {host: localhost, port: 4266}\n"
+    )
+    theirs, ours = WorkspaceFileTarget(["workspace.yaml"]).create_origins(), workspace().create_origins()
+    assert [each.location_name for each in ours] == [each.location_name for each in theirs]
+    first, second = (each.loadable_target_origin for each in ours[:2])
+    assert {first.module_name, second.module_name} == {"feed_assets.cli.project_code"}
+    assert {first.working_directory, second.working_directory} == {NOWHERE}
+    assert first.attribute == attribute_for("here_whole", None, str(folder))
+    assert second.attribute == attribute_for("here_whole", "other", str(folder))
+    assert list(ours[2:]) == list(theirs[2:])
