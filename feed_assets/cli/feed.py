@@ -83,10 +83,11 @@ def _unknown(board: "Blackboard", module: str | None) -> list[Values]:
         feeds = unknown_feeds(graph, board, ledger_of_settings(makes=False))
         found = [Values.of(feed=str(feed), partition="", why=why) for feed, why in feeds.items()]
         for node in graph.by_feed.values():
-            walked = read.walk(board, node.feed, is_appendable=node.is_appendable)
+            walked = [*read.walk(board, node.feed, is_appendable=node.is_appendable)]
             keys = [each.key for each in walked if isinstance(each, Partition)]
-            strange = unknown_partitions(node, keys, now)
-            found += [Values.of(feed=str(at.feed), partition=at.key, why=why) for at, why in strange.items()]
+            strange = {at.key: why for at, why in unknown_partitions(node, keys, now).items()}
+            strange |= {each.id: each.reason for each in walked if not isinstance(each, Partition)}
+            found += [Values.of(feed=str(node.feed), partition=name, why=why) for name, why in strange.items()]
     return found
 
 

@@ -16,6 +16,9 @@ MANIFEST = "_SUCCESS"
 MANIFEST_LIMIT = 64
 """Bytes of a manifest that are read at most: a longer one is wrong whatever it says."""
 
+UNREADABLE = "\ufffd"
+"""What a listed key has in place of a character that no store can share: its object is not served under any key."""
+
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:=@+-]*")
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 _UPDATE_ID = re.compile(r"[0-9]{8}\.[0-9]{6}")
@@ -236,6 +239,8 @@ def why_invalid(manifest: bytes | None, files: Sequence[File]) -> str | None:
     expected = parse_manifest(manifest)
     if isinstance(expected, str):
         return expected
+    if odd := [file.key for file in files if UNREADABLE in file.key]:
+        return f"{odd[0]} is a key that no store can share. Rename or remove it"
     if expected != len(files):
         return f"its manifest says {expected} files and there are {len(files)}"
     return None

@@ -3,12 +3,11 @@
 Every way in which they do was measured (docs/file-feed.md has the table); each method says which one it evens out.
 """
 
-import os
+import logging
 import re
-import shutil
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -16,28 +15,31 @@ from typing import TYPE_CHECKING
 from obstore import exceptions
 
 from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName
-from feed_assets.core.feeds import File
-from feed_assets.feeds.clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page, Pages
+from feed_assets.core.feeds import UNREADABLE, File
+from feed_assets.core.words import some
+from feed_assets.feeds import local_disk
+from feed_assets.feeds.clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page
 from feed_assets.feeds.stores import PATIENCE, Patience, local_root, local_store, s3_credentials, s3_store, store_at
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
     from obstore.store import S3CredentialProvider
 
-HALF_WRITTEN = re.compile(r"#[0-9]+$")
-"""How obstore names a local file until it renames it: never listed by it, but seen by everyone else."""
+    from feed_assets.feeds.s3_pages import S3Pages
 
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>AccessDenied</Code>|code: AccessDenied|Permission denied")
 _MISSING = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>|specified bucket does not exist")
-_NO_FOLDER = "Not a directory"  # A file on local disk where the key has a folder.
-# On local disk: `#<digits>`, and links that lead to themselves.
-_UNREADABLE = re.compile(r"Filenames containing trailing|Too many levels of symbolic links|File system loop found")
+_UNREADABLE = re.compile(r"Filenames containing trailing")  # `#<digits>` on local disk.
 
 
 class Blackboard:
     """The store that feeds live on. Keys have no slash at either end."""
 
-    def __init__(self, url: str, client: ObstoreClient, root: Path | None = None, pages: Pages | None = None) -> None:
+    def __init__(
+        self, url: str, client: ObstoreClient, root: Path | None = None, pages: "S3Pages | None" = None
+    ) -> None:
         self.url = url
         self._client = client
         self._root = root
@@ -82,10 +84,12 @@ class Blackboard:
     def names(self, prefix: str) -> Sequence[str]:
         """The same names in the store's own order: to sort 100,000 takes as long as a third of listing them."""
         with self._translated(f"list {prefix}/"):
-            found = self._client.children(prefix or None)
-            if "\ufffd" in "".join(found):
-                found = [*map(_shared, found)]
-        return found
+            try:
+                return self._client.children(prefix or None)
+            except exceptions.InvalidPathError:
+                if self._pages is None:
+                    raise
+                return self._pages.names(prefix)
 
     def page(self, prefix: str, after: str = "") -> Page:
         """The names one level under `prefix` that come after `after`: a page of them, or all where there are no pages.
@@ -96,8 +100,7 @@ class Blackboard:
             names = self.children(prefix)
             return Page(tuple(name for name in names if name > after), is_last=True)
         with self._translated(f"list {prefix}/"):
-            found = self._pages(prefix, after)
-            return Page(tuple(map(_shared, found.names)), found.is_last)
+            return self._pages(prefix, after)
 
     def files(self, prefix: str) -> tuple[File, ...]:
         """Every object below `prefix`, recursively, sorted by key: the stores list in different orders.
@@ -105,9 +108,7 @@ class Blackboard:
         The directory marker of `prefix` itself (which obstore shows as `prefix`) is the prefix, not an object below it.
         """
         with self._translated(f"list {prefix}/"):
-            pages = self._client.list(prefix or None)
-            listed = [_file(meta) for page in pages for meta in page if meta["path"] != prefix]
-        return tuple(sorted((*listed, *self.half_written(prefix))))
+            return tuple(sorted(_file(meta) for meta in self._objects(prefix) if meta["path"] != prefix))
 
     def files_from(self, prefix: str, first: str) -> tuple[File, ...]:
         """The whole objects below `prefix` from the key `first` on, sorted: a request for each 1,000 of them on S3.
@@ -115,33 +116,48 @@ class Blackboard:
         SeaweedFS takes a folder to come before a file whose name begins like it: do not mix `10/…` and `10.csv`.
         """
         with self._translated(f"list {prefix}/"):
-            pages = self._client.list(prefix or None, first[:-1] or None)  # Stores list what comes after a key.
-            listed = [_file(meta) for page in pages for meta in page if meta["path"] != prefix]
-        return tuple(sorted(file for file in listed if file.key >= first))
+            found = self._objects(prefix, first[:-1])  # Stores list what comes after a key.
+            listed = [_file(meta) for meta in found if meta["path"] != prefix and meta["path"] >= first]
+        if odd := [file.key for file in listed if UNREADABLE in file.key]:
+            _log.warning(
+                "%s: %s: a key that no store can share, which is passed over. Rename it.", self.url, some(odd, 3)
+            )
+        return tuple(sorted(file for file in listed if file.key not in odd and not self._is_unfinished(file.key)))
 
     def last_write(self, prefix: str) -> datetime | None:
         """When an object below `prefix` was last written, by the store's clock; None if there is none."""
         with self._translated(f"list {prefix}/"):
-            moments = [meta["last_modified"] for page in self._client.list(prefix) for meta in page]
-            for file in self.half_written(prefix):
-                with suppress(FileNotFoundError):
-                    moments.append(datetime.fromtimestamp(self._local(file.key).lstat().st_mtime, UTC))
-        return max(moments, default=None)
+            return max((meta["last_modified"] for meta in self._objects(prefix)), default=None)
+
+    def _objects(self, prefix: str, after: str = "") -> "list[ObjectMeta]":
+        """What the store lists; again, and by boto3, where a key on S3 has a character that stops obstore."""
+        try:
+            return [meta for page in self._client.list(prefix or None, after or None) for meta in page]
+        except exceptions.InvalidPathError:
+            if self._pages is None:
+                raise
+            return self._pages.objects(prefix, after)
 
     def is_of_one_moment(self, listing: Sequence[File]) -> bool:
         """Whether a listing shows one moment: folders are walked, and pages are requested one by one."""
         return self._root is None and len(listing) <= OBJECTS_PER_PAGE
 
     def half_written(self, prefix: str) -> tuple[File, ...]:
-        """What a killed writer left on local disk: obstore does not list it, and any other reader counts it."""
+        """What a killed writer left on local disk: any other reader counts it."""
         if not self._root:
             return ()
-        found: list[File] = []
-        for folder, _, names in os.walk(self._root / prefix):
-            for path in (Path(folder, name) for name in names if HALF_WRITTEN.search(name)):
-                with suppress(FileNotFoundError):  # Renamed since: its writer is alive.
-                    found.append(File(path.relative_to(self._root).as_posix(), path.lstat().st_size))
-        return tuple(sorted(found))
+        found = local_disk.objects(self._root, prefix)
+        return tuple(sorted(_file(meta) for meta in found if self._is_unfinished(meta["path"])))
+
+    def _is_unfinished(self, key: str) -> bool:
+        return bool(self._root and local_disk.HALF_WRITTEN.search(key))
+
+    def no_files(self, prefix: str, *, below: bool) -> list[tuple[str, str]]:
+        """The links, FIFOs, sockets and devices on local disk right in a folder, or `below`: key, and what it is."""
+        if not self._root:
+            return []
+        with self._translated(f"list {prefix}/"):
+            return local_disk.no_files(self._root, prefix, below=below)
 
     def get(self, key: str, limit: int | None = None) -> bytes | None:
         """An object's bytes, at most the first `limit` of them; None if there is no such object."""
@@ -178,23 +194,17 @@ class Blackboard:
         """Remove objects; those that are not there are no error."""
         keys = list(keys)
         with self._translated(f"delete {', '.join(keys[:3])}"):
-            if self._root:  # obstore's stops at the first missing one and refuses half-written ones.
-                for key in keys:
-                    self._local(key).unlink(missing_ok=True)
-            elif keys:
-                self._client.delete(keys)
+            if keys:
+                self._client.delete([*map(_checked, keys)])
 
     def sweep(self, prefix: str) -> int:
         """Remove everything under `prefix`, on local disk also empty folders; the number of objects."""
-        files = self.files(_checked(prefix))
-        if self._root and (folder := self._local(prefix)).is_dir():
-            with self._translated(f"delete {prefix}/"):
-                while folder.is_dir():
-                    with suppress(FileNotFoundError):  # Another process sweeps it, too.
-                        shutil.rmtree(folder)
-        else:
+        if not self._root:
+            files = self.files(_checked(prefix))
             self.delete(file.key for file in files)
-        return len(files)
+            return len(files)
+        with self._translated(f"delete {prefix}/"):
+            return local_disk.sweep(self._root, _checked(prefix))
 
     def download(self, key: str, target: Path) -> File | None:
         """Copy an object into the file `target`, in chunks; the object that was served, or None if there is none."""
@@ -207,25 +217,20 @@ class Blackboard:
             copy.rename(target)
         return served
 
-    def _chunks(self, key: str, found: "GetResult") -> Iterator[bytes]:
+    def _chunks(self, key: str, found: "GetResult | local_disk.LocalObject") -> Iterator[bytes]:
         # Its own generator: what fails while the copy is written is not the store's fault.
         with self._translated(f"read {key}"):
             yield from found.stream()
 
-    def _found(self, key: str, start: int = 0) -> "GetResult | None":
+    def _found(self, key: str, start: int = 0) -> "GetResult | local_disk.LocalObject | None":
         try:
             return self._client.get(key, start) if start else self._client.get(key)
         except FileNotFoundError as error:
             if _MISSING.search(str(error)):
                 raise
             return None
-        except exceptions.GenericError as error:
-            if self._root and _NO_FOLDER in str(error):
-                return None
-            raise
-
-    def _local(self, key: str) -> Path:
-        return (self._root or Path()) / _checked(key)
+        except NotADirectoryError:  # A file on local disk where the key has a folder.
+            return None
 
     @contextmanager
     def _translated(self, action: str) -> Generator[None]:
@@ -253,14 +258,7 @@ class Blackboard:
 
 
 def _file(meta: "ObjectMeta") -> File:
-    return File(_shared(meta["path"]), meta["size"], meta["e_tag"] or "")
-
-
-def _shared(path: str) -> str:
-    # XML cannot carry a control character, so a listing on S3 shows another key than the object has.
-    if "\ufffd" in path:
-        raise ValueError(f"{path!r} has a character that cannot be listed")
-    return path
+    return File(meta["path"], meta["size"], meta["e_tag"] or "")
 
 
 def _checked(key: str) -> str:

@@ -1,12 +1,13 @@
 """The requests that a blackboard makes, as obstore has them and as local disk answers faster."""
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import obstore
+
+from feed_assets.feeds import local_disk
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
@@ -22,10 +23,6 @@ class Page:
 
     names: tuple[str, ...]
     is_last: bool
-
-
-Pages = Callable[[str, str], Page]
-"""From a prefix and a name to the page of names after that one, in one request."""
 
 
 class ObstoreClient:
@@ -44,7 +41,7 @@ class ObstoreClient:
         found = obstore.list_with_delimiter(self._store, prefix)["common_prefixes"]  # pyright: ignore[reportUnknownMemberType]
         return [path.rsplit("/", 1)[-1] for path in found]
 
-    def get(self, key: str, /, start: int = 0) -> "GetResult":
+    def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject":
         """One object from byte `start` on, which it must have; its body is read later."""
         return obstore.get(self._store, key, options={"range": {"offset": start}} if start else None)
 
@@ -58,29 +55,39 @@ class ObstoreClient:
 
 
 class LocalClient(ObstoreClient):
-    """Local disk: one fast listing of a folder; obstore asks for the metadata of each name, ten times as slow."""
+    """Local disk: regular files alone, also where obstore would follow a link or wait for a FIFO's writer.
+
+    obstore writes: a file appears at once, under its name.
+    """
 
     def __init__(self, store: "ObjectStore", root: Path) -> None:
         super().__init__(store)
         self._root = root
 
+    def list(self, prefix: str | None, /, after: str | None = None) -> Iterable[Sequence["ObjectMeta"]]:
+        """Every file below a prefix whose key comes after `after`, also half-written ones."""
+        return [[*local_disk.objects(self._root, prefix or "", after or "")]]
+
     def children(self, prefix: str | None, /) -> Sequence[str]:
-        """The folders right in a folder; an odd name or an error is left to obstore."""
-        segments = prefix.split("/") if prefix else []
-        if not all(segment.strip(".") for segment in segments):
+        """The folders right in a folder, in one listing; what is wrong with an odd prefix is left to obstore to say."""
+        if prefix and not all(segment.strip(".") for segment in prefix.split("/")):
             return super().children(prefix)
-        folders, others = list[str](), list[str]()
-        try:
-            with os.scandir(self._root.joinpath(*segments)) as entries:
-                for entry in entries:
-                    (folders if entry.is_dir() else others).append(entry.name)
-        except OSError:
-            return super().children(prefix)
-        return folders if "".join(folders + others).isprintable() else super().children(prefix)
+        return local_disk.folders(self._root, prefix or "")
 
+    def get(self, key: str, /, start: int = 0) -> "GetResult | local_disk.LocalObject":
+        """One file from byte `start` on; half-written ones are refused by obstore."""
+        return (
+            super().get(key, start)
+            if local_disk.HALF_WRITTEN.search(key)
+            else local_disk.opened(self._root, key, start)
+        )
 
-def check_name(name: str) -> str:
-    """Refuse a listed name that obstore could not read: every way to list says so, in the same words."""
-    if (not name.isprintable() and any(ord(letter) < 32 or ord(letter) == 127 for letter in name)) or not name:
-        raise ValueError(f"the name {name!r} is empty or has control characters")
-    return name
+    def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
+        """Write one file, unless a link stands in the place of a folder above it."""
+        local_disk.check_writable(self._root, key)
+        super().put(key, data, create=create)
+
+    def delete(self, keys: Sequence[str], /) -> None:
+        """Remove files one by one: obstore stops at the first missing one, and refuses half-written ones."""
+        for key in keys:
+            local_disk.remove(self._root, key)

@@ -31,6 +31,7 @@ from feed_assets.core.feeds import (
     why_invalid,
 )
 from feed_assets.core.limits import check_feed, check_partition
+from feed_assets.core.words import some
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.newest import newest_first
 
@@ -152,7 +153,10 @@ def walk(board: Blackboard, feed: Feed, key: str = "", *, is_appendable: bool = 
     A prefix that holds update ids is a partition (of an appendable feed: a batch), and nothing is looked for below
     it; but in an appendable feed an update beside batches must not hide them.
     """
-    names = board.children(f"{feed}/{key}" if key else str(feed))
+    path = f"{feed}/{key}" if key else str(feed)
+    names = board.children(path)
+    for no_file, kind in board.no_files(path, below=False):
+        yield Skipped(no_file.removeprefix(f"{feed}/"), f"{kind}, which is no part of a feed and is not followed")
     if any(map(is_update_id, names)):
         yield Partition(feed, key)
         if not is_appendable:
@@ -245,7 +249,15 @@ def _look(board: Blackboard, partition: Partition, update_id: str) -> Update | S
     reason = why_invalid(manifest if len(files) < len(objects) else None, files)
     if reason is None and not board.is_of_one_moment(objects) and board.get(f"{path}/{MANIFEST}", 0) is None:
         reason = why_invalid(None, files)
-    return Skipped(update_id, reason) if reason else Update(partition, update_id, files)
+    if reason:
+        return Skipped(update_id, reason + _in_the_way(board, path))
+    return Update(partition, update_id, files)
+
+
+def _in_the_way(board: Blackboard, path: str) -> str:
+    """The first of what lies under an update and is no file of it, in words."""
+    found = [f"{key} is {kind}" for key, kind in board.no_files(path, below=True)]
+    return f"; not counted: {some(found, _REASONS_SHOWN)}" if found else ""
 
 
 def _no_update_id(name: str) -> str:

@@ -1,6 +1,7 @@
 """Names on S3, a page in one request, from any name on: obstore lists either all names, or all objects after a key."""
 
 import inspect
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -9,10 +10,13 @@ from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.errors import BlackboardRefused
-from feed_assets.feeds.clients import Page, check_name
+from feed_assets.core.feeds import UNREADABLE
+from feed_assets.feeds.clients import Page
+from feed_assets.feeds.local_disk import readable
 from feed_assets.feeds.stores import Patience, s3_region
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import S3CredentialProvider
 
 _Keys = tuple[str, str, str | None]
@@ -29,16 +33,45 @@ class S3Pages:
 
     def __call__(self, prefix: str, after: str) -> Page:
         """Up to 1,000 names one level under `prefix`, after the name `after`. Raises OSError with S3's code in it."""
-        below = "".join(f"{part}/" for part in (self._root, prefix) if part)
+        below, names = self._below(prefix), list[str]()
         # `/~`: after everything of that update; SeaweedFS would also leave out what is under `after` itself.
-        wanted: dict[str, str] = {"StartAfter": f"{below}{after}/~"} if after else {}
+        for page in self._pages(below, after and f"{below}{after}/~", Delimiter="/"):
+            names += _names(page, below)
+            # Whoever goes on does so after the last name: a page of objects alone has none, and one as shown is no key.
+            if names and UNREADABLE not in names[-1]:
+                return Page(tuple(names), not page["IsTruncated"])
+        return Page(tuple(names), is_last=True)
+
+    def names(self, prefix: str) -> list[str]:
+        """All names one level under `prefix`, unreadable ones as `readable` shows them."""
+        below = self._below(prefix)
+        return [name for page in self._pages(below, Delimiter="/") for name in _names(page, below)]
+
+    def objects(self, prefix: str, after: str) -> "list[ObjectMeta]":
+        """All objects below `prefix` whose keys come after `after`, as obstore has them."""
+        above, start = self._below(""), after and f"{self._below('')}{after}"
+        found = (each for page in self._pages(self._below(prefix), start) for each in page.get("Contents", []))
+        return [
+            {
+                "path": "/".join(map(readable, each["Key"].removeprefix(above).rstrip("/").split("/"))),
+                "last_modified": each["LastModified"],
+                "size": each["Size"],
+                "e_tag": each["ETag"],
+                "version": None,
+            }
+            for each in found
+        ]
+
+    def _below(self, prefix: str) -> str:
+        return "".join(f"{part}/" for part in (self._root, prefix) if part)
+
+    def _pages(self, below: str, after: str = "", **wanted: str) -> Iterator[dict[str, Any]]:
+        place = {"StartAfter": after} if after else {}
         while True:
-            found = self._list(Bucket=self._bucket, Prefix=below, Delimiter="/", **wanted)
-            prefixes = [each["Prefix"] for each in found.get("CommonPrefixes", [])]
-            names = tuple(check_name(each.removeprefix(below).removesuffix("/")) for each in prefixes)
-            if names or not found["IsTruncated"]:
-                return Page(names, not found["IsTruncated"])
-            wanted = {"ContinuationToken": found["NextContinuationToken"]}  # A page of objects beside the prefixes.
+            yield (found := self._list(Bucket=self._bucket, Prefix=below, **wanted, **place))
+            if not found["IsTruncated"]:
+                return
+            place = {"ContinuationToken": found["NextContinuationToken"]}
 
     def _list(self, **wanted: str) -> dict[str, Any]:
         client = self._client()
@@ -77,3 +110,7 @@ class S3Pages:
             aws_session_token=token,
             config=Config(connect_timeout=timeout, read_timeout=timeout, retries=retries, s3=style),
         )
+
+
+def _names(page: dict[str, Any], below: str) -> list[str]:
+    return [readable(each["Prefix"].removeprefix(below).removesuffix("/")) for each in page.get("CommonPrefixes", [])]

@@ -25,7 +25,8 @@ from feed_assets.core.feeds import (
     why_invalid,
 )
 from feed_assets.core.limits import check_partition
-from feed_assets.feeds.blackboard import HALF_WRITTEN, Blackboard
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.local_disk import HALF_WRITTEN
 from feed_assets.feeds.newest import newest_first
 
 CLAIMS = "_feed_assets/claims"

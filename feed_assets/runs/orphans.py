@@ -12,7 +12,7 @@ from feed_assets.core.errors import FeedAssetsError, InvalidName, NoValidUpdate
 from feed_assets.core.feeds import MANIFEST, Feed, Partition, is_update_id
 from feed_assets.core.orphans import RULES, Contents, Fate, KnownAttempt, Status, is_old, must_look
 from feed_assets.feeds import read
-from feed_assets.feeds.blackboard import HALF_WRITTEN
+from feed_assets.feeds.local_disk import HALF_WRITTEN
 from feed_assets.feeds.write import CLAIMS
 from feed_assets.ledger import orphans
 from feed_assets.runs.services import Services

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -199,3 +200,13 @@ def test_to_look_at_dynamic_partitions_makes_no_home(home: Path) -> None:
     assert not (home / "dagster.yaml").exists()
     assert feed("ls", "--unknown").exit_code == 0
     assert not (home / "dagster.yaml").exists()
+
+
+def test_links_and_names_that_no_store_can_share_are_listed_with_what_is_unknown(home: Path) -> None:
+    publish(open_board(settings()), Partition(Feed.parse(ORDERS), "2020-01-02/north"), {"a": b""}, datetime.now(UTC))
+    day = home / "blackboard" / ORDERS / "2020-01-02"
+    (day / "south").symlink_to("north")
+    (day / os.fsdecode(b"caf\xe9")).mkdir()
+    found = {each["partition"]: each["why"] for each in json.loads(feed("ls", "--unknown", "--json").stdout)}
+    assert found.keys() == {"2020-01-02/south", "2020-01-02/caf\ufffd"}
+    assert "a symbolic link" in found["2020-01-02/south"]

@@ -155,11 +155,11 @@ def _update_that_is_a_file(path):
 ON_DISK = [
     (_folder, OLD),
     (_folder_with_a_file, OLD),
-    (_link_to_a_manifest, NEW),
+    (_link_to_a_manifest, OLD),
     (_link_to_itself, OLD),
     (_link_to_nothing, OLD),
     (_part_that_is_a_loop, OLD),
-    (_part_that_leads_up, OLD),
+    (_part_that_leads_up, NEW),
     (_update_that_is_a_file, OLD),
 ]
 
@@ -175,8 +175,14 @@ def test_what_only_a_disk_can_hold_spoils_its_own_update_alone(local_board, tmp_
     assert OLD in {found.id for found in history(local_board, MEN)}
 
 
-def test_a_partition_that_cannot_be_listed_is_a_named_error(local_board, tmp_path):
+def test_a_link_in_the_place_of_an_update_is_none_and_one_above_it_is_a_named_error(local_board, tmp_path):
     write(local_board, OLD)
-    (tmp_path / "black board" / MEN.path / NEW).symlink_to(NEW)
-    with pytest.raises(FeedAssetsError, match=f"{NEW}.*Rename or remove it"):
+    partition = tmp_path / "black board" / MEN.path
+    (partition / NEW).symlink_to(NEW)
+    found = latest(local_board, MEN).update
+    assert found
+    assert found.id == OLD
+    partition.rename(tmp_path / "elsewhere")
+    partition.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FeedAssetsError, match=r"men is a symbolic link, which is no part of a feed.*Remove it"):
         latest(local_board, MEN)

@@ -16,6 +16,7 @@ from feed_assets.core.errors import (
 from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.clients import LocalClient, ObstoreClient
+from feed_assets.feeds.local_disk import readable
 from feed_assets_tests.servers import seaweedfs_server
 
 
@@ -60,26 +61,18 @@ NAMES += [
 ]
 
 
-def broken_link(path):
-    path.symlink_to("/no/such/folder")
-
-
-def link_to_itself(path):
-    path.symlink_to(path)
-
-
-def link_to_a_folder(path):
-    path.symlink_to(path.parent.parent)
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, Path.touch, os.mkfifo, broken_link, link_to_itself, link_to_a_folder])
-def test_a_local_listing_says_what_obstore_says(tmp_path, make):
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_a_local_listing_says_what_obstore_says_and_shows_what_obstore_refuses(tmp_path, make):
     store = LocalStore(tmp_path)
     for number, name in enumerate(NAMES):
         (tmp_path / str(number) / "ok").mkdir(parents=True)
         make(tmp_path / str(number) / name)
-        reported = [children(client, str(number)) for client in (ObstoreClient(store), LocalClient(store, tmp_path))]
-        assert reported[0] == reported[1], name
+        theirs, ours = (
+            children(client, str(number)) for client in (ObstoreClient(store), LocalClient(store, tmp_path))
+        )
+        shown = ["ok", readable(name)] if make is Path.mkdir else ["ok"]
+        assert ours == (sorted(shown) if isinstance(theirs, str) else theirs), name
+        assert isinstance(theirs, str) == ("\ufffd" in readable(name)), name
 
 
 @pytest.mark.parametrize(

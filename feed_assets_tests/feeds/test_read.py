@@ -1,15 +1,17 @@
 """Reading, the same on every store."""
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from feed_assets.core.errors import InvalidName, NoValidUpdate
+from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import MANIFEST_LIMIT, Feed, Partition, Skipped, Version
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import download, history, latest, named, newer_versions, partitions, require
-from feed_assets.feeds.write import invalidate
+from feed_assets.feeds.write import invalidate, publish
 from feed_assets_tests.feeds.stores import FEED, MEN, NEW, OLD, Counting, tree, write
 
 
@@ -18,7 +20,7 @@ class Paged(Counting):
 
     between: Callable[[], object]
 
-    def list(self, prefix, /):
+    def list(self, prefix, /, after=None):
         first = [meta for page in self.client.list(prefix) for meta in page][:1_000]
         yield first
         self.between()
@@ -255,11 +257,25 @@ def test_a_key_that_no_store_can_share_is_a_named_reason(local_board, tmp_path):
     assert "\n" not in reading.skipped[0].reason
 
 
-def test_a_partition_name_that_no_store_can_share_is_a_named_error(local_board, tmp_path):
+@pytest.mark.parametrize("name", [b"bad\tname", b"caf\xe9", b"\x7f"])
+def test_a_partition_name_that_no_store_can_share_is_passed_over_and_named(local_board, tmp_path, caplog, name):
     write(local_board, OLD)
-    (tmp_path / "black board" / "ads/shown/v1.0/bad\tname").mkdir()
-    with pytest.raises(InvalidName, match="a key that no store can share"):
-        list(partitions(local_board, FEED))
+    (Path(tmp_path, "black board", "ads/shown/v1.0") / os.fsdecode(name)).mkdir()
+    assert [*partitions(local_board, FEED)] == [MEN]
+    assert "\ufffd" in caplog.text
+    assert "is skipped" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["bad\tname", "bad\nname", "bad\x07name", "\x7f"])
+def test_a_name_on_s3_that_no_store_can_share_is_passed_over_and_named(s3_board, s3_url, s3_env, caplog, name):
+    write(s3_board, OLD)
+    _, _, bucket, prefix = s3_url.split("/")
+    for key in (f"ads/shown/v1.0/{name}/x", f"{MEN.path}/{name}/x", f"_feed_assets/claims/{MEN.path}/{name}"):
+        s3_env.client().put_object(Bucket=bucket, Key=f"{prefix}/{key}", Body=b"")
+    assert [*partitions(s3_board, FEED)] == [MEN]
+    assert "\ufffd" in caplog.text
+    assert require(latest(s3_board, MEN)).id == OLD
+    assert publish(s3_board, MEN, {"a": b"1"}, datetime.now(UTC)) == latest(s3_board, MEN).update
 
 
 @pytest.mark.parametrize("name", ["_SUCCESS", "part-3"])
@@ -270,7 +286,7 @@ def test_a_link_that_leads_to_itself_spoils_its_own_update_alone(local_board, tm
     reading = latest(local_board, MEN)
     assert require(reading).id == OLD
     assert f"/{name}" in reading.skipped[0].reason
-    assert "Rename or remove it" in reading.skipped[0].reason
+    assert "is a symbolic link" in reading.skipped[0].reason
 
 
 def test_a_file_that_is_called_as_an_update_is_none(local_board):

@@ -58,11 +58,12 @@ def test_the_job_says_what_would_go_and_removes_it_once_it_is_told_to(capfd):
 
 def test_a_feed_that_cannot_be_pruned_does_not_hold_up_the_others(capfd):
     world = retaining()
-    folder = Path(world.board.url.removeprefix("file://"), OTHER, DAY)
-    (folder / "bad\nname").touch()
+    folder = Path(world.board.url.removeprefix("file://"), OTHER)
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to("elsewhere")
     assert not run_job(world, apply=True)
     assert f"{OTHER} is not pruned: " in capfd.readouterr().err
-    assert [len(ids(world, RAW)), len([*folder.iterdir()])] == [1, 3]
+    assert [len(ids(world, RAW)), len([*(folder / DAY).iterdir()])] == [1, 2]
 
 
 def test_the_rejects_of_a_dataset_are_kept_as_long_as_itself():

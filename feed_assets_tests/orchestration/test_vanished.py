@@ -135,7 +135,7 @@ def test_the_only_dataset_of_which_nothing_is_left_is_built_again_as_what_it_rea
 
 
 def test_what_cannot_be_looked_at_in_its_turn_is_in_the_log_and_no_alert_that_comes_and_goes(built, home, capfd):
-    path = folder(home, PICKED, built.newest(PICKED, DAY))
+    path = folder(home, PICKED, built.newest(PICKED, DAY)).parent
     shutil.rmtree(path)
     path.symlink_to(path)
     capfd.readouterr()

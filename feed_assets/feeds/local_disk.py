@@ -1,0 +1,212 @@
+"""A folder on local disk as a store: its regular files are the objects, and nothing else is.
+
+Every folder below the root is opened by itself, from the one above it, and no symbolic link is followed: neither one
+that was there, nor one that somebody puts in a folder's place meanwhile. The root is the user's own choice, and may be
+reached through links. Hard links are files.
+"""
+
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import UNREADABLE
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+HALF_WRITTEN = re.compile(r"#[0-9]+$")
+"""How obstore names a local file until it renames it: never listed by it, but seen by everyone else."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # A FIFO is opened at once, and then refused.
+_BYTES_PER_READ = 1 << 20
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class LocalObject:
+    """A regular file that is open: what it was when it was opened, and its bytes of then."""
+
+    def __init__(self, file: int, meta: "ObjectMeta", start: int) -> None:
+        self._file = file
+        self.meta = meta
+        self._start = start
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+    def stream(self, min_chunk_size: int = _BYTES_PER_READ) -> Iterator[bytes]:
+        """The same in chunks."""
+        at = self._start
+        while data := os.pread(self._file, min(max(min_chunk_size, 1), self.meta["size"] - at), at):
+            yield data
+            at += len(data)
+
+    def bytes(self) -> bytes:
+        """All of them, from the start that was asked for on."""
+        return b"".join(self.stream())
+
+
+def opened(root: Path, key: str, start: int = 0) -> LocalObject:
+    """An object, open. Raises FileNotFoundError or NotADirectoryError if there is none, InvalidName for a link."""
+    parent, name = _split(key)
+    with folder(root, parent) as above:
+        try:
+            file = os.open(name, _FILE, dir_fd=above)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):  # A link; a socket.
+                raise _no_file(key, above, name) from error
+            raise
+    status = os.fstat(file)
+    if stat.S_ISREG(status.st_mode):
+        return LocalObject(file, _meta(key, status), start)
+    os.close(file)
+    if stat.S_ISDIR(status.st_mode):
+        raise FileNotFoundError(key)
+    raise InvalidName(f"{key} is {_KINDS.get(stat.S_IFMT(status.st_mode), 'no file')}, and no object. Remove it.")
+
+
+@contextmanager
+def folder(root: Path, segments: Sequence[str]) -> Generator[int]:
+    """The descriptor of a folder below the root. Raises InvalidName if a link stands in its place, or above it."""
+    found = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for number, segment in enumerate(segments, 1):
+            try:
+                below = os.open(segment, _FOLDER, dir_fd=found)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                    raise _no_file("/".join(segments[:number]), found, segment) from error
+                raise
+            os.close(found)
+            found = below
+        yield found
+    finally:
+        os.close(found)
+
+
+def _no_file(key: str, above: int, name: str) -> Exception:
+    """What is wrong with something that is neither a folder nor a regular file."""
+    kind = stat.S_IFMT(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
+    if kind not in _KINDS:
+        return NotADirectoryError(key)
+    return InvalidName(f"{key} is {_KINDS[kind]}, which is no part of a feed and is not followed. Remove it.")
+
+
+def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
+    """Every regular file below a prefix, also half-written ones, whose key comes after `after`; in no order."""
+    left = [prefix.split("/") if prefix else []]
+    while left:
+        segments = left.pop()
+        with suppress(FileNotFoundError, NotADirectoryError), folder(root, segments) as opened, _scan(opened) as found:
+            above = "".join(f"{readable(segment)}/" for segment in segments)
+            for entry in found:
+                key = above + readable(entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    if f"{key}/" > after or after.startswith(f"{key}/"):
+                        left.append([*segments, entry.name])
+                elif key > after and entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):  # It was there a moment ago.
+                        yield _meta(key, entry.stat(follow_symlinks=False))
+
+
+def folders(root: Path, prefix: str) -> list[str]:
+    """The names of the folders right in a folder; none if it is not there."""
+    try:
+        with folder(root, prefix.split("/") if prefix else []) as opened, _scan(opened) as found:
+            names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return names if "".join(names).isprintable() else [*map(readable, names)]
+
+
+def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
+    """The links, FIFOs, sockets and devices right in a folder, or anywhere `below`: key, and what it is."""
+    left, found = [prefix.split("/") if prefix else []], list[tuple[str, str]]()
+    while left:
+        segments = left.pop()
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            folder(root, segments) as opened,
+            _scan(opened) as entries,
+        ):
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left += [[*segments, entry.name]] if below else []
+                elif not entry.is_file(follow_symlinks=False):
+                    kind = stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
+                    found.append(("/".join(map(readable, [*segments, entry.name])), _KINDS.get(kind, "no file")))
+    return sorted(found)
+
+
+def remove(root: Path, key: str) -> None:
+    """Remove a file, or a link itself; one that is not there is no error."""
+    parent, name = _split(key)
+    with suppress(FileNotFoundError, NotADirectoryError), folder(root, parent) as above:
+        os.unlink(name, dir_fd=above)
+
+
+def sweep(root: Path, key: str) -> int:
+    """Remove a folder with all that is in it, of a link the link alone; the number of files that were in it."""
+    parent, name = _split(key)
+    count = 0
+    with suppress(FileNotFoundError, NotADirectoryError), folder(root, parent) as above:
+        while not stat.S_ISREG(mode := os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
+            with suppress(FileNotFoundError):  # Another process removes it, too.
+                if stat.S_ISDIR(mode):
+                    count = max(count, sum(1 for _ in objects(root, key)))
+                    shutil.rmtree(name, dir_fd=above)
+                else:
+                    os.unlink(name, dir_fd=above)
+    return count
+
+
+def check_writable(root: Path, key: str) -> None:
+    """Raise InvalidName if a link stands where a folder of this key is, so that the write would leave the root."""
+    with suppress(FileNotFoundError, NotADirectoryError), folder(root, _split(key)[0]):
+        pass
+
+
+def readable(name: str) -> str:
+    """A name as listings show it, XML's too: with U+FFFD for control characters and for what is not UTF-8."""
+    return name if name.isprintable() else "".join(UNREADABLE if _is_odd(each) else each for each in name)
+
+
+def _is_odd(letter: str) -> bool:
+    return ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) < 0xE000
+
+
+def _split(key: str) -> tuple[list[str], str]:
+    *parent, name = key.split("/")
+    return parent, name
+
+
+@contextmanager
+def _scan(opened: int) -> Generator[Iterator["os.DirEntry[str]"]]:
+    with os.scandir(opened) as entries:
+        yield entries
+
+
+def _meta(key: str, status: os.stat_result) -> "ObjectMeta":
+    """What obstore says of the file, its etag included: ledgers have those that it made."""
+    microseconds = max(status.st_mtime_ns // 1000, 0)
+    return {
+        "path": key,
+        "last_modified": datetime.fromtimestamp(status.st_mtime, UTC),
+        "size": status.st_size,
+        "e_tag": None if HALF_WRITTEN.search(key) else f'"{status.st_ino:x}-{microseconds:x}-{status.st_size:x}"',
+        "version": None,
+    }
