@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 from dagster_pyspark import LazyPySparkResource
+from pyspark import java_gateway
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
@@ -46,10 +47,10 @@ LONGEST = (
 )
 """The files that take longest, by their measured time: `pytest --durations=0` says what has changed."""
 _PREFIXES = count(1)
-_START_SPARK = LazyPySparkResource._init_session
+_START_SPARK, _START_JAVA = LazyPySparkResource._init_session, java_gateway.launch_gateway
 
 
-def _refuse_to_start_spark(_: LazyPySparkResource) -> None:
+def _refuse_to_start_spark(*_: object) -> None:
     pytest.fail("this test starts Spark: let it ask for the fixture `spark`")
 
 
@@ -64,6 +65,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Keep Spark from tests that do not ask for `spark`: a process has one JVM, and whoever comes first equips it."""
     asked = "spark" in getattr(item, "fixturenames", ())
     LazyPySparkResource._init_session = _START_SPARK if asked else _refuse_to_start_spark
+    java_gateway.launch_gateway = _START_JAVA if asked else _refuse_to_start_spark
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from pyspark import SparkContext
-from pyspark.java_gateway import launch_gateway  # pyright: ignore[reportUnknownVariableType]
+from pyspark import SparkContext, java_gateway
 
 from feed_assets.core.addresses import LOOPBACK
 
@@ -55,7 +54,7 @@ def start_context(values: Mapping[str, str]) -> None:
             options = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
             with _environment({"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values)}):
-                gateway = launch_gateway()
+                gateway = java_gateway.launch_gateway()  # pyright: ignore[reportUnknownMemberType]
         SparkContext(gateway=gateway)
 
 
