@@ -17,6 +17,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
 from feed_assets.core.secrets import cause, shown
 from feed_assets.ledger.database import connect_args
+from feed_assets.sources.loading import load_all
 
 ANSWER_SECONDS = 30
 """Seconds in which it answers all that is asked on one connection: Dagster gives up on a tick after 60."""
@@ -91,6 +92,7 @@ def translated(url: str, kind: type[FeedAssetsError]) -> Generator[None]:
 @cache
 def _reader(url: str) -> sa.Engine:
     engine = engine_of(url)
+    event.listen(engine, "connect", load_all)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", _refuse_to_make)
         event.listen(engine, "connect", _refuse_to_write)

@@ -68,7 +68,7 @@ class Columns:
         try:
             event = self._event(row)
             check_event(event)
-        except (InvalidEvent, InvalidName, ValueError, OverflowError) as error:
+        except (InvalidEvent, InvalidName, ValueError, OverflowError, RecursionError) as error:
             return Rejected(as_text(row), str(error))
         return event
 
@@ -88,7 +88,7 @@ class Columns:
         if not self.others_in_context:
             return {}
         others = {name: value for name, value in row.items() if name not in self.named and value is not None}
-        return json.loads(as_text(others))
+        return json.loads(json.dumps(others, default=str))
 
 
 def _value(row: Mapping[str, Any], column: str | Constant | None) -> Any:
@@ -123,16 +123,19 @@ def _operation(row: Mapping[str, Any], column: str | Constant | None) -> Operati
 
 def _context(row: Mapping[str, Any], column: str | None) -> dict[str, Any]:
     value = _value(row, column)
-    if isinstance(value, Mapping):
-        value = as_text(cast(Mapping[str, Any], value))
-    found: Any = {}
     try:
-        found = json.loads(value) if value is not None else found
+        found: Any = {} if value is None else _loaded(value)
     except (ValueError, TypeError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidEvent(f"column {column}: found {str(value)[:80]!r}, expected a JSON object.")
     return cast(dict[str, Any], found)
+
+
+def _loaded(value: Any) -> Any:
+    """What JSON text holds, or an object is as JSON."""
+    text = json.dumps(cast(Mapping[str, Any], value), default=str) if isinstance(value, Mapping) else value
+    return json.loads(text)
 
 
 def _marker(row: Mapping[str, Any], column: str | None) -> Marker:

@@ -1,22 +1,24 @@
 """Event tables in a SQL database."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
 
 from feed_assets.core.errors import SourceUnavailable
-from feed_assets.core.limits import as_text
+from feed_assets.core.events import Rejected, WriteEvent
+from feed_assets.core.limits import READ_BYTES, ROW_BYTES, as_text
 from feed_assets.sources.commits import Waiting, await_writers
 from feed_assets.sources.contract import Batch, Positions, batch_of
-from feed_assets.sources.databases import columns_of, reading
+from feed_assets.sources.databases import Types, columns_of, reading
 from feed_assets.sources.rows import Columns
 
 _KINDS: Mapping[str, Callable[[str], Any]] = {
@@ -28,6 +30,15 @@ _KINDS: Mapping[str, Callable[[str], Any]] = {
     "date": date.fromisoformat,
     "datetime": datetime.fromisoformat,
 }
+
+_RANGES: Mapping[Any, tuple[str, str]] = {
+    (sa.DateTime, sa.Date): ("'0001-01-02'", "'9999-12-31'"),
+    (sa.Numeric, sa.Float): ("'-Infinity'", "'Infinity'"),
+}
+"""Between what a column orders by type; NaN is above infinity."""
+
+ROWS_PER_FETCH = 100
+"""Rows that are fetched at a time: each may have a cell of `ROW_BYTES`."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +73,35 @@ class SqlEvents:
             final, waits = self._final(connection, place)
             if waits:
                 return Batch((), (), after, is_complete=False, waits=waits)
-            rows = self._rows(connection, place, final, limit + place.read.total() + 1)
-            if not rows:
-                self._check_reset(connection, place)
-        new = _unread(rows, place, self.order_by)
-        taken = [self.columns.read(row) for row in new[:limit]]
-        position = self._dump(_moved(new[:limit], place, self.order_by), after)
-        return batch_of(taken, position, is_complete=len(new) <= limit, waits=None)
+        with reading(self.url) as connection:  # Another one: rows are streamed in a transaction.
+            new, is_complete = self._new(connection, place, final, limit)
+        taken = [self._read(row) for row in new]
+        position = self._dump(_moved(new, place, self.order_by), after)
+        return batch_of(taken, position, is_complete=is_complete, waits=None)
+
+    def _read(self, row: Mapping[str, Any]) -> WriteEvent | Rejected:
+        """The event of a row, unless a cell of it is too long to be looked at."""
+        long = next((name for name, value in row.items() if _length(value) > ROW_BYTES), None)
+        if long is None:
+            return self.columns.read(row)
+        return Rejected(as_text(row), f"column {long} has more than {ROW_BYTES} bytes: expected at most so many.")
+
+    def _new(
+        self, connection: sa.Connection, place: _Place, final: sa.ColumnElement[bool], limit: int
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """Up to `limit` rows that were not read, no more bytes than a read gives; and whether these are all."""
+        size, new = 0, list[dict[str, Any]]()
+        rows = self._rows(connection, place, final, limit + place.read.total() + 1)
+        first = next(rows, None)
+        if first is None:
+            self._check_reset(connection, place)
+            return [], True
+        for row in _unread(chain([first], rows), place, self.order_by):
+            if len(new) == limit or size > READ_BYTES:
+                return new, False
+            new.append(row)
+            size += sum(map(_length, row.values()))
+        return new, True
 
     def _final(self, connection: sa.Connection, place: _Place) -> tuple[sa.ColumnElement[bool], str | None]:
         """The condition for rows among which no further ones can come; in words, which writers must end before."""
@@ -83,11 +116,12 @@ class SqlEvents:
 
     def _rows(
         self, connection: sa.Connection, place: _Place, final: sa.ColumnElement[bool], limit: int
-    ) -> list[dict[str, Any]]:
+    ) -> Iterator[dict[str, Any]]:
         query = self._select().where(final).order_by(self._order).limit(limit)
         if place.last is not None:
             query = query.where(self._order >= place.last)
-        return [dict(row) for row in connection.execute(query).mappings()]
+        with connection.execution_options(yield_per=ROWS_PER_FETCH).execute(query) as found:
+            yield from (dict(row) for row in found.mappings())
 
     def _check_reset(self, connection: sa.Connection, place: _Place) -> None:
         """Raise SourceUnavailable if the last row is gone and others are there: numbers may have begun anew."""
@@ -104,17 +138,33 @@ class SqlEvents:
 
     def _select(self, *names: str) -> "sa.Select[*tuple[Any, ...]]":
         there = self._names
-        columns: list[sa.ColumnElement[Any]] = [sa.column(name) for name in names or there]
-        query = sa.select(*columns).select_from(self._from).where(self._order.is_not(None))
+        columns = [self._cell(name) for name in names or there]
+        query = sa.select(*columns).select_from(self._from).where(self._order.is_not(None), *self._in_range())
         return query.where(*(sa.column(name).in_(values) for name, values in self.where.items()))
 
     @cached_property
-    def _names(self) -> tuple[str, ...]:
-        """The columns to read, looked up before any query: SQLite reads the name of a missing column as a text."""
+    def _names(self) -> Types:
+        """The columns to read with their types, looked up first: SQLite reads the name of a missing one as a text."""
         needed = tuple(dict.fromkeys((*self.columns.named, self.order_by)))
         with reading(self.url) as connection:
             found = columns_of(connection, self.table, self.schema, (*needed, *self.where))
-        return tuple(found) if self.columns.others_in_context else needed
+        return found if self.columns.others_in_context else {name: found[name] for name in needed}
+
+    def _cell(self, name: str) -> sa.ColumnElement[Any]:
+        """A column; of texts so much as shows that they are too long, not a gigabyte."""
+        column: sa.ColumnClause[Any] = sa.column(name)
+        kind = self._names[name]
+        if name == self.order_by or not isinstance(kind, sa.String | sa.LargeBinary):
+            return column
+        return sa.func.substr(column, 1, ROW_BYTES + 1).label(name)
+
+    def _in_range(self) -> list[sa.ColumnElement[bool]]:
+        """On PostgreSQL the conditions by which `order_by` is a value that something comes after."""
+        kind = self._names[self.order_by]
+        bounds = next((bounds for kinds, bounds in _RANGES.items() if isinstance(kind, kinds)), None)
+        if bounds is None or not self.url.startswith("postgresql"):
+            return []
+        return [self._order > sa.literal_column(bounds[0]), self._order < sa.literal_column(bounds[1])]
 
     @property
     def _from(self) -> sa.TableClause:
@@ -146,20 +196,22 @@ class SqlEvents:
         return self._positions.dump({"kind": kind, "last": str(place.last), "read": place.read})
 
 
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, str | bytes) else 0
+
+
 def _digest(row: Mapping[str, Any]) -> str:
     return sha256(as_text(row).encode()).hexdigest()[:16]
 
 
-def _unread(rows: Sequence[dict[str, Any]], place: _Place, order_by: str) -> list[dict[str, Any]]:
+def _unread(rows: Iterable[dict[str, Any]], place: _Place, order_by: str) -> Iterator[dict[str, Any]]:
     """The rows without those that were read at the last value, each as often as it was."""
     left = place.read.copy()
-    unread: list[dict[str, Any]] = []
     for row in rows:
         if row[order_by] == place.last and left[_digest(row)] > 0:
             left[_digest(row)] -= 1
         else:
-            unread.append(row)
-    return unread
+            yield row
 
 
 def _moved(rows: Sequence[dict[str, Any]], place: _Place, order_by: str) -> _Place:

@@ -4,6 +4,7 @@ import random
 import string
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -238,3 +239,20 @@ def test_a_marker_of_another_kind_that_was_recorded_once_is_not_the_last_one(led
     insert(ledger, marker="99991231.000000", correlation="Y")
     assert record(ledger, write(8)) == ()
     assert recorded(ledger)[-1].previous == encode(7)
+
+
+def test_a_marker_that_poisoned_a_table_is_taken_out_as_the_docs_say(ledger):
+    record(ledger, write(NOW, "X"))
+    insert(ledger, marker="99991231.000000", correlation="poison")
+    record(ledger, write(NOW + HOUR, "Y"))
+    assert recorded(ledger)[-1].flag == "out of order"
+    number = str(next(each.sequence for each in recorded(ledger) if each.correlation == "poison"))
+    page = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
+    lines = [line.strip() for line in page.splitlines() if line.startswith("    DELETE")]
+    assert lines
+    with ledger.write() as connection:
+        for statement in ";".join(lines).replace("4711", number).split(";"):
+            if statement.strip():
+                connection.exec_driver_sql(statement)
+    assert record(ledger, write(NOW + 2 * HOUR, "Z")) == ()
+    assert recorded(ledger)[-1].flag is None

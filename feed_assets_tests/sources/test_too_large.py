@@ -1,13 +1,19 @@
 """Rows that are far too large: one reject each, in little memory, and the rows around them are read."""
 
+import io
 import json
 import tracemalloc
 from hashlib import sha256
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
 
 from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES
 from feed_assets.sources.files import FileEvents
+from feed_assets.sources.rows import Columns
+from feed_assets.sources.sql import SqlEvents
 from feed_assets_tests.sources.theirs import encoded, read_all, row
 
 FOLDER = "their/events"
@@ -91,3 +97,82 @@ def test_a_read_gives_rows_of_so_many_bytes(local_board, kind):
     assert READ_BYTES / 65_000 < len(batch.events) < READ_BYTES / 55_000
     assert not batch.is_complete
     assert len(read_all(source, batch.position, 5000)[0]) == 1200 - len(batch.events)
+
+
+def test_a_dictionary_bomb_of_parquet_is_read_row_by_row_in_little_memory(local_board):
+    """A few kB that would become 2 GB: one long text, a thousand times."""
+    many, one = 1000, pa.array([json.dumps({"of": "x" * 2_000_000})])
+    bomb = pa.DictionaryArray.from_arrays(pa.array([0] * many, pa.int32()), one)
+    names = {"table_name": "a", "correlation_id": "c", "write_operation": "UPSERT", "partition_key": ""}
+    texts = {name: pa.array([value] * many) for name, value in names.items()}
+    markers = pa.array(range(many))
+    data = pa.table({**texts, "marker": markers, "event_marker": markers, "context": bomb})
+    pq.write_table(data, written := io.BytesIO(), compression="zstd", dictionary_pagesize_limit=2**30)
+    assert len(written.getvalue()) < 100_000
+    local_board.put(f"{FOLDER}/1", encoded("parquet", rows(1)))
+    local_board.put(f"{FOLDER}/2", written.getvalue())
+    local_board.put(f"{FOLDER}/3", encoded("parquet", rows(2)))
+    found, rejected, _, peak = read(local_board, "parquet", limit=5000)
+    assert (found, len(rejected)) == (["c-1", "c-2"], many)
+    assert all(f"expected at most {ROW_BYTES}" in each.reason for each in rejected)
+    assert peak < LITTLE
+    assert pa.default_memory_pool().max_memory() < 8 * LITTLE
+
+
+@pytest.mark.parametrize("value", ["infinity", "-infinity", "0044-03-15 00:00:00 BC", "20000-01-01"])
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp", "date"])
+def test_a_moment_that_python_has_no_value_for_is_one_reject(postgresql_url, kind, value):
+    rejected = read_one(postgresql_url, kind, f"'{value}'")
+    assert "is no marker" in rejected.reason
+    assert value.split()[0].removeprefix("0044") in rejected.raw
+
+
+@pytest.mark.parametrize(("kind", "value"), [("numeric", "'NaN'"), ("numeric", "'Infinity'")])
+def test_a_number_that_is_none_is_one_reject(postgresql_url, kind, value):
+    assert "expected a whole number" in read_one(postgresql_url, kind, value).reason
+
+
+DEEP = "repeat('{\"a\":', 5000) || '1' || repeat('}', 5000)"
+DIGITS = "'{\"a\": 1' || repeat('0', 5000) || '}'"
+
+
+@pytest.mark.parametrize("value", [DEEP, DIGITS, "repeat('x', 20000000)"])
+def test_a_context_that_is_none_or_too_much_is_one_reject(postgresql_url, value):
+    for kind in ("json", "jsonb", "text"):
+        if kind == "text" or "20000000" not in value:
+            assert "expected" in read_one(postgresql_url, "int", "1", kind, f"({value})::{kind}").reason
+
+
+def read_one(url, kind, marker, context="text", value="'{}'"):
+    """The one reject of a table where it stands between two events, in each order of its rows."""
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        execute = connection.exec_driver_sql
+        execute("DROP TABLE IF EXISTS events")
+        execute(f"CREATE TABLE events (id int, table_name text, correlation_id text, marker {kind}, context {context})")
+        good = "'2024-01-01'" if kind.startswith(("time", "date")) else "1"
+        for number, (moment, more) in enumerate([(good, "'{}'"), (marker, value), (good, "'{}'")]):
+            execute(f"INSERT INTO events VALUES ({number}, 'a', 'c-{number}', {moment}, {more})")  # noqa: S608
+    engine.dispose()
+    columns = Columns(event_marker=None, write_operation=None, partition_key=None)
+    for order in ("id", "marker"):
+        found, rejected, _ = read_all(
+            SqlEvents(url, "events", columns, order_by=order), limit=1 if order == "id" else 5
+        )
+        assert [each.correlation_id for each in found] == ["c-0", "c-2"]
+        if order == "id":
+            (one,) = rejected
+    assert len(one.raw.encode()) <= REJECT_BYTES
+    return one
+
+
+def test_text_that_is_not_utf_8_and_a_long_one_are_one_reject_each_of_sqlite(sqlite_url):
+    with sa.create_engine(sqlite_url).begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE events (id INT, table_name TEXT, correlation_id TEXT, marker INT)")
+        for number, text in enumerate(["'c-0'", "CAST(x'63ff' AS TEXT)", "printf('%.*c', 20000000, 'x')", "'c-3'"]):
+            connection.exec_driver_sql(f"INSERT INTO events VALUES ({number}, 'a', {text}, {number})")  # noqa: S608
+    columns = Columns(event_marker=None, write_operation=None, partition_key=None, context=None)
+    found, rejected, _ = read_all(SqlEvents(sqlite_url, "events", columns, order_by="id"))
+    assert [each.correlation_id for each in found] == ["c-0", "c-3"]
+    assert "expected a correlation_id of printable characters" in rejected[0].reason
+    assert f"column correlation_id has more than {ROW_BYTES} bytes" in rejected[1].reason

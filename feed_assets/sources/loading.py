@@ -1,0 +1,46 @@
+"""Values that a driver cannot load: texts of one cell, where the driver would fail the whole read."""
+
+from typing import Any
+
+_LOADED = ("date", "time", "timetz", "timestamp", "timestamptz", "interval", "json", "jsonb")
+
+
+def load_all(connection: Any, _record: object) -> None:
+    """Make a new connection give texts of what Python has no value for: infinity, years beyond 9999, JSON too deep.
+
+    Of SQLite also text that is not UTF-8.
+    """
+    if hasattr(connection, "adapters"):  # psycopg's.
+        for name in _LOADED:
+            _tolerate(connection, name)
+    elif hasattr(connection, "text_factory"):
+        connection.text_factory = _decoded
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")
+
+
+def _tolerate(connection: Any, name: str) -> None:
+    from psycopg import Error
+    from psycopg.adapt import Loader
+    from psycopg.pq import Format
+
+    oid = connection.adapters.types[name].oid
+    known: Any = connection.adapters.get_loader(oid, Format.TEXT)
+
+    class Tolerant(Loader):
+        """As the driver loads it, else as text."""
+
+        def __init__(self, oid: int, context: Any = None) -> None:
+            super().__init__(oid, context)
+            self._known = known(oid, context)
+
+        def load(self, data: Any) -> Any:
+            """The value of a cell."""
+            try:
+                return self._known.load(data)
+            except (Error, ValueError, OverflowError, RecursionError):
+                return _decoded(bytes(data))
+
+    connection.adapters.register_loader(oid, Tolerant)
