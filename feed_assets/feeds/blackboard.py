@@ -168,7 +168,7 @@ class Blackboard:
             if limit is None or found.meta["size"] <= limit:
                 return bytes(found.bytes())
             # A range request would be refused for an empty object, so the body is streamed and dropped.
-            return bytes(next(iter(found.stream(limit))))[:limit]
+            return bytes(next(iter(found.stream(limit)), b""))[:limit]
 
     def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
         """The object that is served, and its bytes from `start` (below its size) on, in chunks; None if it is gone."""

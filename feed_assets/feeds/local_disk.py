@@ -51,7 +51,7 @@ class LocalObject:
     def stream(self, min_chunk_size: int = _BYTES_PER_READ) -> Iterator[bytes]:
         """The same in chunks."""
         at = self._start
-        while data := os.pread(self._file, min(max(min_chunk_size, 1), self.meta["size"] - at), at):
+        while data := os.pread(self._file, max(min(max(min_chunk_size, 1), self.meta["size"] - at), 0), at):
             yield data
             at += len(data)
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.cli.location import prepare
+from feed_assets.core.errors import InvalidSetting
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
@@ -75,6 +76,20 @@ def test_each_thing_that_fails_is_one_line_and_the_others_are_looked_at(
     assert "No blackboard at" in lines["blackboard"]
     assert "no_such_module" in lines["module"]
     assert [line for line in lines.values() if "Traceback" in line] == []
+
+
+@pytest.mark.parametrize("prefix", ["ads", "_feed_assets/claims"])
+def test_a_sink_where_a_feed_lives_is_named(
+    home: Path, no_java: None, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    monkeypatch.setenv("FEED_ASSETS_EVENTS_TO", f"blackboard:{prefix}")
+    settings.cache_clear()
+    if prefix == "ads":
+        state, said = looked()[1]["module"]
+        assert (state, "lives there. Name another folder" in said) == ("FAILED", True)
+    else:
+        with pytest.raises(InvalidSetting, match="not below _feed_assets"):
+            settings()
 
 
 def test_a_blackboard_that_refuses_access_is_named(

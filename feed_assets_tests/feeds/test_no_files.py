@@ -218,3 +218,14 @@ def test_etags_are_those_that_obstore_gives(local_board, partition):
         assert obstore.head(store, file.key)["e_tag"] == file.etag
         served, _ = local_board.stream(file.key)
         assert served == file
+
+
+def test_a_file_that_is_cut_while_it_is_read_ends_there(local_board, partition):
+    key = f"{MEN.path}/{NEW}/part-1.csv"
+    _, chunks = local_board.stream(key, 2)
+    (partition / NEW / "part-1.csv").write_bytes(b"")
+    assert b"".join(chunks) == b""
+    cut = Counting.around(local_board, {}).board
+    found = cut._client.get(key, 5)
+    assert found.bytes() == b""
+    assert local_board.get(key, 0) == b""
