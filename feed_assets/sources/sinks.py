@@ -21,6 +21,9 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import insert_missing
 from feed_assets.sources.databases import answering, engine_of, translated
 
+SINK_SECONDS = 10
+"""Seconds in which a database takes a batch: one tick publishes to all sinks, one after the other."""
+
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")
 _TEXTS = (*_KEY, "event_marker", "write_operation", "context")
@@ -96,7 +99,11 @@ class SqlSink:
 
     def publish(self, events: Sequence[_Numbered]) -> tuple[str, ...]:
         """Publish in one transaction; events that are there stay as they are. Raises SinkUnavailable."""
-        with translated(self.url, SinkUnavailable), _engine(self.url).begin() as connection, answering(connection):
+        with (
+            translated(self.url, SinkUnavailable),
+            _engine(self.url).begin() as connection,
+            answering(connection, SINK_SECONDS),
+        ):
             self.publish_on(connection, [event for _, event in events])
         return ()
 
