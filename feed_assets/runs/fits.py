@@ -4,7 +4,7 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from itertools import islice
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from feed_assets.core.errors import UnreadableUpdate
 from feed_assets.core.feeds import PACKED
+from feed_assets.core.limits import READ_BYTES
 from feed_assets.core.schemas import column_names
 from feed_assets.runs.recipe import Format
 
@@ -35,7 +36,7 @@ def check_file(file: Path, form: Format, schema: str) -> None:
 
 def _csv(file: Path, names: Sequence[str]) -> str | None:
     with _text(file) as lines:
-        header = next(csv.reader(lines), None)
+        header = next(csv.reader(_short(lines)), None)
     if header is None or [*map(str.lower, header)] == [*map(str.lower, names)]:
         return None
     return f"its header is {','.join(header)}: expected {','.join(names)}"
@@ -43,16 +44,24 @@ def _csv(file: Path, names: Sequence[str]) -> str | None:
 
 def _json(file: Path, names: Sequence[str]) -> str | None:
     with _text(file) as lines:
-        first = [*islice((line for line in lines if line.strip()), LINES)]
+        first = [*islice((line for line in _short(lines) if line.strip()), LINES)]
     if not first or any(map(_is_object, first)):
         return None
     return f"its first line is {first[0].strip()[:60]!r}: expected a JSON object with {names[0]!r} and so on"
 
 
+def _short(lines: IO[str]) -> Iterator[str]:
+    """The lines of a file. Raises ValueError for one that is too long to be looked at, such as a packed one may be."""
+    while line := lines.readline(READ_BYTES + 1):
+        if len(line) > READ_BYTES:
+            raise ValueError(f"a line has more than {READ_BYTES} characters: expected at most so many")
+        yield line
+
+
 def _is_object(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return False
 
 
