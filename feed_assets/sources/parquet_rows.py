@@ -55,7 +55,7 @@ def _records(opened: Any, served: File, place: Place, needed: tuple[str, ...]) -
 
 def _texts(schema: Any) -> list[str]:
     """The columns of texts, of which a value that comes again and again is held once."""
-    return [field.name for field in schema if str(field.type) in ("string", "binary")]
+    return [field.name for field in schema if str(field.type).removeprefix("large_") in ("string", "binary")]
 
 
 def _rows(opened: Any, start: int) -> Iterator[tuple[int, dict[str, Any], int]]:

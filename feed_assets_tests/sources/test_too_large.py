@@ -99,7 +99,8 @@ def test_a_read_gives_rows_of_so_many_bytes(local_board, kind):
     assert len(read_all(source, batch.position, 5000)[0]) == 1200 - len(batch.events)
 
 
-def test_a_dictionary_bomb_of_parquet_is_read_row_by_row_in_little_memory(local_board):
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_dictionary_bomb_of_parquet_is_read_row_by_row_in_little_memory(local_board, says_so):
     """A few kB that would become 2 GB: one long text, a thousand times."""
     many, one = 1000, pa.array([json.dumps({"of": "x" * 2_000_000})])
     bomb = pa.DictionaryArray.from_arrays(pa.array([0] * many, pa.int32()), one)
@@ -107,7 +108,8 @@ def test_a_dictionary_bomb_of_parquet_is_read_row_by_row_in_little_memory(local_
     texts = {name: pa.array([value] * many) for name, value in names.items()}
     markers = pa.array(range(many))
     data = pa.table({**texts, "marker": markers, "event_marker": markers, "context": bomb})
-    pq.write_table(data, written := io.BytesIO(), compression="zstd", dictionary_pagesize_limit=2**30)
+    how = {"compression": "zstd", "dictionary_pagesize_limit": 2**30, "store_schema": says_so}
+    pq.write_table(data, written := io.BytesIO(), **how)
     assert len(written.getvalue()) < 100_000
     local_board.put(f"{FOLDER}/1", encoded("parquet", rows(1)))
     local_board.put(f"{FOLDER}/2", written.getvalue())
