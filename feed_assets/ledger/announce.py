@@ -18,7 +18,7 @@ from feed_assets.core.events import (
 )
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
-from feed_assets.ledger import events, inbox
+from feed_assets.ledger import events, inbox, propagation
 from feed_assets.ledger.tables import event, update
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def correlations(connection: sa.Connection, run_id: str, pins: Iterable[Pin]) ->
 
     An update that a later one went through carries that one's id: it is as new as that.
     """
-    carried = events.correlations(connection, {(pin.partition, pin.update_id) for pin in pins})
+    carried = propagation.carried(connection, {(pin.partition, pin.update_id) for pin in pins})
     return inbox.correlations(connection, run_id) | {*carried.values()}
 
 
@@ -50,17 +50,17 @@ def to_pass_on(
     `unchanged` has what the next update would be built from. Once they are recorded there are none any more. What
     reads one of these datasets comes later: their events wake it, and it is to carry their ids as well.
     """
-    carried = events.correlations(connection, {_at(pin) for pins in unchanged.values() for pin in pins})
+    carried = propagation.carried(connection, {_at(pin) for pins in unchanged.values() for pin in pins})
     incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in unchanged.items()}
     found = {row: _without_new_data(row, ids, now) for row, ids in incoming.items() if ids and row.correlation}
-    reached = events.reached(connection, [(each.partition, each.correlation_id) for each in found.values()])
+    reached = propagation.reached(connection, [(each.partition, each.correlation_id) for each in found.values()])
     reached |= {(row.partition, row.correlation) for row in found if row.correlation}
     new = {row: each for row, each in found.items() if (each.partition, each.correlation_id) not in reached}
     moving = {row.partition for row in new}
     return [each for row, each in new.items() if moving.isdisjoint(pin.partition for pin in unchanged[row])]
 
 
-def _at(pin: Pin) -> events.At:
+def _at(pin: Pin) -> propagation.At:
     return pin.partition, pin.update_id
 
 

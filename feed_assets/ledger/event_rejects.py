@@ -12,7 +12,7 @@ from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.tables import event_reject
 
 REJECTS_KEPT = 10_000
-"""Rejects of a source that are kept, the newest: whoever writes nonsense without end does not fill the ledger."""
+"""Rejects of a source that are kept, the newest, with all of the same moment: nonsense without end fills no ledger."""
 
 
 def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected], now: datetime) -> None:
@@ -22,7 +22,7 @@ def reject(connection: sa.Connection, source: str, rejected: Iterable[Rejected],
     if rows:
         mine = event_reject.c.source == source
         oldest = sa.select(event_reject.c.at).where(mine).order_by(event_reject.c.at.desc()).offset(REJECTS_KEPT)
-        connection.execute(sa.delete(event_reject).where(mine, event_reject.c.at <= oldest.limit(1).scalar_subquery()))
+        connection.execute(sa.delete(event_reject).where(mine, event_reject.c.at < oldest.limit(1).scalar_subquery()))
 
 
 def _digest(rejected: Rejected) -> str:

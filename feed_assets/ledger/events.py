@@ -34,9 +34,6 @@ OURS = ""
 
 OUT_OF_ORDER = "out of order"
 
-At = tuple[Partition, str]
-"""A table's partition, and a marker or a correlation id of its events."""
-
 _Key = tuple[str, str]
 
 
@@ -219,22 +216,6 @@ def last_marker(connection: sa.Connection, partition: Partition) -> str | None:
     return _last(connection, _kinds(connection, [key[0]]), [key]).get(key)
 
 
-def correlations(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:
-    """By partition and marker the correlation id of a table's event, the last one that has the marker."""
-    asked = wanted.updates(connection, positions, "marker")
-    query = sa.select(event.c.feed, event.c.partition, event.c.marker, event.c.correlation)
-    rows = connection.execute(query.join(asked, wanted.same(event, asked)).order_by(event.c.sequence))
-    return {(Partition(Feed.parse(feed), key), marker): correlation for feed, key, marker, correlation in rows}
-
-
-def reached(connection: sa.Connection, correlations: Iterable[At]) -> set[At]:
-    """Those of some tables' partitions, each with a correlation id, that the update with this id has reached."""
-    asked = wanted.updates(connection, correlations, "correlation")
-    here = sa.exists().where(wanted.same(event, asked))
-    rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, asked.c.correlation).where(here))
-    return {(Partition(Feed.parse(feed), key), correlation) for feed, key, correlation in rows}
-
-
 def recorded_of(row: Mapping[Any, Any]) -> Recorded:
     """A selected row as a value."""
     partition = Partition(Feed.parse(row["feed"]), row["partition"])
@@ -297,17 +278,3 @@ def newest_of(connection: sa.Connection, tables: Iterable[Feed]) -> dict[Feed, R
     last = sa.select(sa.func.max(history.c.sequence)).where(history.c.feed == asked.c.feed).correlate(asked)
     query = sa.select(event).join(asked, event.c.sequence == last.scalar_subquery())
     return {each.partition.feed: each for each in map(recorded_of, connection.execute(query).mappings())}
-
-
-def histories(
-    connection: sa.Connection, correlations: Iterable[str], tables: Iterable[Feed]
-) -> dict[str, list[tuple[str, Feed, int]]]:
-    """By correlation id partition key, table and number of its events in some tables, in commit order."""
-    named = {str(table): table for table in tables}
-    asked = wanted.rows(connection, ("correlation",), [[each] for each in correlations])
-    mine = event.c.correlation.in_(sa.select(asked.c.correlation)) & event.c.feed.in_(sorted(named))
-    query = sa.select(event.c.correlation, event.c.partition, event.c.feed, event.c.sequence).where(mine)
-    found: dict[str, list[tuple[str, Feed, int]]] = {}
-    for correlation, partition, feed, sequence in connection.execute(query.order_by(event.c.sequence)):
-        found.setdefault(correlation, []).append((partition, named[feed], sequence))
-    return found

@@ -14,7 +14,7 @@ from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Consumer, Seen, is_whole
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import events, subscriptions, wanted
+from feed_assets.ledger import events, propagation, subscriptions, wanted
 from feed_assets.ledger.database import insert_into, insert_missing
 from feed_assets.ledger.tables import event, inbox, marker, taken, update
 
@@ -56,7 +56,7 @@ def seen_by(
     for output, group in found.items():
         mine.setdefault(output.feed, set()).update(each.correlation for each in group)
     tables = {table for each in consumers for table in each.tables}
-    every = events.histories(connection, {each for ids in mine.values() for each in ids}, tables)
+    every = propagation.histories(connection, {each for ids in mine.values() for each in ids}, tables)
     upto = subscriptions.positions(connection)
     return {each.feed: _seen(each, mine.get(each.feed, ()), every, upto) for each in consumers}
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import wanted
-from feed_assets.ledger.database import CHANGES
+from feed_assets.ledger.sessions import CHANGES
 from feed_assets.ledger.tables import change, subscription
 
 UPDATE, EVENT, QUALITY, UNCHANGED = "update", "event", "quality", "unchanged"

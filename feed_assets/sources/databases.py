@@ -16,7 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
 from feed_assets.core.secrets import cause, shown
-from feed_assets.ledger.database import connect_args
+from feed_assets.ledger.sessions import connect_args
 from feed_assets.sources.loading import load_all
 
 ANSWER_SECONDS = 30

@@ -9,7 +9,8 @@ from psycopg.errors import InsufficientPrivilege
 
 from feed_assets.core.errors import LedgerUnavailable
 from feed_assets.ledger import log
-from feed_assets.ledger.database import LOCK_SECONDS, connect_args, open_ledger
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.sessions import LOCK_SECONDS, connect_args
 from feed_assets.ledger.tables import log_lock, metadata
 
 LOCK = f"LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE"

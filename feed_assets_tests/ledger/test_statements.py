@@ -10,7 +10,7 @@ from feed_assets.core.events import NO_NEW_DATA, UPDATE_ID, Operation, WriteEven
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import slice_of
-from feed_assets.ledger import alerts, announce, awaited, events, inbox, quality, updates
+from feed_assets.ledger import alerts, announce, awaited, events, inbox, propagation, quality, updates
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
 from feed_assets_tests.ledger.records import MINUTE, NOW, waiting
@@ -114,7 +114,7 @@ def test_what_an_event_table_carries_is_that_of_its_last_event_with_the_marker(l
     with ledger.change() as connection:
         events.record(connection, "team", [marker, again], NOW, refuse_out_of_order=False)
         last = events.last_marker(connection, marker.partition) or ""
-        assert events.correlations(connection, [(marker.partition, last)]) == {(marker.partition, last): "two"}
+        assert propagation.carried(connection, [(marker.partition, last)]) == {(marker.partition, last): "two"}
 
 
 def test_events_that_repeat_a_marker_are_recorded_once_in_as_many_statements(ledger):

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
-from feed_assets.ledger.database import CONNECT_SECONDS
+from feed_assets.ledger.sessions import CONNECT_SECONDS
 from feed_assets.sources.databases import ANSWER_SECONDS, reading
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.sources.sql import SqlEvents

@@ -1,0 +1,83 @@
+"""What a session of the ledger is told where it begins, on each database: what it sees, and how long it waits."""
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from feed_assets.ledger.tables import log_lock
+from feed_assets.settings import OWNED, announce, home
+
+CONNECT_SECONDS = 5
+"""Seconds in which a PostgreSQL server takes a connection, unless its URL says `connect_timeout`."""
+
+LOCK_SECONDS = 30
+"""Seconds that a transaction waits for one that is before it; ours take milliseconds."""
+
+WRITES, CHANGES = "writes", "changes"
+"""What a transaction is for: its execution option `write`. Without one it reads."""
+
+
+def _prepare_postgresql(engine: sa.Engine) -> None:
+    """A reader sees one state, and who appends to the log queues: transactions of milliseconds. Others write beside."""
+    event.listen(engine, "begin", _begin_postgresql)
+
+
+_ENDS = f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"
+_WRITE_ENDS = f"{_ENDS}; SET LOCAL idle_in_transaction_session_timeout = '{2 * LOCK_SECONDS}s'"
+_BEGIN_POSTGRESQL = {
+    None: f"{_ENDS}; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    WRITES: _WRITE_ENDS,
+    CHANGES: f"{_WRITE_ENDS}; LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE",
+}
+
+
+def _begin_postgresql(connection: sa.Connection) -> None:
+    """One round trip. Nothing waits for ever, neither for a lock nor, where a process has stopped, for its end.
+
+    A table is locked, no advisory lock taken: that any role could take, and hold, which may connect.
+    """
+    connection.exec_driver_sql(_BEGIN_POSTGRESQL[connection.get_execution_options().get("write")])
+
+
+def _prepare_sqlite(engine: sa.Engine) -> None:
+    """Readers beside one writer (WAL), and writers that queue instead of failing half-way."""
+    if engine.url.database and not (file := Path(engine.url.database)).exists():
+        announce(file.resolve(), "the ledger")
+        if file.resolve().parent == home():
+            file.touch(OWNED)  # SQLite gives its other files the rights of this one.
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin_sqlite)
+
+
+PREPARE = {"sqlite": _prepare_sqlite, "postgresql": _prepare_postgresql}
+
+
+def _configure(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # the driver's own BEGIN comes too late for an upgrade to be safe
+    cursor = connection.cursor()
+    for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=FULL"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("write")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def connect_args(url: str) -> dict[str, Any]:
+    """How long PostgreSQL's own client waits for a server to take a connection, and for one that is cut off.
+
+    What the URL itself says of it stays. Raises ArgumentError.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except ValueError as error:  # Of a port that is no number.
+        raise exc.ArgumentError(str(error)) from error
+    is_libpq = parsed.get_backend_name() == "postgresql" and parsed.get_driver_name().startswith("psycopg")
+    waits = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 1000 * LOCK_SECONDS} if is_libpq else {}
+    return {name: value for name, value in waits.items() if name not in parsed.query}
