@@ -27,7 +27,8 @@ SINK_SECONDS = 10
 _DIGITS = 20
 _KEY = ("table_name", "partition_key", "correlation_id", "marker")
 _TEXTS = (*_KEY, "event_marker", "write_operation", "context")
-_FILE = re.compile(rf"([0-9]{{{_DIGITS}}})(?:_[0-9]+)?\.jsonl")
+_ENDS = ".jsonl"
+_FILE = re.compile(rf"([0-9]{{{_DIGITS}}})(?:[^0-9].*)?\.jsonl")
 
 
 _Numbered = tuple[int, WriteEvent]
@@ -143,15 +144,16 @@ class FileSink:
     def publish(self, events: Sequence[_Numbered]) -> tuple[str, ...]:
         """Publish the events that no file of ours has yet; the keys of others' files in their place."""
         left, number, foreign = self._left(events)
-        beside = 0
+        key = self._key(number)
         while left:
-            key, lines = self._key(number, beside), _lines(left)
+            lines = _lines(left)
             if self.board.create(key, lines):
                 break
             if count := self._count(key, lines):  # Another process of ours was faster.
-                left, number, beside = left[count:], left[min(count, len(left) - 1)][0], 0
+                left, number = left[count:], left[min(count, len(left) - 1)][0]
+                key = self._key(number)
             else:
-                foreign, beside = foreign | {key}, beside + 1
+                foreign, key = foreign | {key}, self._beside(number)
         return tuple(sorted(foreign))
 
     def strangers(self, after: int, own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
@@ -195,9 +197,13 @@ class FileSink:
         found = _FILE.fullmatch(file.key.removeprefix(f"{self.prefix}/"))
         return int(found[1]) if found else -1
 
-    def _key(self, number: int, taken: int = 0) -> str:
-        """`_` comes after `.`: what is named beside another's file is read after it, and before the next number."""
-        return f"{self.prefix}/{number:0{_DIGITS}d}{f'_{taken}' if taken else ''}.jsonl"
+    def _beside(self, number: int) -> str:
+        """A name that comes after all that begin with a number, as `_` comes after `.`, and before the next number."""
+        names = [file.key.removesuffix(_ENDS) for file in self._from(number) if self._number(file) == number]
+        return f"{max(names, default=self._key(number))}_{_ENDS}"
+
+    def _key(self, number: int) -> str:
+        return f"{self.prefix}/{number:0{_DIGITS}d}{_ENDS}"
 
 
 def _lines(events: Sequence[_Numbered]) -> bytes:

@@ -1,5 +1,7 @@
 """What fails for one consumer, one source or one sink concerns it alone, and is told with its true reason."""
 
+import json
+
 import dagster as dg
 import pytest
 
@@ -166,6 +168,23 @@ def test_a_file_of_somebody_else_in_a_sink_is_an_alert_until_it_is_gone(setting,
     theirs.unlink()
     world.tick()
     assert open_alerts() == {}
+
+
+def test_a_file_between_two_numbers_of_ours_in_a_sink_is_told_of_once(setting, home, caplog):
+    setting(events_to="blackboard:out")
+    raw = raw_feed()
+    world = plain(raw, sums_of(raw))
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    (ours,) = (home / "blackboard" / "out").iterdir()
+    last = json.loads(ours.read_text().splitlines()[-1])["sequence"]
+    theirs = ours.with_name(f"{last + 1:020d}.jsonl")
+    theirs.write_text("no JSON")
+    world.drop(RAW, DAY, rows(2))
+    world.run_until_idle()
+    assert len([*ours.parent.iterdir()]) > 2
+    said = [record.getMessage() for record in caplog.records if record.name == "feed_assets.alerts"]
+    assert [theirs.name in each for each in said if " opened at " in each] == [True]
 
 
 @pytest.mark.parametrize("prefix", ["t/raw/v1.0/x", "t", SUMS])

@@ -176,12 +176,23 @@ def test_a_file_of_somebody_else_hides_no_event_and_is_named_and_left_alone(boar
 
 def test_what_is_named_beside_another_s_file_comes_after_it_and_before_the_next_number(local_board):
     sink = FileSink(local_board, "events")
-    for name in ("", "_1"):
+    for name in ("", "_1", "_10", "_9", "z"):
         local_board.put(f"events/{1:020d}{name}.jsonl", b"mine\n")
-    assert len(sink.publish(numbered(1, 2))) == 2
+    source = FileEvents(local_board, "events", "jsonl")
+    position = read_all(source)[2]
+    assert len(sink.publish(numbered(1, 2))) == 5
     sink.publish(numbered(3, 3))
     names = [file.key.removeprefix("events/").lstrip("0") for file in local_board.files("events")]
-    assert names == ["1.jsonl", "1_1.jsonl", "1_2.jsonl", "3.jsonl"]
+    assert names == ["1.jsonl", "1_1.jsonl", "1_10.jsonl", "1_9.jsonl", "1z.jsonl", "1z_.jsonl", "3.jsonl"]
+    assert read_all(source, position)[0] == of(numbered(1, 3))
+
+
+def test_a_file_between_two_numbers_of_ours_is_a_stranger_before_we_publish_them(local_board):
+    """A reader who has read it is past the events up to there; so it is looked for from our last number on."""
+    sink = FileSink(local_board, "events")
+    sink.publish(numbered(1, 3))
+    local_board.put(f"events/{7:020d}.jsonl", b"mine\n")
+    assert sink.strangers(3, lambda: {4, 9}) == (f"events/{7:020d}.jsonl",)
 
 
 def test_files_that_our_other_process_is_writing_are_no_strangers(local_board):

@@ -35,13 +35,20 @@ def publish_events(services: Services, feeds: Collection[Feed], out_of_time: Cal
 
 
 def _publish(services: Services, sink: Sink, name: str, out_of_time: Callable[[], bool]) -> list[str]:
-    """Publish until there is nothing left or the time is over; what of others' lies in the way."""
-    taken: list[str] = []
-    while _publish_some(services, sink, name, taken) == EVENTS_PER_WRITE and not out_of_time():
+    """Publish until there is nothing left or the time is over; what of others' lies in the way.
+
+    It is looked for before, too: between two numbers of ours it would not be seen afterwards.
+    """
+    found = _strangers(services, sink, name)
+    while _publish_some(services, sink, name, found) == EVENTS_PER_WRITE and not out_of_time():
         pass
+    return sorted({*found, *_strangers(services, sink, name)})
+
+
+def _strangers(services: Services, sink: Sink, name: str) -> list[str]:
     with services.ledger.read() as connection:
         last = subscriptions.position(connection, name)
-    return sorted({*taken, *sink.strangers(last, lambda: {each.sequence for each in _after(services, last)})})
+    return [*sink.strangers(last, lambda: {each.sequence for each in _after(services, last)})]
 
 
 def _publish_some(services: Services, sink: Sink, name: str, taken: list[str]) -> int:
