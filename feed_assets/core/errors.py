@@ -3,6 +3,8 @@
 Each message says what was found, what was expected, and what to do.
 """
 
+from feed_assets.core.secrets import shown
+
 
 class FeedAssetsError(Exception):
     """The parent of all of them."""
@@ -144,6 +146,6 @@ class DemoFailed(FeedAssetsError):
 
 
 def in_short(error: Exception) -> str:
-    """An error in one line: ours in its own words, any other with its class."""
-    said = str(error).strip().partition("\n")[0]
+    """An error in one line, without secrets: ours in its own words, any other with its class."""
+    said = shown(str(error).strip().partition("\n")[0])
     return said if isinstance(error, FeedAssetsError) else f"{type(error).__name__}: {said}"

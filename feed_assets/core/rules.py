@@ -12,6 +12,9 @@ from feed_assets.core.secrets import has_secret
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
 _URL = re.compile(r"env:\w+|(?!postgres:)[a-z][a-z0-9_+]*://.*", re.DOTALL)  # SQLAlchemy has no `postgres://`
 
+_OPEN = re.compile(r"env:.*|[^:]*://([\w.~%+-]*@)?[^@/?#\s]*([/?#].*)?", re.DOTALL)
+"""A URL whose user, where one is, cannot be misread: nothing else stands before its host."""
+
 
 def _rule(holds: Callable[[Any], object], expected: str) -> AfterValidator:
     """A rule, and how a message says what it expects."""
@@ -54,7 +57,7 @@ Url = Annotated[
     str,
     _rule(_URL.fullmatch, "a SQLAlchemy URL, such as postgresql+psycopg://…, or env:NAME"),
     _rule(
-        lambda url: not has_secret(url),
+        lambda url: _OPEN.fullmatch(url) and not has_secret(url),
         "no password in it, as declarations are shown in the web UI: env:NAME, and the URL in the variable NAME",
     ),
 ]

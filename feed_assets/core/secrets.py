@@ -1,29 +1,69 @@
 """Texts without the secrets in them: for messages, metadata and names that people see (ADR 32)."""
 
 import re
+from typing import Any
 from urllib.parse import unquote
 
-_USERINFO = re.compile(r"://([^:/@\s?#]*)[:@](.*)@")
-"""Greedy, as a password may have any character in it, also `@`: rather a host is hidden than half of a password."""
+_USER = re.compile(r"://((?!/)[^:@]*(?=:(?!\s))|[^:/@\s?#]*)[:@]")
+"""The user of a URL, and what ends it. Some drivers take one with a blank, `/`, `?` or `#` in it.
+
+A colon and a blank behind such a one are no URL's, but the end of a sentence.
+"""
+
+_TOKEN = re.compile(r"\b((?:https?|wss?|sc)://)[^/:@\s?#]+@|\b(bearer\s+)[\w.~+/-]{8,}=*", re.IGNORECASE)
+"""A user without a password, where there are no users, and what a header says."""
 
 _PARAMETER = re.compile(
-    r"""((?:[\w.-]*?(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|credentials?|sig(?:nature)?|sas)
-        |[\w.-]*(?:api|access|account|private|secret|shared)[._-]?key|odbc_connect)["']?\s*[=:]\s*)
-        (\{[^}]*\}?|"[^"]*"?|'[^']*'?|[^&\s]*?(?=\#[A-Za-z_][\w.]*(?:["')\s]|$)|[&\s]|$))""",
-    re.IGNORECASE | re.VERBOSE,
+    r"""((?<![\w.-])(?:
+            (?:[\w.-]*?(?:pass(?:word|wd|phrase|code)?|pwd?|secret|token|credentials?|sig(?:nature)?|sas|authorization)
+            |[\w.-]*(?:api|access|account|private|secret|shared)[._-]?key|odbc_connect)(?:\.[\w.-]{,99})?["']?\s*[=:]\s*
+            |(?:spark|fs)\.[\w.-]*(?:key|password|secret|token)(?:\.[\w.-]{,99})?[ \t]+))
+        (\{(?:[^}]|\}\})*\}?|"(?:[^"\\]|\\.|"")*"?|'(?:[^'\\]|\\.|'')*'?
+        |(?:(?:basic|bearer|digest|negotiate|token)\s+)?
+         (?:\\.|[^&\s])*?(?=\#[A-Za-z_][\w.]*(?:["')\s]|$)|[&\s]|$))""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
-"""A parameter whose name says that it is secret, of a URL, an ODBC string, a configuration; a sink's `#table` stays."""
+"""A parameter whose name says that it is secret, of a URL, an ODBC string, a configuration, a header.
 
-_SHORTEST = 4
-"""Characters of a part of a password that is looked for by itself: shorter ones are parts of words."""
+A sink's `#table` stays. The look-behind keeps it linear: a text may be long, and of one word.
+"""
+
+_SHORTEST, _SHORT = 4, 8
+"""Characters of a part of a password: of fewer it is looked for before an `@` only, or as a whole word only."""
 
 
 def shown(text: str, url: str = "") -> str:
-    """A text as messages show it: without the passwords and tokens in it, nor those of a URL that it speaks of."""
+    """A text as messages show it: without the passwords and tokens in it, nor those of a URL that it speaks of.
+
+    A short part of that URL's password is hidden where it is a whole word: in others it would be told by the gaps.
+    """
     for secret in sorted(_secrets(url), key=len, reverse=True):
-        pattern = re.escape(secret) + ("" if len(secret) >= _SHORTEST else "(?=@)")
-        text = re.sub(pattern, "***", text)
-    return _PARAMETER.sub(r"\1***", _USERINFO.sub(r"://\1:***@", text))
+        text = re.sub(_where(secret), "***", text)
+    text = _TOKEN.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)
+    for password in reversed(_passwords(text)):
+        text = f"{text[: password.start]}:***{text[password.stop :]}"
+    return _PARAMETER.sub(r"\1***", text)
+
+
+def _passwords(text: str) -> list[slice]:
+    """Where the passwords of URLs stand, with the colon before: in each line up to its last `@`.
+
+    A password may have any character in it, also `@`: rather a host is hidden than half of a password.
+    """
+    found, begin = list[slice](), 0
+    for line in text.splitlines(keepends=True):
+        user, end = _USER.search(line), line.rfind("@")
+        if user and user.end() <= end:
+            found.append(slice(begin + user.end(1), begin + end))
+        begin += len(line)
+    return found
+
+
+def _where(secret: str) -> str:
+    """The pattern of a secret in another text."""
+    if len(secret) >= _SHORT:
+        return re.escape(secret)
+    return rf"(?<![^\W_]){re.escape(secret)}" + ("(?=@)" if len(secret) < _SHORTEST else r"(?![^\W_])")
 
 
 def has_secret(text: str) -> bool:
@@ -38,7 +78,67 @@ def cause(error: Exception, url: str) -> Exception | None:
 
 def _secrets(url: str) -> set[str]:
     """What a URL has of secrets, whole and in the parts that a driver could take for a host or a port."""
-    found = [found[2] for found in _USERINFO.finditer(url)]
+    found = [url[password][1:] for password in _passwords(url)]
     parts = [part for each in found for part in re.split(r"[@:/?#&=]", each)]
     values = [found[2].strip("{}\"'") for found in _PARAMETER.finditer(url)]
     return {form for each in (*found, *parts, *values) if each for form in (each, unquote(each))}
+
+
+def without_secrets(error: BaseException) -> BaseException:
+    """The error, or one of a class of the same name in its place: neither it nor what led to it says a secret.
+
+    Who raises it does so outside of `except`, or Python makes the error that says the secret its context.
+    """
+    found: dict[int, BaseException] = {}
+    _follow(error, found)
+    told = {key: _like(each) if _says(each) else each for key, each in found.items()}
+    for key, each in found.items():
+        cause, context, is_hidden = each.__cause__, each.__context__, each.__suppress_context__
+        told[key].__cause__ = told[id(cause)] if cause else None
+        told[key].__context__ = told[id(context)] if context else None
+        told[key].__suppress_context__ = is_hidden
+    return told[id(error)]
+
+
+def _follow(error: BaseException, found: dict[int, BaseException]) -> None:
+    """Collect an error and all that led to it."""
+    left = [error]
+    while left:
+        each = left.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            left += [led for led in (each.__cause__, each.__context__) if led]
+
+
+def _says(error: BaseException) -> bool:
+    return any(map(has_secret, (str(error), *_texts(error).values(), *getattr(error, "__notes__", ()))))
+
+
+def _texts(error: BaseException) -> dict[str, str]:
+    return {name: value for name, value in vars(error).items() if isinstance(value, str)}
+
+
+def _like(error: BaseException) -> BaseException:
+    """An error that whoever catches this one catches, too, with the same traceback, and no secret in its texts."""
+    args = tuple(shown(each) if isinstance(each, str) else each for each in error.args)
+    like = _again(type(error), shown(str(error)), args)
+    vars(like).update(vars(error), **{name: shown(value) for name, value in _texts(error).items()})
+    if notes := getattr(error, "__notes__", None):
+        vars(like)["__notes__"] = [shown(note) for note in notes]
+    return like.with_traceback(error.__traceback__)
+
+
+def _again(kind: type[BaseException], text: str, args: tuple[object, ...]) -> BaseException:
+    """An error of a kind, or at least of its name, made without code of its class: that may ask for anything."""
+
+    def says(_: BaseException) -> str:
+        return text
+
+    names: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__str__": says}
+    native: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+    try:
+        like: BaseException = native.__new__(type(kind.__name__, (kind,), names), *args)
+        native.__init__(like, *args)
+    except (TypeError, ValueError):  # Its arguments have been changed since.
+        return type(kind.__name__, (Exception,), names)(*args)
+    return like

@@ -15,6 +15,7 @@ from feed_assets.core.errors import MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import BY_HAND, RunSpec
 from feed_assets.core.positions import changed, pins_digest
+from feed_assets.core.secrets import without_secrets
 from feed_assets.core.slices import Slice
 from feed_assets.feeds import write as feed_write
 from feed_assets.ledger import claims, inbox, log, quality, runs, updates
@@ -53,8 +54,8 @@ def build(
     `run_spec` are read; if it consumes, markers move with the publication.
 
     Raises AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
-    SparkUnavailable, and what the function raises; the run then ends as `core.attempts` says, and leaves no valid
-    update.
+    SparkUnavailable, and what the function raises, without the secrets in it; the run then ends as `core.attempts`
+    says, and leaves no valid update.
     """
     reconcile.reconcile(services, output=output)
     run = runs.Run(uuid4().hex, output, runs.RUNNING, process=this_process(), started=services.now(), **asdict(launch))
@@ -63,8 +64,11 @@ def build(
     try:
         return _Build(Order(recipe, output, inputs, named, run_spec, optional), services, run.id).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
-        reconcile.finish(services, run, end_of(error), f"{type(error).__name__}: {error}"[:1000])
-        raise
+        told = without_secrets(error)  # The ledger keeps its text, and Dagster that of all that led to it.
+        reconcile.finish(services, run, end_of(error), f"{type(told).__name__}: {told}"[:1000])
+        if told is error:
+            raise
+    raise told
 
 
 @dataclass(frozen=True)

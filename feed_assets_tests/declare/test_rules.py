@@ -68,6 +68,7 @@ REFUSED = {
         lambda: SqlTable("postgresql://me:secret@h/d", "t", "id"),
         "SqlTable(): url is 'postgresql://me:***@h/d' (str), expected no password in it, as declarations are shown",
     ),
+    "what may be one": (lambda: SqlTable("postgresql://u s: pw@h/d", "t", "id"), "expected no password in it"),
     "a password in a query": (lambda: LineageTable("postgresql://h/d?sslpassword=x", "t"), "expected no password"),
     "a URL that SQLAlchemy has not": (lambda: LineageTable("postgres://h/d", "t"), "expected a SQLAlchemy URL"),
     "no URL of deletes": (lambda: DeletesTable("env:", "gone"), "url is 'env:' (str), expected a SQLAlchemy URL"),

@@ -1,5 +1,7 @@
 """A dataset, a table of which a database tells that does not answer, and one whose function fails."""
 
+import os
+
 import dagster as dg
 
 from feed_assets import EventSource, SqlTable, event_table, feed_asset, foreign_feed, with_automation
@@ -19,8 +21,16 @@ def made(rows):
 
 @feed_asset(BROKEN, inputs={"rows": raw})
 def broken(rows):
-    """Fails, so that what is said of it is looked through, too."""
-    raise RuntimeError("as it should")
+    """Fails as clients do: with a password in its words, and in those of what led to it."""
+    try:
+        ask(os.environ[URL])
+    except LookupError as error:
+        raise RuntimeError(f"no answer: https://h/?password={os.environ['AWS_SECRET_ACCESS_KEY']}") from error
+
+
+def ask(url):
+    """No answer."""
+    raise LookupError(f"no answer: {url}")
 
 
 defs = with_automation(dg.Definitions(assets=[raw, told, made, broken]))
