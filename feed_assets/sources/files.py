@@ -16,7 +16,7 @@ from feed_assets.sources.records import Place, Record, Unfinished
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.text_rows import csv_records, json_records
 
-_Reader = Callable[[Blackboard, File, Place, tuple[str, ...], bool], Iterator[Record | Unfinished]]
+_Reader = Callable[[Blackboard, File, Place, Columns, bool], Iterator[Record | Unfinished]]
 _READERS: Mapping[str, _Reader] = {"csv": csv_records, "jsonl": json_records, "parquet": parquet_records}
 
 
@@ -69,7 +69,7 @@ class FileEvents:
             for number, file in enumerate(files, 1):
                 at = place if file.key == place.file else Place(file.key)
                 if not (at.ended and file.etag and file.etag == at.etag):
-                    yield from _READERS[self.format](self.board, file, at, self.columns.named, number == len(files))
+                    yield from _READERS[self.format](self.board, file, at, self.columns, number == len(files))
 
     def _row(self, record: Record) -> WriteEvent | Rejected:
         row = self.columns.read(record.row) if record.row is not None else Rejected(record.raw, record.reason)

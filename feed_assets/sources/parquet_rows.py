@@ -1,21 +1,27 @@
 """Rows of Parquet files."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.feeds import File
-from feed_assets.core.limits import REJECT_BYTES, ROW_BYTES, as_text
+from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, as_text
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.records import Place, Record, Unfinished, check_header, gone, shrunk
+from feed_assets.sources.rows import Columns
+
+GROUP_BYTES = 134_217_728
+"""Bytes, uncompressed, of the columns that are read of a row group: of a larger one no row is looked at."""
 
 _ROWS_PER_BATCH = 1000
+_BATCH_BYTES = READ_BYTES
+_DELTA = "DELTA_BYTE_ARRAY"
 
 
 def parquet_records(
-    board: Blackboard, file: File, place: Place, needed: tuple[str, ...], _may_grow: bool
+    board: Blackboard, file: File, place: Place, columns: Columns, _may_grow: bool
 ) -> Iterator[Record | Unfinished]:
     """Each row after a place, or every row of a file that was written anew and is no shorter. Lines are rows here.
 
@@ -24,64 +30,132 @@ def parquet_records(
     # Imported here: a source without Parquet files does not pay for it.
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 
-    read_schema: Any = pq.read_schema  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    read_metadata: Any = pq.read_metadata  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     with TemporaryDirectory() as folder:
         served = board.download(file.key, path := Path(folder, "rows"))
         if served is None:
             raise gone(file.key)
         try:
-            with pq.ParquetFile(path, read_dictionary=_texts(read_schema(path))) as opened:
-                yield from _records(opened, served, place, needed)
+            with pq.ParquetFile(path, read_dictionary=_texts(read_metadata(path))) as opened:
+                yield from _records(opened, served, place, columns)
         except (ValueError, NotImplementedError, OSError) as error:  # What pyarrow's own errors are.
             raise SourceUnavailable(
                 f"{file.key} cannot be read as Parquet: {str(error).splitlines()[0]} Have it put right, or removed."
             ) from error
 
 
-def _records(opened: Any, served: File, place: Place, needed: tuple[str, ...]) -> Iterator[Record]:
+def _records(opened: Any, served: File, place: Place, columns: Columns) -> Iterator[Record]:
     total: int = opened.metadata.num_rows
     if total < place.offset:
         raise shrunk(served.key, total, place.offset, "rows")
-    check_header(served.key, opened.schema_arrow.names, needed)
-    start = place.offset if served.etag and served.etag == place.etag else 0
-    for number, row, size in _rows(opened, start):
-        at = Place(served.key, served.etag, number, number, ended=number == total)
-        if size > ROW_BYTES:
-            reason = f"it has {size} bytes: expected at most {ROW_BYTES}"
-            yield Record(at, number, None, as_text(row), reason, REJECT_BYTES)
-        else:
-            yield Record(at, number, row, size=size)
-
-
-def _texts(schema: Any) -> list[str]:
-    """The columns of texts, of which a value that comes again and again is held once."""
-    return [field.name for field in schema if str(field.type).removeprefix("large_") in ("string", "binary")]
-
-
-def _rows(opened: Any, start: int) -> Iterator[tuple[int, dict[str, Any], int]]:
-    """The rows after the first `start` ones, with their numbers from 1 on and the bytes of their texts.
-
-    Of a row that has too many the texts are cut.
-    """
-    number = 0
-    for group in range(opened.num_row_groups):
-        size: int = opened.metadata.row_group(group).num_rows
-        if number + size <= start:
-            number += size
+    check_header(served.key, opened.schema_arrow.names, columns.named)
+    names = _names(opened.schema_arrow, served.key, columns)
+    first = place.offset if served.etag and served.etag == place.etag else 0
+    end = 0
+    for number in range(opened.num_row_groups):
+        group = _Group(opened, number, names, end)
+        end += group.rows
+        if end <= first:
             continue
-        for batch in opened.iter_batches(_ROWS_PER_BATCH, row_groups=[group]):
+        found = group.read(first) if group.size <= GROUP_BYTES else [group.too_large(first)]
+        for at, line, row, size, reason in found:
+            here = Place(served.key, served.etag, at, at, ended=at == total)
+            yield Record(here, line, row, size=size) if not reason else _rejected(here, line, row, reason)
+
+
+def _rejected(place: Place, line: int, row: Mapping[str, Any], reason: str) -> Record:
+    return Record(place, line, None, as_text(row), reason, REJECT_BYTES)
+
+
+def _names(schema: Any, file: str, columns: Columns) -> list[str]:
+    """The columns to read: no lists, which a few bytes can make as long as one likes. Raises SourceUnavailable."""
+    lists = [field.name for field in schema if _has_lists(field.type)]
+    if wrong := [name for name in columns.named if name in lists]:
+        raise SourceUnavailable(
+            f"{file} has lists in {', '.join(wrong)}: expected texts, numbers, moments or structs. Have it written so."
+        )
+    needed = schema.names if columns.others_in_context else columns.named
+    return [name for name in needed if name not in lists]
+
+
+def _has_lists(kind: Any) -> bool:
+    text = str(kind)  # That of a struct has those of its fields.
+    return "list<" in text or "list_view<" in text or "map<" in text
+
+
+def _texts(told: Any) -> list[str]:
+    """The columns of texts, of which a value that comes again and again is held once: in any encoding but one."""
+    groups = map(told.row_group, range(told.num_row_groups))
+    chunks = (group.column(at) for group in groups for at in range(told.num_columns))
+    delta = {chunk.path_in_schema for chunk in chunks if _DELTA in chunk.encodings}
+    kinds = {field.name: str(field.type).removeprefix("large_") for field in told.schema.to_arrow_schema()}
+    return [name for name, kind in kinds.items() if kind in ("string", "binary") and name not in delta]
+
+
+_Found = tuple[int, int, dict[str, Any], int, str]
+"""The rows of a file up to a row and with it, its own number, it, its bytes, and why it is none."""
+
+
+class _Group:
+    """A row group, as far as its columns are read, after the `start` rows of the file that are before it."""
+
+    def __init__(self, opened: Any, number: int, names: Sequence[str], start: int) -> None:
+        self._opened, self._number, self._names, self._start = opened, number, names, start
+        told = opened.metadata.row_group(number)
+        self.rows: int = told.num_rows
+        chunks = [told.column(at) for at in range(told.num_columns)]
+        self._chunks = [each for each in chunks if _is_of(each.path_in_schema, names)]
+
+    @property
+    def size(self) -> int:
+        """Its bytes, uncompressed."""
+        return sum(chunk.total_uncompressed_size for chunk in self._chunks)
+
+    def too_large(self, first: int) -> _Found:
+        """All its rows after the `first` ones of the file as one that is none."""
+        begin, end = max(first, self._start) + 1, self._start + self.rows
+        reason = f"rows {begin} to {end}, row group {self._number}, have {self.size} bytes uncompressed"
+        reason += f": expected at most {GROUP_BYTES} in a row group. Have it written with smaller ones."
+        return end, begin, {"rows": [begin, end], "bytes": self.size}, 0, reason
+
+    def read(self, first: int) -> Iterator[_Found]:
+        """Its rows after the `first` ones of the file; of one that has too many bytes the texts are cut."""
+        number = self._start
+        for batch in self._opened.iter_batches(self._rows_per_batch, row_groups=[self._number], columns=self._names):
             columns = {name: batch.column(name) for name in batch.schema.names}
-            for at in range(batch.num_rows):
-                number += 1
-                if number > start:
-                    yield number, *_row({name: column[at] for name, column in columns.items()})
+            for at in range(max(first - number, 0), batch.num_rows):
+                row, size = _row({name: column[at] for name, column in columns.items()})
+                reason = f"it has {size} bytes: expected at most {ROW_BYTES}" if size > ROW_BYTES else ""
+                yield number + at + 1, number + at + 1, row, size, reason
+            number += batch.num_rows
+
+    @property
+    def _rows_per_batch(self) -> int:
+        """So few that they are not too large, also where encodings make each value as large as all they hold."""
+        expanding = sum(chunk.total_uncompressed_size for chunk in self._chunks if _expands(chunk))
+        mean = self.size // max(self.rows, 1)
+        return min(_ROWS_PER_BATCH, max(1, _BATCH_BYTES // max(expanding, mean, 1)))
+
+
+def _is_of(path: str, names: Sequence[str]) -> bool:
+    """Whether a column of the file is one of these, or in a struct that is."""
+    return any(path == name or path.startswith(f"{name}.") for name in names)
+
+
+def _expands(chunk: Any) -> bool:
+    """Whether a value may be longer than its own bytes in the file: a dictionary's texts are read as they are."""
+    if chunk.physical_type not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
+        return False
+    in_dictionary = "." in chunk.path_in_schema or chunk.physical_type == "FIXED_LEN_BYTE_ARRAY"
+    return _DELTA in chunk.encodings or in_dictionary
 
 
 def _row(cells: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """A row and the bytes of its texts; one by one, as each row has a copy of what the file may hold once."""
-    found = {name: cell for name, cell in cells.items() if hasattr(cell, "dictionary") and cell.is_valid}
-    texts = {name: cell.value.as_buffer() for name, cell in found.items()}
+    values = {name: cell.value if hasattr(cell, "dictionary") else cell for name, cell in cells.items()}
+    texts = {name: each.as_buffer() for name, each in values.items() if hasattr(each, "as_buffer") and each.is_valid}
     size = sum(text.size for text in texts.values())
     if size <= ROW_BYTES:
-        return {name: cell.as_py() for name, cell in cells.items()}, size
+        row = {name: cell.as_py() for name, cell in cells.items()}
+        return row, size + sum(len(str(row[name])) for name, cell in cells.items() if hasattr(cell, "keys"))
     return {name: bytes(text[:REJECT_BYTES]).decode(errors="replace") for name, text in texts.items()}, size

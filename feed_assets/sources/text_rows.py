@@ -14,6 +14,7 @@ from feed_assets.core.feeds import File
 from feed_assets.core.limits import REJECT_BYTES, ROW_BYTES, excerpt, shortened
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.records import Place, Record, Unfinished, check_header, gone, shrunk
+from feed_assets.sources.rows import Columns
 
 _log = logging.getLogger(__name__)
 _BOM = "\ufeff"
@@ -136,7 +137,7 @@ class _Line:
 
 
 def json_records(
-    board: Blackboard, file: File, place: Place, _needed: tuple[str, ...], may_grow: bool
+    board: Blackboard, file: File, place: Place, _columns: Columns, may_grow: bool
 ) -> Iterator[Record | Unfinished]:
     """Each line that is not blank; a line that is no JSON object comes with that reason."""
     lines = _Lines(board, file, place, may_grow)
@@ -169,7 +170,7 @@ def _object(line: str) -> dict[str, Any] | None:
 
 
 def csv_records(
-    board: Blackboard, file: File, place: Place, needed: tuple[str, ...], may_grow: bool
+    board: Blackboard, file: File, place: Place, columns: Columns, may_grow: bool
 ) -> Iterator[Record | Unfinished]:
     """Each line after the header, by RFC 4180; an empty field is nothing. What does not fit comes with the reason."""
     lines = _Lines(board, file, place, may_grow)
@@ -180,17 +181,17 @@ def csv_records(
         except csv.Error as error:
             if lines.at_end and may_grow:
                 break
-            check_header(file.key, lines.place.header or (lines.text,), needed)
+            check_header(file.key, lines.place.header or (lines.text,), columns.named)
             yield lines.rejected(number, str(error))
             continue
         except _TooLong as said:
-            check_header(file.key, lines.place.header or (str(said),), needed)
+            check_header(file.key, lines.place.header or (str(said),), columns.named)
             yield lines.too_long(number, said)
             continue
         if values is None:
             break
         if lines.place.header is None and values:
-            check_header(file.key, values, needed)
+            check_header(file.key, values, columns.named)
             lines.place = replace(lines.place, header=tuple(values))
         elif values:
             yield _record(lines, number, values)
