@@ -12,11 +12,11 @@ from feed_assets.core.limits import READ_BYTES
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.contract import Batch, Positions, batch_of
 from feed_assets.sources.parquet_rows import parquet_records
-from feed_assets.sources.records import Place, Record, Unfinished
+from feed_assets.sources.records import Blank, Place, Record, Unfinished
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.text_rows import csv_records, json_records
 
-_Reader = Callable[[Blackboard, File, Place, Columns, bool], Iterator[Record | Unfinished]]
+_Reader = Callable[[Blackboard, File, Place, Columns, bool], Iterator[Record | Blank | Unfinished]]
 _READERS: Mapping[str, _Reader] = {"csv": csv_records, "jsonl": json_records, "parquet": parquet_records}
 
 
@@ -43,27 +43,30 @@ class FileEvents:
         return batch_of(rows, position, is_complete, waits)
 
     def _take(
-        self, records: Iterator[Record | Unfinished], limit: int
+        self, records: Iterator[Record | Blank | Unfinished], limit: int
     ) -> tuple[list[WriteEvent | Rejected], Place | None, str | None, bool]:
-        """Up to `limit` rows and the place after them; why there are no more of them yet, and whether these are all."""
+        """Up to `limit` rows and the place after them; why there are no more of them yet, and whether these are all.
+
+        Blank lines found at once count as one, so that a read ends where there is nothing else, too.
+        """
         rows: list[WriteEvent | Rejected] = []
-        last, waits, size = None, None, 0
+        last, waits, taken, size = None, None, 0, 0
         try:
             for record in records:
                 if isinstance(record, Unfinished):
                     waits = record.reason
-                elif len(rows) == limit or size > READ_BYTES:
+                elif taken == limit or size > READ_BYTES:
                     return rows, last, waits, False
                 else:
-                    rows.append(self._row(record))
-                    last, size = record.place, size + record.size
+                    rows += [self._row(record)] if isinstance(record, Record) else []
+                    last, taken, size = record.place, taken + 1, size + record.size
         except SourceUnavailable as error:
-            if not rows:  # It does not block what came before it.
+            if not last:  # It does not block what came before it.
                 raise
             return rows, last, str(error), False
         return rows, last, waits, True
 
-    def _records(self, place: Place) -> Generator[Record | Unfinished]:
+    def _records(self, place: Place) -> Generator[Record | Blank | Unfinished]:
         with _translated():
             files = [file for file in self.board.files_from(self.prefix, place.file) if _is_event_file(file)]
             for number, file in enumerate(files, 1):

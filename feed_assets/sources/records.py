@@ -37,6 +37,14 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Blank:
+    """Lines of a file that are nothing, as many as were found at once, and the place after them."""
+
+    place: Place
+    size: int
+
+
+@dataclass(frozen=True)
 class Unfinished:
     """The end of a file that is not yet whole."""
 

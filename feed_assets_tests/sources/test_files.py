@@ -76,11 +76,13 @@ def test_a_quote_that_is_never_closed_waits_and_is_then_rejected(local_board):
     batch = source.read(None, 10)
     assert (names(batch.events), batch.rejected) == (["c-1"], ())
     assert "not yet a whole line" in batch.waits
+    assert "a quote that was opened in line 3 is still open" in batch.waits
     put(local_board, "2", encoded("csv", rows(2)))
     found, rejected, _ = read_all(source, batch.position)
     assert names(found) == ["c-2"]
     assert json.loads(rejected[0].raw) == 'a,"b,c\r\nx,y\r\n'
-    assert "line 3: unexpected end of data" in rejected[0].reason
+    said = "line 3: unexpected end of data: a quote that was opened in line 3 is not closed"
+    assert rejected[0].reason == f"{FOLDER}/1 {said}"
 
 
 def test_an_idle_read_is_one_listing_and_earlier_files_are_not_looked_at(local_board, kind):

@@ -1,0 +1,253 @@
+"""The records of a text file as bytes, in little memory: where each one ends, however long it is and whatever it is."""
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from itertools import chain
+from typing import Any, ClassVar, Protocol
+from zlib import crc32
+
+from feed_assets.core.feeds import File
+from feed_assets.core.limits import REJECT_BYTES, ROW_BYTES, shortened
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.sources.records import Blank, Place, Unfinished, gone, shrunk
+
+_log = logging.getLogger(__name__)
+_BOM = b"\xef\xbb\xbf"
+
+
+class Ends(Protocol):
+    """Where the records of a format end."""
+
+    blank: ClassVar[re.Pattern[bytes]]
+    """Lines that are no record: as many as there are."""
+    lines: int
+    """Newlines of the record so far."""
+    opened: int | None
+    """At which of its lines the quote was opened that is open, from 0 on."""
+
+    def begin(self) -> None:
+        """Begin a record."""
+        ...
+
+    def scan(self, data: bytes, start: int) -> tuple[int, bool]:
+        """Go on with it: up to where it is known what the bytes are, and whether that is the record's end."""
+        ...
+
+
+class Newlines:
+    """A record is a line."""
+
+    blank: ClassVar = re.compile(rb"\s*\n")
+
+    def begin(self) -> None:
+        """Begin a record."""
+        self.lines: int = 0
+        self.opened: int | None = None
+
+    def scan(self, data: bytes, start: int) -> tuple[int, bool]:
+        """Up to its newline."""
+        self.lines = min(data.find(b"\n", start) + 1, 1)
+        return data.find(b"\n", start) + 1 or len(data), bool(self.lines)
+
+
+_QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"(?=[^"])'
+_FIELD = rb"(?:" + _QUOTED + rb'|(?=[^"]))[^,\n]*+'
+_FIELDS = rb"(?:," + _FIELD + rb")*+"
+
+
+class QuotedNewlines:
+    """A record is a line of RFC 4180, and a field in quotes may have newlines; by csv's rules for what breaks them.
+
+    Patterns that never go back take each byte once, however the quotes stand.
+    """
+
+    blank: ClassVar = re.compile(rb"[\r\n]*\n")
+    _from_first = re.compile(_FIELD + _FIELDS)
+    _from_within = re.compile(rb"[^,\n]*+" + _FIELDS)
+    _to_quote = re.compile(rb'[^"]*+(?:""[^"]*+)*+')
+
+    def begin(self) -> None:
+        """Begin a record."""
+        self.lines: int = 0
+        self.opened: int | None = None
+        self._has_begun = False
+
+    def scan(self, data: bytes, start: int) -> tuple[int, bool]:
+        """Up to its newline outside quotes; a quote or comma at the end of the data waits for what follows it."""
+        end, is_whole = self._scan(data, start)
+        self.lines += data.count(b"\n", start, end)
+        return end, is_whole
+
+    def _scan(self, data: bytes, start: int) -> tuple[int, bool]:
+        end = start
+        while True:
+            if self.opened is not None:
+                end = _end(self._to_quote, data, end)
+                if end >= len(data) - 1:
+                    return end, False
+                self.opened, end = None, end + 1
+            pattern = self._from_within if self._has_begun else self._from_first
+            self._has_begun, end = True, _end(pattern, data, end)
+            if data[end : end + 1] == b"\n":
+                return end + 1, True
+            quote = end + (data[end : end + 1] == b",")
+            if quote >= len(data):
+                return end, False
+            self.opened, end = self.lines + data.count(b"\n", start, quote), quote + 1
+
+
+def _end(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
+    found = pattern.match(data, start)
+    return found.end() if found else start
+
+
+class Text:
+    """A record as it is read, piece by piece; of one that is longer than what is looked at the beginning is kept."""
+
+    def __init__(self, place: Place) -> None:
+        self.line = place.line + 1
+        """The number of its first line."""
+        self.crc = place.crc
+        """The checksum of the file up to its end."""
+        self.size = 0
+        self.opened: int | None = None
+        """The line of its quote that is not closed."""
+        self._digest: Any = None
+        self._pieces: list[bytes] = []
+
+    def add(self, piece: bytes) -> None:
+        """Go on with the next piece."""
+        self.size, self.crc = self.size + len(piece), crc32(piece, self.crc)
+        if self._digest:
+            self._digest.update(piece)
+            return
+        self._pieces.append(piece)
+        if self.size > ROW_BYTES:
+            self._digest = sha256(b"".join(self._pieces))
+            self._pieces = [b"".join(self._pieces)[:REJECT_BYTES]]
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether this is not all of it."""
+        return self._digest is not None
+
+    @property
+    def shortened(self) -> str:
+        """What is kept of one that is too long."""
+        return shortened(b"".join(self._pieces), self.size, self._digest.hexdigest(), REJECT_BYTES)
+
+    @property
+    def text(self) -> str:
+        """Its text; what is not UTF-8 as surrogates."""
+        data = b"".join(self._pieces)
+        return (data.removeprefix(_BOM) if self.line == 1 else data).decode(errors="surrogateescape")
+
+
+class Lines:
+    """The records after a place in a file; `place` is where the last one that was taken ends.
+
+    The last record of a file that may still grow is whole once it ends with a newline.
+    """
+
+    def __init__(self, board: Blackboard, file: File, place: Place, may_grow: bool, ends: Ends) -> None:
+        self._size, self.place, self._chunks = _opened(board, file, place)
+        self._may_grow, self._ends = may_grow, ends
+        self._data, self._at = b"", 0
+        self.unfinished: list[Unfinished] = []
+
+    def __iter__(self) -> Iterator[Text | Blank]:
+        while self._has_more():
+            if found := self._ends.blank.match(self._data, self._at):
+                self._at = found.end()
+                yield self._blank(found[0])
+                continue
+            is_whole = self._read(text := Text(self.place))
+            if not is_whole and self._may_grow:
+                self.unfinished = [self._why(text)]
+                return
+            self._move(text.size, self._ends.lines + (not is_whole), text.crc)
+            yield text
+
+    def _has_more(self) -> bool:
+        while self._at == len(self._data) and (chunk := next(self._chunks, None)) is not None:
+            self._data, self._at = bytes(chunk), 0
+        return self._at < len(self._data)
+
+    def _blank(self, data: bytes) -> Blank:
+        self._move(len(data), data.count(b"\n"), crc32(data, self.place.crc))
+        return Blank(self.place, len(data))
+
+    def _move(self, size: int, lines: int, crc: int) -> None:
+        at, offset = self.place, self.place.offset + size
+        self.place = replace(at, offset=offset, line=at.line + lines, crc=crc, ended=offset == self._size)
+
+    def _read(self, text: Text) -> bool:
+        """Whether a record ends before the file does."""
+        self._ends.begin()
+        if not self.place.offset and self._data.startswith(_BOM):
+            self._take(text, len(_BOM))
+        while self._has_more():
+            end, is_whole = self._ends.scan(self._data, self._at)
+            self._take(text, end)
+            if is_whole:
+                return True
+            if rest := self._data[end:]:
+                self._go_on(text, rest)
+        text.opened = None if self._ends.opened is None else text.line + self._ends.opened
+        return False
+
+    def _take(self, text: Text, end: int) -> None:
+        text.add(self._data[self._at : end])
+        self._at = end
+
+    def _go_on(self, text: Text, rest: bytes) -> None:
+        """With the byte that is to be looked at together with what follows it; at the end of the file it is the last.
+
+        A quote there closes the one that is open.
+        """
+        if (chunk := next(self._chunks, None)) is not None:
+            self._data, self._at = rest + bytes(chunk), 0
+            return
+        self._take(text, len(self._data))
+        if rest == b'"':
+            self._ends.opened = None
+
+    def _why(self, text: Text) -> Unfinished:
+        said = f"; a quote that was opened in line {text.opened} is still open" if text.opened else ""
+        return Unfinished(f"the end of {self.place.file} is not yet a whole line with its newline{said}")
+
+
+def _opened(board: Blackboard, file: File, place: Place) -> tuple[int, Place, Iterator[bytes]]:
+    """The size of a file, and its bytes after a place: after none if what was read of it has changed.
+
+    To read them again is harmless, and to leave one out is not.
+    """
+    if place.etag and place.etag == file.etag:  # Since it is not ended, there are bytes after the place.
+        served, chunks = _served(board, file.key, place.offset)
+        if served.etag == place.etag:
+            return served.size, place, chunks
+    served, chunks = _served(board, file.key, 0)
+    if served.size < place.offset:
+        raise shrunk(file.key, served.size, place.offset, "bytes")
+    if (rest := _after(chunks, place)) is not None:
+        return served.size, replace(place, etag=served.etag), rest
+    _log.warning(f"{file.key} did not only grow at its end: it is read again from its beginning")
+    served, chunks = _served(board, file.key, 0)
+    return served.size, Place(file.key, served.etag), chunks
+
+
+def _served(board: Blackboard, key: str, start: int) -> tuple[File, Iterator[bytes]]:
+    if (found := board.stream(key, start)) is None:
+        raise gone(key)
+    return found
+
+
+def _after(chunks: Iterator[bytes], place: Place) -> Iterator[bytes] | None:
+    """The bytes after a place, None if those before it are not those that were read."""
+    left, crc, rest = place.offset, 0, b""
+    while left and (chunk := next(chunks, None)) is not None:
+        crc, rest, left = crc32(chunk[:left], crc), chunk[left:], left - min(left, len(chunk))
+    return chain([rest], chunks) if crc == place.crc else None
