@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field, Secret, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, from_json
@@ -42,8 +42,22 @@ def make_folder(folder: Path, what: str, mode: int = 0o777) -> None:
 
 
 def make_home(folder: Path) -> None:
-    """Make the home folder, which is for its owner alone: what lies in it has no need of rights of its own."""
+    """Make the home folder, which is for its owner alone: what lies in it has no need of rights of its own.
+
+    Raises InvalidSetting for a path that Dagster's own storage would take for another.
+    """
+    if "?" in str(folder) or unquote(str(folder)) != str(folder):
+        raise InvalidSetting(
+            f"the home folder {folder} has a '?' or a %XX in its path, which Dagster's storage takes for parts of a "
+            "URL, and so makes its files elsewhere: expected a path without. Set DAGSTER_HOME to another one."
+        )
     make_folder(folder, "the home folder", 0o700)
+
+
+def say_who_enters(folder: Path) -> None:
+    """Say that others may enter a home that was there: its rights are kept, as they may be meant."""
+    if folder.stat().st_mode & 0o077:
+        say(f"others may enter the home folder: `chmod 700 {folder}`, unless they are meant to read what it keeps")
 
 
 def announce(place: Path, what: str) -> None:

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import unquote
 
 import typer
 from filelock import FileLock, Timeout
@@ -110,7 +109,16 @@ def open_services(*, makes: bool = True) -> "Services":
     from feed_assets.runs.services import Services
     from feed_assets.settings import settings
 
+    _look_at_home(makes=makes)
     return Services.of(settings(), makes=makes)
+
+
+def _look_at_home(*, makes: bool) -> None:
+    """Say to who writes into a home that others may enter it."""
+    from feed_assets.settings import home, say_who_enters
+
+    if makes and home().is_dir():
+        say_who_enters(home())
 
 
 def ledger_of_settings(*, makes: bool = True) -> "Ledger":
@@ -118,6 +126,7 @@ def ledger_of_settings(*, makes: bool = True) -> "Ledger":
     from feed_assets.ledger.database import found_ledger, open_ledger
     from feed_assets.settings import settings
 
+    _look_at_home(makes=makes)
     return open_ledger(settings().ledger) if makes else found_ledger(settings().ledger)
 
 
@@ -166,16 +175,10 @@ def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
     """
     import dagster as dg
 
-    from feed_assets.settings import OWNED, make_home, say
+    from feed_assets.settings import OWNED, make_home, say_who_enters
 
-    if "?" in str(folder) or unquote(str(folder)) != str(folder):
-        raise InvalidSetting(
-            f"the home folder {folder} has a '?' or a %XX in its path, which Dagster's storage takes for parts of a "
-            "URL, and so makes its files elsewhere: expected a path without. Set DAGSTER_HOME to another one."
-        )
     make_home(folder)
-    if folder.stat().st_mode & 0o077:
-        say(f"others may enter the home folder: `chmod 700 {folder}`, unless they are meant to read what it keeps")
+    say_who_enters(folder)
     os.environ["DAGSTER_HOME"] = str(folder)
     with _alone(folder, patience):
         if not (yaml := folder / "dagster.yaml").exists():

@@ -50,6 +50,11 @@ class Started:
         if self.process.poll() is not None:
             raise ProcessFailed(f"{self.name} ended by itself with exit code {self.process.returncode}.")
 
+    def wait(self) -> None:
+        """Return once it has ended as it should. Raises ProcessFailed if it has not."""
+        if self.process.wait():
+            self.check()
+
 
 def stop_once() -> None:
     """Have the first Ctrl-C, SIGTERM or SIGHUP raise KeyboardInterrupt, and later ones do nothing to the clean-up."""

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from filelock import FileLock, Timeout
 
 from feed_assets.cli.location import Module, load, prepare
 from feed_assets.cli.processes import (
@@ -27,6 +28,7 @@ from feed_assets.cli.processes import (
 )
 from feed_assets.cli.project import module_of_project
 from feed_assets.core.addresses import LOOPBACK
+from feed_assets.settings import OWNED
 
 if TYPE_CHECKING:
     from feed_assets.settings import Settings
@@ -51,11 +53,24 @@ def ui(
     folder = prepare(home())
     try:
         with ExitStack() as stack:
+            stack.enter_context(_only_one(folder))
             needed = [] if config.spark_remote else [stack.enter_context(_warm_spark(folder, config))]
             needed += _dagster(stack, port, target, folder)
             _watch(needed)
     except KeyboardInterrupt:
         typer.echo("feed-assets ui: all ended")
+
+
+@contextmanager
+def _only_one(folder: Path) -> Generator[None]:
+    """Hold the home's lock for a UI, which a process loses however it ends. Raises ProcessFailed if another has it."""
+    try:
+        with FileLock(folder / ".ui.lock", timeout=0, mode=OWNED):
+            yield
+    except Timeout:
+        raise ProcessFailed(
+            f"another `feed-assets ui` works in {folder}: two would start each run twice. End it, or set DAGSTER_HOME."
+        ) from None
 
 
 @contextmanager
@@ -74,7 +89,8 @@ def _warm_spark(folder: Path, config: "Settings") -> Generator[Started]:
         with group(f"Spark (log: {log})", command, log, environment_of(values)) as server:
             wait_for_port(server, port)
             os.environ["FEED_ASSETS_SPARK_REMOTE"] = remote = f"sc://{LOOPBACK}:{port}"
-            _warm_up(remote)
+            with group("Spark's first job", [sys.executable, "-P", "-m", "feed_assets.spark.connect", remote]) as job:
+                job.wait()
             yield server
 
 
@@ -109,15 +125,6 @@ def _server_conf(port: int, config: "Settings") -> dict[str, str]:
     return {**conf(config), **_SERVER, "spark.connect.grpc.binding.port": str(port)}
 
 
-def _warm_up(remote: str) -> None:
-    """Run one small job with a shuffle: the first in a fresh JVM takes seconds."""
-    from feed_assets.spark.connect import connect
-
-    session = connect(remote)
-    session.range(1000).groupBy().count().collect()
-    session.stop()
-
-
 def _target(module: str | None) -> str:
     """What Dagster is to load of `project_code`: of the module that is named, or of the project's.
 
@@ -142,7 +149,7 @@ def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Sta
     typer.echo("starting the web UI...")
     web = stack.enter_context(group("web UI", [sys.executable, "-m", *serve], env={TOKEN: token}))
     wait_for_port(web, port)
-    daemon = [sys.executable, "-m", "dagster._daemon", "run", "-w", str(file)]
+    daemon = [sys.executable, "-m", "dagster._daemon", "run", "--log-level", "warning", "-w", str(file)]
     started = [web, stack.enter_context(group("Dagster's daemon", daemon))]
     address = f"http://{LOOPBACK}:{port}/?token={token}"
     typer.echo(f"web UI: {address}  everything kept in: {folder}  end it with Ctrl-C")

@@ -121,7 +121,7 @@ def found_ledger(url: SecretStr | str) -> Ledger:
     """Open a ledger that is there: for who only reads. Raises LedgerUnavailable where it would have to be made."""
     if (file := file_of(url)) and not file.is_file():
         raise LedgerUnavailable(
-            f"there is no ledger at {shown(_text(url))}: `feed-assets run` and `feed publish` make it. Run one of "
+            f"there is no ledger at {file}: `feed-assets run` and `feed publish` make it. Run one of "
             "them, or correct DAGSTER_HOME or FEED_ASSETS_LEDGER."
         )
     return open_ledger(url)
@@ -142,10 +142,21 @@ def _opening(url: str, *errors: type[Exception]) -> Generator[None]:
     except errors as error:
         said = shown(str(error).partition("\n")[0], url).rstrip(".")
         raise LedgerUnavailable(
-            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={shown(url)}: {said}. Expected "
-            "sqlite:///… or postgresql+psycopg://user:password@host:5432/database, which must be there and empty; "
-            "the latter needs `pip install 'feed-assets[postgres]'`."
+            f"The ledger cannot be opened at FEED_ASSETS_LEDGER={shown(url)}: {said}. {_EXPECTED[_is_url(error)]}"
         ) from cause(error, url)
+
+
+def _is_url(error: Exception) -> bool:
+    """Whether an error is about a URL or its driver, not about the database that it leads to."""
+    return not isinstance(error, LedgerUnavailable | exc.DBAPIError)
+
+
+_EXPECTED = {
+    True: "Expected sqlite:///… or postgresql+psycopg://user:password@host:5432/database; the latter needs `pip "
+    "install 'feed-assets[postgres]'`.",
+    False: "Expected a database that is there, in which this role has its rights; if they are its owner's to give or "
+    "to use, have the owner run `feed-assets ledger upgrade` and grant (docs/security.md).",
+}
 
 
 def _migrate(ledger: Ledger) -> None:

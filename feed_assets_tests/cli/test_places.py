@@ -9,6 +9,7 @@ from feed_assets.cli import app
 from feed_assets.cli.location import prepare
 from feed_assets.core.errors import BlackboardMissing, FeedAssetsError, InvalidSetting, LedgerUnavailable
 from feed_assets.defs.ads import sample
+from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 
 MODULE = ["-m", "feed_assets.definitions"]
@@ -114,7 +115,7 @@ def test_run_says_that_it_makes_a_home(nowhere, tmp_path):
     assert f"feed-assets: made the home folder {nowhere}" in said.stderr
 
 
-@pytest.mark.parametrize("name", ["a?b", "a%41b", "a b#c%zé"])
+@pytest.mark.parametrize("name", ["a b#c%zé", "a&b=c;d"])
 def test_ledger_and_blackboard_are_in_the_home_however_it_is_called(tmp_path, monkeypatch, name):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
     settings.cache_clear()
@@ -127,6 +128,18 @@ def test_ledger_and_blackboard_are_in_the_home_however_it_is_called(tmp_path, mo
 @pytest.mark.parametrize("name", ["a?b", "a%41b"])
 def test_a_home_that_dagster_would_take_for_another_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / name))
-    with pytest.raises(InvalidSetting, match=r"which Dagster's storage takes for parts of a URL"):
-        prepare(tmp_path / name)
+    settings.cache_clear()
+    for call in (lambda: prepare(tmp_path / name), lambda: open_ledger(settings().ledger)):
+        with pytest.raises(InvalidSetting, match=r"which Dagster's storage takes for parts of a URL"):
+            call()
+    assert "which Dagster's storage" in str(done("events", "publish", "a/b", "--marker", "1").exception)
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("args", [["events", "publish", "a/b", "--marker", "1"], ["reconcile", *MODULE]])
+def test_who_writes_into_a_home_that_others_may_enter_is_told(home, capsys, args):
+    home.chmod(0o755)
+    said = f"feed-assets: others may enter the home folder: `chmod 700 {home}`"
+    assert said in done(*args).stderr
+    home.chmod(0o700)
+    assert said not in done(*args).stderr

@@ -141,8 +141,10 @@ def test_of_a_tree_with_what_cannot_be_a_part_nothing_is_published() -> None:
     assert refused.startswith("files/2020-01-02/south/_SUCCESS: part name '_SUCCESS' cannot be a path segment")
     success.unlink()
     link = success.with_name("b.csv")
-    link.symlink_to("nowhere")
-    assert "b.csv is no file, but a link to none" in str(feed("publish", ORDERS, "--tree", "files").exception)
+    for target in ("nowhere", success.parents[1] / "north" / "a.csv"):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        assert "b.csv is a link: expected files" in str(feed("publish", ORDERS, "--tree", "files").exception)
     assert texts("2020-01-02/north") == []
 
 

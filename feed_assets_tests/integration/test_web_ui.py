@@ -6,6 +6,7 @@ make; then the tests of pages are skipped. On failure the message names a screen
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -245,6 +246,39 @@ def test_no_process_takes_a_library_from_the_current_folder(built: Site) -> None
 def memory(processes: list[psutil.Process], is_java: bool) -> float:
     """How many GB these take, those of Java or the others."""
     return sum(each.memory_info().rss for each in processes if (each.name() == "java") is is_java) / 1e9
+
+
+def test_a_second_ui_in_the_same_home_is_refused_and_disturbs_nothing(site: Site) -> None:
+    log = site.folder / "home" / "spark" / "connect.log"
+    size, port = log.stat().st_size, free_port()
+    command = [sys.executable, "-P", "-c", f"from feed_assets.cli.ui import ui; ui({port}, 'by_hand')"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"another `feed-assets ui` works in {site.folder / 'home'}" in done.stderr
+    assert done.returncode == 1
+    assert log.stat().st_size >= size > 0
+
+
+def test_a_ui_that_is_stopped_while_spark_warms_up_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    (tmp_path / "by_hand.py").write_text(PROJECT)
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-P", "-c", f"from feed_assets.cli.ui import ui; ui({free_port()}, 'by_hand')"]
+    with (tmp_path / "ui.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    wait_until(lambda: process.poll() is not None or warms_up(process), "Spark's first job", 120)
+    ours = family(process.pid)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert [each for each in ours if lives(each)] == []
+    assert (tmp_path / "ui.log").read_text().splitlines()[-1] == "feed-assets ui: all ended"
+
+
+def warms_up(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether Spark's first job speaks to the server: it has the threads that do."""
+    jobs = [each for each in family(process.pid) if "feed_assets.spark.connect" in each.cmdline()]
+    return any(each.num_threads() > 3 for each in jobs)
 
 
 def test_the_ui_ends_with_all_it_started_and_leaves_nothing_behind(site: Site) -> None:
