@@ -156,6 +156,17 @@ def _row(cells: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     texts = {name: each.as_buffer() for name, each in values.items() if hasattr(each, "as_buffer") and each.is_valid}
     size = sum(text.size for text in texts.values())
     if size <= ROW_BYTES:
-        row = {name: cell.as_py() for name, cell in cells.items()}
+        row = {name: _value(cell) for name, cell in cells.items()}
         return row, size + sum(len(str(row[name])) for name, cell in cells.items() if hasattr(cell, "keys"))
     return {name: bytes(text[:REJECT_BYTES]).decode(errors="replace") for name, text in texts.items()}, size
+
+
+def _value(cell: Any) -> Any:
+    """The value of a cell; a text of what Python has none for: a moment beyond its calendar, no UTF-8, no such zone."""
+    try:
+        return cell.as_py()
+    except (OverflowError, ValueError, KeyError):
+        inner = cell.value if hasattr(cell, "dictionary") else cell
+        if hasattr(inner, "as_buffer"):
+            return bytes(inner.as_buffer()).decode(errors="surrogateescape")
+        return f"a {cell.type} that is in no calendar"

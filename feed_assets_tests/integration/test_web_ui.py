@@ -251,7 +251,7 @@ def memory(processes: list[psutil.Process], is_java: bool) -> float:
 def test_a_second_ui_in_the_same_home_is_refused_and_disturbs_nothing(site: Site) -> None:
     log = site.folder / "home" / "spark" / "connect.log"
     size, port = log.stat().st_size, free_port()
-    command = [sys.executable, "-P", "-c", f"from feed_assets.cli.ui import ui; ui({port}, 'by_hand')"]
+    command = [sys.executable, "-P", "-c", f"from feed_assets.cli.ui import ui; ui({port}, 'feed_assets.definitions')"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert f"another `feed-assets ui` works in {site.folder / 'home'}" in done.stderr
     assert done.returncode == 1
