@@ -41,6 +41,8 @@ _CONTEXT: Mapping[str, tuple[type, str]] = {
 }
 """What has a meaning in a context, and its type; `bytes` and `code_version` are read as far as they make sense."""
 
+LAST_VERSION = 2**63 - 1
+"""The highest version that an event may have: what no database's bigint holds is none."""
 _DIGITS = 20
 _ID_LENGTH = len("YYYYMMDD.HHMMSS")
 _ENCODED = re.compile(r"(?P<number>[0-9]{20})|(?P<second>[0-9]{5,8}\.[0-9]{6})(\.(?P<micro>[0-9]{6}))?")
@@ -228,7 +230,9 @@ def in_words(text: str | None) -> str:
 def check_event(event: WriteEvent) -> None:
     """Raise InvalidEvent or InvalidName for what can be no event of anybody: what it says can be kept and read back."""
     check_partition(event.partition)
-    _ = encode(event.marker), encode(event.event_marker)
+    for marker in (event.marker, event.event_marker):
+        if encode(marker) and isinstance(marker, int) and marker > LAST_VERSION:
+            raise InvalidEvent(f"version {marker} is too high: expected at most {LAST_VERSION}, the last bigint.")
     check_correlation(event.correlation_id)
     check_context(event.context, _CONTEXT)
     if not all(isinstance(each, str) for each in event.context.get(PARENTS, ())):

@@ -30,9 +30,10 @@ class Batch:
 class Reader(Protocol):
     """An event table that others own: read, never written."""
 
-    def read(self, after: str | None, limit: int) -> Batch:
+    def read(self, after: str | None, limit: int, seconds: float, /) -> Batch:
         """Up to `limit` rows after a position of this source; None is the beginning. Raises SourceUnavailable.
 
+        A database has so many seconds in all; a blackboard has its own limits.
         Nothing is skipped. A row may come twice (the position was lost, a file rewritten): events have an identity.
         """
         ...

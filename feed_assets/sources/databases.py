@@ -20,7 +20,10 @@ from feed_assets.ledger.sessions import connect_args
 from feed_assets.sources.loading import load_all
 
 ANSWER_SECONDS = 30
-"""Seconds in which it answers all that is asked on one connection: Dagster gives up on a tick after 60."""
+"""Seconds in which it answers all that is asked in one read: Dagster gives up on a tick after 60."""
+
+LATE_SECONDS = 2
+"""Seconds that are left to a read once a tick's time is over, and then to connect; libpq waits no less."""
 
 _CANCEL_SECONDS = 5
 """Seconds that a cancelled statement has to end; then the connection is closed."""
@@ -31,7 +34,9 @@ Types = dict[str, sa.types.TypeEngine[object]]
 @contextmanager
 def reading(url: str, seconds: float | None = ANSWER_SECONDS) -> Generator[sa.Connection]:
     """A connection that only reads, so long if it is not None. Raises SourceUnavailable."""
-    with translated(url, SourceUnavailable), _reader(url).connect() as connection, answering(connection, seconds):
+    is_late = seconds is not None and seconds <= LATE_SECONDS
+    engine = _late_reader if is_late else _reader
+    with translated(url, SourceUnavailable), engine(url).connect() as connection, answering(connection, seconds):
         yield connection
 
 
@@ -47,7 +52,10 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
         return
     is_over = Event()
     with socket.socket(fileno=os.dup(driver.fileno())) as same:
-        timers = Timer(seconds, _cancel, [driver, is_over]), Timer(seconds + _CANCEL_SECONDS, _shut, [same])
+        timers = (
+            Timer(seconds, _cancel, [driver, is_over]),
+            Timer(seconds + min(_CANCEL_SECONDS, seconds), _shut, [same]),
+        )
         try:
             for timer in timers:
                 timer.daemon = True
@@ -97,6 +105,19 @@ def _reader(url: str) -> sa.Engine:
         event.listen(engine, "do_connect", _refuse_to_make)
         event.listen(engine, "connect", _refuse_to_write)
     return engine
+
+
+@cache
+def _late_reader(url: str) -> sa.Engine:
+    """One that does not wait long for a connection, whatever the URL says."""
+    engine = _reader.__wrapped__(url)
+    event.listen(engine, "do_connect", _hurry)
+    return engine
+
+
+def _hurry(_dialect: sa.Dialect, _record: object, _args: list[str], options: dict[str, Any]) -> None:
+    if "connect_timeout" in options:  # PostgreSQL's.
+        options["connect_timeout"] = LATE_SECONDS
 
 
 def _refuse_to_make(_dialect: sa.Dialect, _record: object, args: list[str], _options: object) -> None:

@@ -34,7 +34,7 @@ class FileEvents:
     format: Literal["csv", "jsonl", "parquet"]
     columns: Columns = field(default_factory=Columns)
 
-    def read(self, after: str | None, limit: int) -> Batch:
+    def read(self, after: str | None, limit: int, _seconds: float = 0, /) -> Batch:
         """Up to `limit` rows after a position. Raises SourceUnavailable."""
         place = Place(**found) if (found := self._positions.load(after)) else Place()
         with closing(self._records(place)) as records:

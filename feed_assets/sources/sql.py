@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -16,9 +17,10 @@ import sqlalchemy as sa
 from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.core.limits import READ_BYTES, ROW_BYTES, as_text
+from feed_assets.sources.cells import cut, parsed
 from feed_assets.sources.commits import Waiting, await_writers
 from feed_assets.sources.contract import Batch, Positions, batch_of
-from feed_assets.sources.databases import Types, columns_of, reading
+from feed_assets.sources.databases import ANSWER_SECONDS, Types, columns_of, reading
 from feed_assets.sources.rows import Columns
 
 _KINDS: Mapping[str, Callable[[str], Any]] = {
@@ -65,15 +67,19 @@ class SqlEvents:
     where: Mapping[str, Sequence[str | int]] = field(default_factory=dict[str, Sequence[str | int]], kw_only=True)
     schema: str | None = field(default=None, kw_only=True)
     waiting: Waiting = field(default_factory=Waiting, kw_only=True, repr=False)
+    _types: Types = field(default_factory=Types, init=False, repr=False, compare=False)
 
-    def read(self, after: str | None, limit: int) -> Batch:
-        """Up to `limit` rows after a position. Raises SourceUnavailable."""
-        place = self._load(after)
-        with reading(self.url) as connection:
+    def read(self, after: str | None, limit: int, seconds: float = ANSWER_SECONDS, /) -> Batch:
+        """Up to `limit` rows after a position, in so much time. Raises SourceUnavailable."""
+        place, ends = self._load(after), monotonic() + seconds
+        with reading(self.url, seconds) as connection:
+            if connection.dialect.name == "postgresql":  # Each statement sees what is committed by then.
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+            self._look_up(connection)
             final, waits = self._final(connection, place)
             if waits:
                 return Batch((), (), after, is_complete=False, waits=waits)
-        with reading(self.url) as connection:  # Another one: rows are streamed in a transaction.
+        with reading(self.url, max(1, ends - monotonic())) as connection:  # Rows are streamed in a transaction.
             new, is_complete = self._new(connection, place, final, limit)
         taken = [self._read(row) for row in new]
         position = self._dump(_moved(new, place, self.order_by), after)
@@ -83,8 +89,8 @@ class SqlEvents:
         """The event of a row, unless a cell of it is too long to be looked at."""
         long = next((name for name, value in row.items() if _length(value) > ROW_BYTES), None)
         if long is None:
-            return self.columns.read(row)
-        return Rejected(as_text(row), f"column {long} has more than {ROW_BYTES} bytes: expected at most so many.")
+            return self.columns.read(parsed(row, self._types, self._backend))
+        return Rejected(as_text(row), f"column {long} has more than {ROW_BYTES} characters: expected at most so many.")
 
     def _new(
         self, connection: sa.Connection, place: _Place, final: sa.ColumnElement[bool], limit: int
@@ -107,7 +113,6 @@ class SqlEvents:
         """The condition for rows among which no further ones can come; in words, which writers must end before."""
         if connection.dialect.name != "postgresql":
             return sa.true(), None
-        connection.execution_options(isolation_level="AUTOCOMMIT")  # Each statement sees what is committed by then.
         top = self._top(connection)
         if top is None:
             return sa.false(), None
@@ -134,49 +139,51 @@ class SqlEvents:
         )
 
     def _top(self, connection: sa.Connection) -> Any:
-        return connection.execute(self._select(self.order_by).order_by(self._order.desc()).limit(1)).scalar()
+        return connection.execute(self._of_part(self._order).order_by(self._order.desc()).limit(1)).scalar()
 
-    def _select(self, *names: str) -> "sa.Select[*tuple[Any, ...]]":
-        there = self._names
-        columns = [self._cell(name) for name in names or there]
-        query = sa.select(*columns).select_from(self._from).where(self._order.is_not(None), *self._in_range())
+    def _select(self) -> "sa.Select[*tuple[Any, ...]]":
+        """The rows of this part; on PostgreSQL `order_by` as it is, as the beginnings of texts may sort otherwise."""
+        whole = self.order_by if self._backend == "postgresql" else None
+        cells = [
+            each if each.name == whole else cut(each, self._types[each.name], self._backend) for each in self._from.c
+        ]
+        return self._of_part(*cells)
+
+    def _of_part(self, *cells: sa.ColumnElement[Any]) -> "sa.Select[*tuple[Any, ...]]":
+        query = sa.select(*cells).select_from(self._from).where(self._order.is_not(None), *self._in_range())
         return query.where(*(sa.column(name).in_(values) for name, values in self.where.items()))
 
-    @cached_property
-    def _names(self) -> Types:
+    def _look_up(self, connection: sa.Connection) -> None:
         """The columns to read with their types, looked up first: SQLite reads the name of a missing one as a text."""
+        if self._types:
+            return
         needed = tuple(dict.fromkeys((*self.columns.named, self.order_by)))
-        with reading(self.url) as connection:
-            found = columns_of(connection, self.table, self.schema, (*needed, *self.where))
-        return found if self.columns.others_in_context else {name: found[name] for name in needed}
-
-    def _cell(self, name: str) -> sa.ColumnElement[Any]:
-        """A column; of texts so much as shows that they are too long, not a gigabyte."""
-        column: sa.ColumnClause[Any] = sa.column(name)
-        kind = self._names[name]
-        if name == self.order_by or not isinstance(kind, sa.String | sa.LargeBinary):
-            return column
-        return sa.func.substr(column, 1, ROW_BYTES + 1).label(name)
+        found = columns_of(connection, self.table, self.schema, (*needed, *self.where))
+        self._types.update(found if self.columns.others_in_context else {name: found[name] for name in needed})
 
     def _in_range(self) -> list[sa.ColumnElement[bool]]:
         """On PostgreSQL the conditions by which `order_by` is a value that something comes after."""
-        kind = self._names[self.order_by]
+        kind = self._types[self.order_by]
         bounds = next((bounds for kinds, bounds in _RANGES.items() if isinstance(kind, kinds)), None)
-        if bounds is None or not self.url.startswith("postgresql"):
+        if bounds is None or self._backend != "postgresql":
             return []
         return [self._order > sa.literal_column(bounds[0]), self._order < sa.literal_column(bounds[1])]
 
-    @property
+    @cached_property
     def _from(self) -> sa.TableClause:
-        return sa.table(self.table, schema=self.schema)
+        return sa.table(self.table, *map(sa.column, self._types), schema=self.schema)
+
+    @property
+    def _backend(self) -> str:
+        return sa.make_url(self.url).get_backend_name()
 
     @property
     def _name(self) -> str:
         return f"{self.schema}.{self.table}" if self.schema else self.table
 
     @property
-    def _order(self) -> sa.ColumnClause[Any]:
-        return sa.column(self.order_by)
+    def _order(self) -> sa.ColumnElement[Any]:
+        return self._from.c[self.order_by]  # With its table: in ORDER BY a bare name is what was cut.
 
     @property
     def _positions(self) -> Positions:

@@ -92,6 +92,13 @@ def test_names_that_not_every_store_can_hold_are_refused_before_anything_is_writ
     assert board.files("_feed_assets") == ()
 
 
+@pytest.mark.parametrize("key", ["x" * 501, "/".join("abcdefghi")])
+def test_a_partition_that_no_listing_would_show_is_not_claimed(board, key):
+    with pytest.raises(InvalidName, match="partition key"):
+        claim(board, Partition(Feed.parse("raw/men/v1.0"), key), b"me", NOW)
+    assert board.files("_feed_assets") == ()
+
+
 def written(board, names=("a", "b")):
     for name in names:
         board.put(f"{MEN.path}/{ID}/{name}", b"12")

@@ -1,9 +1,20 @@
 """An event source that cannot be read: its own tick fails, with nothing lost, and `run` does not call it idle."""
 
+from datetime import UTC, datetime
+from socket import create_server
+from time import monotonic
+
 import pytest
 
 from feed_assets import EventSource, SqlTable, event_table
 from feed_assets.core.errors import SourceUnavailable
+from feed_assets.ledger import events
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.sessions import CONNECT_SECONDS
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.ingest import ingest
+from feed_assets.runs.services import Services
+from feed_assets.settings import settings
 from feed_assets_tests.orchestration.test_event_tables import Team
 from feed_assets_tests.orchestration.test_one_fails import NOWHERE, by_events, open_alerts, plain, tables_of
 from feed_assets_tests.orchestration.worlds import DAY, RAW, outcomes, raw_feed, rows, sums_of
@@ -82,3 +93,18 @@ def test_a_slice_of_an_event_table_is_named_for_what_it_is(team):
         "team/a": {"after": "the beginning", "up to": "1"},
         "team/b": {"after": "the beginning", "up to": "7"},
     }
+
+
+def test_parts_on_silent_servers_are_each_tried_and_soon_given_up_once_the_time_is_over(team):
+    team.publish(("a", "X", 1), ("b", "X", 7))
+    with create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql+psycopg://me@127.0.0.1:{silent.getsockname()[1]}/lake"
+        parts = (*(SqlTable(url, f"events_{number}", "id") for number in range(3)), *team.source.parts)
+        source = EventSource("team", parts)
+        world = world_of(source)
+        graph, began = Graph(world.definitions.resolve_asset_graph()), monotonic()
+        found = ingest(graph, Services.of(settings()), source, datetime.now(UTC), lambda: True)
+    assert monotonic() - began < 2.5 * CONNECT_SECONDS
+    assert [*found.problems] == [f"part {number} of team" for number in range(3)]
+    with open_ledger(settings().ledger).read() as connection:
+        assert len(events.newest(connection, 10)) == 2

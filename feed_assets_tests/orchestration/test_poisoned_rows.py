@@ -1,6 +1,8 @@
 """Rows of others that are no events, or awkward ones, from the source to the run: none stops a table or a sensor."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -8,6 +10,9 @@ import sqlalchemy as sa
 from feed_assets.ledger import event_rejects, events
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import event
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.ingest import ingest, sources_of
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.test_event_tables import Team, world
 
@@ -59,7 +64,7 @@ def test_a_marker_far_ahead_is_rejected_and_what_comes_after_it_is_in_order_and_
     now = datetime.now(UTC)
     team.publish(("a", "W", datetime(9999, 12, 31, tzinfo=UTC)), ("a", "X", now), ("b", "X", 1))
     assert [run.succeeded for run in world_.run_until_idle()] == [True]
-    team.publish(("a", "Y", now + timedelta(hours=1)), ("b", "Y", 10**19))  # A version has no now.
+    team.publish(("a", "Y", now + timedelta(hours=1)), ("b", "Y", 2**63 - 1))  # A version has no now.
     assert [run.succeeded for run in world_.run_until_idle()] == [True]
     (reason,) = rejected()
     assert "9999-12-31T00:00:00Z is more than 1 day, 0:00:00 ahead of now" in reason
@@ -77,9 +82,66 @@ def test_markers_of_another_kind_are_rejected_and_those_after_them_are_built(tea
     world_ = world(team, seen)
     team.publish(("a", "X", 1), ("b", "X", datetime(2024, 1, 1, tzinfo=UTC)))
     world_.run_until_idle()
-    team.publish(("a", "Y", datetime(2024, 1, 1, tzinfo=UTC)), ("b", "Y", 3 * 10**19))
+    team.publish(("a", "Y", datetime(2024, 1, 1, tzinfo=UTC)), ("b", "Y", 3 * 10**18))
     assert world_.run_until_idle() == []
     team.publish(("a", "Z", 2), ("b", "Z", datetime(2024, 1, 2, tzinfo=UTC)))
     (run,) = world_.run_until_idle()
     assert run.succeeded, run.error
     assert all("is of another kind" in reason for reason in rejected())
+
+
+def test_a_version_that_no_bigint_holds_is_rejected_and_those_after_it_are_in_order(team, seen):
+    world_ = world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
+    team.publish(("a", "W", 99999999999999999999), ("a", "X", 2), ("a", "Y", 3))
+    world_.run_until_idle()
+    assert "expected at most 9223372036854775807" in rejected()[0]
+    assert flags() == {"2": None, "3": None}
+
+
+def flags():
+    with open_ledger(settings().ledger).read() as connection:
+        return {each.marker.lstrip("0") or "0": each.flag for each in events.newest(connection, 10) if each.source}
+
+
+@pytest.mark.parametrize("wrong", [2**63 - 1, datetime(2024, 1, 1, tzinfo=UTC)], ids=["far ahead", "of another kind"])
+def test_the_mend_of_the_page_takes_a_wrong_event_back(team, seen, wrong):
+    """Once its owner has: else it is read again, and recorded again."""
+    world_ = world(team, seen, pipelines={"p": ["team/a"], "q": ["team/b"]})
+    team.publish(("a", "W", wrong), ("a", "X", 2))
+    world_.run_until_idle()
+    delete_as_the_page_says()
+    again(world_)
+    assert len(numbers("W")) == 1  # Its row is still there.
+    with sa.create_engine(team.sink.url).begin() as connection:
+        connection.exec_driver_sql("DELETE FROM events WHERE correlation_id = 'W'")
+    delete_as_the_page_says()
+    again(world_)
+    team.publish(("a", "Y", 3))
+    runs = world_.run_until_idle()
+    assert [run.succeeded for run in runs] == [True] * len(runs)
+    assert numbers("W") == []
+    assert {"2", "3"} == {*flags()}
+    assert flags()["3"] is None
+
+
+def numbers(correlation):
+    with open_ledger(settings().ledger).read() as connection:
+        return [
+            each.sequence for each in events.newest(connection, 10) if each.source and each.correlation == correlation
+        ]
+
+
+def delete_as_the_page_says():
+    page = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
+    (number,) = numbers("W")
+    (statements,) = re.findall(r"^    (DELETE FROM inbox .*)$", page, re.MULTILINE)
+    with open_ledger(settings().ledger).write() as connection:
+        for statement in statements.replace("4711", str(number)).rstrip(";").split(";"):
+            connection.exec_driver_sql(statement)
+
+
+def again(world_):
+    graph = Graph(world_.definitions.resolve_asset_graph())
+    services = Services.of(settings())
+    for source in sources_of(graph).values():
+        assert ingest(graph, services, source, datetime.now(UTC), lambda: False, again=True).problems == {}

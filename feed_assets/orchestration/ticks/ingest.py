@@ -16,6 +16,7 @@ from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.sources.contract import Reader
+from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.declared import EventSource
 
 ROWS_PER_READ = 5000
@@ -123,7 +124,8 @@ class _Part:
         while True:
             with self.services.ledger.read() as connection:
                 position = get_cursor(connection, self.cursor)
-            batch = self.reader.read(position, ROWS_PER_READ)
+            seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS  # Each part is tried: alerts do not flap.
+            batch = self.reader.read(position, ROWS_PER_READ, seconds)
             total.rejected += self._record(batch.events, [*batch.rejected], position, batch.position)
             if batch.waits:
                 total.is_complete, total.waits[name] = False, batch.waits

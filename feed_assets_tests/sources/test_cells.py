@@ -1,0 +1,122 @@
+"""Cells of a database that are too long are cut there: what is fetched is counted, row by row and cell by cell."""
+
+import json
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.limits import READ_BYTES, ROW_BYTES
+from feed_assets.sources.databases import _reader
+from feed_assets.sources.rows import Columns
+from feed_assets.sources.sql import SqlEvents
+from feed_assets_tests.sources.theirs import read_all
+
+LONG = 3_000_000
+KINDS = {
+    "sqlite": ["TEXT", "JSON", "INT", "", "BLOB"],
+    "postgresql": ["text", "json", "jsonb", "bytea", "text[]", "varchar"],
+}
+THEIRS = Columns(event_marker=None, write_operation=None, partition_key=None, context=None, others_in_context=True)
+
+
+@pytest.fixture
+def execute(url):
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection.exec_driver_sql
+    engine.dispose()
+
+
+def table(execute, kind, *values):
+    """A table of theirs with a column `more` of this kind, a row for each value."""
+    execute("DROP TABLE IF EXISTS events")
+    execute(f"CREATE TABLE events (id int, table_name text, correlation_id text, marker int, more {kind})")
+    for number, value in enumerate(values):
+        execute(f"INSERT INTO events VALUES ({number}, 'a', 'c-{number}', {number}, {value})")  # noqa: S608
+
+
+def longest(url, source, execute):
+    """The cells that a read fetches, by their length: what it asks is asked again, and counted."""
+    asked = []
+
+    def note(*told):
+        asked.append(told[2:4])
+
+    sa.event.listen(_reader(url), "before_cursor_execute", note)
+    try:
+        batch = source.read(None, 10)
+    finally:
+        sa.event.remove(_reader(url), "before_cursor_execute", note)
+    statement, parameters = asked[-1]
+    found = [len(cell) for row in execute(statement, parameters) for cell in row if isinstance(cell, str | bytes)]
+    return batch, max(found)
+
+
+def test_a_cell_of_any_type_is_cut_where_it_is_and_is_one_reject(url, execute):
+    backend = sa.make_url(url).get_backend_name()
+    for kind in KINDS[backend]:
+        table(execute, kind, *(long_value(backend, kind, size) for size in (10, LONG, 10)))
+        batch, most = longest(url, SqlEvents(url, "events", THEIRS, order_by="id"), execute)
+        assert [each.correlation_id for each in batch.events] == ["c-0", "c-2"], kind
+        (rejected,) = batch.rejected
+        assert f"column more has more than {ROW_BYTES}" in rejected.reason
+        assert most == ROW_BYTES + 1
+
+
+def long_value(backend, kind, size):
+    if backend == "sqlite":
+        return f"zeroblob({size})" if kind == "BLOB" else f"printf('%.*c', {size}, 'x')"
+    text = f"repeat('x', {size})"
+    made = {"bytea": f"{text}::bytea", "text[]": f"ARRAY[{text}]"}
+    return made.get(kind, f"to_jsonb({text})::{kind}" if kind.startswith("json") else text)
+
+
+def test_json_and_arrays_are_in_the_context_as_what_they_are(postgresql_url):
+    engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for kind, value, expected in [
+            ("jsonb", """'{"a": [1, null]}'""", {"a": [1, None]}),
+            ("json", """'"text"'""", "text"),
+            ("int[]", "ARRAY[1, 2]", [1, 2]),
+            ("boolean", "true", True),
+            ("inet", "'127.0.0.1'", "127.0.0.1"),
+        ]:
+            table(connection.exec_driver_sql, kind, value)
+            (found,), _, _ = read_all(SqlEvents(postgresql_url, "events", THEIRS, order_by="id"))
+            assert json.loads(json.dumps(dict(found.context))) == {"id": 0, "more": expected}
+    engine.dispose()
+
+
+def test_a_type_of_ones_own_is_read_as_text(postgresql_url):
+    engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TYPE mood AS ENUM ('fine')")
+        table(connection.exec_driver_sql, "mood", "'fine'")
+        (found,), _, _ = read_all(SqlEvents(postgresql_url, "events", THEIRS, order_by="id"))
+        assert found.context == {"id": 0, "more": "fine"}
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["text", "json"])
+def test_a_read_of_a_table_gives_no_more_rows_than_fit(url, execute, kind):
+    value = json.dumps("x" * 1_000_000)
+    table(execute, kind, *[f"'{value}'"] * 50)
+    source = SqlEvents(url, "events", THEIRS, order_by="id")
+    batch = source.read(None, 5000)
+    count = len(batch.events) + len(batch.rejected)
+    assert not batch.is_complete
+    assert READ_BYTES < count * len(value) < READ_BYTES + 2 * len(value)
+    events, rejected, _ = read_all(source, batch.position, 5000)
+    assert count + len(events) + len(rejected) == 50
+
+
+def test_texts_by_which_a_table_is_ordered_may_be_long_and_alike_where_they_are_cut(sqlite_url):
+    columns = Columns(event_marker=None, write_operation=None, partition_key=None, context=None)
+    with sa.create_engine(sqlite_url).begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE events (at TEXT, table_name TEXT, correlation_id TEXT, marker INT)")
+        for number in range(6):
+            at = f"printf('%.*c', {LONG}, 'x') || '{number}'"
+            connection.exec_driver_sql(f"INSERT INTO events VALUES ({at}, 'a', 'c-{number}', {number})")  # noqa: S608
+    for limit in (1, 4, 10):
+        events, rejected, _ = read_all(SqlEvents(sqlite_url, "events", columns, order_by="at"), limit=limit)
+        assert (events, len(rejected)) == ([], 6)
