@@ -32,7 +32,7 @@ ODD = [
     WriteEvent(
         "a/b/v1.0", 0, START, "c-0", Operation.DELETE, "2010-12-01/men", {"no_new_data": True, "parents": ["ä", "\n"]}
     ),
-    WriteEvent("a/b/v1.0", 10**20 - 1, START.astimezone(TOKYO), "c-1", Operation.OVERWRITE),
+    WriteEvent("a/b/v1.0", 2**63 - 1, START.astimezone(TOKYO), "c-1", Operation.OVERWRITE),
     WriteEvent("a/c", START + timedelta(microseconds=1), START, "c-2", context={"deep": {"list": [1, None]}}),
     WriteEvent("a/c", datetime(999, 1, 1, tzinfo=UTC), 5, "c-2"),
 ]
