@@ -8,13 +8,13 @@ reached through links. Hard links are files.
 import errno
 import os
 import re
-import shutil
 import stat
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import UNREADABLE
@@ -25,9 +25,13 @@ if TYPE_CHECKING:
 HALF_WRITTEN = re.compile(r"#[0-9]+$")
 """How obstore names a local file until it renames it: never listed by it, but seen by everyone else."""
 
+DEPTH = 64
+"""Segments of a folder that is looked into: no key of ours has half as many, and each is opened from the root on."""
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # A FIFO is opened at once, and then refused.
 _BYTES_PER_READ = 1 << 20
+_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # Years 5 and 9987: disks keep moments that Python has none for.
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFIFO: "a FIFO",
@@ -90,7 +94,7 @@ def folder(root: Path, segments: Sequence[str]) -> Generator[int]:
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):
                     raise _no_file("/".join(segments[:number]), found, segment) from error
-                raise
+                raise type(error)(error.errno, error.strerror, "/".join(map(readable, segments[:number]))) from error
             os.close(found)
             found = below
         yield found
@@ -107,7 +111,10 @@ def _no_file(key: str, above: int, name: str) -> Exception:
 
 
 def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
-    """Every regular file below a prefix, also half-written ones, whose key comes after `after`; in no order."""
+    """Every regular file below a prefix, also half-written ones, whose key comes after `after`; in no order.
+
+    None in a folder that is too deep, which `no_files` names.
+    """
     left = [prefix.split("/") if prefix else []]
     while left:
         segments = left.pop()
@@ -116,7 +123,7 @@ def objects(root: Path, prefix: str, after: str = "") -> Iterator["ObjectMeta"]:
             for entry in found:
                 key = above + readable(entry.name)
                 if entry.is_dir(follow_symlinks=False):
-                    if f"{key}/" > after or after.startswith(f"{key}/"):
+                    if len(segments) < DEPTH and (f"{key}/" > after or after.startswith(f"{key}/")):
                         left.append([*segments, entry.name])
                 elif key > after and entry.is_file(follow_symlinks=False):
                     with suppress(FileNotFoundError):  # It was there a moment ago.
@@ -134,7 +141,10 @@ def folders(root: Path, prefix: str) -> list[str]:
 
 
 def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
-    """The links, FIFOs, sockets and devices right in a folder, or anywhere `below`: key, and what it is."""
+    """The links, FIFOs, sockets and devices right in a folder, or anywhere `below`, and folders that are too deep.
+
+    Of each its key, and what it is.
+    """
     left, found = [prefix.split("/") if prefix else []], list[tuple[str, str]]()
     while left:
         segments = left.pop()
@@ -144,7 +154,10 @@ def no_files(root: Path, prefix: str, *, below: bool) -> list[tuple[str, str]]:
             _scan(opened) as entries,
         ):
             for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
+                if len(segments) >= DEPTH and entry.is_dir(follow_symlinks=False):
+                    key = "/".join(map(readable, [*segments, entry.name]))
+                    found.append((key, f"a folder below {DEPTH} others"))
+                elif entry.is_dir(follow_symlinks=False):
                     left += [[*segments, entry.name]] if below else []
                 elif not entry.is_file(follow_symlinks=False):
                     kind = stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
@@ -168,10 +181,54 @@ def sweep(root: Path, key: str) -> int:
             with suppress(FileNotFoundError):  # Another process removes it, too.
                 if stat.S_ISDIR(mode):
                     count = max(count, sum(1 for _ in objects(root, key)))
-                    shutil.rmtree(name, dir_fd=above)
+                    _clear(above, name)
+                    os.rmdir(name, dir_fd=above)
                 else:
                     os.unlink(name, dir_fd=above)
     return count
+
+
+def _clear(above: int, name: str) -> None:
+    """Empty a folder, however deep it is, with two of them open: what is in a folder in it is moved up into it.
+
+    So a kill leaves all that is left below the folder, where the next sweep finds it.
+    """
+    with _opened(above, name) as top:
+        while names := _names(top):
+            for each in names:
+                _remove(top, each, top)
+
+
+def _remove(above: int, name: str, top: int) -> None:
+    """Remove a file, a link itself or an empty folder; move up another one, or empty it if it is there already."""
+    with suppress(FileNotFoundError):  # Another process removes it, too.
+        if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=above)
+            return
+        if above == top:
+            with _opened(above, name) as below:
+                for each in _names(below):
+                    _remove(below, each, top)
+        try:
+            os.rmdir(name, dir_fd=above)
+        except OSError as error:
+            if above == top or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            os.rename(name, f".swept-{uuid4().hex}", src_dir_fd=above, dst_dir_fd=top)
+
+
+def _names(folder: int) -> list[str]:
+    with _scan(folder) as found:
+        return [entry.name for entry in found]
+
+
+@contextmanager
+def _opened(above: int, name: str) -> Generator[int]:
+    found = os.open(name, _FOLDER, dir_fd=above)
+    try:
+        yield found
+    finally:
+        os.close(found)
 
 
 def check_writable(root: Path, key: str) -> None:
@@ -205,7 +262,7 @@ def _meta(key: str, status: os.stat_result) -> "ObjectMeta":
     microseconds = max(status.st_mtime_ns // 1000, 0)
     return {
         "path": key,
-        "last_modified": datetime.fromtimestamp(status.st_mtime, UTC),
+        "last_modified": datetime.fromtimestamp(min(max(status.st_mtime, _EARLIEST), _LATEST), UTC),
         "size": status.st_size,
         "e_tag": None if HALF_WRITTEN.search(key) else f'"{status.st_ino:x}-{microseconds:x}-{status.st_size:x}"',
         "version": None,

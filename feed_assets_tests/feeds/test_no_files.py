@@ -13,6 +13,7 @@ from feed_assets.core.errors import InvalidName, NotRevalidated, NoValidUpdate
 from feed_assets.core.feeds import Partition
 from feed_assets.feeds import retention
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.local_disk import DEPTH
 from feed_assets.feeds.read import download, feeds, history, latest, require, walk
 from feed_assets.feeds.write import invalidate, publish, revalidate
 from feed_assets_tests.feeds.stores import FEED, MEN, NEW, OLD, Counting, tree, write
@@ -197,16 +198,16 @@ def test_a_fifo_that_appears_between_listing_and_reading_holds_nobody(local_boar
     assert done.wait(10)
 
 
-def test_a_tree_as_deep_as_nobody_would_make_it_is_listed_and_swept(local_board, tmp_path):
+def test_a_tree_as_deep_as_is_looked_at_is_listed_and_swept(local_board, tmp_path):
     folder = os.open(tmp_path / "black board", os.O_RDONLY)
-    for _ in range(300):
+    for _ in range(DEPTH):
         os.mkdir("d", dir_fd=folder)
         below = os.open("d", os.O_RDONLY, dir_fd=folder)
         os.close(folder)
         folder = below
     os.close(os.open("file", os.O_CREAT, dir_fd=folder))
     os.close(folder)
-    assert [file.key.count("/") for file in local_board.files("d")] == [300]
+    assert [file.key.count("/") for file in local_board.files("d")] == [DEPTH]
     assert local_board.sweep("d") == 1
 
 
