@@ -116,8 +116,22 @@ Database = Annotated[
 ]
 Endpoint = Annotated[str, _like("https?://[^/@?#][^@?#]*", "https://host or http://host:port, without keys")]
 Master = Annotated[str, _like(r"local.*|yarn|(spark|k8s)://.+", "local[2], spark://host:7077, k8s://… or yarn")]
-Remote = Annotated[SecretStr, _like("sc://[^/].*", "sc://host:15002")]
-Webhook = Annotated[SecretStr, _like("(https?://[^/].*)?", "https://host/path")]
+_PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
+Remote = Annotated[
+    SecretStr,
+    _like(
+        rf"sc://([\w.-]+|\[[0-9a-fA-F:.]+\])(:({_PORT}))?(/(;.*)?)?",
+        "sc://host, sc://host:15002 or sc://host:15002/;token=…, parameters after '/;' only, without a user",
+    ),
+]
+Webhook = Annotated[
+    SecretStr,
+    _like(
+        "(https://[^/].*|http://[^/@][^@]*)?",
+        "https://host/path, or http://host/path without user and password, which would be sent in the clear; "
+        "@ in a path of http is written %40",
+    ),
+]
 Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@host:587 or smtps://user:password@host")]
 Sink = Annotated[
     SecretStr,

@@ -4,7 +4,7 @@ Dagster's web server asks nobody who they are, and executes a mutation that an `
 """
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import compare_digest
 from typing import TYPE_CHECKING
@@ -64,9 +64,9 @@ def judge(asked: Asked, port: int, token: str) -> Answer | None:
 def foreign(asked: Asked, port: int) -> str | None:
     """Why a request is no page's of this server, nor a program's: another name leads here, or another page asks."""
     host, origin, site = asked.header("host"), asked.header("origin"), asked.header("sec-fetch-site")
-    names = _names(port)
-    if host not in names:
-        return f"The web UI was asked for as {host!r}: expected {names[0]} (through a tunnel, with the same port)."
+    name = _name(port)
+    if host != name:
+        return f"The web UI was asked for as {host!r}: expected {name}, also through a tunnel. Open that address."
     if origin and origin != f"http://{host}":
         return f"A page of {origin} asks the web UI of {host}: expected one of its own."
     if site not in ("", "none", "same-origin") and not _is_visit(asked):
@@ -81,13 +81,14 @@ def no_command(asked: Asked) -> str | None:
     if asked.method == "POST":
         kind = asked.header("content-type").partition(";")[0].strip().lower()
         return None if kind == "application/json" else f"GraphQL by POST has {kind!r}: expected application/json."
-    is_page = "text/html" in asked.header("accept")  # Dagster answers with GraphiQL, and executes nothing.
+    first = asked.header("accept").partition("\n")[0]  # Dagster looks at no other.
+    is_page = "text/html" in first  # Dagster answers with GraphiQL, and executes nothing.
     return None if is_page else "GraphQL is asked by POST, with application/json."
 
 
-def _names(port: int) -> Sequence[str]:
-    """The names of this server; without its port where that is the one of http."""
-    return [name if port == 80 else f"{name}:{port}" for name in (LOOPBACK, "localhost", "[::1]")]
+def _name(port: int) -> str:
+    """The one name of this server: a browser asks for `localhost` at [::1] first, where another user may listen."""
+    return LOOPBACK if port == 80 else f"{LOOPBACK}:{port}"  # It leaves out the port of http.
 
 
 def _is_visit(asked: Asked) -> bool:
@@ -140,7 +141,7 @@ def _asked(scope: "Scope") -> Asked:
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text  # Two of them are none that we expect.
+        headers[key] = f"{headers[key]}\n{text}" if key in headers else text  # Two of them are none that we expect.
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     return Asked(scope.get("method", "GET"), scope["path"], tuple(query), headers)
 

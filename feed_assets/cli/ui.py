@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _SERVER = {
     "spark.connect.grpc.binding.address": LOOPBACK,  # the default is every interface
-    "spark.ui.enabled": "false",
+    "spark.ui.enabled": "false",  # whatever the settings say: it would be everybody's on this machine
 }
 
 

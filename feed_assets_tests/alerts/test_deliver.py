@@ -205,7 +205,7 @@ def test_when_the_time_is_over_each_channel_says_one_thing_and_the_rest_the_next
 
 def test_what_is_in_the_webhooks_url_is_in_no_log(ledger, caplog):
     caplog.set_level(logging.INFO)
-    url = f"http://me:hunter2@127.0.0.1:{free_ports(1)[0]}/key-in-the-path?token=hunter2"
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/key-in-the-path?token=hunter2"
     raise_alert(ledger, NAME, "late", NOW)
     tell(ledger, by_webhook(Receiver(url)))
     assert "gave no answer" in caplog.text

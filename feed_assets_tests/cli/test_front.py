@@ -23,10 +23,19 @@ def status(*args: Any, **query: str) -> int:
     return answer.status if answer else 200
 
 
-@pytest.mark.parametrize("host", [HERE, "localhost:3000", "[::1]:3000"])
-def test_a_page_of_its_own_passes_under_each_name_of_this_machine(host):
-    headers = {**COOKIE, **JSON, "host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin"}
+def test_a_page_of_its_own_passes():
+    """Also behind a proxy which sets `Host` and `Origin`: browsers send the outer ones."""
+    headers = {**COOKIE, **JSON, "host": HERE, "origin": f"http://{HERE}", "sec-fetch-site": "same-origin"}
     assert ask("POST", "/graphql", headers) is None
+    assert status("POST", "/graphql", {**headers, "origin": "https://ui.example"}) == 403
+
+
+@pytest.mark.parametrize("host", ["localhost:3000", "[::1]:3000"])
+def test_a_name_under_which_another_user_may_listen_is_refused_with_the_one_to_use(host):
+    answer = ask("GET", "/", {**COOKIE, "host": host}, token=TOKEN)
+    assert answer
+    assert (answer.status, answer.asks) == (403, False)
+    assert "expected 127.0.0.1:3000, also through a tunnel. Open that address." in answer.text
 
 
 def test_a_program_passes_which_sends_neither_origin_nor_site():
@@ -187,6 +196,19 @@ def test_a_header_that_is_there_twice_is_none_that_is_expected():
     scope = scope_of("http", COOKIE)
     scope["headers"].append((b"host", b"evil.example"))
     assert served(scope)[0][0]["status"] == 403
+
+
+def test_graphql_for_people_is_told_by_the_header_that_dagster_reads():
+    """It executes a GET whose first `Accept` is another one."""
+    scope = scope_of("http", {**COOKIE, "accept": "*/*"}, b"query=mutation{a}") | {"path": "/graphql"}
+    scope["headers"].append((b"accept", b"text/html"))
+    sent, seen = served(scope)
+    assert (sent[0]["status"], seen) == (403, [])
+
+
+def test_nobody_frames_what_the_front_says():
+    sent, _ = served(scope_of("http", {"host": HERE}))
+    assert "frame-ancestors 'none'" in dict(sent[0]["headers"])[b"content-security-policy"].decode()
 
 
 def test_no_referrer_and_no_cache_keeps_what_the_front_says():

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
+from feed_assets.core.errors import InvalidDefinition, InvalidSetting, SparkUnavailable
 from feed_assets.settings import Settings
 from feed_assets.spark.guarded import guarded
 from feed_assets.spark.java import java as java_of_spark
@@ -50,7 +50,7 @@ def test_only_small_local_sessions_go_without_adaptive_execution(master, small):
     found = conf(Settings(spark_master=master))
     assert (found.get("spark.sql.adaptive.enabled") == "false") is small
     assert ("spark.sql.shuffle.partitions" in found) is small
-    assert (found.get("spark.ui.enabled") == "false") is small
+    assert found["spark.ui.enabled"] == "false"
 
 
 def test_the_settings_own_configuration_wins():
@@ -147,6 +147,30 @@ def test_a_connect_server_that_is_not_there_is_named_at_once():
         remote = f"sc://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(SparkUnavailable, match=f"nobody listens at FEED_ASSETS_SPARK_REMOTE={remote}: expected a"):
             session(Settings(spark_remote=f"{remote}/;token=secret"))
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        "sc://127.0.0.1;token=hunter2",
+        "sc://127.0.0.1:1;token=hunter2",
+        "sc://me:hunter2@127.0.0.1:1/",
+        "sc://hunter2@h",
+        "sc://h:65536",
+        "sc://h:0",
+        "sc://h/p;token=hunter2",
+        "sc://h/?token=hunter2",
+    ],
+)
+def test_what_is_no_address_of_a_connect_server_is_refused_and_not_said(remote):
+    with pytest.raises(InvalidSetting, match="FEED_ASSETS_SPARK_REMOTE: expected sc://host, sc://host:15002") as raised:
+        Settings(spark_remote=remote)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("remote", ["sc://h", "sc://h/", "sc://h:65535", "sc://[::1]:1/;token=a/b@c:d;x=y"])
+def test_an_address_of_a_connect_server_may_have_parameters(remote):
+    assert Settings(spark_remote=remote).spark_remote
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "255.255.255.255"])
