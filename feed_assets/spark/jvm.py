@@ -1,6 +1,7 @@
 """The JVM of a session in this process: who may speak to it, and what it is told where others cannot read it."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Generator, Mapping
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from pyspark import SparkContext, java_gateway
+from pyspark import SparkConf, SparkContext, java_gateway
 
 from feed_assets.core.addresses import LOOPBACK
 
@@ -37,11 +38,21 @@ def environment_of(values: Mapping[str, str]) -> dict[str, str]:
 @contextmanager
 def properties_file(values: Mapping[str, str], folder: Path | None = None) -> Generator[Path]:
     """A file with a Spark configuration, until the block ends; only its owner may read it (as `mkstemp` makes it)."""
-    lines = [f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n") + "\n" for key, value in values.items()]
-    with NamedTemporaryFile("w", encoding="utf-8", prefix="feed-assets-", suffix=".properties", dir=folder) as file:
+    lines = [f"{_escaped(key)}={_escaped(value)}\n" for key, value in values.items()]
+    with NamedTemporaryFile("w", encoding="ascii", prefix="feed-assets-", suffix=".properties", dir=folder) as file:
         file.writelines(lines)
         file.flush()
         yield Path(file.name)
+
+
+def _escaped(text: str) -> str:
+    """A text as `java.util.Properties` reads it unaltered, in whatever encoding: all but plain characters by number."""
+    return re.sub(r"[^\w./-]", lambda found: _numbers(found[0]), text, flags=re.ASCII)
+
+
+def _numbers(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def start_context(values: Mapping[str, str]) -> None:
@@ -55,7 +66,8 @@ def start_context(values: Mapping[str, str]) -> None:
             arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
             with _environment({"PYSPARK_SUBMIT_ARGS": f"{options} {arguments}", **environment_of(values)}):
                 gateway = java_gateway.launch_gateway()  # pyright: ignore[reportUnknownMemberType]
-        SparkContext(gateway=gateway)
+        given = SparkConf(_jvm=gateway.jvm).setAll([*values.items()])  # Of the file Spark has taken blanks at the ends.
+        SparkContext(gateway=gateway, conf=given)
 
 
 @contextmanager

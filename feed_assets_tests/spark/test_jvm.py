@@ -13,6 +13,7 @@ from feed_assets.spark.jvm import properties_file
 from feed_assets.spark.session import conf
 
 PLANTED = 'planted"secret \\with = all'
+NASTY = {"spark.hadoop.a b:c=d#e!\u00e9": " \t\r\n\f#!:=\\u0041\u00e9\u20ac\U0001f511 \t", "spark.hadoop. x": "y"}
 LOOPBACK = {"127.0.0.1", "::ffff:127.0.0.1"}
 OWN = dedent(
     """
@@ -26,7 +27,9 @@ OWN = dedent(
         import mine, psutil
         return [mine.NAME, psutil.__file__, os.environ.get("PYTHONSAFEPATH")]
 
-    settings = Settings(spark_conf={"spark.hadoop.fs.s3a.secret.key": sys.argv[1]}, blackboard="memory://")
+    nasty = json.loads(sys.argv[2])
+    own = {"spark.hadoop.fs.s3a.secret.key": sys.argv[1], **nasty}
+    settings = Settings(spark_conf=own, blackboard="memory://")
     spark = session(settings, {"spark.hadoop.my.key": sys.argv[1] + "!"})
     said = {"worker": spark.sparkContext.parallelize([1], 1).map(of_worker).first()}
     ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
@@ -38,6 +41,9 @@ OWN = dedent(
     said["files"] = [path.name for path in Path(tempfile.gettempdir()).glob("feed-assets-*")]
     known = spark.sparkContext._jsc.hadoopConfiguration()
     said["keys"] = [known.get("fs.s3a.secret.key"), known.get("my.key")]
+    said["nasty"] = {key: spark.sparkContext.getConf().get(key) for key in nasty}
+    properties = spark._jvm.java.lang.System.getProperties()
+    said["read"] = {key: properties.getProperty(key) for key in nasty}
     said["authenticates"] = spark.sparkContext.getConf().get("spark.authenticate")
     hadoop = spark._jvm.org.apache.hadoop
     credentials = hadoop.security.UserGroupInformation.getCurrentUser().getCredentials()
@@ -62,7 +68,7 @@ def said(tmp_path_factory):
     (folder / "mine.py").write_text("NAME = 'mine'\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith("FEED_ASSETS_")}
     env |= {"TMPDIR": str(scratch), "PYSPARK_SUBMIT_ARGS": "--conf spark.hadoop.by.hand=1 pyspark-shell"}
-    command = [sys.executable, "-P", "-c", OWN, PLANTED]
+    command = [sys.executable, "-P", "-c", OWN, PLANTED, json.dumps(NASTY)]
     done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     assert PLANTED not in done.stderr
@@ -86,6 +92,12 @@ def test_keys_are_spark_s_and_on_no_command_line(said):
     assert [line for line in said["lines"] if "planted" in " ".join(line)] == []
 
 
+def test_every_character_of_the_configuration_comes_through(said):
+    """Spark itself takes blanks from the ends of what it reads of the file."""
+    assert said["nasty"] == NASTY
+    assert said["read"] == {key: value.strip(" \t\f") for key, value in NASTY.items()}
+
+
 def test_the_file_of_the_keys_is_gone_when_spark_has_read_it(said):
     assert said["files"] == []
 
@@ -104,7 +116,7 @@ def test_a_python_worker_finds_the_current_folder_behind_what_is_installed(said)
 def test_nobody_else_may_read_the_file_of_the_keys():
     with properties_file({"spark.hadoop.x": "1\n2\\3"}) as path:
         assert path.stat().st_mode & 0o777 == 0o600
-        assert path.read_text() == "spark.hadoop.x=1\\n2\\\\3\n"
+        assert path.read_text() == "spark.hadoop.x=1\\u000a2\\u005c3\n"
     assert not path.exists()
 
 
