@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feed_assets.core.errors import SourceUnavailable
+from feed_assets.core.limits import REASON_BYTES, excerpt
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,11 @@ def check_header(file: str, header: Iterable[str], needed: Iterable[str]) -> Non
     found = tuple(header)
     missing = [column for column in needed if column not in found]
     if missing or len({*found}) < len(found):
+        said = excerpt(", ".join(found), REASON_BYTES // 2)
         raise SourceUnavailable(
-            f"{file} has the columns {', '.join(found)!a}: expected each once, and {', '.join(missing) or 'no more'}. "
-            "Declare what their columns are called, None for what they do not have; or have the file put right."
+            f"{file} has the columns {said!a}: expected each once, and {', '.join(missing) or 'no more'}. "
+            "Declare what their columns are called, None for what they do not have; or have the file put right, or "
+            "removed."
         )
 
 

@@ -246,6 +246,13 @@ def test_a_header_with_a_column_twice_is_told(local_board):
         FileEvents(local_board, FOLDER, "csv").read(None, 10)
 
 
+def test_a_header_that_is_none_is_told_in_short_with_its_file(local_board):
+    put(local_board, "1", b"x," * 300_000 + b"y\r\n")
+    with pytest.raises(SourceUnavailable, match=f"^{FOLDER}/1 has the columns .*put right, or removed") as raised:
+        FileEvents(local_board, FOLDER, "csv").read(None, 10)
+    assert len(str(raised.value)) < 1000
+
+
 def test_a_blackboard_that_refuses_is_told_as_a_source_that_cannot_be_read(tmp_path):
     board = Blackboard.open((tmp_path / "lake").as_uri(), create=True)
     (tmp_path / "lake").rmdir()
