@@ -22,6 +22,7 @@ _OF_OURS = {
     "x-content-type-options": "nosniff",
 }
 _FORM = '<form><label>Token: <input name="token" type="password" autofocus></label> <button>Enter</button></form>'
+_OTHER = "This is not the token of the web UI that runs here: each start makes another one. "
 _WHERE_IT_IS = (
     "The web UI is for who started it. Open the address that `feed-assets ui` printed, with its ?token=…, or enter "
     "that token here."
@@ -58,7 +59,10 @@ def judge(asked: Asked, port: int, token: str) -> Answer | None:
         return Answer(403, why)
     if any(name == "token" and _same(value, token) for name, value in asked.query) and asked.method == "GET":
         return _enter(asked, port, token)
-    return None if _has_cookie(asked, port, token) else Answer(403, _WHERE_IT_IS, asks=True)
+    if _has_cookie(asked, port, token):
+        return None
+    is_wrong = _cookie(port) in asked.header("cookie") or any(name == "token" for name, _ in asked.query)
+    return Answer(403, f"{_OTHER * is_wrong}{_WHERE_IT_IS} Programs send it as the cookie {_cookie(port)}.", asks=True)
 
 
 def foreign(asked: Asked, port: int) -> str | None:

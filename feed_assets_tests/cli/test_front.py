@@ -23,6 +23,17 @@ def status(*args: Any, **query: str) -> int:
     return answer.status if answer else 200
 
 
+@pytest.mark.parametrize(
+    ("query", "cookie"),
+    [((("token", "old"),), ""), ((), f"feed_assets_{PORT}=old")],
+)
+def test_another_token_is_called_so(query, cookie):
+    answer = judge(Asked("GET", "/runs", query, {"host": f"127.0.0.1:{PORT}", "cookie": cookie}), PORT, TOKEN)
+    assert answer.status == 403
+    assert "not the token of the web UI that runs here" in answer.text
+    assert f"the cookie feed_assets_{PORT}" in answer.text
+
+
 def test_a_page_of_its_own_passes():
     """Also behind a proxy which sets `Host` and `Origin`: browsers send the outer ones."""
     headers = {**COOKIE, **JSON, "host": HERE, "origin": f"http://{HERE}", "sec-fetch-site": "same-origin"}
