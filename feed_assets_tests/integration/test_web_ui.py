@@ -265,13 +265,13 @@ def test_a_ui_that_is_stopped_while_spark_warms_up_ends_at_once(
     (tmp_path / "by_hand.py").write_text(PROJECT)
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-P", "-c", f"from feed_assets.cli.ui import ui; ui({free_port()}, 'by_hand')"]
-    with (tmp_path / "ui.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    wait_until(lambda: process.poll() is not None or warms_up(process), "Spark's first job", 120)
-    ours = family(process.pid)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
-    assert [each for each in ours if lives(each)] == []
+    with group("feed-assets ui", command, tmp_path / "ui.log") as server:
+        process = server.process
+        wait_until(lambda: process.poll() is not None or warms_up(process), "Spark's first job", 120)
+        ours = family(process.pid)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert [each for each in ours if lives(each)] == []
     assert (tmp_path / "ui.log").read_text().splitlines()[-1] == "feed-assets ui: all ended"
 
 
