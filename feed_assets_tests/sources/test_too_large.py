@@ -178,4 +178,4 @@ def test_text_that_is_not_utf_8_and_a_long_one_are_one_reject_each_of_sqlite(sql
     found, rejected, _ = read_all(SqlEvents(sqlite_url, "events", columns, order_by="id"))
     assert [each.correlation_id for each in found] == ["c-0", "c-3"]
     assert "expected a correlation_id of printable characters" in rejected[0].reason
-    assert f"column correlation_id has more than {ROW_BYTES} bytes" in rejected[1].reason
+    assert f"column correlation_id has more than {ROW_BYTES} characters" in rejected[1].reason
