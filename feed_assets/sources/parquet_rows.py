@@ -12,7 +12,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.records import Place, Record, Unfinished, check_header, gone, shrunk
 from feed_assets.sources.rows import Columns
 
-GROUP_BYTES = 134_217_728
+GROUP_BYTES = 268_435_456
 """Bytes, uncompressed, of the columns that are read of a row group: of a larger one no row is looked at."""
 
 _ROWS_PER_BATCH = 1000

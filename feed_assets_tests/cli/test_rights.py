@@ -56,7 +56,7 @@ def test_the_home_is_its_owners_and_so_is_what_we_make_in_it(new_home, tmp_path)
     assert publish(tmp_path).exit_code == 0
     assert run().exit_code in (0, 1)
     assert rights(new_home) == 0o700
-    made = ("dagster.yaml", "ledger.db")
+    made = ("dagster.yaml", "ledger.db", ".lock")
     assert {name: rights(new_home / name) for name in made} == dict.fromkeys(made, 0o600)
 
 
