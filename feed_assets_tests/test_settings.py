@@ -25,7 +25,7 @@ WRONG = {
     ("S3_ENDPOINT", "https://key:secret@host"): "S3_ENDPOINT: expected https://host",
     ("S3_ENDPOINT", "host:9000"): "S3_ENDPOINT is 'host:9000': expected https://host or http://host:port",
     ("SPARK_MASTER", "host:7077"): "SPARK_MASTER is 'host:7077': expected local[2], spark://host:7077, ",
-    ("SPARK_REMOTE", "h:15002/;token=secret"): "SPARK_REMOTE: expected sc://host:15002",
+    ("SPARK_REMOTE", "h:15002/;token=secret"): "SPARK_REMOTE: expected sc://host, sc://host:15002 or",
     ("SPARK_CONF", "[1"): "SPARK_CONF: expected a JSON object: EOF while parsing a list",
     ("SPARK_CONF", '{"spark.key": ["secret"]}'): "SPARK_CONF['spark.key']: expected a valid string",
     ("SPARK_PROFILES", '{"big": "secret"}'): "SPARK_PROFILES['big']: expected a valid dictionary",

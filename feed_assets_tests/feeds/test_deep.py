@@ -75,21 +75,27 @@ def test_a_file_of_a_moment_that_is_none_hides_no_others(moment):
         assert board.last_write("f").year in range(5, 9988)
 
 
-def test_a_folder_that_may_not_be_read_is_refused_by_its_name(local_board, tmp_path):
+@pytest.fixture
+def for_all():
+    """A folder that another user reaches, which pytest's own is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_folder_that_may_not_be_read_is_refused_by_its_name(for_all):
     """It may hold data, so it is never passed over. As another user, since root may read everything."""
-    local_board.put("f/1", b"")
-    closed = tmp_path / "black board" / "f" / "g" / "closed"
+    board = Blackboard.open(for_all.as_uri())
+    board.put("f/1", b"")
+    closed = for_all / "f" / "g" / "closed"
     closed.mkdir(parents=True)
     closed.chmod(0)
-    for above in tmp_path.parents[:2] if os.getuid() == 0 else ():
-        above.chmod(0o755)
-    tmp_path.chmod(0o755)
     user = os.geteuid()
     if not user:
         os.seteuid(65534)
     try:
         with pytest.raises(BlackboardRefused, match=r"access refused .*'f/g/closed'"):
-            local_board.files("f")
+            board.files("f")
     finally:
         os.seteuid(user)
         closed.chmod(0o700)
