@@ -30,7 +30,7 @@ def in_time(call: Callable[[], _Result], is_over: Callable[[], bool], opened: Se
     while not wait([outcome], _LOOK_SECONDS).done:
         if is_over():
             for each in opened:
-                _shut(each.sock)
+                shut(each.sock)
             raise TimeoutError("the time is over")
     return outcome.result()
 
@@ -42,7 +42,8 @@ def _settle(outcome: "Future[_Result]", call: Callable[[], _Result]) -> None:
         outcome.set_exception(error)
 
 
-def _shut(opened: socket.socket | None) -> None:
+def shut(opened: socket.socket | None) -> None:
+    """End a connection for whoever waits on it, in whatever thread."""
     with suppress(OSError):  # It is closed already.
         if opened:
             opened.shutdown(socket.SHUT_RDWR)

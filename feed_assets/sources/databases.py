@@ -14,6 +14,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from feed_assets.core.deadlines import shut
 from feed_assets.core.errors import FeedAssetsError, SourceUnavailable
 from feed_assets.core.secrets import cause, shown
 from feed_assets.ledger.sessions import connect_args
@@ -54,7 +55,7 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
     with socket.socket(fileno=os.dup(driver.fileno())) as same:
         timers = (
             Timer(seconds, _cancel, [driver, is_over]),
-            Timer(seconds + min(_CANCEL_SECONDS, seconds), _shut, [same]),
+            Timer(seconds + min(_CANCEL_SECONDS, seconds), shut, [same]),
         )
         try:
             for timer in timers:
@@ -70,13 +71,8 @@ def answering(connection: sa.Connection, seconds: float | None = ANSWER_SECONDS)
 
 def _cancel(driver: Any, is_over: Event) -> None:
     is_over.set()
-    with suppress(Exception):  # It has come to an end this moment, does not hear, or cannot be asked: `_shut` follows.
+    with suppress(Exception):  # It has come to an end this moment, does not hear, or cannot be asked: `shut` follows.
         driver.cancel_safe(timeout=_CANCEL_SECONDS)  # `cancel` holds the interpreter's lock until the server answers.
-
-
-def _shut(opened: socket.socket) -> None:
-    with suppress(OSError):
-        opened.shutdown(socket.SHUT_RDWR)
 
 
 def engine_of(url: str) -> sa.Engine:

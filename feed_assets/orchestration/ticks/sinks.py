@@ -40,9 +40,13 @@ def _publish(services: Services, sink: Sink, name: str, out_of_time: Callable[[]
     It is looked for before, too: between two numbers of ours it would not be seen afterwards.
     """
     found = _strangers(services, sink, name)
-    while _publish_some(services, sink, name, found) == EVENTS_PER_WRITE and not out_of_time():
-        pass
-    return sorted({*found, *_strangers(services, sink, name)})
+    published = 0
+    while count := _publish_some(services, sink, name, found):
+        published += count
+        if count < EVENTS_PER_WRITE or out_of_time():
+            break
+    after = _strangers(services, sink, name) if published else ()  # Else it would be the same look again.
+    return sorted({*found, *after})
 
 
 def _strangers(services: Services, sink: Sink, name: str) -> list[str]:
