@@ -15,8 +15,8 @@ from feed_assets.ledger import wanted
 from feed_assets.ledger.sessions import CHANGES
 from feed_assets.ledger.tables import change, subscription
 
-UPDATE, EVENT, QUALITY, UNCHANGED = "update", "event", "quality", "unchanged"
-"""Kinds: of an update's state, a write event, the state of a check; and a run that left its dataset as it was."""
+UPDATE, EVENT, QUALITY, WINDOW, UNCHANGED = "update", "event", "quality", "window", "unchanged"
+"""Kinds: of an update's, a check's, a window's state, a write event; and a run that left its dataset as it was."""
 
 PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
 """The states of updates that the log tells of."""

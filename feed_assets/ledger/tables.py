@@ -36,8 +36,8 @@ change = sa.Table(
     sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False, comment="commit order"),
     sa.Column("feed", TEXT, nullable=False),
     sa.Column("partition", TEXT, nullable=False),
-    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality or unchanged"),
-    sa.Column("subject", TEXT, nullable=False, comment="what changed: update id, marker or check"),
+    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality, window or unchanged"),
+    sa.Column("subject", TEXT, nullable=False, comment="what changed: update id, marker, check or grain"),
     sa.Column("before", TEXT, comment="its state before; NULL if it was not known"),
     sa.Column("after", TEXT, comment="its state after"),
     sa.Column("why", TEXT),
@@ -109,6 +109,7 @@ update = sa.Table(
     sa.Column("at", UtcDateTime, nullable=False, comment="when the ledger first heard of it"),
     sa.Column("changed", sa.BigInteger, nullable=False, comment="sequence of its last change"),
     sa.Column("origin", TEXT, nullable=False, comment="who writes it: foreign, run or rebuilt"),
+    sa.Column("windows", TEXT, comment="JSON: its records by base window, where its feed is counted"),
 )
 sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
 sa.Index("update_of_run", update.c.run, update.c.state)
@@ -154,6 +155,8 @@ run = sa.Table(
     sa.Column("finished", sa.BigInteger, comment="last change when it ended"),
     sa.Column("made_with", TEXT, comment="digest of the recipe and the Spark configuration; NULL before schema 0004"),
     sa.Column("asked_by", TEXT, comment="who asked for it by hand; NULL: sensor, condition or schedule"),
+    sa.Column("cluster", TEXT, comment="Spark master or Connect server that ran it, without secrets"),
+    sa.Column("parameters", TEXT, comment="JSON: what it was asked to do beside its partition; NULL: nothing"),
 )
 sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.state, run.c.began)
 sa.Index("run_by_state", run.c.state)
@@ -282,4 +285,67 @@ cursor = sa.Table(
     metadata,
     sa.Column("name", TEXT, primary_key=True),
     sa.Column("value", TEXT, nullable=False),
+)
+
+dataset = sa.Table(
+    "dataset",
+    metadata,
+    sa.Column("name", TEXT, primary_key=True),
+    sa.Column("declared", TEXT, comment="JSON: grains, ratio, tiers, zone, sub-partitions; NULL: nothing is declared"),
+    sa.Column("schema", TEXT, comment="as it was reported last"),
+    sa.Column("version", TEXT, comment="of the report that said so"),
+    sa.Column("at", UtcDateTime, nullable=False, comment="when it was first heard of"),
+)
+
+report = sa.Table(
+    "report",
+    metadata,
+    sa.Column("dataset", TEXT, primary_key=True),
+    sa.Column("sub_partition", TEXT, primary_key=True, comment="region=apac/country=sg; '' is all"),
+    sa.Column("tier", TEXT, primary_key=True, comment="source that counted; '': what was ingested"),
+    sa.Column("part", TEXT, primary_key=True),
+    sa.Column("version", TEXT, nullable=False, comment="the greatest wins; sorts as the versions do"),
+    sa.Column("digest", TEXT, nullable=False, comment="of what it says: an equal version must say the same"),
+    sa.Column("windows", TEXT, nullable=False, comment="JSON: start and records of each base window"),
+    sa.Column("records", sa.BigInteger),
+    sa.Column("first", UtcDateTime, comment="least event time"),
+    sa.Column("last", UtcDateTime, comment="greatest event time"),
+    sa.Column("offsets", TEXT, comment="JSON: offsets by partition of a topic"),
+    sa.Column("snapshot", TEXT),
+    sa.Column("batch", TEXT),
+    sa.Column("schema", TEXT),
+    sa.Column("by", TEXT, comment="who reported it"),
+    sa.Column("at", UtcDateTime, nullable=False),
+)
+
+window = sa.Table(
+    "window",
+    metadata,
+    sa.Column("dataset", TEXT, primary_key=True),
+    sa.Column("sub_partition", TEXT, primary_key=True),
+    sa.Column("grain", TEXT, primary_key=True),
+    sa.Column("key", TEXT, primary_key=True, comment="2026-01-01-15:00 in UTC; of a day its batch date"),
+    sa.Column("start", UtcDateTime, nullable=False),
+    sa.Column("end", UtcDateTime, nullable=False),
+    sa.Column("records", sa.BigInteger, nullable=False, comment="that were ingested"),
+    sa.Column("parts", sa.BigInteger, nullable=False, comment="reports that name it, or a smaller window in it"),
+    sa.Column("sources", TEXT, comment="JSON: of a base window by tier the records, and how many reports name it"),
+    sa.Column("state", TEXT, nullable=False, comment="open, complete, complete_with_issue, invalid, backfilling, …"),
+    sa.Column("changed", sa.BigInteger, comment="sequence of its last transition; NULL if it was always open"),
+    sa.Column("since", UtcDateTime, comment="when its state became what it is"),
+    sa.Column("accepted", TEXT, comment="who accepted it as it is, and why"),
+    sa.Column("issue", TEXT, comment="why a check of it failed"),
+    sa.Column("folded", sa.Boolean, nullable=False, comment="its reports are one row: it takes no more"),
+)
+sa.Index("window_by_state", window.c.dataset, window.c.sub_partition, window.c.grain, window.c.state, window.c.key)
+
+watermark = sa.Table(
+    "watermark",
+    metadata,
+    sa.Column("dataset", TEXT, primary_key=True),
+    sa.Column("sub_partition", TEXT, primary_key=True),
+    sa.Column("grain", TEXT, primary_key=True),
+    sa.Column("first", TEXT, nullable=False, comment="key of the first window that is known"),
+    sa.Column("contiguous", TEXT, comment="key of the last window before which no hole is"),
+    sa.Column("latest", TEXT, comment="key of the last complete window"),
 )

@@ -1,0 +1,130 @@
+"""Whether a window is complete: what was ingested against what its sources counted, in integers.
+
+Source: "Data Dependency Driven Orchestration": "the stats of ingested files are >= 99.995% of its source".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.typed import typed
+from feed_assets.core.windows import check_grains, zone_of
+
+GRAINS = ("5min", "10min", "hour", "day")
+RATIO = "99.995%"
+INGESTED = ""
+"""The tier of what was ingested: every other one is a source."""
+
+
+class WindowState(StrEnum):
+    """The state of a window.
+
+    Attributes:
+        OPEN: Not complete (yet).
+        COMPLETE: All of it is there, or an operator has accepted it.
+        COMPLETE_WITH_ISSUE: All of it is there, and something is wrong with it, such as duplicates.
+        INVALID: A check of it has failed.
+        BACKFILLING: It is being made again.
+        BACKFILLED: It was made again, and no check has judged that yet.
+    """
+
+    OPEN = "open"
+    COMPLETE = "complete"
+    COMPLETE_WITH_ISSUE = "complete_with_issue"
+    INVALID = "invalid"
+    BACKFILLING = "backfilling"
+    BACKFILLED = "backfilled"
+
+
+DONE = frozenset({WindowState.COMPLETE, WindowState.COMPLETE_WITH_ISSUE, WindowState.BACKFILLED})
+"""The states of a window whose data are all there."""
+
+
+@typed
+@dataclass(frozen=True)
+class Completeness:
+    """When the windows of a dataset are complete, after "Data Dependency Driven Orchestration".
+
+    Args:
+        grains: Sizes of windows: minutes that divide an hour, `hour`, `day`. The smallest is the one that counts are
+            reported for, and the only one that the ratio is judged at; a larger window is complete when all of the
+            smaller ones in it are.
+        ratio: The share of the source's records that makes a window complete, such as `99.995%`.
+        tiers: The sources whose counts all have to be reached, by name; by default every one that has told a count.
+        tz: The time zone of its days, unless it has regions with their own.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, the ratio no share above 0, a grain none, or not a multiple of
+            the smallest.
+    """
+
+    grains: tuple[str, ...] = GRAINS
+    ratio: str = RATIO
+    tiers: tuple[str, ...] = ()
+    tz: str = "UTC"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tz", zone_of(self.tz))
+        object.__setattr__(self, "grains", check_grains(self.grains, [self.tz]))
+        as_fraction(self.ratio)
+        if INGESTED in self.tiers:
+            raise InvalidDefinition("tiers: found '', expected the names of sources, such as 'kafka'.")
+
+
+def as_fraction(ratio: str) -> Fraction:
+    """A ratio exactly: `99.995%` and `0.99995` are 19999/20000. Raises InvalidDefinition."""
+    try:
+        share = Fraction(ratio.removesuffix("%").strip()) / (100 if ratio.endswith("%") else 1)
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(0)
+    if not 0 < share <= 1:
+        raise InvalidDefinition(f"ratio {ratio!r}: expected a share above 0 and up to 1, such as '99.995%'.")
+    return share
+
+
+def judge(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...], ratio: Fraction) -> WindowState:
+    """The state of a base window by its counts alone.
+
+    Args:
+        ingested: Records that were ingested; 0 if no part has any.
+        sources: Records by tier, of those that have told them.
+        tiers: The tiers that have to agree; () is those that have told a count, at least one.
+        ratio: The share of each tier's records that makes it complete.
+
+    Returns:
+        Open as long as a tier has told nothing, or too little was ingested; complete with an issue if there is more
+        than the largest tier has, which are duplicates. 0 of 0 is complete, as the source has said so.
+    """
+    known = [sources[tier] for tier in tiers or sources if tier in sources]
+    if not known or len(known) < len(tiers) or ingested * ratio.denominator < max(known) * ratio.numerator:
+        return WindowState.OPEN
+    return WindowState.COMPLETE_WITH_ISSUE if ingested > max(known) else WindowState.COMPLETE
+
+
+def why(ingested: int, sources: Mapping[str, int], tiers: tuple[str, ...]) -> str:
+    """The counts of a window in words."""
+    if missing := [tier for tier in tiers if tier not in sources]:
+        return f"{ingested:,} records, and no count of {', '.join(missing)} yet"
+    known = {tier: sources[tier] for tier in tiers or sorted(sources) if tier in sources}
+    if not known:
+        return f"{ingested:,} records, and no source has told its count yet"
+    return "; ".join(
+        f"{ingested:,} of {each:,} records at {tier}{_share(ingested, each)}" for tier, each in known.items()
+    )
+
+
+def _share(ingested: int, expected: int) -> str:
+    """As a percentage with four digits, cut off and not rounded: 99.9949 is never told as complete."""
+    if not expected:
+        return ""
+    shown = ingested * 1_000_000 // expected
+    return f" ({shown // 10_000}.{shown % 10_000:04d} %)"
+
+
+def combined(states: Mapping[WindowState, int], expected: int) -> WindowState:
+    """The state of a larger window by how many of its children are in which state: all of them have to be done."""
+    if states.get(WindowState.INVALID) or sum(states.get(each, 0) for each in DONE) < expected:
+        return WindowState.OPEN
+    return WindowState.COMPLETE_WITH_ISSUE if states.get(WindowState.COMPLETE_WITH_ISSUE) else WindowState.COMPLETE

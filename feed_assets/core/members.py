@@ -1,0 +1,260 @@
+"""The sub-partitions of a dataset: regions with their own midnight, and what lies below them, to any depth.
+
+A sub-partition is a text, `region=apac/country=sg`; '' is all of a dataset. Adding or retiring one is dated.
+Source: "Data Dependency Driven Orchestration": "a daily partition will contain several subpartitions".
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from fractions import Fraction
+from functools import cached_property
+from types import MappingProxyType
+
+from feed_assets.core.completeness import Completeness, as_fraction
+from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.feeds import check_segment
+from feed_assets.core.limits import SEGMENTS
+from feed_assets.core.rules import Name
+from feed_assets.core.typed import typed
+from feed_assets.core.windows import DAY, Window, check_grains, window_at, window_of, zone_of
+
+ALL = ""
+"""The sub-partition that is all of a dataset."""
+
+
+@typed
+@dataclass(frozen=True)
+class Member:
+    """One value of a level of sub-partitions.
+
+    Args:
+        tz: The time zone of its days; by default that of the level above, or the dataset's.
+        since: The first batch date that it is expected for; by default from the beginning, or, if it is added later,
+            from the day on which it was.
+        until: The batch date from which on it is expected no more.
+        below: What it is made of, in place of what its level says.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or the zone none.
+    """
+
+    tz: str | None = None
+    since: date | None = None
+    until: date | None = None
+    below: "SubPartitions | None" = None
+
+    def __post_init__(self) -> None:
+        if self.tz:
+            object.__setattr__(self, "tz", zone_of(self.tz))
+
+
+@typed
+@dataclass(frozen=True)
+class SubPartitions:
+    """A level of sub-partitions, such as countries, business units, partners or data centers.
+
+    A window of a dataset is complete when it is complete in all of them. Each is filled and backfilled by itself.
+
+    Args:
+        name: What the level is called, such as `country`.
+        members: Its values, each with its time zone, a `Member`, or None.
+        below: The level below each of them that has none of its own.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, there are none, or too many levels.
+        InvalidName: A member has a name that no path can hold.
+    """
+
+    name: Name
+    members: Mapping[str, str | Member | None]
+    below: "SubPartitions | None" = None
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise InvalidDefinition(f"{self.name}: found no members, expected at least one.")
+        for value in self.members:
+            check_segment(value, self.name)
+
+    def flat(self, above: str = ALL, zone: str = "UTC") -> Iterator[tuple[str, "Life"]]:
+        """Every sub-partition with its zone and dates, those above before those below."""
+        if above.count("/") + 2 >= SEGMENTS:
+            raise InvalidDefinition(f"{self.name}: found more than {SEGMENTS - 2} levels of sub-partitions.")
+        for value, given in self.members.items():
+            member = given if isinstance(given, Member) else Member(given)
+            path = f"{above}/{self.name}={value}" if above else f"{self.name}={value}"
+            life = Life(member.tz or zone, member.since, member.until)
+            yield path, life
+            if below := member.below or self.below:
+                yield from below.flat(path, life.zone)
+
+
+REGIONS: Mapping[str, str | Member | None] = MappingProxyType(
+    {"utc+8": "UTC+8", "utc+5": "UTC+5", "utc": "UTC", "utc-8": "UTC-8"}
+)
+"""The regional midnights of the article."""
+
+
+@typed
+class Regions(SubPartitions):
+    """Regions, each with its own midnight: a batch date is complete when it is in all of them.
+
+    Args:
+        members: Time zones by region; by default the article's four: UTC+8, UTC+5, UTC, UTC-8.
+        below: What each region is made of, such as `SubPartitions("country", …)`.
+        name: What the level is called.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or a zone is none.
+        InvalidName: A region has a name that no path can hold.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, str | Member | None] | None = None,
+        below: SubPartitions | None = None,
+        name: Name = "region",
+    ) -> None:
+        super().__init__(name, members or dict(REGIONS), below)
+
+
+@dataclass(frozen=True)
+class Life:
+    """A sub-partition's time zone, and the batch dates in `[since, until)` that it is expected for."""
+
+    zone: str
+    since: date | None = None
+    until: date | None = None
+
+    def has(self, day: date) -> bool:
+        """Whether it is expected for a batch date."""
+        return (self.since is None or self.since <= day) and (self.until is None or day < self.until)
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """What the ledger knows of a dataset's declaration: how its windows are judged, and which sub-partitions it has.
+
+    Without members every sub-partition that is reported stands for itself.
+    """
+
+    grains: tuple[str, ...]
+    ratio: str
+    tiers: tuple[str, ...] = ()
+    zone: str = "UTC"
+    members: Mapping[str, Life] = field(default_factory=dict[str, Life])
+
+    @classmethod
+    def of(cls, completeness: Completeness, sub_partitions: SubPartitions | None = None) -> "Tracked":
+        """What a declaration says. Raises InvalidDefinition if a region's days do not begin on the base grid."""
+        members = dict(sub_partitions.flat(zone=completeness.tz)) if sub_partitions else {}
+        check_grains(completeness.grains, {life.zone for life in members.values()})
+        return cls(completeness.grains, completeness.ratio, completeness.tiers, completeness.tz, members)
+
+    @cached_property
+    def share(self) -> Fraction:
+        """The ratio, exactly."""
+        return as_fraction(self.ratio)
+
+    @property
+    def base(self) -> str:
+        """The grain that counts are reported for."""
+        return self.grains[0]
+
+    @cached_property
+    def below(self) -> Mapping[str, tuple[str, ...]]:
+        """The sub-partitions of each, whatever their dates."""
+        found: dict[str, list[str]] = {}
+        for path in self.members:
+            found.setdefault(above(path), []).append(path)
+        return {path: tuple(sorted(each)) for path, each in found.items()}
+
+    def zone_of(self, sub_partition: str) -> str:
+        """The time zone of a sub-partition's days."""
+        life = self.members.get(sub_partition)
+        return life.zone if life else self.zone
+
+    def is_leaf(self, sub_partition: str) -> bool:
+        """Whether counts are reported for it, and not for what it is made of."""
+        return sub_partition not in self.below
+
+    def children(self, sub_partition: str, window: Window) -> tuple[str, ...]:
+        """The sub-partitions that one is made of in a window: those that are expected on its batch date."""
+        return tuple(path for path in self.below.get(sub_partition, ()) if self.expects(path, window))
+
+    def expects(self, path: str, window: Window) -> bool:
+        """Whether a sub-partition, and all that it lies in, is expected in a window."""
+        while path:
+            life = self.members.get(path)
+            if life is None or not life.has(batch_date(window, life.zone)):
+                return False
+            path = above(path)
+        return True
+
+    def check(self, sub_partition: str) -> None:
+        """Raise InvalidName for a sub-partition that counts cannot be reported for."""
+        if self.members and (sub_partition not in self.members or not self.is_leaf(sub_partition)):
+            leaves = [path for path in sorted(self.members) if self.is_leaf(path)]
+            shown = ", ".join(leaves[:5]) + (f" and {len(leaves) - 5} more" if len(leaves) > 5 else "")
+            raise InvalidName(f"sub-partition {sub_partition!r}: expected one of {shown}.")
+
+    def window(self, sub_partition: str, grain: str, key: str) -> Window:
+        """The window of this key; a day of several regions goes from the first midnight to the last. InvalidName."""
+        if grain not in self.grains:
+            raise InvalidName(f"grain {grain!r}: expected one of {', '.join(self.grains)}.")
+        if grain != DAY or self.is_leaf(sub_partition):
+            return window_at(grain, key, self.zone_of(sub_partition))
+        days = [self._day(path, key) for path in self.below[sub_partition] if self._has_day(path, key)]
+        own = window_at(DAY, key, self.zone_of(sub_partition))
+        starts, ends = [day.start for day in days], [day.end for day in days]
+        return Window(min(starts, default=own.start), max(ends, default=own.end), DAY, key)
+
+    def _day(self, path: str, key: str) -> Window:
+        return self.window(path, DAY, key)
+
+    def _has_day(self, path: str, key: str) -> bool:
+        return self.members[path].has(date.fromisoformat(key))
+
+
+def batch_date(window: Window, zone: str) -> date:
+    """The local day that a window belongs to: of a day its own date, whatever zone asks."""
+    return date.fromisoformat(window.key if window.grain == DAY else window_of(DAY, window.start, zone).key)
+
+
+def above(sub_partition: str) -> str:
+    """The sub-partition that one lies in; '' is all of the dataset."""
+    return sub_partition.rpartition("/")[0]
+
+
+def dated(new: Tracked, known: Tracked, today: date) -> Tracked:
+    """A declaration with dates where it has none: who joins or leaves a dataset today changes nothing of the past."""
+    members = {path: _joined(path, life, known, today) for path, life in new.members.items()}
+    left = {path: life for path, life in known.members.items() if path not in new.members}
+    for path, life in left.items():
+        members[path] = replace(life, until=min(life.until or today, today))
+    return replace(new, members=members)
+
+
+def _joined(path: str, life: Life, known: Tracked, today: date) -> Life:
+    """Dates that are declared stay; of who was there before those that the ledger has."""
+    before = known.members.get(path)
+    if life.since or not known.members:
+        return life
+    is_back = before is None or (before.until is not None and life.until is None and before.until <= today)
+    return replace(life, since=today if is_back or before is None else before.since)
+
+
+def text_of(sub_partition: Mapping[str, str], levels: tuple[str, ...] = ()) -> str:
+    """A sub-partition as text: its levels in the declared order, those that are not declared by name. InvalidName."""
+    order = {name: at for at, name in enumerate(levels)}
+    names = sorted(sub_partition, key=lambda name: (order.get(name, len(order)), name))
+    for name in names:
+        check_segment(f"{name}={sub_partition[name]}", "sub-partition")
+        if "=" in name or "/" in sub_partition[name]:
+            raise InvalidName(f"sub-partition {name!r}: expected a name without '=' and a value without '/'.")
+    return "/".join(f"{name}={sub_partition[name]}" for name in names)
+
+
+def mapping_of(text: str) -> dict[str, str]:
+    """A sub-partition's levels and values, from its text."""
+    return {name: value for name, _, value in (each.partition("=") for each in text.split("/") if each)}

@@ -1,0 +1,73 @@
+"""What others report to the state store: how many records of each window a part holds, or a source has."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import sha256
+
+from feed_assets.core.completeness import INGESTED
+from feed_assets.core.feeds import Feed
+
+NO_VERSION = f"{0:020d}"
+"""The version of a report that names none: whoever corrects it has to name one."""
+
+_KEPT = ("records", "first", "last", "offsets", "snapshot", "batch", "schema")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Records by base window of one part, or of a source (`tier`). It replaces what was reported of it before.
+
+    Of one (dataset, sub-partition, tier, part) the greatest version counts; versions sort as their texts do
+    (`core.events.encode`).
+    """
+
+    dataset: Feed
+    sub_partition: str
+    part: str
+    windows: tuple[tuple[datetime, int], ...]
+    """Start (UTC, on the grid of the base grain) and records of each window, each once."""
+    tier: str = INGESTED
+    version: str = NO_VERSION
+    records: int | None = None
+    first: datetime | None = None
+    """Least event time."""
+    last: datetime | None = None
+    """Greatest event time."""
+    offsets: str | None = None
+    """Offsets by partition of a topic, as JSON."""
+    snapshot: str | None = None
+    batch: str | None = None
+    schema: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What a dataset has one report of."""
+        return self.sub_partition, self.tier, self.part
+
+    @cached_property
+    def counts(self) -> str:
+        """The windows as JSON, by start."""
+        return json.dumps([[start.strftime("%Y-%m-%d-%H:%M"), count] for start, count in sorted(self.windows)])
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of all that it says, but for the version."""
+        said = self.counts, *(str(getattr(self, name)) for name in _KEPT)
+        return sha256("\n".join(said).encode()).hexdigest()[:32]
+
+
+def windows_of(counts: str) -> dict[datetime, int]:
+    """The windows that `Report.counts` made a text of."""
+    return {_start(key): count for key, count in json.loads(counts)}
+
+
+def _start(key: str) -> datetime:
+    return datetime.fromisoformat(f"{key[:10]}T{key[11:]}").replace(tzinfo=UTC)
+
+
+def counts_of(windows: Mapping[datetime, int]) -> tuple[tuple[datetime, int], ...]:
+    """Counts by window, in order, as reports have them."""
+    return tuple(sorted(windows.items()))

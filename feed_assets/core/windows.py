@@ -1,0 +1,200 @@
+"""Windows of event time: half-open, in UTC, at a grain. The days of a zone are its local ones, of 23 to 25 hours.
+
+Grains are minutes that divide an hour (`5min`), `hour` and `day`. All but days lie on one grid for all zones.
+Source: "Data Dependency Driven Orchestration" (the article of the global state store).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.feeds import Feed, Partition
+
+HOUR, DAY = "hour", "day"
+HOUR_MINUTES = 60
+_DAY_MINUTES = 24 * HOUR_MINUTES
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MINUTE = timedelta(minutes=1)
+_GRAIN = re.compile(r"([1-9][0-9]?)min")
+_KEY = "%Y-%m-%d-%H:%M"
+_ADDRESS = re.compile(r"([1-9][0-9]?min|hour|day)@(\d{4}-\d\d-\d\d(?:-\d\d:\d\d)?)(?:/(.*))?")
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])0?(\d{1,2})(?::?00)?")
+_FARTHEST = {"+": 14, "-": 12}
+
+
+@dataclass(frozen=True, order=True)
+class Window:
+    """`[start, end)`, UTC. The key is `2026-01-01-15:00` in UTC, as Dagster's hours have it, of a day its date."""
+
+    start: datetime
+    end: datetime
+    grain: str
+    key: str
+
+
+@dataclass(frozen=True, order=True)
+class WindowAddress:
+    """One window of a dataset's sub-partition ('' is all of it): what the ledger keeps a state of.
+
+    In the log it is a partition: `hour@2026-01-01-15:00/region=apac`.
+    """
+
+    dataset: Feed
+    sub_partition: str
+    grain: str
+    key: str
+
+    @property
+    def partition(self) -> Partition:
+        """The address as a partition of its dataset. Raises InvalidName for a sub-partition that is none."""
+        below = f"/{self.sub_partition}" if self.sub_partition else ""
+        return Partition(self.dataset, f"{self.grain}@{self.key}{below}")
+
+
+def address_of(partition: Partition) -> WindowAddress | None:
+    """The window that a partition of the log is; None of one that holds data."""
+    found = _ADDRESS.fullmatch(partition.key)
+    return WindowAddress(partition.feed, found[3] or "", found[1], found[2]) if found else None
+
+
+@lru_cache(maxsize=256)
+def minutes_of(grain: str) -> int:
+    """Minutes of a grain; a day counts as 24 hours, which orders it. Raises InvalidDefinition."""
+    if grain in (HOUR, DAY):
+        return HOUR_MINUTES if grain == HOUR else _DAY_MINUTES
+    found = _GRAIN.fullmatch(grain)
+    if not found or HOUR_MINUTES % int(found[1]) or int(found[1]) == HOUR_MINUTES:
+        raise InvalidDefinition(
+            f"grain {grain!r}: expected minutes that divide an hour, such as '5min', or 'hour' or 'day'."
+        )
+    return int(found[1])
+
+
+def sorted_grains(grains: Iterable[str]) -> tuple[str, ...]:
+    """Each grain once, the smallest, or base grain, first."""
+    return tuple(sorted(set(grains), key=minutes_of))
+
+
+@lru_cache(maxsize=1024)
+def zone_of(text: str) -> str:
+    """The name of a time zone: IANA's, or Etc's of an offset of whole hours (`+08:00`, `UTC+8`: `Etc/GMT-8`).
+
+    Raises InvalidDefinition.
+    """
+    found = _OFFSET.fullmatch(text)
+    if found and int(found[2]) <= _FARTHEST[found[1]]:
+        return f"Etc/GMT{'-' if found[1] == '+' else '+'}{int(found[2])}" if int(found[2]) else "UTC"
+    try:
+        ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidDefinition(
+            f"time zone {text!r}: expected an IANA name such as Asia/Kolkata, or whole hours such as +08:00."
+        ) from None
+    return text
+
+
+@lru_cache(maxsize=65_536)
+def window_at(grain: str, key: str, zone: str = "UTC") -> Window:
+    """The window of this key. Raises InvalidName if there is none, such as a day that a zone left out."""
+    try:
+        window = _day(date.fromisoformat(key), zone) if grain == DAY else _short(grain, _parsed(key))
+    except (ValueError, OverflowError):
+        window = None
+    if window is None or window.key != key or window.start >= window.end:
+        expected = "2026-01-01" if grain == DAY else f"2026-01-01-15:00, on the grid of {grain}, UTC"
+        raise InvalidName(f"{key!r} is no window of the grain {grain} in {zone}: expected, for example, {expected}.")
+    return window
+
+
+def _parsed(key: str) -> datetime:
+    return datetime.strptime(key, _KEY).replace(tzinfo=UTC)
+
+
+def window_of(grain: str, moment: datetime, zone: str = "UTC") -> Window:
+    """The window of a grain that a moment (timezone-aware) lies in."""
+    if grain != DAY:
+        return _short(grain, moment.astimezone(UTC))
+    local = moment.astimezone(ZoneInfo(zone)).date()
+    window = _day(local, zone)
+    # Where clocks go back over midnight, a date is left and comes again: its first part ends the day before.
+    while moment >= window.end:
+        window = _day(date.fromisoformat(window.key) + timedelta(days=1), zone)
+    return window
+
+
+@lru_cache(maxsize=65_536)
+def _short(grain: str, moment: datetime) -> Window:
+    minutes = minutes_of(grain)
+    start = _EPOCH + (moment - _EPOCH) // (minutes * _MINUTE) * minutes * _MINUTE
+    return Window(start, start + minutes * _MINUTE, grain, f"{start:%Y-%m-%d-%H:%M}".zfill(len("YYYY-MM-DD-HH:MM")))
+
+
+@lru_cache(maxsize=16_384)
+def _day(day: date, zone: str) -> Window:
+    """A local day. Midnight that a zone leaves out is, by Python's fold, the moment at which it jumps over it."""
+    start, end = (
+        datetime.combine(each, time(), ZoneInfo(zone)).astimezone(UTC) for each in (day, day + timedelta(days=1))
+    )
+    return Window(start, end, DAY, day.isoformat())
+
+
+@lru_cache(maxsize=65_536)
+def tiles(start: datetime, end: datetime, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
+    """The windows of the largest grain that fill `[start, end)` exactly, in order; () if none does."""
+    found = (_tiled(start, end, grain, zone) for grain in reversed(sorted_grains(grains)))
+    return next((windows for windows in found if windows), ())
+
+
+def _tiled(start: datetime, end: datetime, grain: str, zone: str) -> tuple[Window, ...]:
+    windows: list[Window] = []
+    at = start
+    while at < end:
+        window = window_of(grain, at, zone)
+        if window.start != at:
+            return ()
+        windows.append(window)
+        at = window.end
+    return tuple(windows) if at == end else ()
+
+
+@lru_cache(maxsize=65_536)
+def children(window: Window, grains: tuple[str, ...]) -> tuple[Window, ...]:
+    """The smaller windows that a window is judged by: of the largest grain that tiles it; () of a base window."""
+    smaller = tuple(grain for grain in grains if minutes_of(grain) < minutes_of(window.grain))
+    return tiles(window.start, window.end, smaller) if smaller else ()
+
+
+@lru_cache(maxsize=65_536)
+def parents(window: Window, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
+    """The larger windows of which a window is one of the children."""
+    larger = (grain for grain in grains if minutes_of(grain) > minutes_of(window.grain))
+    holding = (window_of(grain, window.start, zone) for grain in larger)
+    return tuple(each for each in holding if window in children(each, grains))
+
+
+def check_grains(grains: Sequence[str], zones: Iterable[str]) -> tuple[str, ...]:
+    """The grains in order. Raises InvalidDefinition for none, or a base grain that does not tile the others."""
+    found = sorted_grains(grains)
+    if not found:
+        raise InvalidDefinition("grains: found none, expected at least one, such as '5min'.")
+    base = minutes_of(found[0])
+    if wrong := [grain for grain in found if minutes_of(grain) % base]:
+        raise InvalidDefinition(f"grain {wrong[0]!r} is not made of {found[0]!r}: expected a multiple of it.")
+    for zone in zones if DAY in found else ():
+        _check_days(found[0], zone)
+    return found
+
+
+def _check_days(base: str, zone: str) -> None:
+    """Raise InvalidDefinition if the days of a zone do not begin on the base grid, as those of +05:45 and 10min."""
+    for month in (1, 7):
+        start = _day(date(2026, month, 1), zone).start
+        if base != DAY and _short(base, start).start != start:
+            raise InvalidDefinition(
+                f"the days of {zone} begin at {start:%H:%M} UTC, which is no window of {base!r}: expected a smaller "
+                "grain, such as '5min', besides."
+            )
