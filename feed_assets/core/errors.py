@@ -37,6 +37,10 @@ class EventOutOfOrder(InvalidEvent):
     """A write event whose marker does not come after its table's last one."""
 
 
+class InvalidReport(FeedAssetsError):
+    """A report of counts or quality that is none, or that contradicts another one of its version."""
+
+
 class SourceUnavailable(FeedAssetsError):
     """An event source cannot be read: its database or files do not answer, or lack what its declaration names."""
 

@@ -1,0 +1,280 @@
+"""Reports as others send them: one object of JSON on a line, of the kind part, source or quality.
+
+Source: the sample story of the second article, where the record count and Kafka offsets of each part are sent.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from reprlib import repr as brief
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from feed_assets.core.completeness import INGESTED
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidEvent, InvalidReport
+from feed_assets.core.events import LAST_VERSION, encode, parse_marker
+from feed_assets.core.feeds import Feed, Partition, check_segment
+from feed_assets.core.limits import CONTEXT_BYTES, NAME_BYTES, REJECT_BYTES, ROW_BYTES, check_partition, excerpt
+from feed_assets.core.members import text_of
+from feed_assets.core.reports import NO_VERSION, Report
+from feed_assets.core.windows import minutes_of
+
+PART_BYTES = 1100
+"""Bytes in UTF-8 of a part's name: a key of S3 has up to 1,024, and its bucket's name comes before it."""
+FIRST_YEAR, LAST_YEAR = 1970, 9998
+"""Between these a window of any grain and zone begins and ends at moments that there are, on whole minutes."""
+_NAME_SHOWN = 200
+_LONGEST_KEY = "10min@2026-01-01-15:00"
+_KEPT_NOWHERE = re.compile("[\\0\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class QualityReport:
+    """What a check has found of one window: `passed`, `warned` or `failed`, and why."""
+
+    dataset: Feed
+    sub_partition: str
+    grain: str
+    start: datetime
+    check: str
+    state: str
+    reason: str | None = None
+
+
+def parse_report(line: str) -> tuple[Report, ...] | QualityReport:
+    """The reports of a line; a source's without a part is one for each window, which is named by its start.
+
+    Raises InvalidReport, whatever the text is.
+    """
+    try:
+        found = _loaded(line)
+        kind = found.pop("kind", None)
+        if not isinstance(kind, str) or kind not in _KINDS:
+            raise InvalidReport(f"kind: found {brief(kind)}, expected one of {', '.join(_KINDS)}.")
+        return _KINDS[kind].model_validate(found).reports()
+    except ValidationError as error:
+        raise InvalidReport(_in_words(error)) from None
+    except FeedAssetsError as error:
+        raise InvalidReport(str(error)) from None
+    except RecursionError:
+        raise InvalidReport("found objects or lists too deep within each other, expected a report.") from None
+
+
+def _loaded(line: str) -> dict[str, Any]:
+    if len(line) > ROW_BYTES:
+        raise InvalidReport(f"found {len(line)} characters, expected at most {ROW_BYTES} on a line.")
+    try:
+        found = json.loads(line, parse_constant=_refuse, object_pairs_hook=_once)
+    except ValueError as error:  # No JSON, or a number of thousands of digits.
+        raise InvalidReport(f"found {brief(line)}, expected an object of JSON on one line: {error}.") from None
+    if not isinstance(found, dict):
+        raise InvalidReport(f"found {brief(line)}, expected an object of JSON on one line.")
+    return cast(dict[str, Any], found)
+
+
+def _refuse(name: str) -> None:
+    raise InvalidReport(f"found {name}, expected numbers of JSON.")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InvalidReport(f"found {brief(_twice([name for name, _ in pairs]))} twice in an object, expected it once.")
+    return found
+
+
+def _twice(values: list[Any]) -> Any:
+    """The first of some values that is there twice."""
+    seen = set[Any]()
+    return next(value for value in values if value in seen or seen.add(value))
+
+
+def _text(limit: int, *, has_lines: bool = False) -> AfterValidator:
+    """Marks a text of up to so many bytes that every database keeps; one without lines is printable and not empty."""
+
+    def check(text: str) -> str:
+        is_kept = not _KEPT_NOWHERE.search(text) if has_lines else text.isprintable() and text != ""
+        if not is_kept or len(text.encode()) > limit:
+            raise ValueError(f"{'a text' if has_lines else 'printable characters'} of up to {limit} bytes in UTF-8")
+        return text
+
+    return AfterValidator(check)
+
+
+def _moment(value: Any) -> datetime:
+    """A moment in UTC, which is also the zone of one that names none: as of markers."""
+    try:
+        marker = parse_marker(value) if isinstance(value, str) else None
+        moment = marker.astimezone(UTC) if isinstance(marker, datetime) else None
+    except (InvalidEvent, OverflowError):
+        moment = None
+    if moment is None or not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError(f"a moment of {FIRST_YEAR} to {LAST_YEAR} such as 2026-01-01T15:55:00Z")
+    return moment
+
+
+def _start(moment: datetime) -> datetime:
+    if moment.second or moment.microsecond:
+        raise ValueError("the start of a window, on a whole minute")
+    return moment
+
+
+def _version(value: Any) -> str:
+    """A version as text that sorts as versions do."""
+    try:
+        marker = parse_marker(value) if isinstance(value, str) else value
+        if isinstance(marker, datetime) or (type(marker) is int and marker <= LAST_VERSION):
+            return encode(marker)
+    except InvalidEvent:
+        pass
+    raise ValueError(f"a whole number of 0 to {LAST_VERSION}, or a moment such as 2026-01-01T15:55:00Z")
+
+
+def _grain(text: str) -> str:
+    try:
+        minutes_of(text)
+    except InvalidDefinition:
+        raise ValueError("minutes that divide an hour, such as 5min, or hour or day") from None
+    return text
+
+
+def _bounds(offsets: list[int]) -> list[int]:
+    if len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise ValueError("two offsets, of which the first is not the greater one")
+    return offsets
+
+
+def _each_once(windows: "list[_Window]") -> "list[_Window]":
+    if len({each.start for each in windows}) < len(windows):
+        twice = _twice([each.start for each in windows])
+        raise ValueError(f"each window once, and {twice:%Y-%m-%dT%H:%M}Z is there twice")
+    return windows
+
+
+Count = Annotated[int, Field(ge=0, le=LAST_VERSION)]
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+Start = Annotated[Moment, AfterValidator(_start)]
+Name = Annotated[str, _text(NAME_BYTES)]
+_number = BeforeValidator(lambda value: str(value) if type(value) is int else value)
+Id = Annotated[Name, _number]
+Schema = Annotated[str, _number, _text(CONTEXT_BYTES, has_lines=True)]
+Part = Annotated[str, _text(PART_BYTES)]
+Offsets = Annotated[list[Count], AfterValidator(_bounds)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
+
+
+class _Window(_Model):
+    start: Start
+    records: Count
+
+
+Windows = Annotated[list[_Window], AfterValidator(_each_once)]
+
+
+class _Line(_Model):
+    """What each kind may have."""
+
+    dataset: Name
+    sub_partition: dict[Name, Name] = {}
+    version: Annotated[str, BeforeValidator(_version)] = NO_VERSION
+    records: Count | None = None
+    first: Moment | None = Field(None, alias="min")
+    last: Moment | None = Field(None, alias="max")
+    snapshot: Id | None = None
+    batch: Id | None = None
+    schema_: Schema | None = Field(None, alias="schema")
+
+    @model_validator(mode="after")
+    def _begins_before_it_ends(self) -> Self:
+        if self.first and self.last and self.first > self.last:
+            raise InvalidReport(f"min: found {self.first}, after max, {self.last}: expected an earlier one.")
+        return self
+
+    @property
+    def place(self) -> tuple[Feed, str]:
+        """The dataset and the sub-partition as text. Raises InvalidName."""
+        dataset, below = Feed.parse(self.dataset), text_of(self.sub_partition)
+        check_partition(Partition(dataset, f"{_LONGEST_KEY}/{below}" if below else _LONGEST_KEY))
+        return dataset, below
+
+
+class _Part(_Line):
+    """Counts of what was ingested."""
+
+    windows: Windows
+    part: Part
+    offsets: dict[Name, Offsets] | None = None
+
+    def reports(self) -> tuple[Report, ...]:
+        """The one report that it is."""
+        return (_whole(self, INGESTED, self.part, self.windows, self.offsets),)
+
+
+class _Source(_Line):
+    """Counts of what a source has."""
+
+    windows: Windows
+    tier: Annotated[str, AfterValidator(lambda text: check_segment(text, "tier"))]
+    part: Part | None = None
+    offsets: dict[Name, Offsets] | None = None
+
+    def reports(self) -> tuple[Report, ...]:
+        """One report, or one for each window, which replaces no other window's; these have nothing of them all."""
+        if self.part is not None:
+            return (_whole(self, self.tier, self.part, self.windows, self.offsets),)
+        if not self.windows:
+            raise InvalidReport("windows: found none, expected one or more, or a part that they are of.")
+        alone = self.model_copy(update={"records": None, "first": None, "last": None})
+        return tuple(_whole(alone, self.tier, _named(each), [each], None) for each in self.windows)
+
+
+class _Quality(_Line):
+    """What a check has found."""
+
+    grain: Annotated[str, AfterValidator(_grain)]
+    start: Start
+    check: Name
+    state: Literal["passed", "warned", "failed"]
+    reason: Annotated[str, _text(REJECT_BYTES, has_lines=True)] | None = None
+
+    def reports(self) -> QualityReport:
+        """The report that it is."""
+        return QualityReport(*self.place, self.grain, self.start, self.check, self.state, self.reason)
+
+
+_KINDS: dict[str, type[_Part | _Source | _Quality]] = {"part": _Part, "source": _Source, "quality": _Quality}
+
+
+def _named(window: _Window) -> str:
+    return f"{window.start:%Y-%m-%dT%H:%M}Z"
+
+
+def _whole(line: _Line, tier: str, part: str, windows: list[_Window], offsets: dict[str, list[int]] | None) -> Report:
+    names = ("version", "records", "first", "last", "snapshot", "batch")
+    return Report(
+        *line.place,
+        part,
+        tuple(sorted((each.start, each.records) for each in windows)),
+        tier,
+        schema=line.schema_,
+        offsets=json.dumps(offsets, sort_keys=True) if offsets else None,
+        **{name: getattr(line, name) for name in names},
+    )
+
+
+def _in_words(error: ValidationError) -> str:
+    """The first error: where, what was found there, what was expected."""
+    wrong = error.errors(include_url=False)[0]
+    path = (f"[{step}]" if isinstance(step, int) else f".{excerpt(step, _NAME_SHOWN)}" for step in wrong["loc"])
+    where = "".join(path)[1:]
+    if wrong["type"] == "missing":
+        return f"{where}: found nothing, expected it to be there."
+    if wrong["type"] == "extra_forbidden":
+        return f"{where}: found a field that a report does not have, expected none of this name."
+    said = wrong.get("ctx", {}).get("error") or wrong["msg"].removeprefix("Input should be ")
+    return f"{where}: found {brief(wrong['input'])}, expected {said}."
