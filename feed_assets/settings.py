@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Secret, SecretStr, 
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from feed_assets.core.completeness import GRAINS, RATIO
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 from feed_assets.core.secrets import shown
 
@@ -190,6 +191,12 @@ class Settings(BaseSettings):
 
     log_days: int = Field(default=90, ge=1)
     """Days for which the ledger keeps its log of changes; the last change of each partition stays."""
+
+    state_grains: Words = GRAINS
+    """Sizes of the windows of datasets that nobody has declared, comma-separated in the environment."""
+
+    state_ratio: str = RATIO
+    """Share of the source's records that makes a window of such a dataset complete."""
 
     alert_webhook: Webhook | None = None
     """URL that alerts are posted to, with `alert_secret`; secret because some services have their key in it."""

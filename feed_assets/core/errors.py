@@ -33,6 +33,10 @@ class InvalidEvent(FeedAssetsError):
     """A write event that is none, or that says of its rows what cannot be."""
 
 
+class InvalidReport(FeedAssetsError):
+    """A report to the state store that is none, or names what its dataset has not."""
+
+
 class EventOutOfOrder(InvalidEvent):
     """A write event whose marker does not come after its table's last one."""
 

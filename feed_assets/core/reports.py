@@ -71,3 +71,10 @@ def _start(key: str) -> datetime:
 def counts_of(windows: Mapping[datetime, int]) -> tuple[tuple[datetime, int], ...]:
     """Counts by window, in order, as reports have them."""
     return tuple(sorted(windows.items()))
+
+
+def as_text(report: Report) -> str:
+    """A report as one line, as it is shown and kept when it is refused."""
+    said = {name: getattr(report, name) for name in Report.__annotations__ if name != "windows"}
+    shown = {name: str(value) for name, value in said.items() if value not in (None, "")}
+    return json.dumps({**shown, "windows": json.loads(report.counts)})

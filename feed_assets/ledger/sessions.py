@@ -43,6 +43,18 @@ def _begin_postgresql(connection: sa.Connection) -> None:
     connection.exec_driver_sql(_BEGIN_POSTGRESQL[connection.get_execution_options().get("write")])
 
 
+def lock_log(connection: sa.Connection) -> None:
+    """Let a writing transaction append to the log from here on: it queues now, not where it began.
+
+    Whoever does so holds no lock that a transaction of `Ledger.change()` may want.
+    """
+    if connection.get_execution_options().get("write") == CHANGES:
+        return
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"LOCK TABLE {log_lock.name} IN EXCLUSIVE MODE")
+    connection.execution_options(write=CHANGES)
+
+
 def _prepare_sqlite(engine: sa.Engine) -> None:
     """Readers beside one writer (WAL), and writers that queue instead of failing half-way."""
     if engine.url.database and not (file := Path(engine.url.database)).exists():

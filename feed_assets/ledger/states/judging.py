@@ -1,0 +1,248 @@
+"""From counts to states: which windows change when some counts do, and every larger one that this completes.
+
+In a transaction that holds the lock of the dataset (`datasets.lock`). The log is locked as soon as a state changes, and
+larger windows are judged after that: of two reports that complete two siblings, the later one sees both. A kill leaves
+nothing of it, a repeat finds it done.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import WindowState, combined, judge, why
+from feed_assets.core.errors import InvalidReport
+from feed_assets.core.events import LAST_VERSION
+from feed_assets.core.feeds import Feed
+from feed_assets.core.members import Tracked, above
+from feed_assets.core.windows import Window, WindowAddress, children, minutes_of, parents, window_of
+from feed_assets.ledger import log
+from feed_assets.ledger.log import Change
+from feed_assets.ledger.sessions import lock_log
+from feed_assets.ledger.states import watermarks
+from feed_assets.ledger.states.rows import Row, rows, state_counts, write
+
+
+@dataclass
+class Delta:
+    """By how much the counts of a window change: records, reports that name it, and the same of each source."""
+
+    records: int = 0
+    parts: int = 0
+    sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+
+    def add(self, tier: str, records: int, parts: int) -> None:
+        """Count a report (or take it back, by negative numbers)."""
+        self.parts += parts
+        if not tier:
+            self.records += records
+            return
+        known = self.sources.get(tier, (0, 0))
+        self.sources[tier] = known[0] + records, known[1] + parts
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A window's change of state, and why."""
+
+    row: Row
+    before: WindowState
+    why: str
+
+
+class Judging:
+    """The windows of one dataset, in one transaction."""
+
+    def __init__(
+        self, connection: sa.Connection, dataset: Feed, tracked: Tracked, now: datetime, by: str | None
+    ) -> None:
+        self._connection, self._dataset, self._tracked = connection, dataset, tracked
+        self._now, self._by = now, by
+        self._rows: dict[WindowAddress, Row] = {}
+        self._touched: dict[WindowAddress, Row] = {}
+        self._transitions: dict[WindowAddress, Transition] = {}
+
+    def count(self, deltas: Mapping[tuple[str, datetime], Delta]) -> int:
+        """Change the counts of base windows, by sub-partition and start; how many windows change their state."""
+        summed: dict[WindowAddress, Delta] = {}
+        for (sub_partition, start), delta in deltas.items():
+            for depth, at in enumerate(self._holding(sub_partition, start)):
+                mine = summed.setdefault(at, Delta())
+                mine.records, mine.parts = mine.records + delta.records, mine.parts + delta.parts
+                if depth == 0:
+                    mine.sources = delta.sources
+        self._load(summed)
+        for at, delta in summed.items():
+            self._add(self._rows[at], delta)
+        return self._settle(self._base(*each) for each in deltas)
+
+    def folded(self, starts: Iterable[tuple[str, datetime]]) -> set[tuple[str, datetime]]:
+        """Those base windows, by sub-partition and start, whose reports are one row by now."""
+        wanted = {each: self._base(*each) for each in set(starts)}
+        self._load(wanted.values())
+        return {each for each, at in wanted.items() if self._rows[at].folded}
+
+    def _base(self, sub_partition: str, start: datetime) -> WindowAddress:
+        return self._address(sub_partition, window_of(self._tracked.base, start, self._tracked.zone_of(sub_partition)))
+
+    def recount(self, kept: Iterable[Row]) -> None:
+        """Sum up and judge all windows again, from those of the base grain."""
+        self._rows = self._touched = {row.address: row for row in kept}
+        base = [row for row in self._rows.values() if self._is_base(row)]
+        for row in self._rows.values():
+            row.records, row.parts = (row.records, row.parts) if self._is_base(row) else (0, 0)
+        larger = {row.address: self._holding(row.address.sub_partition, row.start)[1:] for row in base}
+        self._load({at for found in larger.values() for at in found})
+        for row in base:
+            for at in larger[row.address]:
+                self._add(self._rows[at], Delta(row.records, row.parts))
+        self._settle([*self._rows])
+
+    def _is_base(self, row: Row) -> bool:
+        """Whether its counts are reported, not summed up."""
+        at, tracked = row.address, self._tracked
+        is_known = not tracked.members or at.sub_partition in tracked.members
+        return at.grain == tracked.base and tracked.is_leaf(at.sub_partition) and is_known
+
+    def judge_again(self, addresses: Iterable[WindowAddress]) -> set[WindowAddress]:
+        """Judge windows of which something else than a count has changed; those whose state changes."""
+        self._settle(addresses)
+        return {*self._transitions}
+
+    def row(self, address: WindowAddress) -> Row:
+        """A window to change, which `judge_again` then has to judge."""
+        self._load([address])
+        self._touched[address] = self._rows[address]
+        return self._rows[address]
+
+    def _holding(self, sub_partition: str, start: datetime) -> list[WindowAddress]:
+        """A base window and every larger one that it lies in, of its sub-partition and of those above."""
+        zone = self._tracked.zone_of(sub_partition)
+        found: list[WindowAddress] = []
+        windows = [window_of(grain, start, zone) for grain in self._tracked.grains]
+        while True:
+            found += [self._address(sub_partition, each) for each in windows]
+            if not sub_partition or not self._tracked.members:
+                return found
+            sub_partition = above(sub_partition)
+
+    def _address(self, sub_partition: str, window: Window) -> WindowAddress:
+        return WindowAddress(self._dataset, sub_partition, window.grain, window.key)
+
+    def _load(self, addresses: Iterable[WindowAddress]) -> None:
+        new = [at for at in addresses if at not in self._rows]
+        self._rows |= rows(self._connection, new)
+        for at in new:
+            if at not in self._rows:
+                window = self._window(at)
+                self._rows[at] = Row(at, window.start, window.end)
+
+    def _window(self, at: WindowAddress) -> Window:
+        return self._tracked.window(at.sub_partition, at.grain, at.key)
+
+    def _add(self, row: Row, delta: Delta) -> None:
+        row.records, row.parts = row.records + delta.records, row.parts + delta.parts
+        for tier, (records, parts) in delta.sources.items():
+            known = row.sources.get(tier, (0, 0))
+            row.sources[tier] = known[0] + records, known[1] + parts
+        if max(row.records, *(each for each, _ in row.sources.values()), 0) > LAST_VERSION:
+            raise InvalidReport(
+                f"{row.address.partition}: its records are more than {LAST_VERSION}. Correct the report."
+            )
+        self._touched[row.address] = row
+
+    def _settle(self, seeds: Iterable[WindowAddress]) -> int:
+        """Judge windows, from small to large and from the leaves up, as far as states change."""
+        waiting = set(seeds)
+        while waiting:
+            first = min(map(self._turn, waiting))
+            group = {at for at in waiting if self._turn(at) == first}
+            changed = self._judge(group)
+            waiting = (waiting - group) | {each for at in changed for each in self._above(at)}
+        self._write()
+        return len(self._transitions)
+
+    def _turn(self, at: WindowAddress) -> tuple[int, int]:
+        depth = at.sub_partition.count("/") + 1 if at.sub_partition else 0
+        return -depth, minutes_of(at.grain)
+
+    def _above(self, at: WindowAddress) -> list[WindowAddress]:
+        """The windows that are judged by this one."""
+        tracked, sub_partition = self._tracked, at.sub_partition
+        found: list[WindowAddress] = []
+        if tracked.is_leaf(sub_partition):
+            larger = parents(self._window(at), tracked.grains, tracked.zone_of(sub_partition))
+            found += [self._address(sub_partition, each) for each in larger]
+        if sub_partition and tracked.members:
+            found.append(WindowAddress(self._dataset, above(sub_partition), at.grain, at.key))
+        return found
+
+    def _judge(self, group: set[WindowAddress]) -> list[WindowAddress]:
+        """Those of some windows of one grain and level whose state changes."""
+        parts = {at: self._children(at) for at in group}
+        self._load({*group, *(each for below in parts.values() for each in below)})
+        changed = [at for at, below in parts.items() if self._is_changed(self._rows[at], below)]
+        if changed:
+            lock_log(self._connection)
+        return changed
+
+    def _children(self, at: WindowAddress) -> list[WindowAddress]:
+        window, tracked = self._window(at), self._tracked
+        if tracked.is_leaf(at.sub_partition):
+            return [self._address(at.sub_partition, each) for each in children(window, tracked.grains)]
+        return [replace_sub(at, path) for path in tracked.children(at.sub_partition, window)]
+
+    def _is_changed(self, row: Row, below: list[WindowAddress]) -> bool:
+        state, reason = self._state(row, below)
+        if state is row.state:
+            return False
+        before = self._transitions[row.address].before if row.address in self._transitions else row.state
+        self._transitions[row.address] = Transition(row, before, reason)
+        row.state, row.since = state, self._now
+        self._touched[row.address] = row
+        return True
+
+    def _state(self, row: Row, below: list[WindowAddress]) -> tuple[WindowState, str]:
+        counted, reason = self._counted(row, below)
+        if row.issue:
+            return WindowState.INVALID, row.issue
+        if counted is WindowState.OPEN and row.accepted:
+            return WindowState.COMPLETE, row.accepted
+        return counted, reason
+
+    def _counted(self, row: Row, below: list[WindowAddress]) -> tuple[WindowState, str]:
+        """The state by counts alone: of a base window its own, of a larger one those of its children."""
+        if self._is_base(row):
+            tiers, share = self._tracked.tiers, self._tracked.share
+            return judge(row.records, row.counts, tiers, share), why(row.records, row.counts, tiers)
+        states = state_counts(self._rows[each].state for each in below)
+        state = combined(states, len(below)) if below else WindowState.OPEN
+        said = ", ".join(f"{count} {each.value}" for each, count in sorted(states.items()))
+        return state, f"of {len(below)} smaller windows: {said}"
+
+    def _write(self) -> None:
+        """Number the transitions, in order of time, and write what has changed."""
+        new = sorted((each for each in self._transitions.values() if each.before is not each.row.state), key=_in_order)
+        if new:
+            first = log.append(self._connection, [self._change(each) for each in new])
+            for number, each in enumerate(new, first):
+                each.row.changed = number
+        write(self._connection, self._touched.values())
+        watermarks.move(self._connection, self._tracked, self._touched.values())
+        self._transitions = {each.row.address: each for each in new}
+
+    def _change(self, new: Transition) -> Change:
+        row = new.row
+        at, before, after = row.address, new.before.value, row.state.value
+        return Change(at.partition, log.WINDOW, at.grain, self._now, before, after, new.why, self._by)
+
+
+def _in_order(transition: Transition) -> tuple[datetime, int, WindowAddress]:
+    row = transition.row
+    return row.start, -minutes_of(row.address.grain), row.address
+
+
+def replace_sub(at: WindowAddress, sub_partition: str) -> WindowAddress:
+    """The same window of another sub-partition."""
+    return WindowAddress(at.dataset, sub_partition, at.grain, at.key)

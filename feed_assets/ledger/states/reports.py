@@ -1,0 +1,189 @@
+"""Reports of parts and sources: the newest of each counts, and replaces what was reported of it before.
+
+Reports may come in any order, more than once, from many processes: what is kept is a function of the newest of each.
+Source: "Data Dependency Driven Orchestration", "the record count and Kafka offset for each part".
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import FeedAssetsError, InvalidReport
+from feed_assets.core.events import Rejected
+from feed_assets.core.feeds import Feed
+from feed_assets.core.members import Tracked
+from feed_assets.core.reports import Report, as_text, windows_of
+from feed_assets.core.windows import window_of
+from feed_assets.ledger import event_rejects, wanted
+from feed_assets.ledger.database import Ledger, upsert
+from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.judging import Delta, Judging
+from feed_assets.ledger.tables import report as table
+
+SOURCE = "state"
+"""What rejected reports are kept under, beside rejected events."""
+
+_Key = tuple[str, str, str]
+_COLUMNS = ("version", "digest", "windows", "records", "first", "last", "offsets", "snapshot", "batch", "schema")
+
+
+@dataclass
+class Reported:
+    """What became of some reports: recorded, known already (or overtaken by a newer one), or rejected.
+
+    `transitions` is how many windows have changed their state.
+    """
+
+    accepted: int = 0
+    known: int = 0
+    transitions: int = 0
+    rejected: list[Rejected] = field(default_factory=list[Rejected])
+
+
+def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None = None) -> Reported:
+    """Record reports, and post every transition that follows from them, in one transaction.
+
+    What cannot be recorded is kept with its reason, and returned. Repeating it changes nothing.
+    """
+    outcome = Reported()
+    grouped: dict[Feed, list[Report]] = {}
+    for each in reports:
+        grouped.setdefault(each.dataset, []).append(each)
+    if not grouped:
+        return outcome
+    with ledger.write() as connection:
+        for dataset, tracked in datasets.lock(connection, grouped, now).items():
+            _Recording(connection, dataset, tracked, now, by, outcome).record(grouped[dataset])
+        event_rejects.reject(connection, SOURCE, outcome.rejected, now)
+    return outcome
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """Reports of one dataset, whose row is locked."""
+
+    connection: sa.Connection
+    dataset: Feed
+    tracked: Tracked
+    now: datetime
+    by: str | None
+    outcome: Reported
+
+    def record(self, reports: Sequence[Report]) -> None:
+        newest = self._newest([each for each in reports if self._is_sound(each)])
+        before = self._known(newest.values())
+        new = [each for each in newest.values() if self._is_newer(each, before.get(each.key))]
+        judging = Judging(self.connection, self.dataset, self.tracked, self.now, self.by)
+        new = self._not_folded(new, before, judging)
+        if not new:
+            return
+        upsert(self.connection, table, [self._values(each) for each in new], [*_COLUMNS, "by", "at"])
+        self.outcome.transitions += judging.count(_deltas(new, before))
+        self.outcome.accepted += len(new)
+        if named := [each for each in new if each.schema]:
+            last = max(named, key=_version)
+            datasets.put_schema(self.connection, self.dataset, last.schema or "", last.version)
+
+    def _is_sound(self, new: Report) -> bool:
+        """Whether its sub-partition and windows are ones that the dataset has."""
+        try:
+            self.tracked.check(new.sub_partition)
+            for start, _ in new.windows:
+                self._check_window(new.sub_partition, start)
+        except FeedAssetsError as error:
+            self._reject(new, str(error))
+            return False
+        return True
+
+    def _check_window(self, sub_partition: str, start: datetime) -> None:
+        base = self.tracked.base
+        window = window_of(base, start, self.tracked.zone_of(sub_partition))
+        if window.start != start:
+            raise InvalidReport(
+                f"window {start:%Y-%m-%dT%H:%M:%SZ} does not begin where one of {base!r} does: expected, for example, "
+                f"{window.start:%Y-%m-%dT%H:%M:%SZ}."
+            )
+        if self.tracked.members and not self.tracked.expects(sub_partition, window):
+            raise InvalidReport(
+                f"{sub_partition} is not expected in {window.key}: it joined the dataset later, or had left it. "
+                "Correct its dates in the declaration, or the report."
+            )
+
+    def _newest(self, reports: Iterable[Report]) -> dict[_Key, Report]:
+        """The report of each part with the greatest version; of two that differ in one version the first."""
+        found: dict[_Key, Report] = {}
+        for new in reports:
+            if self._is_newer(new, known := found.get(new.key)):
+                self.outcome.known += known is not None
+                found[new.key] = new
+        return found
+
+    def _is_newer(self, new: Report, known: Any | None) -> bool:
+        if known is None or new.version > known.version:
+            return True
+        if new.version == known.version and new.digest != known.digest:
+            self._reject(
+                new,
+                f"part {new.part!r} was reported with the same version {_shown(new.version)} and other content: "
+                "expected a greater version for a correction.",
+            )
+        else:
+            self.outcome.known += 1
+        return False
+
+    def _known(self, reports: Iterable[Report]) -> Mapping[_Key, Any]:
+        names, dataset = ("dataset", "sub_partition", "tier", "part"), str(self.dataset)
+        asked = wanted.rows(self.connection, names, ((dataset, *each.key) for each in reports))
+        columns = [table.c[name] for name in (*names, "version", "digest", "windows")]
+        found = self.connection.execute(sa.select(*columns).join(asked, wanted.same(table, asked)))
+        return {(row.sub_partition, row.tier, row.part): row for row in found}
+
+    def _not_folded(self, new: list[Report], before: Mapping[_Key, Any], judging: Judging) -> list[Report]:
+        """Those that change no window whose reports are one row by now: there nobody can tell what they replace."""
+        named = {each.key: _starts(each, before) for each in new}
+        folded = judging.folded((key[0], start) for key, starts in named.items() for start in starts)
+        kept: list[Report] = []
+        for each in new:
+            closed = [start for start in named[each.key] if (each.sub_partition, start) in folded]
+            if closed:
+                why = f"window {closed[0]:%Y-%m-%dT%H:%MZ} has long been complete and takes no more counts."
+                self._reject(each, why)
+            else:
+                kept.append(each)
+        return kept
+
+    def _reject(self, new: Report, why: str) -> None:
+        self.outcome.rejected.append(Rejected(as_text(new), why))
+
+    def _values(self, new: Report) -> dict[str, Any]:
+        key = dict(zip(("sub_partition", "tier", "part"), new.key, strict=True))
+        said = {name: getattr(new, name) for name in _COLUMNS if name != "windows"}
+        return {"dataset": str(self.dataset), **key, **said, "windows": new.counts, "by": self.by, "at": self.now}
+
+
+def _version(report: Report) -> str:
+    return report.version
+
+
+def _shown(version: str) -> str:
+    return version.lstrip("0") or "0" if version.isdigit() else version
+
+
+def _starts(new: Report, before: Mapping[_Key, Any]) -> set[datetime]:
+    known = before.get(new.key)
+    return {start for start, _ in new.windows} | (windows_of(known.windows).keys() if known else set())
+
+
+def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> dict[tuple[str, datetime], Delta]:
+    """By how much the counts of windows change: what is reported now, less what these replace."""
+    deltas: dict[tuple[str, datetime], Delta] = {}
+    for each in new:
+        known = before.get(each.key)
+        for start, count in each.windows:
+            deltas.setdefault((each.sub_partition, start), Delta()).add(each.tier, count, 1)
+        for start, count in windows_of(known.windows).items() if known else ():
+            deltas.setdefault((each.sub_partition, start), Delta()).add(each.tier, -count, -1)
+    return deltas

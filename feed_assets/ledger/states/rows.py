@@ -1,0 +1,135 @@
+"""The rows of windows: read by their addresses, written together."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import WindowState
+from feed_assets.core.feeds import Feed
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import wanted
+from feed_assets.ledger.database import upsert
+from feed_assets.ledger.tables import watermark, window
+
+_STATE = ("records", "parts", "sources", "state", "changed", "since", "accepted", "issue", "folded")
+
+
+@dataclass
+class Row:
+    """A window as it is kept. Times are UTC; `sources` has by tier the records, and how many reports name it."""
+
+    address: WindowAddress
+    start: datetime
+    end: datetime
+    records: int = 0
+    parts: int = 0
+    sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    state: WindowState = WindowState.OPEN
+    changed: int | None = None
+    """The number of its last transition."""
+    since: datetime | None = None
+    accepted: str | None = None
+    issue: str | None = None
+    folded: bool = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Records by tier, of the sources that have told them."""
+        return {tier: records for tier, (records, parts) in self.sources.items() if parts}
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether anything is known of it: a report names it, or somebody has said something of it."""
+        return bool(self.parts or self.accepted or self.issue)
+
+    def values(self) -> dict[str, Any]:
+        """The columns of its row."""
+        at = self.address
+        sources = {tier: each for tier, each in self.sources.items() if each[1]}
+        return {
+            "dataset": str(at.dataset),
+            "sub_partition": at.sub_partition,
+            "grain": at.grain,
+            "key": at.key,
+            **{name: getattr(self, name) for name in _STATE},
+            "start": self.start,
+            "end": self.end,
+            "state": self.state.value,
+            "sources": json.dumps(sources, sort_keys=True) if sources else None,
+        }
+
+
+def rows(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, Row]:
+    """The windows that have a row, of some datasets: one index seek for each."""
+    values = [(str(at.dataset), at.sub_partition, at.grain, at.key) for at in addresses]
+    if not values:
+        return {}
+    asked = wanted.rows(connection, ("dataset", "sub_partition", "grain", "key"), values)
+    query = sa.select(window).join(asked, wanted.same(window, asked))
+    return {row.address: row for row in map(row_of, connection.execute(query))}
+
+
+def row_of(row: Any) -> Row:
+    """A row of the table `window`."""
+    address = WindowAddress(Feed.parse(row.dataset), row.sub_partition, row.grain, row.key)
+    sources = {tier: (records, parts) for tier, (records, parts) in json.loads(row.sources or "{}").items()}
+    values = {name: getattr(row, name) for name in _STATE if name not in ("sources", "state")}
+    return Row(address, row.start, row.end, sources=sources, state=WindowState(row.state), **values)
+
+
+def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
+    """Write windows; what nothing is known of any more goes."""
+    kept: list[dict[str, Any]] = []
+    gone: list[dict[str, str]] = []
+    for row in sorted(changed, key=_by_address):
+        at = row.address
+        if row.is_kept:
+            kept.append(row.values())
+        else:
+            gone.append({"d": str(at.dataset), "s": at.sub_partition, "g": at.grain, "k": at.key})
+    upsert(connection, window, kept, _STATE)
+    if gone:
+        connection.execute(sa.delete(window).where(is_(_bound("d"), _bound("s"), _bound("g")), _key_is("k")), gone)
+
+
+def all_rows(connection: sa.Connection, dataset: Feed) -> list[Row]:
+    """Every window of a dataset: only where its declaration has changed."""
+    return [*map(row_of, connection.execute(sa.select(window).where(window.c.dataset == str(dataset))))]
+
+
+def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) -> None:
+    """Remove the windows and watermarks of a dataset that are of none of these grains."""
+    for table in (window, watermark):
+        mine = (table.c.dataset == str(dataset)) & table.c.grain.not_in(grains)
+        connection.execute(sa.delete(table).where(mine))
+
+
+def _by_address(row: Row) -> WindowAddress:
+    return row.address
+
+
+def _bound(name: str) -> sa.BindParameter[str]:
+    return sa.bindparam(name, type_=sa.String)
+
+
+def _key_is(name: str) -> sa.ColumnElement[bool]:
+    return window.c.key == _bound(name)
+
+
+def is_(
+    dataset: str | sa.BindParameter[str], sub_partition: str | sa.BindParameter[str], grain: str | sa.BindParameter[str]
+) -> sa.ColumnElement[bool]:
+    """The windows of one grain of a sub-partition."""
+    return (window.c.dataset == dataset) & (window.c.sub_partition == sub_partition) & (window.c.grain == grain)
+
+
+def state_counts(states: Iterable[WindowState]) -> Mapping[WindowState, int]:
+    """How many windows are in which state."""
+    found: dict[WindowState, int] = {}
+    for state in states:
+        found[state] = found.get(state, 0) + 1
+    return found

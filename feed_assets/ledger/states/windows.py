@@ -1,0 +1,89 @@
+"""What is asked of windows, and what people and checks say of them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import why
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed
+from feed_assets.core.members import Tracked
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import quality
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.sessions import lock_log
+from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.judging import Judging
+from feed_assets.ledger.states.rows import Row, all_rows, remove, rows
+
+
+def known(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, Row]:
+    """The windows that anything is known of, one seek for each; the others are open."""
+    return rows(connection, addresses)
+
+
+def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: datetime) -> bool:
+    """Take a window as complete that never will be: what is counted later is still added. Whether its state changed.
+
+    Raises InvalidName for a window that the dataset has not.
+    """
+    with ledger.write() as connection:
+        tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
+        judging = Judging(connection, address.dataset, tracked, now, who)
+        judging.row(address).accepted = f"accepted by {who}: {reason}"
+        return address in judging.judge_again([address])
+
+
+def report_quality(
+    ledger: Ledger, address: WindowAddress, check: str, state: str, reason: str | None, by: str, now: datetime
+) -> bool:
+    """Record the state of a check of a window: one that failed makes it invalid. Whether the window's state changed.
+
+    Raises InvalidName for a window that the dataset has not.
+    """
+    with ledger.write() as connection:
+        tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
+        judging = Judging(connection, address.dataset, tracked, now, by)
+        row = judging.row(address)
+        lock_log(connection)
+        quality.report(connection, address.partition, check, state, reason, by, now)
+        row.issue = quality.failed(connection, [address.partition]).get(address.partition)
+        return address in judging.judge_again([address])
+
+
+def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> None:
+    """Keep how datasets are judged; what differs from before is written, and its windows are judged again.
+
+    Who joins or leaves a dataset does so from today on: that judges nothing of the past again. Repeatable.
+
+    Raises InvalidDefinition for another base grain, where counts of the one before are there.
+    """
+    with ledger.read() as connection:
+        differing = datasets.differing(connection, declared, now)
+    for name in sorted(differing):
+        with ledger.write() as connection:
+            _redeclare(connection, name, declared[name], now)
+
+
+def _redeclare(connection: sa.Connection, name: Feed, declared: Tracked, now: datetime) -> None:
+    before = datasets.lock(connection, [name], now)[name]
+    new = datasets.dated_by(before, declared, now)
+    datasets.put(connection, name, new)
+    is_same = replace(new, members=before.members) == before and bool(new.members) == bool(before.members)
+    if is_same or not (kept := all_rows(connection, name)):
+        return
+    if new.base != before.base:
+        raise InvalidDefinition(
+            f"{name} has counts by windows of {before.base}, its declaration says {new.base}: expected the same base "
+            "grain. Keep it, or give the dataset another name or version."
+        )
+    remove(connection, name, new.grains)
+    judging = Judging(connection, name, new, now, "declaration")
+    judging.recount([row for row in kept if row.address.grain in new.grains])
+
+
+def why_open(tracked: Tracked, row: Row) -> str:
+    """What a base window lacks, in words."""
+    return why(row.records, row.counts, tracked.tiers)

@@ -1,0 +1,139 @@
+"""Reports become windows, windows become larger ones: exactly the transitions that the article tells, in one log."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed
+from feed_assets.core.reports import Report
+from feed_assets.core.windows import WindowAddress, address_of
+from feed_assets.ledger import log
+from feed_assets.ledger.states import reports, windows
+from feed_assets.ledger.states.watermarks import Watermarks, watermarks
+from feed_assets.ledger.tables import change
+
+FOO = Feed.parse("foo")
+NOW = datetime(2026, 1, 1, 17, tzinfo=UTC)
+HOUR_15 = [datetime(2026, 1, 1, 15, minute, tzinfo=UTC) for minute in range(0, 60, 5)]
+FOUR = datetime(2026, 1, 1, 16, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def part(name, counts, version=0, dataset=FOO, sub_partition="", **more):
+    return Report(dataset, sub_partition, name, tuple(counts.items()), version=f"{version:020d}", **more)
+
+
+def source(counts, tier="kafka", dataset=FOO, sub_partition="", version=0):
+    return [
+        part(str(start), {start: count}, version, dataset, sub_partition, tier=tier) for start, count in counts.items()
+    ]
+
+
+def transitions(ledger, after=0):
+    """What the log tells of windows: (grain and key, before, after)."""
+    query = sa.select(change).where(change.c.kind == log.WINDOW, change.c.sequence > after).order_by(change.c.sequence)
+    with ledger.read() as connection:
+        return [(row.partition, row.before, row.after) for row in connection.execute(query)]
+
+
+def last(ledger):
+    with ledger.read() as connection:
+        return log.last(connection)
+
+
+def marks(ledger, grain, sub_partition=""):
+    with ledger.read() as connection:
+        return watermarks(connection, [(FOO, sub_partition, grain)]).get((FOO, sub_partition, grain), Watermarks())
+
+
+@pytest.fixture
+def almost(ledger):
+    """All of hour 15 and the start of hour 16 but for the article's slot, 15:58 to 16:08."""
+    reports.report(ledger, source(dict.fromkeys([*HOUR_15, FOUR], 1234)), NOW)
+    reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15[:-1], 1234))], NOW)
+    return ledger
+
+
+def test_the_story_of_the_article(almost):
+    seen = last(almost)
+    found = reports.report(almost, [part("s3://lake/foo/part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW, "ingestion")
+    assert found.transitions == 4
+    assert transitions(almost, seen) == [
+        ("hour@2026-01-01-15:00", "open", "complete"),
+        ("10min@2026-01-01-15:50", "open", "complete"),
+        ("5min@2026-01-01-15:55", "open", "complete"),
+        ("5min@2026-01-01-16:00", "open", "complete"),
+    ]
+    assert marks(almost, "hour") == Watermarks(FOUR, FOUR)
+    assert marks(almost, "5min") == Watermarks(FOUR + 5 * MINUTE, FOUR + 5 * MINUTE)
+
+
+def test_a_correction_below_the_threshold_reopens_what_it_is_part_of(almost):
+    reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
+    seen = last(almost)
+    reports.report(almost, [part("part-2", {HOUR_15[-1]: 1200, FOUR: 1234}, version=1)], NOW)
+    assert transitions(almost, seen) == [
+        ("hour@2026-01-01-15:00", "complete", "open"),
+        ("10min@2026-01-01-15:50", "complete", "open"),
+        ("5min@2026-01-01-15:55", "complete", "open"),
+    ]
+    assert marks(almost, "5min") == Watermarks(HOUR_15[-1], FOUR + 5 * MINUTE)
+
+
+def test_a_repeat_and_an_older_version_change_nothing(almost):
+    new = part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234}, version=2)
+    reports.report(almost, [new], NOW)
+    seen = last(almost)
+    found = reports.report(almost, [new, part("part-2", {FOUR: 1}, version=1)], NOW)
+    assert (found.accepted, found.known, found.rejected) == (0, 2, [])
+    assert last(almost) == seen
+
+
+def test_an_equal_version_with_other_content_is_refused_and_kept(almost):
+    found = reports.report(almost, [part("part-1", {FOUR: 1})], NOW)
+    assert [each.reason for each in found.rejected] == [
+        "part 'part-1' was reported with the same version 0 and other content: "
+        "expected a greater version for a correction."
+    ]
+
+
+def test_what_no_report_names_any_more_leaves_nothing(ledger):
+    reports.report(ledger, [part("part-1", {FOUR: 5})], NOW)
+    reports.report(ledger, [part("part-1", {}, version=1)], NOW)
+    address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
+    with ledger.read() as connection:
+        assert windows.known(connection, [address]) == {}
+
+
+def test_an_operator_accepts_a_window(almost):
+    address = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
+    seen = last(almost)
+    assert windows.accept(almost, address, "the broker lost them", "ada", NOW)
+    assert transitions(almost, seen) == [("hour@2026-01-01-15:00", "open", "complete")]
+    with almost.read() as connection:
+        found = connection.execute(sa.select(change).order_by(change.c.sequence.desc())).first()
+    assert (found.why, found.who) == ("accepted by ada: the broker lost them", "ada")
+    assert not windows.accept(almost, address, "again", "ada", NOW)
+
+
+def test_a_failed_check_makes_a_window_invalid_and_its_day_waits(almost):
+    reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
+    address = WindowAddress(FOO, "", "10min", "2026-01-01-15:50")
+    seen = last(almost)
+    assert windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW)
+    found = transitions(almost, seen)
+    assert found[-2:] == [
+        ("hour@2026-01-01-15:00", "complete", "open"),
+        ("10min@2026-01-01-15:50", "complete", "invalid"),
+    ]
+    windows.report_quality(almost, address, "no_bots", "passed", None, "dq", NOW)
+    assert transitions(almost, seen)[-2:] == [
+        ("hour@2026-01-01-15:00", "open", "complete"),
+        ("10min@2026-01-01-15:50", "invalid", "complete"),
+    ]
+
+
+def test_a_window_in_the_log_is_read_back():
+    address = WindowAddress(FOO, "region=apac/country=sg", "hour", "2026-01-01-15:00")
+    assert address_of(address.partition) == address
