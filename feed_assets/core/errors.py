@@ -33,16 +33,12 @@ class InvalidEvent(FeedAssetsError):
     """A write event that is none, or that says of its rows what cannot be."""
 
 
-class InvalidReport(FeedAssetsError):
-    """A report to the state store that is none, or names what its dataset has not."""
-
-
 class EventOutOfOrder(InvalidEvent):
     """A write event whose marker does not come after its table's last one."""
 
 
 class InvalidReport(FeedAssetsError):
-    """A report of counts or quality that is none, or that contradicts another one of its version."""
+    """A report of counts or quality that is none, names what its dataset has not, or contradicts one of its version."""
 
 
 class SourceUnavailable(FeedAssetsError):
