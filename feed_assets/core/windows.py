@@ -168,12 +168,17 @@ def children(window: Window, grains: tuple[str, ...]) -> tuple[Window, ...]:
     return tiles(window.start, window.end, smaller) if smaller else ()
 
 
-@lru_cache(maxsize=65_536)
 def parents(window: Window, grains: tuple[str, ...], zone: str = "UTC") -> tuple[Window, ...]:
     """The larger windows of which a window is one of the children."""
     larger = (grain for grain in grains if minutes_of(grain) > minutes_of(window.grain))
     holding = (window_of(grain, window.start, zone) for grain in larger)
-    return tuple(each for each in holding if window in children(each, grains))
+    return tuple(each for each in holding if _child_grain(each, grains) == window.grain)
+
+
+@lru_cache(maxsize=65_536)
+def _child_grain(window: Window, grains: tuple[str, ...]) -> str | None:
+    below = children(window, grains)
+    return below[0].grain if below else None
 
 
 def check_grains(grains: Sequence[str], zones: Iterable[str]) -> tuple[str, ...]:

@@ -154,25 +154,26 @@ class Judging:
 
     def _settle(self, seeds: Iterable[WindowAddress]) -> int:
         """Judge windows, from small to large and from the leaves up, as far as states change."""
-        waiting = set(seeds)
+        waiting: dict[tuple[int, int], set[WindowAddress]] = {}
+        self._queue(waiting, seeds)
         while waiting:
-            first = min(map(self._turn, waiting))
-            group = {at for at in waiting if self._turn(at) == first}
-            changed = self._judge(group)
-            waiting = (waiting - group) | {each for at in changed for each in self._above(at)}
+            changed = self._judge(waiting.pop(min(waiting)))
+            self._queue(waiting, (each for at in changed for each in self._above(at)))
         self._write()
         return len(self._transitions)
 
-    def _turn(self, at: WindowAddress) -> tuple[int, int]:
-        depth = at.sub_partition.count("/") + 1 if at.sub_partition else 0
-        return -depth, minutes_of(at.grain)
+    def _queue(self, waiting: dict[tuple[int, int], set[WindowAddress]], addresses: Iterable[WindowAddress]) -> None:
+        """Put windows where their turn is: from the leaves up, and there from small to large."""
+        for at in addresses:
+            depth = at.sub_partition.count("/") + 1 if at.sub_partition else 0
+            waiting.setdefault((-depth, minutes_of(at.grain)), set()).add(at)
 
     def _above(self, at: WindowAddress) -> list[WindowAddress]:
         """The windows that are judged by this one."""
         tracked, sub_partition = self._tracked, at.sub_partition
         found: list[WindowAddress] = []
         if tracked.is_leaf(sub_partition):
-            larger = parents(self._window(at), tracked.grains, tracked.zone_of(sub_partition))
+            larger = parents(self._rows[at].window, tracked.grains, tracked.zone_of(sub_partition))
             found += [self._address(sub_partition, each) for each in larger]
         if sub_partition and tracked.members:
             found.append(WindowAddress(self._dataset, above(sub_partition), at.grain, at.key))
@@ -180,46 +181,54 @@ class Judging:
 
     def _judge(self, group: set[WindowAddress]) -> list[WindowAddress]:
         """Those of some windows of one grain and level whose state changes."""
-        parts = {at: self._children(at) for at in group}
-        self._load({*group, *(each for below in parts.values() for each in below)})
+        self._load(group)
+        parts = {at: self._children(self._rows[at]) for at in group}
+        self._load({each for below in parts.values() for each in below})
         changed = [at for at, below in parts.items() if self._is_changed(self._rows[at], below)]
         if changed:
             lock_log(self._connection)
         return changed
 
-    def _children(self, at: WindowAddress) -> list[WindowAddress]:
-        window, tracked = self._window(at), self._tracked
+    def _children(self, row: Row) -> list[WindowAddress]:
+        at, tracked = row.address, self._tracked
         if tracked.is_leaf(at.sub_partition):
-            return [self._address(at.sub_partition, each) for each in children(window, tracked.grains)]
-        return [replace_sub(at, path) for path in tracked.children(at.sub_partition, window)]
+            return [self._address(at.sub_partition, each) for each in children(row.window, tracked.grains)]
+        return [replace_sub(at, path) for path in tracked.children(at.sub_partition, row.window)]
 
     def _is_changed(self, row: Row, below: list[WindowAddress]) -> bool:
-        state, reason = self._state(row, below)
+        state = self._state(row, below)
         if state is row.state:
             return False
         before = self._transitions[row.address].before if row.address in self._transitions else row.state
-        self._transitions[row.address] = Transition(row, before, reason)
         row.state, row.since = state, self._now
+        self._transitions[row.address] = Transition(row, before, self._why(row, below))
         self._touched[row.address] = row
         return True
 
-    def _state(self, row: Row, below: list[WindowAddress]) -> tuple[WindowState, str]:
-        counted, reason = self._counted(row, below)
+    def _state(self, row: Row, below: list[WindowAddress]) -> WindowState:
+        counted = self._counted(row, below)
         if row.issue:
-            return WindowState.INVALID, row.issue
-        if counted is WindowState.OPEN and row.accepted:
-            return WindowState.COMPLETE, row.accepted
-        return counted, reason
+            return WindowState.INVALID
+        return WindowState.COMPLETE if counted is WindowState.OPEN and row.accepted else counted
 
-    def _counted(self, row: Row, below: list[WindowAddress]) -> tuple[WindowState, str]:
+    def _counted(self, row: Row, below: list[WindowAddress]) -> WindowState:
         """The state by counts alone: of a base window its own, of a larger one those of its children."""
         if self._is_base(row):
-            tiers, share = self._tracked.tiers, self._tracked.share
-            return judge(row.records, row.counts, tiers, share), why(row.records, row.counts, tiers)
+            return judge(row.records, row.counts, self._tracked.tiers, self._tracked.share)
         states = state_counts(self._rows[each].state for each in below)
-        state = combined(states, len(below)) if below else WindowState.OPEN
+        return combined(states, len(below)) if below else WindowState.OPEN
+
+    def _why(self, row: Row, below: list[WindowAddress]) -> str:
+        """Why it has the state that it has, in words."""
+        if row.state is WindowState.INVALID and row.issue:
+            return row.issue
+        if row.state is WindowState.COMPLETE and row.accepted and self._counted(row, below) is WindowState.OPEN:
+            return row.accepted
+        if self._is_base(row):
+            return why(row.records, row.counts, self._tracked.tiers)
+        states = state_counts(self._rows[each].state for each in below)
         said = ", ".join(f"{count} {each.value}" for each, count in sorted(states.items()))
-        return state, f"of {len(below)} smaller windows: {said}"
+        return f"of {len(below)} smaller windows: {said}"
 
     def _write(self) -> None:
         """Number the transitions, in order of time, and write what has changed."""

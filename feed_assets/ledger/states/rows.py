@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.feeds import Feed
-from feed_assets.core.windows import WindowAddress
+from feed_assets.core.windows import Window, WindowAddress
 from feed_assets.ledger import wanted
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.tables import watermark, window
@@ -35,6 +35,11 @@ class Row:
     accepted: str | None = None
     issue: str | None = None
     folded: bool = False
+
+    @property
+    def window(self) -> Window:
+        """Its times."""
+        return Window(self.start, self.end, self.address.grain, self.address.key)
 
     @property
     def counts(self) -> dict[str, int]:
