@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 
 from feed_assets.core.completeness import INGESTED
@@ -12,8 +12,6 @@ from feed_assets.core.feeds import Feed
 
 NO_VERSION = f"{0:020d}"
 """The version of a report that names none: whoever corrects it has to name one."""
-
-_KEPT = ("records", "first", "last", "offsets", "snapshot", "batch", "schema")
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,19 @@ class Report:
     @cached_property
     def counts(self) -> str:
         """The windows as JSON, by start."""
-        return json.dumps([[start.strftime("%Y-%m-%d-%H:%M"), count] for start, count in sorted(self.windows)])
+        return json.dumps([[_key(start), count] for start, count in sorted(self.windows)])
 
     @cached_property
     def digest(self) -> str:
         """A digest of all that it says, but for the version."""
-        said = self.counts, *(str(getattr(self, name)) for name in _KEPT)
-        return sha256("\n".join(said).encode()).hexdigest()[:32]
+        times = self.first, self.last
+        said = self.counts, self.records, times, self.offsets, self.snapshot, self.batch, self.schema
+        return sha256(repr(said).encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=16_384)  # Of a batch of reports many name the same windows.
+def _key(start: datetime) -> str:
+    return start.strftime("%Y-%m-%d-%H:%M")
 
 
 def windows_of(counts: str) -> dict[datetime, int]:

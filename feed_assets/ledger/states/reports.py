@@ -80,7 +80,7 @@ class _Recording:
         new = self._not_folded(new, before, judging)
         if not new:
             return
-        upsert(self.connection, table, [self._values(each) for each in new], [*_COLUMNS, "by", "at"])
+        self._write(new, before)
         self.outcome.transitions += judging.count(_deltas(new, before))
         self.outcome.accepted += len(new)
         if named := [each for each in new if each.schema]:
@@ -155,13 +155,38 @@ class _Recording:
                 kept.append(each)
         return kept
 
+    def _write(self, new: Iterable[Report], before: Mapping[_Key, Any]) -> None:
+        """Insert or replace: the dataset is locked, so nobody else has inserted one since it was looked up."""
+        grouped: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+        for each in new:
+            grouped[each.key in before].append(self._values(each))
+        if grouped[False]:
+            self.connection.execute(sa.insert(table), grouped[False])
+        upsert(self.connection, table, grouped[True], [*_COLUMNS, "by", "at"])
+
     def _reject(self, new: Report, why: str) -> None:
         self.outcome.rejected.append(Rejected(as_text(new), why))
 
     def _values(self, new: Report) -> dict[str, Any]:
-        key = dict(zip(("sub_partition", "tier", "part"), new.key, strict=True))
-        said = {name: getattr(new, name) for name in _COLUMNS if name != "windows"}
-        return {"dataset": str(self.dataset), **key, **said, "windows": new.counts, "by": self.by, "at": self.now}
+        sub_partition, tier, part = new.key
+        return {
+            "dataset": str(self.dataset),
+            "sub_partition": sub_partition,
+            "tier": tier,
+            "part": part,
+            "version": new.version,
+            "digest": new.digest,
+            "windows": new.counts,
+            "records": new.records,
+            "first": new.first,
+            "last": new.last,
+            "offsets": new.offsets,
+            "snapshot": new.snapshot,
+            "batch": new.batch,
+            "schema": new.schema,
+            "by": self.by,
+            "at": self.now,
+        }
 
 
 def _version(report: Report) -> str:
