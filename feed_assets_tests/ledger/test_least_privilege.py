@@ -18,7 +18,8 @@ from feed_assets_tests.ledger.records import NOW, SHOWN
 from feed_assets_tests.servers import PostgreSQL
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-UPGRADE = ("DELETE FROM alembic_version", "INSERT INTO alembic_version VALUES ('0004')", "DROP TABLE log_lock")
+BEFORE = ("UPDATE alembic_version SET version_num = '0006'", "DROP VIEW partition_state")
+"""The ledger as the version before left it."""
 
 
 def statements(title: str) -> list[str]:
@@ -34,13 +35,13 @@ def owners(postgresql: PostgreSQL) -> Iterator[sa.Engine]:
     server, name = sa.create_engine(made, isolation_level="AUTOCOMMIT"), made.database
     with server.connect() as connection:
         connection.exec_driver_sql("CREATE ROLE somebody LOGIN PASSWORD 'x'")
-        for statement in statements("database.sql"):
+        for statement in statements("database.sql") + statements("catalog.sql"):
             connection.exec_driver_sql(statement.replace("DATABASE feed_assets", f'DATABASE "{name}"'))
     engine = sa.create_engine(made.set(username="feed_assets_owner", password="x"))
     yield engine
     engine.dispose()
     with server.connect() as connection:
-        for role in ("feed_assets_app", "feed_assets_owner", "somebody"):
+        for role in ("feed_assets_app", "feed_assets_catalog", "feed_assets_owner", "somebody"):
             connection.exec_driver_sql(f"REASSIGN OWNED BY {role} TO postgres")
             connection.exec_driver_sql(f"DROP OWNED BY {role}")
             connection.exec_driver_sql(f"DROP ROLE {role}")
@@ -80,6 +81,30 @@ def test_who_uses_it_cannot_change_what_it_is(app):
             connection.exec_driver_sql(statement)
 
 
+@pytest.fixture
+def catalog(app: Ledger, owners: sa.Engine) -> Iterator[sa.Connection]:
+    """Who may read the view, and nothing else."""
+    with owners.begin() as connection:
+        for statement in statements("view.sql"):
+            connection.exec_driver_sql(statement)
+    engine = sa.create_engine(url_of(owners, "feed_assets_catalog"))
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+def test_a_catalog_reads_the_view_and_no_table(app, catalog):
+    with app.change() as connection:
+        updates.insert(connection, SHOWN, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+    found = catalog.exec_driver_sql("SELECT dataset, complete, good FROM partition_state").all()
+    assert found == [(str(SHOWN.feed), True, True)]
+    catalog.rollback()
+    for statement in ("SELECT * FROM update_", "UPDATE change SET why = ''"):
+        with pytest.raises(sa.exc.ProgrammingError, match="permission denied"):
+            catalog.exec_driver_sql(statement)
+        catalog.rollback()
+
+
 def upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """What `feed-assets ledger upgrade` says."""
     monkeypatch.setenv("FEED_ASSETS_LEDGER", url)
@@ -94,7 +119,7 @@ def upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_an_upgrade_is_the_owners_and_until_then_it_is_told(app, owners, home, monkeypatch):
     app.engine.dispose()
     with owners.begin() as connection:
-        for statement in UPGRADE:
+        for statement in BEFORE:
             connection.exec_driver_sql(statement)
     url = url_of(owners, "feed_assets_app")
     with pytest.raises(LedgerUnavailable, match="permission denied for schema public"):
