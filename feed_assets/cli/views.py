@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from feed_assets.feeds.batches import SetReading
 
 Text = Annotated[str, BeforeValidator(str)]
+Levels = Annotated[
+    dict[str, str],
+    BeforeValidator(lambda text: mapping_of(text) if isinstance(text, str) else text),
+    WrapSerializer(lambda levels, dump, info: text_of(levels) if info.context == FOR_PEOPLE else dump(levels)),
+]
+"""A sub-partition: its levels and values, which people see as a path."""
 Key = Annotated[str, BeforeValidator(lambda partition: getattr(partition, "key", partition))]
 Count = Annotated[int, BeforeValidator(len)]
 
@@ -179,3 +185,102 @@ class RebuiltView(View):
     unread: tuple[NotKnownView, ...]
     invalid: tuple[NotKnownView, ...]
     not_known: tuple[str, ...] = ()
+
+
+class RejectedView(View):
+    """A line that is no report, and why."""
+
+    reason: str
+    raw: str
+
+
+class ReportedView(View):
+    """What became of reports; of rejected ones the first."""
+
+    accepted: int = 0
+    known: int = 0
+    rejected: int = 0
+    transitions: int = 0
+    reasons: tuple[RejectedView, ...] = ()
+
+    def plus(self, outcome: "Reported") -> Self:
+        """The same with those of one more batch."""
+        more = {name: getattr(self, name) + getattr(outcome, name) for name in ("accepted", "known", "transitions")}
+        return self.model_copy(update={**more, "rejected": self.rejected + len(outcome.rejected)})
+
+
+class TransitionView(View):
+    """A window's change of state."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    sequence: int
+    dataset: Text = Field(validation_alias=AliasPath("address", "dataset"))
+    sub_partition: Levels = Field(validation_alias=AliasPath("address", "sub_partition"))
+    grain: str = Field(validation_alias=AliasPath("address", "grain"))
+    start: datetime
+    end: datetime
+    before: str | None = Field(serialization_alias="from")
+    after: str = Field(serialization_alias="to")
+    at: datetime
+    why: str | None
+    who: str | None
+
+
+class PartitionStateView(View):
+    """A row of the view `partition_state`."""
+
+    dataset: str
+    sub_partition: Levels
+    grain: str
+    partition: str
+    start: datetime | None
+    end: datetime | None
+    complete: bool
+    good: bool
+    version: str | None
+    contiguous: datetime | None
+    latest: datetime | None
+
+
+class WaitingView(View):
+    """A part of a window that is not complete."""
+
+    window: str
+    state: str
+    why: str
+
+
+class WindowStateView(PartitionStateView):
+    """The same, and what is behind it if it is a window."""
+
+    state: str
+    records: int | None
+    sources: dict[str, int]
+    since: datetime | None
+    why: str
+    waits_for: tuple[WaitingView, ...]
+
+
+class LineView(View):
+    """How far the windows of one grain of a sub-partition are."""
+
+    sub_partition: Levels
+    grain: str
+    contiguous: datetime | None
+    latest: datetime | None
+    windows: str
+
+
+class DatasetStateView(View):
+    """How far a dataset is complete."""
+
+    dataset: Text = Field(validation_alias="name")
+    declared: bool
+    grains: tuple[str, ...]
+    ratio: str
+    tiers: tuple[str, ...]
+    zone: str
+    schema_: str | None
+    lines: tuple[LineView, ...]
+    newest: tuple[PartitionStateView, ...]

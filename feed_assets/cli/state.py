@@ -1,0 +1,115 @@
+"""`feed-assets state`: report counts to the state store, and say which windows are complete, since when and why not."""
+
+from datetime import UTC, datetime
+from getpass import getuser
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feed_assets.cli import views
+from feed_assets.cli.feed import AsJson
+from feed_assets.cli.location import ledger_of_settings
+from feed_assets.cli.show import Values
+from feed_assets.cli.show import show as say
+from feed_assets.core.errors import InvalidName, InvalidReport
+from feed_assets.core.events import parse_marker
+from feed_assets.core.feeds import Feed, Partition
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from feed_assets.core.windows import WindowAddress
+
+app = typer.Typer(help="The state store: which windows of a dataset are complete.", no_args_is_help=True)
+
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Its name: web/foo, or ads/shown/v1.0.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="So many at most.")]
+
+REASONS_SHOWN = 20
+"""Rejected lines of which `state report` prints the reason; all of them are in the ledger."""
+
+
+@app.command()
+def report(
+    file: Annotated[typer.FileBinaryRead, typer.Argument(metavar="FILE", help="Lines of JSON; '-' for the input.")],
+    as_json: AsJson = False,
+) -> None:
+    """Report counts and quality: each line a part, a source or what a check found (docs/state.md).
+
+    To report the same again is harmless. A line that is no report is kept with its reason, the others are recorded; then
+    the exit code is 1.
+    """
+    from feed_assets.sources.state import lines_of, record
+
+    total, reasons = views.ReportedView(), list[views.RejectedView]()
+    for outcome in record(ledger_of_settings(), lines_of(file)):
+        total = total.plus(outcome)
+        reasons += views.RejectedView.each(outcome.rejected[: REASONS_SHOWN - len(reasons)])
+    total = total.model_copy(update={"reasons": tuple(reasons)})
+    say(total, as_json)
+    if total.rejected:
+        raise InvalidReport(
+            f"{total.rejected} rejected, the first because {reasons[0].reason} All of them, with their reasons: "
+            "`feed-assets events ls --rejected`. Correct them, and report them again."
+        )
+
+
+@app.command()
+def transitions(
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="N|TIME", help="After this number, or from this moment on.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="One dataset's; by default of all.")] = None,
+    limit: Limit = 1000,
+    as_json: AsJson = False,
+) -> None:
+    """List changes of windows' states in order: the first ones after --since, else the newest.
+
+    Who follows them asks again with the last number that they have.
+    """
+    from feed_assets.ledger.states import shown
+
+    with ledger_of_settings(makes=False).read() as connection:
+        position = parse_marker(since) if since else None
+        found = shown.transitions(connection, position, Feed.parse(dataset) if dataset else None, limit)
+    say(views.TransitionView.each(found), as_json)
+
+
+@app.command()
+def show(
+    dataset: Dataset,
+    partition: Annotated[
+        str | None, typer.Argument(metavar="[PARTITION]", help="2026-01-01-15:00, or hour@2026-01-01-15:00/region=apac.")
+    ] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Say of a dataset how far it is complete, and of a window or partition whether it is, and what it waits for."""
+    from feed_assets.ledger.states import datasets, shown
+
+    name = Feed.parse(dataset)
+    with ledger_of_settings(makes=False).read() as connection:
+        if partition is not None:
+            return say(views.WindowStateView.each(shown.explained(connection, name, partition, limit)), as_json)
+        declared = datasets.declared(connection, name)
+        lines, newest = shown.lines(connection, name), shown.partitions(connection, name, None, limit)
+    return say(views.DatasetStateView.of(name, declared, lines, newest), as_json)
+
+
+@app.command()
+def accept(
+    dataset: Dataset,
+    window: Annotated[str, typer.Argument(metavar="WINDOW", help="hour@2026-01-01-15:00, or …/region=apac below it.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")],
+    who: Annotated[str | None, typer.Option("--who", help="Who accepts it; by default the user.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a window as complete that never will be, as it is. Logged, with who and why."""
+    from feed_assets.core.windows import address_of
+    from feed_assets.ledger.states import windows
+
+    address = address_of(Partition(Feed.parse(dataset), window))
+    if address is None:
+        raise InvalidName(f"{window!r} is no window: expected GRAIN@KEY, such as hour@2026-01-01-15:00 or day@2026-01-01.")
+    changed = windows.accept(ledger_of_settings(), address, why, who or getuser(), datetime.now(UTC))
+    say(Values.of(dataset=dataset, window=window, changed=changed), as_json, "" if changed else "it is complete already")

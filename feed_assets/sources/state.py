@@ -1,0 +1,157 @@
+"""Reports to the state store, from files, pipes and programs: lines of JSON, which `core.report_lines` reads."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from getpass import getuser
+from hashlib import sha256
+from typing import Any, BinaryIO
+
+from feed_assets.core.errors import InvalidDefinition, InvalidName, InvalidReport
+from feed_assets.core.events import Rejected
+from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, as_text, shortened
+from feed_assets.core.report_lines import QualityReport, parse_report
+from feed_assets.core.reports import Report
+from feed_assets.core.reports import as_text as in_json
+from feed_assets.core.windows import WindowAddress, window_of
+from feed_assets.ledger import event_rejects
+from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.ledger.states import datasets, reports, windows
+from feed_assets.ledger.states.reports import Reported
+from feed_assets.settings import settings
+
+LINES_PER_TRANSACTION = 1000
+"""Lines that are recorded at once, or fewer of which `READ_BYTES` are read: a publisher waits for one batch at most."""
+
+_BOM = b"\xef\xbb\xbf"
+_NONE = (InvalidDefinition, InvalidName, InvalidReport)
+
+Line = str | Rejected
+"""A line as it was read; one that was too long to be kept is rejected already."""
+
+
+def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) -> Reported:
+    """Report counts and quality to the state store of the settings.
+
+    Args:
+        records: What `feed-assets state report` reads as lines of JSON, as mappings. Moments may be datetimes.
+        by: Who reports it; by default this process's user.
+
+    Returns:
+        How many reports were recorded, known already, or rejected, and these with their reasons; how many windows have
+        changed their state. What is rejected keeps back nothing else, and is kept in the ledger.
+
+    Raises:
+        LedgerUnavailable: The ledger's database does not answer. What was recorded is; to repeat all of it is harmless.
+    """
+    whole = Reported()
+    for outcome in record(open_ledger(settings().ledger), map(as_text, records), by):
+        _add(whole, outcome)
+    return whole
+
+
+def record(ledger: Ledger, lines: Iterable[Line], by: str | None = None) -> Iterator[Reported]:
+    """Record lines as they come, and say of each batch what became of it."""
+    who = by or getuser()
+    for batch in _batches(lines):
+        yield _record(ledger, batch, datetime.now(UTC), who)
+
+
+def lines_of(file: BinaryIO) -> Iterator[Line]:
+    """The lines of a file or pipe that are not blank, each in bounded memory, whatever it is."""
+    number = 0
+    while head := file.readline(ROW_BYTES + 1):
+        number += 1
+        if len(head) > ROW_BYTES and not head.endswith(b"\n"):
+            yield _too_long(head, file, number)
+        elif text := head.removeprefix(_BOM if number == 1 else b"").strip():
+            yield text.decode(errors="surrogateescape")
+
+
+def _too_long(head: bytes, file: BinaryIO, number: int) -> Rejected:
+    size, digest, piece = len(head), sha256(head), head
+    while not piece.endswith(b"\n") and (piece := file.readline(ROW_BYTES)):
+        size += len(piece)
+        digest.update(piece)
+    reason = f"line {number} has {size} bytes: expected at most {ROW_BYTES}."
+    return Rejected(shortened(head, size, digest.hexdigest(), REJECT_BYTES), reason)
+
+
+def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    batch, size = list[Line](), 0
+    for line in lines:
+        batch.append(line)
+        size += len(line) if isinstance(line, str) else REJECT_BYTES
+        if len(batch) == LINES_PER_TRANSACTION or size >= READ_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> Reported:
+    """Record a batch: its counts at once, then what checks have found. A kill leaves its beginning: repeat it all."""
+    counts, checks, rejected = list[Report](), list[tuple[str, QualityReport]](), list[Rejected]()
+    for line in lines:
+        parsed = _parsed(line)
+        if isinstance(parsed, Rejected):
+            rejected.append(parsed)
+        elif isinstance(parsed, QualityReport):
+            checks.append((str(line), parsed))
+        else:
+            counts.extend(parsed)
+    outcome = _counted(ledger, counts, now, by)
+    for line, check in checks:
+        try:
+            outcome.transitions += _checked(ledger, check, now, by)
+            outcome.accepted += 1
+        except _NONE as error:
+            rejected.append(Rejected(line, str(error)))
+    _keep(ledger, rejected, now)
+    outcome.rejected.extend(rejected)
+    return outcome
+
+
+def _parsed(line: Line) -> tuple[Report, ...] | QualityReport | Rejected:
+    try:
+        return line if isinstance(line, Rejected) else parse_report(line)
+    except InvalidReport as error:
+        return Rejected(str(line), str(error))
+
+
+def _counted(ledger: Ledger, counts: Sequence[Report], now: datetime, by: str) -> Reported:
+    """Record counts; where a batch cannot be recorded, half by half, down to the one report that is to blame."""
+    try:
+        return reports.report(ledger, counts, now, by)
+    except InvalidReport as error:
+        if len(counts) == 1:
+            rejected = [Rejected(in_json(counts[0]), str(error))]
+            _keep(ledger, rejected, now)
+            return Reported(rejected=rejected)
+    outcome, middle = Reported(), len(counts) // 2
+    for half in (counts[:middle], counts[middle:]):
+        _add(outcome, _counted(ledger, half, now, by))
+    return outcome
+
+
+def _checked(ledger: Ledger, check: QualityReport, now: datetime, by: str) -> bool:
+    """Record what a check has found of a window, and say whether the window's state changed."""
+    with ledger.read() as connection:
+        tracked = datasets.tracked(connection, [check.dataset]).get(check.dataset) or datasets.default()
+    window = window_of(check.grain, check.start, tracked.zone_of(check.sub_partition))
+    if window.start != check.start:
+        raise InvalidReport(f"start: found {check.start}, expected where a window begins, such as {window.start}.")
+    address = WindowAddress(check.dataset, check.sub_partition, check.grain, window.key)
+    return windows.report_quality(ledger, address, check.check, check.state, check.reason, by, now)
+
+
+def _keep(ledger: Ledger, rejected: Sequence[Rejected], now: datetime) -> None:
+    if rejected:
+        with ledger.write() as connection:
+            event_rejects.reject(connection, reports.SOURCE, rejected, now)
+
+
+def _add(whole: Reported, outcome: Reported) -> None:
+    whole.accepted += outcome.accepted
+    whole.known += outcome.known
+    whole.transitions += outcome.transitions
+    whole.rejected.extend(outcome.rejected)
