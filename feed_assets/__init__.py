@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from feed_assets.sources.declared import EventFiles, EventSource, SqlTable
     from feed_assets.sources.deletes import DeletesTable
     from feed_assets.sources.rows import Columns, Constant
+    from feed_assets.sources.state import report_state
     from feed_assets.spark.parse import META, is_clean
     from feed_assets.spark.rejects import reject, reject_duplicates
 
@@ -46,6 +47,7 @@ _MODULES = {
     "sources.declared": ("EventFiles", "EventSource", "SqlTable"),
     "sources.deletes": ("DeletesTable",),
     "sources.rows": ("Columns", "Constant"),
+    "sources.state": ("report_state",),
     "spark.parse": ("META", "is_clean"),
     "spark.rejects": ("reject", "reject_duplicates"),
 }
@@ -81,6 +83,7 @@ __all__ = [
     "is_clean",
     "reject",
     "reject_duplicates",
+    "report_state",
     "with_automation",
 ]
 

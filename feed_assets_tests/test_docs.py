@@ -12,6 +12,7 @@ import typer.main
 import feed_assets
 from feed_assets.cli import app
 from feed_assets.core.readiness import State
+from feed_assets.core.report_lines import parse_report
 from feed_assets.ledger.tables import metadata
 from feed_assets.orchestration.location import with_automation
 from feed_assets.runs import checks
@@ -111,7 +112,7 @@ def test_a_command_is_in_the_readme(command):
 
 
 def test_every_command_in_the_docs_is_one():
-    named = {*re.findall(r"`feed-assets ((?:events |feed |ledger )?[a-z]+)", ALL)}
+    named = {*re.findall(r"`feed-assets ((?:events |feed |ledger |state )?[a-z]+)", ALL)}
     assert named
     assert named - {"feed"} <= set(COMMANDS)
 
@@ -168,6 +169,24 @@ def test_lines_are_not_too_long(name):
 def test_python_in_the_docs_runs(name, code):
     # By a name that is no file: from Python 3.13 on, inspect fails on a page that it takes for the functions' source.
     exec(compile(code, f"<{name}>", "exec"), {"__name__": "an_example", "__file__": str(PAGES[name])})  # noqa: S102
+
+
+@pytest.mark.parametrize("line", "".join(blocks(TEXTS["docs/state.md"], "json")).splitlines())
+def test_a_report_in_the_docs_is_one(line):
+    assert parse_report(line)
+
+
+@pytest.mark.parametrize("query", blocks(TEXTS["docs/state.md"], "sql"))
+def test_a_query_in_the_docs_runs(query, ledger):
+    with ledger.read() as connection:
+        assert connection.exec_driver_sql(query).all() == []
+
+
+def test_the_view_has_the_columns_that_the_docs_say(ledger):
+    (table,) = re.findall(r"^\| column \|.*\n\|[-|]+\n((?:\|.*\n)+)", TEXTS["docs/state.md"], re.MULTILINE)
+    named = [word for row in table.splitlines() for word in re.findall(r"`(\w+)`", row.split("|")[1])]
+    with ledger.read() as connection:
+        assert named == [*connection.exec_driver_sql("SELECT * FROM partition_state").keys()]
 
 
 def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(tmp_path, monkeypatch):

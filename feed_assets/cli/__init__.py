@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import typer
 
-from feed_assets.cli import events, feed, ledger, retention
+from feed_assets.cli import events, feed, ledger, retention, state
 from feed_assets.cli.build import build
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
@@ -31,6 +31,7 @@ for command in (publish, retention.prune, retention.revalidate):
 app.add_typer(events.app, name="events")
 app.add_typer(feed.app, name="feed")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(state.app, name="state")
 for command in (build, demo, doctor, explain, reconcile, run, ui):
     app.command()(command)
 

@@ -1,9 +1,9 @@
 """Print what a command says, a model: as JSON for machines, in aligned columns for people."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Self, cast
+from typing import Annotated, Any, Self, cast
 
 import typer
 from pydantic import BaseModel, ConfigDict, RootModel, WrapSerializer
@@ -13,12 +13,25 @@ Row = Mapping[str, Any]
 _FOR_PEOPLE = {"for": "people"}
 """The context in which models are dumped that are printed in columns."""
 
-Counted = WrapSerializer(lambda values, dump, info: len(values) if info.context == _FOR_PEOPLE else dump(values))
+
+def _in_a_cell(said: Callable[[Any], object]) -> WrapSerializer:
+    return WrapSerializer(lambda value, dump, info: said(value) if info.context == _FOR_PEOPLE else dump(value))
+
+
+Counted = _in_a_cell(len)
 """Marks a field of which people see the number of values only."""
-Seconds = WrapSerializer(lambda value, dump, info: f"{value:.3f} s" if info.context == _FOR_PEOPLE else dump(value))
+Seconds = _in_a_cell(lambda value: f"{value:.3f} s")
 """Marks a number of seconds, which people see with its unit."""
-Sentence = WrapSerializer(lambda view, dump, info: str(view or "") if info.context == _FOR_PEOPLE else dump(view))
+Sentence = _in_a_cell(lambda view: str(view or ""))
 """Marks a field that people see in one cell."""
+
+
+Levels = _in_a_cell(lambda levels: "/".join(f"{name}={value}" for name, value in levels.items()))
+"""Marks the levels of a sub-partition, which people see as a path."""
+Counts = _in_a_cell(lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()))
+"""Marks numbers by what they count."""
+Words = Annotated[tuple[str, ...], _in_a_cell(", ".join)]
+"""Texts that people see in one cell."""
 
 
 class View(BaseModel):

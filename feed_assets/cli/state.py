@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from getpass import getuser
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,11 +14,6 @@ from feed_assets.cli.show import show as say
 from feed_assets.core.errors import InvalidName, InvalidReport
 from feed_assets.core.events import parse_marker
 from feed_assets.core.feeds import Feed, Partition
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
-
-    from feed_assets.core.windows import WindowAddress
 
 app = typer.Typer(help="The state store: which windows of a dataset are complete.", no_args_is_help=True)
 
@@ -36,8 +31,8 @@ def report(
 ) -> None:
     """Report counts and quality: each line a part, a source or what a check found (docs/state.md).
 
-    To report the same again is harmless. A line that is no report is kept with its reason, the others are recorded; then
-    the exit code is 1.
+    To report the same again is harmless. Lines that are no reports are kept with their reasons, the others recorded,
+    and the exit code is 1.
     """
     from feed_assets.sources.state import lines_of, record
 
@@ -79,21 +74,19 @@ def transitions(
 def show(
     dataset: Dataset,
     partition: Annotated[
-        str | None, typer.Argument(metavar="[PARTITION]", help="2026-01-01-15:00, or hour@2026-01-01-15:00/region=apac.")
+        str | None, typer.Argument(metavar="[PARTITION]", help="2026-01-01-15:00, hour@2026-01-01-15:00/region=apac.")
     ] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """Say of a dataset how far it is complete, and of a window or partition whether it is, and what it waits for."""
-    from feed_assets.ledger.states import datasets, shown
+    from feed_assets.ledger.states import shown
 
     name = Feed.parse(dataset)
     with ledger_of_settings(makes=False).read() as connection:
         if partition is not None:
             return say(views.WindowStateView.each(shown.explained(connection, name, partition, limit)), as_json)
-        declared = datasets.declared(connection, name)
-        lines, newest = shown.lines(connection, name), shown.partitions(connection, name, None, limit)
-    return say(views.DatasetStateView.of(name, declared, lines, newest), as_json)
+        return say(views.DatasetStateView.model_validate(shown.summary(connection, name, limit)), as_json)
 
 
 @app.command()
@@ -110,6 +103,7 @@ def accept(
 
     address = address_of(Partition(Feed.parse(dataset), window))
     if address is None:
-        raise InvalidName(f"{window!r} is no window: expected GRAIN@KEY, such as hour@2026-01-01-15:00 or day@2026-01-01.")
+        raise InvalidName(f"{window!r} is no window: expected hour@2026-01-01-15:00, or day@2026-01-01/region=apac.")
     changed = windows.accept(ledger_of_settings(), address, why, who or getuser(), datetime.now(UTC))
-    say(Values.of(dataset=dataset, window=window, changed=changed), as_json, "" if changed else "it is complete already")
+    done = Values.of(dataset=dataset, window=window, changed=changed)
+    say(done, as_json, "" if changed else "its state is what it was")

@@ -1,23 +1,25 @@
 """What commands say of feeds and of what is repaired, as models, which `show` prints."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import AliasChoices, AliasPath, BeforeValidator, Field, computed_field
+from pydantic import AliasChoices, AliasPath, BeforeValidator, ConfigDict, Field, computed_field
 
-from feed_assets.cli.show import Counted, Sentence, View
+from feed_assets.cli.show import Counted, Counts, Levels, Sentence, View, Words
 from feed_assets.core.feeds import File, Skipped, is_update_id
+from feed_assets.core.members import mapping_of
 from feed_assets.core.retention import Judgement
 
 if TYPE_CHECKING:
     from feed_assets.feeds.batches import SetReading
+    from feed_assets.ledger.states.reports import Reported
 
 Text = Annotated[str, BeforeValidator(str)]
-Levels = Annotated[
+SubPartition = Annotated[
     dict[str, str],
+    Levels,
     BeforeValidator(lambda text: mapping_of(text) if isinstance(text, str) else text),
-    WrapSerializer(lambda levels, dump, info: text_of(levels) if info.context == FOR_PEOPLE else dump(levels)),
 ]
-"""A sub-partition: its levels and values, which people see as a path."""
 Key = Annotated[str, BeforeValidator(lambda partition: getattr(partition, "key", partition))]
 Count = Annotated[int, BeforeValidator(len)]
 
@@ -216,7 +218,7 @@ class TransitionView(View):
 
     sequence: int
     dataset: Text = Field(validation_alias=AliasPath("address", "dataset"))
-    sub_partition: Levels = Field(validation_alias=AliasPath("address", "sub_partition"))
+    sub_partition: SubPartition = Field(validation_alias=AliasPath("address", "sub_partition"))
     grain: str = Field(validation_alias=AliasPath("address", "grain"))
     start: datetime
     end: datetime
@@ -231,7 +233,7 @@ class PartitionStateView(View):
     """A row of the view `partition_state`."""
 
     dataset: str
-    sub_partition: Levels
+    sub_partition: SubPartition
     grain: str
     partition: str
     start: datetime | None
@@ -247,16 +249,16 @@ class WaitingView(View):
     """A part of a window that is not complete."""
 
     window: str
-    state: str
+    state: Text
     why: str
 
 
 class WindowStateView(PartitionStateView):
     """The same, and what is behind it if it is a window."""
 
-    state: str
+    state: Text
     records: int | None
-    sources: dict[str, int]
+    sources: Annotated[dict[str, int], Counts]
     since: datetime | None
     why: str
     waits_for: tuple[WaitingView, ...]
@@ -265,22 +267,24 @@ class WindowStateView(PartitionStateView):
 class LineView(View):
     """How far the windows of one grain of a sub-partition are."""
 
-    sub_partition: Levels
+    sub_partition: SubPartition
     grain: str
     contiguous: datetime | None
     latest: datetime | None
-    windows: str
+    windows: Annotated[dict[str, int], Counts]
 
 
 class DatasetStateView(View):
-    """How far a dataset is complete."""
+    """How its windows are judged, how far a dataset is complete, and the newest of its windows and partitions."""
 
-    dataset: Text = Field(validation_alias="name")
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    dataset: Text
     declared: bool
-    grains: tuple[str, ...]
-    ratio: str
-    tiers: tuple[str, ...]
-    zone: str
-    schema_: str | None
-    lines: tuple[LineView, ...]
+    grains: Words = Field(validation_alias=AliasPath("tracked", "grains"))
+    ratio: str = Field(validation_alias=AliasPath("tracked", "ratio"))
+    tiers: Words = Field(validation_alias=AliasPath("tracked", "tiers"))
+    tz: str = Field(validation_alias=AliasPath("tracked", "zone"))
+    schema_: str | None = Field(validation_alias="schema", serialization_alias="schema")
+    watermarks: tuple[LineView, ...]
     newest: tuple[PartitionStateView, ...]

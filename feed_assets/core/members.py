@@ -191,6 +191,14 @@ class Tracked:
             path = above(path)
         return True
 
+    @cached_property
+    def _paths(self) -> Mapping[frozenset[str], str]:
+        return {frozenset(path.split("/")): path for path in self.members}
+
+    def path_of(self, sub_partition: str) -> str:
+        """A sub-partition with its levels in the order that is declared; as it is, if it is not declared."""
+        return self._paths.get(frozenset(sub_partition.split("/")), sub_partition)
+
     def check(self, sub_partition: str) -> None:
         """Raise InvalidName for a sub-partition that counts cannot be reported for."""
         if self.members and (sub_partition not in self.members or not self.is_leaf(sub_partition)):

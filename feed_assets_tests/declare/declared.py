@@ -41,6 +41,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
 NO_DECLARATIONS = {"EventTableComponent", "ForeignFeedsComponent", "checks"}
 NO_DECLARATIONS |= {
     "Operation",
+    "report_state",
     "Partition",
     "Settings",
     "Slice",

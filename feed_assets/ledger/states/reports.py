@@ -5,7 +5,7 @@ Source: "Data Dependency Driven Orchestration", "the record count and Kafka offs
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -73,7 +73,8 @@ class _Recording:
     outcome: Reported
 
     def record(self, reports: Sequence[Report]) -> None:
-        newest = self._newest([each for each in reports if self._is_sound(each)])
+        placed = map(self._placed, reports)
+        newest = self._newest([each for each in placed if self._is_sound(each)])
         before = self._known(newest.values())
         new = [each for each in newest.values() if self._is_newer(each, before.get(each.key))]
         judging = Judging(self.connection, self.dataset, self.tracked, self.now, self.by)
@@ -86,6 +87,11 @@ class _Recording:
         if named := [each for each in new if each.schema]:
             last = max(named, key=_version)
             datasets.put_schema(self.connection, self.dataset, last.schema or "", last.version)
+
+    def _placed(self, new: Report) -> Report:
+        """A report with the levels of its sub-partition in the declared order, whatever theirs was."""
+        path = self.tracked.path_of(new.sub_partition)
+        return new if path == new.sub_partition else replace(new, sub_partition=path)
 
     def _is_sound(self, new: Report) -> bool:
         """Whether its sub-partition and windows are ones that the dataset has."""

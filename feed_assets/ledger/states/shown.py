@@ -1,0 +1,230 @@
+"""What people and programs are shown of the state store: transitions, windows and what they wait for, partitions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import DONE
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.members import Tracked
+from feed_assets.core.windows import WindowAddress, address_of, children, minutes_of, window_at
+from feed_assets.ledger import log
+from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.rows import Row, rows
+from feed_assets.ledger.states.watermarks import Watermarks, watermarks
+from feed_assets.ledger.states.windows import why_open
+from feed_assets.ledger.tables import TEXT, UtcDateTime, change, dataset, window
+
+partition_state = sa.table(
+    "partition_state",
+    *(sa.column(name, TEXT) for name in ("dataset", "sub_partition", "grain", "partition", "version")),
+    *(sa.column(name, UtcDateTime) for name in ("start", "end", "contiguous", "latest")),
+    *(sa.column(name, sa.Boolean) for name in ("complete", "good")),
+)
+"""The view of that name, as docs/state.md describes it."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A window's change of state, as the log has it; times are UTC."""
+
+    sequence: int
+    address: WindowAddress
+    start: datetime
+    end: datetime
+    before: str | None
+    after: str
+    at: datetime
+    why: str | None
+    who: str | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """How far the windows of one grain of a sub-partition are: watermarks are ends of windows in UTC."""
+
+    sub_partition: str
+    grain: str
+    contiguous: datetime | None
+    latest: datetime | None
+    windows: Mapping[str, int]
+    """How many windows that anything is known of are in which state."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How the windows of a dataset are judged, and how far they are."""
+
+    dataset: Feed
+    declared: bool
+    tracked: Tracked
+    schema: str | None
+    watermarks: tuple[Line, ...]
+    newest: Sequence["Shown"]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A part of a window that is not complete, and what is known of it."""
+
+    window: str
+    state: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A row of the view; and what is behind it, if it is a window."""
+
+    dataset: str
+    sub_partition: str
+    grain: str
+    partition: str
+    complete: bool
+    good: bool
+    version: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    contiguous: datetime | None = None
+    latest: datetime | None = None
+    state: str = ""
+    records: int | None = None
+    sources: Mapping[str, int] = field(default_factory=dict[str, int])
+    since: datetime | None = None
+    why: str = ""
+    waits_for: tuple[Waiting, ...] = ()
+
+
+def transitions(
+    connection: sa.Connection, since: int | datetime | None, dataset: Feed | None, limit: int
+) -> tuple[Transition, ...]:
+    """Transitions in order: the first after a number, or from a moment on; without either the newest."""
+    query = sa.select(change).where(change.c.kind == log.WINDOW)
+    if dataset:
+        query = query.where(change.c.feed == str(dataset))
+    if since is not None:
+        query = query.where(change.c.sequence > since if isinstance(since, int) else change.c.at >= since)
+    order = change.c.sequence.desc() if since is None else change.c.sequence
+    found = connection.execute(query.order_by(order).limit(limit)).all()
+    windows = [(row, at) for row in found if (at := address_of(Partition(Feed.parse(row.feed), row.partition)))]
+    bounds = _bounds(connection, (at for _, at in windows))
+    listed = (
+        Transition(row.sequence, at, *bounds[at], row.before, row.after, row.at, row.why, row.who)
+        for row, at in windows
+    )
+    return tuple(sorted(listed, key=lambda each: each.sequence))
+
+
+def _bounds(
+    connection: sa.Connection, addresses: Iterable[WindowAddress]
+) -> Mapping[WindowAddress, tuple[datetime, datetime]]:
+    """Start and end of windows, also of those that nothing is known of any more."""
+    asked = set(addresses)
+    known, tracked = rows(connection, asked), datasets.tracked(connection, {at.dataset for at in asked})
+    found = {
+        at: known.get(at) or window_at(at.grain, at.key, _of(tracked, at).zone_of(at.sub_partition)) for at in asked
+    }
+    return {at: (each.start, each.end) for at, each in found.items()}
+
+
+def _of(tracked: Mapping[Feed, Tracked], at: WindowAddress) -> Tracked:
+    return tracked.get(at.dataset) or datasets.default()
+
+
+def summary(connection: sa.Connection, name: Feed, limit: int) -> Summary:
+    """How far a dataset is, with the newest of its windows and partitions. Raises InvalidName if nothing is known."""
+    row = connection.execute(sa.select(dataset).where(dataset.c.name == str(name))).first()
+    newest = partitions(connection, name, None, limit)
+    if row is None and not newest:
+        raise InvalidName(f"nothing is known of {name}: expected a dataset that was reported, declared or published.")
+    tracked = datasets.tracked(connection, [name]).get(name) or datasets.default()
+    declared, schema = (row.declared is not None, row.schema) if row else (False, None)
+    return Summary(name, declared, tracked, schema, _lines(connection, name), newest)
+
+
+def _lines(connection: sa.Connection, name: Feed) -> tuple[Line, ...]:
+    key = window.c.sub_partition, window.c.grain, window.c.state
+    query = sa.select(*key, sa.func.count()).where(window.c.dataset == str(name)).group_by(*key).order_by(*key)
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    for sub_partition, grain, state, count in connection.execute(query):
+        counts.setdefault((sub_partition, grain), {})[state] = count
+    marks = watermarks(connection, ((name, *each) for each in counts))
+    ordered = sorted(counts, key=lambda each: (each[0], minutes_of(each[1])))
+    found = ((each, marks.get((name, *each), Watermarks())) for each in ordered)
+    return tuple(Line(*each, mark.contiguous, mark.latest, counts[each]) for each, mark in found)
+
+
+def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: int) -> Sequence[Shown]:
+    """Rows of the view: the windows and partitions of a dataset that have this key, or the newest of all."""
+    view = partition_state.c
+    query = sa.select(partition_state).where(view.dataset == str(name)).limit(limit)
+    if key is not None and (at := address_of(Partition(name, key))):
+        query = query.where(view.partition == at.key, view.sub_partition == at.sub_partition, view.grain == at.grain)
+    elif key is not None:
+        query = query.where(view.partition == key)
+    query = query.order_by(view.partition.desc(), view.sub_partition, view.grain)
+    return [Shown(**row) for row in connection.execute(query).mappings()]
+
+
+def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[Shown, ...]:
+    """The windows and partitions of a dataset that have this key, and what the windows wait for. Raises InvalidName."""
+    tracked = datasets.tracked(connection, [name]).get(name) or datasets.default()
+    found = partitions(connection, name, key, limit) or [_unknown(name, key)]
+    addresses = [WindowAddress(name, each.sub_partition, each.grain, each.partition) for each in found]
+    known = rows(connection, addresses)
+    return tuple(
+        _explained(connection, tracked, each, known.get(at) or _empty(tracked, at)) if each.grain else each
+        for each, at in zip(found, addresses, strict=True)
+    )
+
+
+def _unknown(name: Feed, key: str) -> Shown:
+    at = address_of(Partition(name, key))
+    if at is None:
+        raise InvalidName(
+            f"nothing is known of {name} {key}: expected a window that was reported, such as 2026-01-01-15:00 or "
+            "hour@2026-01-01-15:00/region=apac, or a partition with updates."
+        )
+    return Shown(str(name), at.sub_partition, at.grain, at.key, complete=False, good=True)
+
+
+def _empty(tracked: Tracked, at: WindowAddress) -> Row:
+    window = tracked.window(at.sub_partition, at.grain, at.key)
+    return Row(at, window.start, window.end)
+
+
+def _explained(connection: sa.Connection, tracked: Tracked, shown: Shown, row: Row) -> Shown:
+    parts = parts_of(tracked, row.address)
+    known = rows(connection, parts)
+    undone = [(at, each) for at in parts if (each := known.get(at) or _empty(tracked, at)).state not in DONE]
+    waits = [Waiting(at.partition.key, each.state, lacks(tracked, each)) for at, each in undone]
+    behind = {"state": row.state, "records": row.records, "sources": row.counts, "since": row.since}
+    bounds = {"start": row.start, "end": row.end}
+    return replace(
+        shown, **bounds, **behind, why=lacks(tracked, row), waits_for=() if row.state in DONE else tuple(waits)
+    )
+
+
+def parts_of(tracked: Tracked, at: WindowAddress) -> tuple[WindowAddress, ...]:
+    """The windows that one is judged by: smaller ones, or the same of each sub-partition; () of a base window."""
+    window = tracked.window(at.sub_partition, at.grain, at.key)
+    if tracked.is_leaf(at.sub_partition):
+        smaller = children(window, tracked.grains)
+        return tuple(WindowAddress(at.dataset, at.sub_partition, each.grain, each.key) for each in smaller)
+    paths = tracked.children(at.sub_partition, window)
+    return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
+
+
+def lacks(tracked: Tracked, row: Row) -> str:
+    """What is said of a window: why it is not complete or good, who accepted it, or its counts."""
+    at = row.address
+    if said := row.issue or row.accepted:
+        return said
+    if not row.is_kept:
+        return "nothing is reported of it"
+    if at.grain == tracked.base and tracked.is_leaf(at.sub_partition):
+        return why_open(tracked, row)
+    return "" if row.state in DONE else "a part of it is not complete"
