@@ -1,10 +1,12 @@
 """What the tests of the ledger run in other processes."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.reports import Report
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.states import reports
 from feed_assets_tests.feeds import workers
 
 NOW = datetime(2019, 11, 25, 6, tzinfo=UTC)
@@ -26,3 +28,16 @@ def change_many(url: str, writer: int, count: int, barrier) -> None:
         with ledger.change() as connection:
             partition = Partition(FEED, f"writer-{writer}/{number}")
             updates.insert(connection, partition, "20191125.060000", updates.FOREIGN, updates.PUBLISHED, NOW)
+
+
+def report_many(url: str, writer: int, count: int, batch: int, barrier) -> None:
+    """Report parts of a record in each of two windows, all of the same 48 windows, at the same time as others do."""
+    ledger = open_ledger(url)
+    barrier.wait(60)
+    for first in range(0, count, batch):
+        reports.report(ledger, [_part(writer, number) for number in range(first, first + batch)], NOW, str(writer))
+
+
+def _part(writer: int, number: int) -> Report:
+    starts = (NOW + timedelta(minutes=5 * ((number + shift) % 48)) for shift in (0, 7))
+    return Report(FEED, "", f"writer-{writer}/{number}", tuple((start, 1) for start in sorted(starts)))

@@ -1,0 +1,148 @@
+"""A declaration that changes: where members do, the past stays as it is; where rules do, it is judged again."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from feed_assets.core.completeness import Completeness, WindowState
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.members import Life, Regions, Tracked
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger.states import datasets, reports, windows
+from feed_assets.ledger.states.watermarks import Watermarks, watermarks
+from feed_assets_tests.ledger.test_states import FOO, NOW, last, part, source, transitions
+
+FIRST, SECOND = date(2026, 1, 1), date(2026, 1, 2)
+HOURLY = Completeness(grains=("hour", "day"))
+TWO, THREE = (
+    Regions({"apac": "Asia/Singapore", "emea": "UTC"}),
+    Regions({"apac": "+08:00", "emea": "UTC", "latam": "-3"}),
+)
+
+
+def fill(ledger, region, day):
+    """Report all hours of a batch date of a region, complete."""
+    sub = f"region={region}"
+    with ledger.read() as connection:
+        whole = datasets.tracked(connection, [FOO])[FOO].window(sub, "day", day.isoformat())
+    counts = {whole.start + timedelta(hours=hour): 10 for hour in range(24)}
+    reports.report(ledger, [*source(counts, sub_partition=sub), part(f"{day}", counts, sub_partition=sub)], NOW)
+
+
+def state(ledger, grain, key, sub_partition=""):
+    address = WindowAddress(FOO, sub_partition, grain, key)
+    with ledger.read() as connection:
+        row = windows.known(connection, [address]).get(address)
+    return row.state if row else WindowState.OPEN
+
+
+def declare(ledger, regions, day, completeness=HOURLY):
+    now = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+    windows.declare(ledger, {FOO: Tracked.of(completeness, regions)}, now)
+
+
+def test_a_batch_date_is_complete_when_it_is_in_every_region(ledger):
+    declare(ledger, TWO, FIRST)
+    fill(ledger, "apac", FIRST)
+    assert (state(ledger, "day", "2026-01-01", "region=apac"), state(ledger, "day", "2026-01-01")) == (
+        "complete",
+        "open",
+    )
+    fill(ledger, "emea", FIRST)
+    assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
+    with ledger.read() as connection:
+        found = watermarks(connection, [(FOO, "", "day")])[FOO, "", "day"]
+    assert found == Watermarks(*[datetime(2026, 1, 2, tzinfo=UTC)] * 2)
+
+
+def test_who_joins_does_not_reopen_the_past(ledger):
+    declare(ledger, TWO, FIRST)
+    for region in ("apac", "emea"):
+        fill(ledger, region, FIRST)
+    seen = last(ledger)
+    declare(ledger, THREE, SECOND)
+    for region in ("apac", "emea"):
+        fill(ledger, region, SECOND)
+    assert [each for each in transitions(ledger, seen) if each[0] in ("day@2026-01-01", "day@2026-01-02")] == []
+    assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
+    fill(ledger, "latam", SECOND)
+    assert state(ledger, "day", "2026-01-02") is WindowState.COMPLETE
+
+
+def test_who_leaves_is_missed_on_the_days_before_and_not_after(ledger):
+    declare(ledger, THREE, FIRST)
+    declare(ledger, TWO, SECOND)
+    for region, day in [("apac", FIRST), ("emea", FIRST), ("apac", SECOND), ("emea", SECOND)]:
+        fill(ledger, region, day)
+    assert (state(ledger, "day", "2026-01-01"), state(ledger, "day", "2026-01-02")) == ("open", "complete")
+    fill(ledger, "latam", FIRST)
+    assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
+
+
+def test_a_report_of_who_had_left_is_refused_and_kept(ledger):
+    declare(ledger, THREE, FIRST)
+    declare(ledger, TWO, SECOND)
+    at = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    found = reports.report(ledger, [part("late", {at: 1}, sub_partition="region=latam")], NOW)
+    assert "region=latam is not expected in 2026-01-02-12:00" in found.rejected[0].reason
+
+
+def test_the_ledger_keeps_dates_of_its_own(ledger):
+    declare(ledger, TWO, FIRST)
+    declare(ledger, THREE, SECOND)
+    declare(ledger, THREE, date(2026, 5, 1))
+    with ledger.read() as connection:
+        found = datasets.tracked(connection, [FOO])[FOO].members["region=latam"]
+    assert found == Life("Etc/GMT+3", SECOND)
+
+
+def test_another_ratio_judges_what_was_counted_again(ledger):
+    strict, mild = (Tracked.of(Completeness(ratio=ratio)) for ratio in ("100%", "90%"))
+    windows.declare(ledger, {FOO: strict}, NOW)
+    counts = {datetime(2026, 1, 1, 15, minute, tzinfo=UTC): 100 for minute in range(0, 60, 5)}
+    reports.report(ledger, [*source(counts), part("part", dict.fromkeys(counts, 95))], NOW)
+    assert transitions(ledger) == []
+    windows.declare(ledger, {FOO: mild}, NOW)
+    assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.COMPLETE
+    seen = last(ledger)
+    windows.declare(ledger, {FOO: mild}, NOW)
+    assert last(ledger) == seen
+    windows.declare(ledger, {FOO: strict}, NOW)
+    assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
+
+
+def test_another_grain_is_summed_up_from_what_was_counted(ledger):
+    counts = {datetime(2026, 1, 1, 15, minute, tzinfo=UTC): 100 for minute in range(0, 60, 5)}
+    reports.report(ledger, [*source(counts), part("part", counts)], NOW)
+    windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=("5min", "30min")))}, NOW)
+    assert [state(ledger, "30min", f"2026-01-01-15:{minute}") for minute in ("00", "30")] == ["complete", "complete"]
+    assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
+    address = WindowAddress(FOO, "", "30min", "2026-01-01-15:30")
+    with ledger.read() as connection:
+        assert windows.known(connection, [address])[address].records == 600
+
+
+def test_another_base_grain_is_refused_once_there_are_counts(ledger):
+    reports.report(ledger, [part("part", {datetime(2026, 1, 1, 15, tzinfo=UTC): 1})], NOW)
+    with pytest.raises(InvalidDefinition, match="has counts by windows of 5min, its declaration says hour"):
+        declare(ledger, None, FIRST)
+    with ledger.read() as connection:
+        assert datasets.tracked(connection, [FOO])[FOO] == datasets.default()
+
+
+def test_a_region_is_accepted_for_a_day(ledger):
+    declare(ledger, TWO, FIRST)
+    fill(ledger, "emea", FIRST)
+    address = WindowAddress(FOO, "region=apac", "day", "2026-01-01")
+    windows.accept(ledger, address, "its data center burnt down", "ada", NOW)
+    assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
+
+
+def test_a_region_that_is_none_is_refused(ledger):
+    declare(ledger, TWO, FIRST)
+    found = reports.report(ledger, [part("part", {NOW: 1}), replace(part("b", {NOW: 1}), sub_partition="x=y")], NOW)
+    assert [each.reason for each in found.rejected] == [
+        "sub-partition '': expected one of region=apac, region=emea.",
+        "sub-partition 'x=y': expected one of region=apac, region=emea.",
+    ]
