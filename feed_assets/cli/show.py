@@ -37,7 +37,9 @@ Words = Annotated[tuple[str, ...], _in_a_cell(", ".join)]
 class View(BaseModel):
     """What a command says of one object, read from its attributes."""
 
-    model_config = ConfigDict(from_attributes=True, validate_by_name=True, frozen=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        from_attributes=True, validate_by_name=True, frozen=True, ser_json_inf_nan="constants", defer_build=True
+    )
 
     @classmethod
     def each(cls, objects: Iterable[object]) -> tuple[Self, ...]:

@@ -247,7 +247,7 @@ def test_a_blackboard_that_is_not_there_is_one_line():
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["feed", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["feed", "--help"], ["state", "--help"]])
 def test_help_imports_nothing_heavy(arguments):
     code = (
         "import sys; from feed_assets.cli import app\n"
