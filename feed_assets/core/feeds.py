@@ -5,7 +5,7 @@ Source: "Synchronizing Data Pipelines" (dataxu, 2018). Nothing here reads or wri
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, total_ordering
 from hashlib import sha256
@@ -103,6 +103,8 @@ class Partition:
     Args:
         feed: The feed.
         key: One segment for each dimension, joined by `/`, such as `2019-11-24/men`; '' for a feed without partitions.
+        start: When its time window begins (UTC), where a run tells its function; otherwise, and without one, None.
+        end: When its time window ends.
 
     Raises:
         InvalidName: A segment of the key cannot be one on every store, or looks like an update id.
@@ -110,6 +112,8 @@ class Partition:
 
     feed: Feed
     key: str = ""
+    start: datetime | None = field(default=None, compare=False, repr=False)
+    end: datetime | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for segment in self.key.split("/") if self.key else ():

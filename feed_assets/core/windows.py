@@ -74,6 +74,14 @@ def minutes_of(grain: str) -> int:
     return int(found[1])
 
 
+def step_of(grain: str) -> timedelta:
+    """The length by which records are counted for a base grain: of days quarters of hours, as any zone's are made of.
+
+    Raises InvalidDefinition.
+    """
+    return (15 if grain == DAY else minutes_of(grain)) * _MINUTE
+
+
 def sorted_grains(grains: Iterable[str]) -> tuple[str, ...]:
     """Each grain once, the smallest, or base grain, first."""
     return tuple(sorted(set(grains), key=minutes_of))

@@ -5,13 +5,17 @@ from datetime import datetime
 
 from feed_assets.core.feeds import File
 
+Counts = tuple[tuple[datetime, int], ...]
+"""Records by window of event time: its start (UTC), and how many; each window once, in order, none without records."""
+
 
 @dataclass(frozen=True)
 class Written:
     """The files of a written update, exactly those listed after the write, and what the rows in them are.
 
     `first` and `last` are the least and the greatest event time (UTC), None without one or without rows.
-    `data_version` is the digest of the rows.
+    `data_version` is the digest of the rows. `windows` are their counts, None if nobody asked for them; a row without
+    an event time is in no window.
     """
 
     files: tuple[File, ...]
@@ -20,3 +24,4 @@ class Written:
     first: datetime | None
     last: datetime | None
     data_version: str
+    windows: Counts | None = None

@@ -7,15 +7,19 @@ A build pins, claims and publishes; a maker transforms, writes, reads back and c
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.slices import Slice
-from feed_assets.core.written import Written
+from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.checks import CheckResult
 from feed_assets.runs.recipe import Recipe
+
+
+NOTHING: Mapping[str, Sequence[Update]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Task:
     updates: Mapping[str, Sequence[Update]]
     slices: Mapping[str, Sequence[Slice]]
     run_spec: RunSpec
+    uncounted: Mapping[str, Sequence[Update]] = NOTHING
+    """Those of the pinned updates, by input, whose records this run counts."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,10 @@ class Made(Protocol):
 
     def write(self, partition: Partition, update_id: str) -> Written:
         """Write one output's parts under its claimed update, which holds nothing yet; the manifest is the caller's."""
+        ...
+
+    def counted(self) -> Sequence[tuple[Update, Counts]]:
+        """The records of the task's uncounted updates by window, those that do not parse but have a time, too."""
         ...
 
     def audit(self, outputs: Sequence[Output]) -> Audit:

@@ -34,6 +34,10 @@ class Source:
     """Each partition holds batches: the function gets the rows of the newest valid update of every one."""
     is_table: bool = False
     """An event table: the function gets its `Slice`, and reads the rows itself."""
+    event_time: str | None = None
+    """A timestamp column, by which its records are counted."""
+    grain: str | None = None
+    """The base grain of its windows, if its records are counted."""
     fans_in: bool = False
     """The function sees which partition a row is from: a column `_partition`, such as `2019-11-24/men`."""
 
@@ -55,6 +59,8 @@ class Recipe:
     code_version: str | None = None
     wants: frozenset[str] = frozenset()
     """Parameters of the function that are no inputs: `partition` and `run_spec`."""
+    grain: str | None = None
+    """The base grain of its windows, if its rows are counted by `event_time`."""
     is_by_events: bool = False
     """Inputs that come through one pipeline are read together, or not at all."""
 
@@ -70,7 +76,7 @@ class Recipe:
             (each.name, each.description, each.aggregate, source_digest(each.passes), source_digest(each.measure))
             for each in self.checks
         ]
-        declared = self.code_version, self.sources, checks, self.event_time
+        declared = self.code_version, self.sources, checks, self.event_time, self.grain
         return sha256(repr(declared).encode()).hexdigest()[:12]
 
 

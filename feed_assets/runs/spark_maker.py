@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.written import Written
+from feed_assets.core.windows import step_of
+from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.checks import Audited, run_checks
 from feed_assets.runs.maker import Audit, Output, Task
-from feed_assets.runs.transform import Frames, transformed
+from feed_assets.runs.transform import Frames, path_of_file, transformed
 from feed_assets.spark.digest import measured
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import read_own
+from feed_assets.spark.windows import Counting
 from feed_assets.spark.write import preview, write
 
 
@@ -29,8 +31,22 @@ class SparkMade:
 
     def write(self, partition: Partition, update_id: str) -> Written:
         """Write the frame of one output."""
-        event_time = self.task.recipe.event_time if partition == self.task.output else None
-        return write(self._frame(partition), self.board, partition, update_id, event_time=event_time)
+        if partition != self.task.output:
+            return write(self._frame(partition), self.board, partition, update_id)
+        recipe = self.task.recipe
+        counting = _counting(recipe.event_time, recipe.grain)
+        frame = self._frame(partition)
+        return write(frame, self.board, partition, update_id, event_time=recipe.event_time, counting=counting)
+
+    def counted(self) -> list[tuple[Update, Counts]]:
+        """Count what was read and kept: once it is written, nothing is read or parsed for that again."""
+        found: list[tuple[Update, Counts]] = []
+        for source in self.task.recipe.sources:
+            updates = self.task.uncounted.get(source.name, ())
+            if updates and (counting := _counting(source.event_time, source.grain)):
+                counts = counting.counted(self.frames.read[source.name], path_of_file(updates))
+                found += [(update, counts.get(update.path, ())) for update in updates]
+        return found
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
         """Run the checks on the parts of the dataset, which is the last output."""
@@ -62,3 +78,8 @@ class SparkMaker:
         """Count and digest the rows of an update, in one job."""
         with self.sessions() as spark, reading([update]):
             return measured(read_own(spark, board, update))
+
+
+def _counting(event_time: str | None, grain: str | None) -> Counting | None:
+    """How rows are counted, if they are."""
+    return Counting(event_time, step_of(grain)) if event_time and grain else None

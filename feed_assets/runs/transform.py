@@ -95,13 +95,15 @@ class _Transform:
     def _tagged(self, source: Source) -> DataFrame:
         """One frame of the files of all batches and partitions: a frame for each would have Spark plan each anew.
 
-        It is kept if clean and rejected rows are taken from it, and not from what the function makes.
+        It is kept if clean and rejected rows are taken from it, and not from what the function makes, or if its records
+        are counted.
         """
         updates = self.task.updates[source.name]
         tagged = read.read(self.spark, self.board, updates, source.format, source.schema or "")
         if source.fans_in:
             tagged = tagged.withColumn("_partition", _partition_of_file(source, updates))
-        return tagged if source.tagged else self._keep(tagged)
+        is_used_twice = not source.tagged or source.name in self.task.uncounted
+        return self._keep(tagged) if is_used_twice else tagged
 
     def _input(self, source: Source, tagged: Mapping[str, DataFrame]) -> DataFrame:
         """The frame that the function gets of an input."""
@@ -126,6 +128,12 @@ def _further_arguments(task: Task) -> dict[str, Any]:
 def _without_clean_texts(tagged: DataFrame) -> DataFrame:
     """The frame without the texts of clean rows, which are not needed any more: half as much is kept."""
     return tagged.withColumn("_raw", sf.when(~is_clean(), sf.col("_raw")))
+
+
+def path_of_file(updates: Sequence[Update]) -> Column:
+    """The path of the update that a row's file is in."""
+    file = sf.col("_file")
+    return sf.coalesce(*(sf.when(file.startswith(f"{each.path}/"), sf.lit(each.path)) for each in updates))
 
 
 def _partition_of_file(source: Source, updates: Sequence[Update]) -> Column:

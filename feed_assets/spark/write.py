@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,16 +12,19 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
 
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
-from feed_assets.core.feeds import File, Partition
+from feed_assets.core.feeds import File, Partition, Update
 from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import listed
 from feed_assets.spark.digest import digest, parts
 from feed_assets.spark.parse import column
+from feed_assets.spark.read import read_own
 from feed_assets.spark.urls import spark_path
+from feed_assets.spark.windows import Counting
 
 _PART = re.compile(r"part-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[.-]c[0-9]+\.[a-z0-9.]*parquet")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WINDOWS = "_windows"
 # Said again for each write: a Connect server's own configuration, or a line in a user's, would win otherwise.
 _COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -35,15 +39,19 @@ def write(
     update_id: str,
     *,
     event_time: str | None = None,
+    counting: Counting | None = None,
     files: int | None = None,
 ) -> Written:
     """Write Parquet parts under a claimed update that holds nothing yet; the manifest is the caller's.
 
-    `event_time` names a timestamp column. `files` is how many parts there are at most, which also is how many tasks
-    compute them; an empty frame is one part. Raises UpdateAbandoned if the prefix is not empty, or does not hold
-    exactly one job's parts afterwards. After any exception never publish under this id.
+    `event_time` names a timestamp column; `counting` has the rows of each window counted in the same pass. `files` is
+    how many parts there are at most, which also is how many tasks compute them; an empty frame is one part. Raises
+    UpdateAbandoned if the prefix is not empty, or does not hold exactly one job's parts afterwards. After any exception
+    never publish under this id.
     """
     statistics = {**parts(df), **_times(df.schema, event_time)}
+    if counting:
+        statistics[_WINDOWS] = counting.histogram
     observation = Observation()
     narrowed = df.coalesce(files) if files else df
     # The last step before the write: rows of failed and repeated attempts are not counted there.
@@ -51,7 +59,16 @@ def write(
     _save(observed, board, partition, update_id)
     found = listed(board, partition, update_id)
     _refuse_leftovers(found, f"{partition.path}/{update_id}")
-    return _written(found, df.schema, observation.get)
+    written = _written(found, df.schema, observation.get)
+    if counting is None:
+        return written
+    values = observation.get
+    counts = counting.exact(values[_WINDOWS], values["_first"], values["_last"])
+    if counts is None:  # From too far apart to be told apart in passing: this alone reads what was written.
+        update = Update(partition, update_id, found)
+        rows = read_own(df.sparkSession, board, update, df.schema)
+        counts = counting.counted(rows, sf.lit("")).get("", ())
+    return replace(written, windows=counts)
 
 
 def preview(frame: DataFrame, limit: int = 5) -> str:
