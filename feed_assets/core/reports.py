@@ -1,7 +1,7 @@
 """What others report to the state store: how many records of each window a part holds, or a source has."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -48,7 +48,7 @@ class Report:
     @cached_property
     def counts(self) -> str:
         """The windows as JSON, by start."""
-        return json.dumps([[_key(start), count] for start, count in sorted(self.windows)])
+        return text_of(self.windows)
 
     @cached_property
     def digest(self) -> str:
@@ -63,8 +63,13 @@ def _key(start: datetime) -> str:
     return start.strftime("%Y-%m-%d-%H:%M")
 
 
+def text_of(windows: Iterable[tuple[datetime, int]]) -> str:
+    """Counts by window as JSON, by start."""
+    return json.dumps([[_key(start), count] for start, count in sorted(windows)])
+
+
 def windows_of(counts: str) -> dict[datetime, int]:
-    """The windows that `Report.counts` made a text of."""
+    """The windows that `text_of` made a text of."""
     return {_start(key): count for key, count in json.loads(counts)}
 
 

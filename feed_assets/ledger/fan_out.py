@@ -39,7 +39,7 @@ AffectedOf = Callable[[str, Partition], Affected]
 
 
 @dataclass(frozen=True)
-class _Batch:
+class Batch:
     """Changes that a group of subscriptions has not heard of, and where the group is once they are fanned out."""
 
     group: Collection[Edge]
@@ -76,14 +76,14 @@ def fan_out(
         with ledger.write() as connection:
             subscriptions.subscribe(connection, new)
     _look_at_absent(ledger, edges, affected, now)
-    while batch := _next(ledger, edges, limit):
+    while batch := next_batch(ledger, edges, limit):
         _put(ledger, batch, _reach(batch.group, batch.changes, affected), now)
         if out_of_time():
-            return _next(ledger, edges, limit) is None
+            return next_batch(ledger, edges, limit) is None
     return True
 
 
-def _next(ledger: Ledger, edges: Collection[Edge], limit: int) -> _Batch | None:
+def next_batch(ledger: Ledger, edges: Collection[Edge], limit: int) -> Batch | None:
     """What those subscriptions have not heard of that are furthest behind; None if all have heard everything."""
     with ledger.read() as connection:
         known = subscriptions.positions(connection)
@@ -96,7 +96,7 @@ def _next(ledger: Ledger, edges: Collection[Edge], limit: int) -> _Batch | None:
         upto = min((at for at in positions.values() if at > start), default=last)
         feeds = None if len(group) == len(edges) else {Feed.parse(feed) for _, feed in group}
         changes = log.after(connection, start, upto, limit, feeds)
-    return _Batch(group, start, changes, changes[-1].sequence if len(changes) == limit else upto)
+    return Batch(group, start, changes, changes[-1].sequence if len(changes) == limit else upto)
 
 
 def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: AffectedOf) -> _Reach:
@@ -120,7 +120,7 @@ def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> No
         reach.delivered += [(output, change.sequence) for output, _ in affected.outputs]
 
 
-def _put(ledger: Ledger, batch: _Batch, reach: _Reach, now: datetime) -> None:
+def _put(ledger: Ledger, batch: Batch, reach: _Reach, now: datetime) -> None:
     with ledger.change() as connection:
         if subscriptions.move(connection, batch.group, batch.start, batch.reached):
             awaited.put(connection, reach.absent.values(), now)

@@ -18,6 +18,9 @@ from feed_assets.ledger.tables import change, subscription
 UPDATE, EVENT, QUALITY, WINDOW, UNCHANGED = "update", "event", "quality", "window", "unchanged"
 """Kinds: of an update's, a check's, a window's state, a write event; and a run that left its dataset as it was."""
 
+COUNTED = "counted"
+"""The kind that says that the records of another team's update were counted, which it did not bring with it."""
+
 PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
 """The states of updates that the log tells of."""
 

@@ -36,7 +36,7 @@ change = sa.Table(
     sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False, comment="commit order"),
     sa.Column("feed", TEXT, nullable=False),
     sa.Column("partition", TEXT, nullable=False),
-    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality, window or unchanged"),
+    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality, window, unchanged or counted"),
     sa.Column("subject", TEXT, nullable=False, comment="what changed: update id, marker, check or grain"),
     sa.Column("before", TEXT, comment="its state before; NULL if it was not known"),
     sa.Column("after", TEXT, comment="its state after"),

@@ -260,7 +260,8 @@ def _ingest(connection: sa.Connection, valid: Update, now: datetime, as_of: int)
         correlation = foreign_correlation(valid.partition, valid.id)
         insert(connection, valid.partition, valid.id, FOREIGN, PUBLISHED, now, correlation=correlation, **seen)
     elif known.is_foreign and (known.state, known.version) != (PUBLISHED, valid.files_digest):
-        publish(connection, valid.partition, valid.id, now, reason=None, **seen)
+        other_data = {} if known.version == valid.files_digest else {"windows": None}
+        publish(connection, valid.partition, valid.id, now, reason=None, **seen, **other_data)
     elif known.state in (INVALIDATED, ABANDONED, REFUSED, PRUNED):
         known_or_seen = seen if known.version is None else {}
         publish(connection, valid.partition, valid.id, now, reason=None, **known_or_seen)

@@ -4,7 +4,7 @@ Each step may be the last one (a kill): the ledger has claim and pins before the
 statistics before the manifest, so `reconcile` can finish what has a manifest and sweep what has none.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -12,13 +12,15 @@ from uuid import uuid4
 
 from feed_assets.core.attempts import end_of
 from feed_assets.core.errors import MixedInputs, NoValidUpdate
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.plans import BY_HAND, RunSpec
 from feed_assets.core.positions import changed, pins_digest
+from feed_assets.core.reports import text_of
 from feed_assets.core.secrets import without_secrets
 from feed_assets.core.slices import Slice
+from feed_assets.core.written import Counts
 from feed_assets.feeds import write as feed_write
-from feed_assets.ledger import claims, inbox, log, quality, runs, updates
+from feed_assets.ledger import claims, counts, inbox, log, quality, runs, updates
 from feed_assets.ledger.log import Change
 from feed_assets.runs import reconcile
 from feed_assets.runs.maker import Made, Output, Task
@@ -149,8 +151,16 @@ class _Build:
 
     def _task(self, claimed: Claimed) -> Task:
         """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
-        pinned = claimed.pinned
-        return Task(self.order.recipe, self.order.output, pinned.updates, pinned.slices, self.order.run_spec)
+        pinned, recipe = claimed.pinned, self.order.recipe
+        uncounted = self._uncounted(pinned)
+        return Task(recipe, self.order.output, pinned.updates, pinned.slices, self.order.run_spec, uncounted)
+
+    def _uncounted(self, pinned: Pinned) -> Mapping[str, Sequence[Update]]:
+        """What this run counts of its inputs, as the first one that reads it."""
+        read = {each.name: pinned.updates[each.name] for each in self.order.recipe.sources if each.grain}
+        with self.services.ledger.read() as connection:
+            new = counts.uncounted(connection, [update for some in read.values() for update in some])
+        return {name: mine for name, some in read.items() if (mine := [each for each in some if each in new])}
 
     def _stage(self, claimed: Claimed, made: Made) -> Staged:
         outputs: list[Output] = []
@@ -160,10 +170,18 @@ class _Build:
         with self.services.ledger.write() as connection:
             for output in outputs:
                 written = output.written
+                windows = None if written.windows is None else text_of(written.windows)
                 statistics = {"records": written.records, "first": written.first, "last": written.last}
-                claims.stage(connection, output.update, written.data_version, **statistics)
+                claims.stage(connection, output.update, written.data_version, **statistics, windows=windows)
+        self._keep(made.counted())
         self.services.on_step("statistics in the ledger")
         return Staged(claimed.pinned, tuple(outputs))
+
+    def _keep(self, found: Sequence[tuple[Update, Counts]]) -> None:
+        """What others wrote is counted, whatever becomes of this run; after a kill before this the next one counts."""
+        if found:
+            with self.services.ledger.change() as connection:
+                counts.keep(connection, found, self.run_id, self.services.now())
 
     def _audit(self, staged: Staged, made: Made) -> Checked:
         audit = made.audit(staged.outputs)

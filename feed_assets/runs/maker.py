@@ -6,8 +6,7 @@ A build pins, claims and publishes; a maker transforms, writes, reads back and c
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from feed_assets.core.feeds import Partition, Update
@@ -17,9 +16,6 @@ from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.checks import CheckResult
 from feed_assets.runs.recipe import Recipe
-
-
-NOTHING: Mapping[str, Sequence[Update]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Task:
     updates: Mapping[str, Sequence[Update]]
     slices: Mapping[str, Sequence[Slice]]
     run_spec: RunSpec
-    uncounted: Mapping[str, Sequence[Update]] = NOTHING
+    uncounted: Mapping[str, Sequence[Update]] = field(default_factory=dict[str, Sequence[Update]])
     """Those of the pinned updates, by input, whose records this run counts."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Partition, Update
-from feed_assets.core.written import Written
+from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import listed
 from feed_assets.runs.checks import CheckResult
@@ -29,11 +29,16 @@ class Given:
         rows: The dataset's rows; they are written as JSON lines, and equal rows have an equal data version.
         rejects: The rows of its feed of rejects.
         failed: By the names of the checks that fail, what each found. Every other check passes.
+        windows: The dataset's rows by window: start (UTC) and number of each. None: they are not counted.
+        counted: By the name of an input of another team that is counted, the records of each of its updates that
+            nobody has counted yet; of an input without a name here there are none.
     """
 
     rows: Sequence[Row] = ()
     rejects: Sequence[Row] = ()
     failed: Mapping[str, float] = field(default_factory=dict[str, float])
+    windows: Counts | None = None
+    counted: Mapping[str, Counts] = field(default_factory=dict[str, Counts])
 
 
 def by_inputs(task: Task) -> Given:
@@ -85,7 +90,13 @@ class PlainMade:
         text = "".join(f"{json.dumps(dict(row), default=str)}\n" for row in rows).encode()
         self.board.put(f"{partition.path}/{update_id}/part-0.json", text)
         files = listed(self.board, partition, update_id)
-        return Written(files, len(rows), sum(file.size for file in files), None, None, _version(text))
+        windows = self.given.windows if partition == self.task.output else None
+        return Written(files, len(rows), sum(file.size for file in files), None, None, _version(text), windows)
+
+    def counted(self) -> list[tuple[Update, Counts]]:
+        """The counts of the task's inputs that the test gives."""
+        some = self.task.uncounted.items()
+        return [(update, self.given.counted.get(name, ())) for name, updates in some for update in updates]
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
         """Every check of the recipe as the test says."""

@@ -23,8 +23,8 @@ def at(text: str) -> datetime:
 
 
 def rows_at(spark, *moments: str):
-    values = ", ".join(f"(timestamp'{each}')" if each else "(cast(null as timestamp))" for each in moments)
-    return spark.sql(f"select * from values {values} as t(at)")
+    texts = [(each or None,) for each in moments]
+    return spark.createDataFrame(texts, "at string").select(sf.col("at").cast("timestamp").alias("at"))
 
 
 def counted(spark, board, frame, counting: Counting | None = COUNTING):

@@ -1,0 +1,68 @@
+"""The records of updates by window of event time: kept with the update, once, by whoever counts them first."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import INGESTED
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.reports import text_of
+from feed_assets.core.written import Counts
+from feed_assets.ledger import log, updates, wanted
+from feed_assets.ledger.log import Change
+from feed_assets.ledger.tables import report, update
+
+COUNTER = "state"
+"""Who reports the counts of feeds, and as whom it listens to the log."""
+
+
+def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update]:
+    """Those of some updates of foreign feeds whose records a run has to count: nobody has, and no producer reports."""
+    by_key = {(str(each.partition.feed), each.partition.key, each.id): each for each in pinned}
+    if not by_key:
+        return set()
+    asked = wanted.updates(connection, ((each.partition, each.id) for each in by_key.values()))
+    mine = wanted.same(update, asked) & update.c.windows.is_(None)
+    rows = connection.execute(sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, mine))
+    told = reported_by_others(connection, {each.partition.feed for each in by_key.values()})
+    found = {by_key[row.feed, row.partition, row.id] for row in rows}
+    return {each for each in found if each.partition.feed not in told}
+
+
+def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> set[Feed]:
+    """Those of some feeds whose producers report themselves what they write."""
+    asked = wanted.rows(connection, ("dataset",), [[str(feed)] for feed in feeds])
+    theirs = (report.c.dataset == asked.c.dataset) & (report.c.tier == INGESTED) & report.c.by.is_distinct_from(COUNTER)
+    query = sa.select(asked.c.dataset).where(sa.exists().where(theirs).correlate(asked))
+    return {Feed.parse(name) for name in connection.execute(query).scalars()}
+
+
+def keep(connection: sa.Connection, found: Iterable[tuple[Update, Counts]], who: str, now: datetime) -> None:
+    """Keep the counts of updates that have none. The log hears of each, as the counter listens to it. Repeatable."""
+    for counted, counts in found:
+        row = updates.find(connection, counted.partition, counted.id)
+        mine = updates.is_(counted.partition, counted.id) & update.c.windows.is_(None)
+        is_new = row and connection.execute(sa.update(update).where(mine).values(windows=text_of(counts))).rowcount
+        if row and is_new:
+            number = log.append(
+                connection, [Change(counted.partition, log.COUNTED, counted.id, now, row.state, row.state, who=who)]
+            )
+            this = updates.is_(counted.partition, counted.id)
+            connection.execute(sa.update(update).where(this).values(changed=number))
+
+
+def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, tuple[str | None, int]]:
+    """The counts of each partition's newest valid update, None if there is none or nobody has counted, and of when.
+
+    That is the number of the partition's last change: other counts have another one. A few index seeks for each.
+    """
+    partitions = [*partitions]
+    history = update.alias()
+    asked = wanted.partitions(connection, partitions)
+    published = wanted.same(history, asked) & (history.c.state == updates.PUBLISHED)
+    last = sa.select(sa.func.max(history.c.id)).where(published).correlate(asked).scalar_subquery()
+    query = sa.select(update.c.feed, update.c.partition, update.c.windows).join(asked, wanted.same(update, asked))
+    rows = connection.execute(query.where(update.c.id == last))
+    counts = {Partition(Feed.parse(row.feed), row.partition): row.windows for row in rows}
+    return {each: (counts.get(each), number) for each, number in log.last_of(connection, partitions).items()}

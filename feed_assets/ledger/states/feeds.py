@@ -1,0 +1,97 @@
+"""Feeds as reporters: what the newest valid updates of their partitions hold becomes reports, by way of the log.
+
+A subscriber of the log like any other: its work grows with what has changed. A feed belongs to who declares it; those
+of other code locations on the same ledger are left to them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.events import encode
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.members import Tracked
+from feed_assets.core.reports import Report, counts_of, windows_of
+from feed_assets.core.windows import window_of
+from feed_assets.ledger import counts, log, subscriptions
+from feed_assets.ledger.counts import COUNTER
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.fan_out import Batch, next_batch
+from feed_assets.ledger.states.reports import report
+
+PARTITIONS_PER_READ = 500
+"""Changes that are taken from the log at a time: then the time is looked at."""
+
+
+@dataclass(frozen=True)
+class CountedFeed:
+    """A feed whose records are counted.
+
+    `sub_partition_of` says which sub-partition a partition (or batch) is of; None of one that no asset has.
+    """
+
+    tracked: Tracked
+    sub_partition_of: Callable[[Partition], str | None]
+    is_foreign: bool = False
+    """Its producer may report what it writes: then nothing else counts."""
+
+
+def count(
+    ledger: Ledger,
+    feeds: Mapping[Feed, CountedFeed],
+    now: datetime,
+    out_of_time: Callable[[], bool],
+    limit: int = PARTITIONS_PER_READ,
+) -> bool:
+    """Report the counts of every partition that has changed, until the time is over: False if something is left.
+
+    The version of a report is the number of its partition's last change. Reports come before the subscription moves:
+    after a kill between the two they are made again, equal or newer ones, and change nothing.
+    """
+    edges = {(COUNTER, str(feed)) for feed in feeds}
+    with ledger.read() as connection:
+        new = edges - subscriptions.positions(connection, [COUNTER]).keys()
+    if new:
+        with ledger.write() as connection:
+            subscriptions.subscribe(connection, new)
+    while batch := next_batch(ledger, edges, limit):
+        _count(ledger, feeds, batch, now)
+        if out_of_time():
+            return next_batch(ledger, edges, limit) is None
+    return True
+
+
+def _count(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: Batch, now: datetime) -> None:
+    changed = {each.partition for each in batch.changes if each.kind in (log.UPDATE, log.COUNTED)}
+    mine = {each for each in changed if each.feed in feeds}
+    if mine:
+        with ledger.read() as connection:
+            reports = [*_reports(connection, feeds, mine)]
+        report(ledger, reports, now, COUNTER)
+    with ledger.change() as connection:
+        subscriptions.move(connection, batch.group, batch.start, batch.reached)
+
+
+def _reports(
+    connection: sa.Connection, feeds: Mapping[Feed, CountedFeed], partitions: Collection[Partition]
+) -> Iterator[Report]:
+    """A report of each partition: empty if it has no valid update, or nobody has counted that yet."""
+    foreign = {each.feed for each in partitions if feeds[each.feed].is_foreign}
+    told = counts.reported_by_others(connection, foreign)
+    for partition, (text, number) in sorted(counts.newest(connection, partitions).items()):
+        feed = feeds[partition.feed]
+        sub_partition = feed.sub_partition_of(partition)
+        if sub_partition is not None:
+            known = _in_windows(text, feed.tracked, sub_partition) if text and partition.feed not in told else ()
+            yield Report(partition.feed, sub_partition, partition.key, known, version=encode(number))
+
+
+def _in_windows(text: str, tracked: Tracked, sub_partition: str) -> tuple[tuple[datetime, int], ...]:
+    """Counts by the base windows of a sub-partition: those of days were taken by quarters of hours."""
+    total: Counter[datetime] = Counter()
+    for start, records in windows_of(text).items():
+        total[window_of(tracked.base, start, tracked.zone_of(sub_partition)).start] += records
+    return counts_of(total)

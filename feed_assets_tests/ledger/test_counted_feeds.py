@@ -1,0 +1,296 @@
+"""Feeds as reporters: the newest valid update of each partition counts, and what becomes of it corrects that."""
+
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count as numbers
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import Completeness
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.members import Regions, Tracked
+from feed_assets.core.reports import Report, text_of, windows_of
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import claims, counts, log, subscriptions, updates
+from feed_assets.ledger.counts import COUNTER
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.states import windows
+from feed_assets.ledger.states.feeds import CountedFeed, count
+from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.tables import event_reject
+from feed_assets.ledger.tables import report as table
+from feed_assets.ledger.tables import update as update_table
+from feed_assets_tests.ledger.records import EFFECT, NOW, SHOWN, seen
+from feed_assets_tests.ledger.records import sync as synced
+from feed_assets_tests.statements import counted as asked
+
+DAY = datetime(2019, 11, 24, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+HOURLY = Tracked.of(Completeness(grains=("hour", "day")))
+FIRST, SECOND, THIRD = "20191125.000001", "20191125.000002", "20191125.000003"
+RUNS = (f"run-{number}" for number in numbers())
+
+
+def campaign(partition: Partition) -> str:
+    """The sub-partition of a partition by date and campaign."""
+    return f"campaign={partition.key.split('/')[1]}"
+
+
+OURS = {EFFECT.feed: CountedFeed(HOURLY, campaign)}
+THEIRS = {SHOWN.feed: CountedFeed(HOURLY, campaign, is_foreign=True)}
+
+
+def hours(*records: int, first: int = 0):
+    """Counts by hour."""
+    return tuple((DAY + (first + number) * HOUR, each) for number, each in enumerate(records))
+
+
+def build(ledger, update_id, windows, partition=EFFECT):
+    """A run of ours publishes an update."""
+    run = next(RUNS)
+    with ledger.change() as connection:
+        claims.claim(connection, run, [(partition, update_id)], (), "code", NOW)
+        text = None if windows is None else text_of(windows)
+        claims.stage(connection, seen(partition, update_id), "rows", records=3, windows=text)
+        updates.publish(connection, partition, update_id, NOW)
+
+
+def change(ledger, update_id, state, partition=EFFECT):
+    with ledger.change() as connection:
+        updates.change(connection, partition, update_id, state, NOW)
+
+
+def counted(ledger, feeds=OURS, **options):
+    windows.declare(ledger, {feed: each.tracked for feed, each in feeds.items()}, NOW)
+    return count(ledger, feeds, NOW, lambda: False, **options)
+
+
+def parts(ledger, dataset=EFFECT.feed):
+    """The reports of what was ingested, by part: windows by hour of the day."""
+    mine = (table.c.tier == "") & (table.c.dataset == str(dataset))
+    with ledger.read() as connection:
+        rows = connection.execute(sa.select(table).where(mine)).all()
+    return {row.part: {start.hour: n for start, n in windows_of(row.windows).items()} for row in rows}
+
+
+def state(ledger, hour, dataset=EFFECT.feed, sub_partition="campaign=men", grain="hour"):
+    key = f"2019-11-24-{hour:02d}:00" if grain == "hour" else "2019-11-24"
+    at = WindowAddress(dataset, sub_partition, grain, key)
+    with ledger.read() as connection:
+        found = windows.known(connection, [at])
+    return str(found[at].state) if at in found else None
+
+
+def position(ledger, feed=EFFECT.feed):
+    with ledger.read() as connection:
+        return subscriptions.position(connection, COUNTER, str(feed)), log.last(connection)
+
+
+def test_what_the_newest_update_holds_is_what_the_partition_has(ledger):
+    build(ledger, FIRST, hours(10, 20))
+    assert counted(ledger)
+    assert parts(ledger) == {EFFECT.key: {0: 10, 1: 20}}
+    build(ledger, SECOND, hours(10, 30))
+    assert counted(ledger)
+    assert parts(ledger) == {EFFECT.key: {0: 10, 1: 30}}
+
+
+def test_a_roll_back_counts_what_came_before_and_without_a_valid_update_there_is_nothing(ledger):
+    windows.declare(ledger, {EFFECT.feed: HOURLY}, NOW)
+    source = [Report(EFFECT.feed, "campaign=men", str(start), ((start, n),), "web") for start, n in hours(10, 30)]
+    report(ledger, source, NOW)
+    build(ledger, FIRST, hours(10, 20))
+    build(ledger, SECOND, hours(10, 30))
+    counted(ledger)
+    assert (state(ledger, 0), state(ledger, 1)) == ("complete", "complete")
+    change(ledger, SECOND, updates.INVALIDATED)
+    counted(ledger)
+    assert (parts(ledger), state(ledger, 0), state(ledger, 1)) == ({EFFECT.key: {0: 10, 1: 20}}, "complete", "open")
+    change(ledger, FIRST, updates.INVALIDATED)
+    counted(ledger)
+    assert (parts(ledger), state(ledger, 0)) == ({EFFECT.key: {}}, "open")
+    change(ledger, SECOND, updates.PUBLISHED)
+    counted(ledger)
+    assert (parts(ledger), state(ledger, 1)) == ({EFFECT.key: {0: 10, 1: 30}}, "complete")
+
+
+def test_what_is_pruned_changes_nothing(ledger):
+    build(ledger, FIRST, hours(10))
+    build(ledger, SECOND, hours(11))
+    counted(ledger)
+    change(ledger, FIRST, updates.PRUNED)
+    counted(ledger)
+    assert parts(ledger) == {EFFECT.key: {0: 11}}
+
+
+def test_partitions_are_sub_partitions_and_one_that_no_asset_has_is_left_out(ledger):
+    women, odd = Partition(EFFECT.feed, "2019-11-24/women"), Partition(EFFECT.feed, "2019-11-24/odd")
+    for partition in (EFFECT, women, odd):
+        build(ledger, FIRST, hours(10), partition)
+    known = {EFFECT.feed: CountedFeed(HOURLY, lambda each: None if each == odd else campaign(each))}
+    counted(ledger, known)
+    assert parts(ledger) == {EFFECT.key: {0: 10}, women.key: {0: 10}}
+    with ledger.read() as connection:
+        found = connection.execute(sa.select(table.c.sub_partition).order_by(table.c.part)).scalars().all()
+        assert found == ["campaign=men", "campaign=women"]
+        assert connection.execute(sa.select(event_reject)).all() == []
+
+
+def test_the_days_of_a_region_are_counted_by_its_own_midnight(ledger):
+    days = Tracked.of(Completeness(grains=("day",)), Regions({"india": "Asia/Kolkata"}))
+    quarters = tuple((DAY + timedelta(hours=18, minutes=15 * each), 1) for each in range(4))
+    build(ledger, FIRST, quarters)
+    windows.declare(ledger, {EFFECT.feed: days}, NOW)
+    counted(ledger, {EFFECT.feed: CountedFeed(days, lambda _: "region=india")})
+    with ledger.read() as connection:
+        (text,) = connection.execute(sa.select(table.c.windows)).scalars()
+    assert windows_of(text) == {DAY - 5.5 * HOUR: 2, DAY + 18.5 * HOUR: 2}
+
+
+def test_each_batch_of_another_team_is_a_part_and_counts_once_a_run_has_counted_it(ledger):
+    batches = [SHOWN.batch("a"), SHOWN.batch("b")]
+    for batch in batches:
+        synced(ledger, batch, seen(batch, FIRST), is_batch=True)
+    counted(ledger, THEIRS)
+    assert parts(ledger, SHOWN.feed) == {each.key: {} for each in batches}
+    keep(ledger, seen(batches[0], FIRST), hours(5))
+    counted(ledger, THEIRS)
+    keep(ledger, seen(batches[0], FIRST), hours(6))
+    counted(ledger, THEIRS)
+    assert parts(ledger, SHOWN.feed) == {batches[0].key: {0: 5}, batches[1].key: {}}
+
+
+def keep(ledger: Ledger, update: Update, windows) -> None:
+    """A run has counted an update of another team."""
+    with ledger.change() as connection:
+        counts.keep(connection, [(update, windows)], "a run", NOW)
+
+
+def test_a_newer_update_of_another_team_that_nobody_has_counted_leaves_nothing_counted(ledger):
+    synced(ledger, SHOWN, seen(SHOWN, FIRST))
+    keep(ledger, seen(SHOWN, FIRST), hours(5))
+    counted(ledger, THEIRS)
+    synced(ledger, SHOWN, seen(SHOWN, SECOND))
+    counted(ledger, THEIRS)
+    assert parts(ledger, SHOWN.feed) == {SHOWN.key: {}}
+    synced(ledger, SHOWN, seen(SHOWN, FIRST), {SECOND: "it is gone"})
+    counted(ledger, THEIRS)
+    assert parts(ledger, SHOWN.feed) == {SHOWN.key: {0: 5}}
+
+
+def test_a_producer_that_reports_itself_is_not_counted_beside(ledger):
+    windows.declare(ledger, {SHOWN.feed: HOURLY}, NOW)
+    report(ledger, [Report(SHOWN.feed, "campaign=men", "s3://theirs", hours(5))], NOW, "producer")
+    synced(ledger, SHOWN, seen(SHOWN, FIRST))
+    with ledger.read() as connection:
+        assert counts.uncounted(connection, [seen(SHOWN, FIRST)]) == set()
+    keep(ledger, seen(SHOWN, FIRST), hours(5))
+    counted(ledger, THEIRS)
+    assert parts(ledger, SHOWN.feed) == {SHOWN.key: {}, "s3://theirs": {0: 5}}
+    assert state(ledger, 0, SHOWN.feed) == "open"
+
+
+def test_the_feeds_of_other_code_locations_are_left_to_them(ledger):
+    build(ledger, FIRST, hours(10))
+    synced(ledger, SHOWN, seen(SHOWN, FIRST))
+    counted(ledger, THEIRS)
+    assert (parts(ledger, SHOWN.feed), parts(ledger)) == ({SHOWN.key: {}}, {})
+    counted(ledger, OURS)
+    assert (parts(ledger, SHOWN.feed), parts(ledger)) == ({SHOWN.key: {}}, {EFFECT.key: {0: 10}})
+
+
+def test_the_counter_has_come_to_everything_that_it_was_not_stopped_before(ledger):
+    for key in ("2019-11-24/men", "2019-11-24/women", "2019-11-25/men"):
+        build(ledger, FIRST, hours(10), Partition(EFFECT.feed, key))
+    assert not count(ledger, OURS, NOW, lambda: True, limit=1)
+    assert len(parts(ledger)) == 1
+    while not count(ledger, OURS, NOW, lambda: True, limit=1):
+        pass
+    assert len(parts(ledger)) == 3
+    assert len({*position(ledger)}) == 1
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@dataclass
+class Dying(Ledger):
+    """A ledger whose process is killed before one of its transactions."""
+
+    ledger: Ledger
+    lives: int
+    taken: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        super().__init__(self.ledger.engine)
+
+    @contextmanager
+    def read(self) -> Generator[sa.Connection]:
+        self._live("read")
+        with self.ledger.read() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self, what: str) -> Generator[sa.Connection]:
+        self._live(what)
+        with self.ledger._writing(what) as connection:
+            yield connection
+
+    def _live(self, what: str) -> None:
+        self.taken.append(what)
+        if len(self.taken) > self.lives:
+            raise Killed
+
+
+@pytest.mark.parametrize("lives", range(7))
+def test_killed_before_any_transaction_it_counts_the_same_the_next_time(ledger, lives):
+    build(ledger, FIRST, hours(10))
+    counted(ledger)
+    build(ledger, SECOND, hours(20))
+    with suppress(Killed):
+        count(Dying(ledger, lives), OURS, NOW, lambda: False)
+    build(ledger, THIRD, hours(30))
+    assert counted(ledger)
+    assert parts(ledger) == {EFFECT.key: {0: 30}}
+    with ledger.read() as connection:
+        assert connection.execute(sa.select(event_reject)).all() == []
+
+
+def test_killed_between_the_reports_and_its_subscription_it_reports_equal_ones_again(ledger):
+    build(ledger, FIRST, hours(10))
+    windows.declare(ledger, {EFFECT.feed: HOURLY}, NOW)
+    dying = Dying(ledger, 5)
+    with pytest.raises(Killed):
+        count(dying, OURS, NOW, lambda: False)
+    assert dying.taken[-1] == "changes"
+    assert parts(ledger) == {EFFECT.key: {0: 10}}
+    before = position(ledger)
+    assert counted(ledger)
+    assert (before[0], position(ledger)[0]) == (0, before[1])
+    assert parts(ledger) == {EFFECT.key: {0: 10}}
+
+
+def test_the_work_is_that_of_what_has_changed_however_long_the_history_is(ledger):
+    """As many statements for one change after 300 partitions as after one."""
+    taken: list[int] = []
+    for number in range(300):
+        build(ledger, FIRST, hours(10), Partition(EFFECT.feed, f"{number:04d}/men"))
+        if number in (2, 299):
+            with asked(ledger.engine) as statements:
+                counted(ledger)
+            taken.append(len(statements))
+        elif number in (1, 298):
+            counted(ledger)
+    assert taken[0] == taken[1]
+
+
+def test_what_a_foreign_producer_overwrites_is_not_counted_any_more(ledger):
+    synced(ledger, SHOWN, seen(SHOWN, FIRST))
+    keep(ledger, seen(SHOWN, FIRST), hours(5))
+    synced(ledger, SHOWN, seen(SHOWN, FIRST, size=11))
+    with ledger.read() as connection:
+        assert connection.execute(sa.select(update_table.c.windows)).scalars().all() == [None]

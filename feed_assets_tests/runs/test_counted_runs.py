@@ -1,0 +1,147 @@
+"""What a run counts by window: its own rows as they are written, and another team's records as the first to read."""
+
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.reports import Report, windows_of
+from feed_assets.feeds.write import publish
+from feed_assets.ledger import log, updates
+from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.tables import update as table
+from feed_assets.runs.build import build
+from feed_assets.runs.checks import Check
+from feed_assets.runs.phases import Published, Refused
+from feed_assets.runs.recipe import Source
+from feed_assets_tests.runs.lakes import CLEAN, CLEANING, DAY, NOW, RAW, SCHEMA, Lake, at, stepping
+
+ONE, TWO, BAD = f"1,{DAY} 01:00:00", f"2,{DAY} 02:00:00", f"x,{DAY} 02:04:59.9"
+UNTIMED = f"3,{DAY}"
+COUNTED = Source("raw", RAW, "csv", SCHEMA, event_time="at", grain="5min")
+RECORDS = {at(1): 1, at(2): 2}
+NEVER = Check("never", "there are no rows", lambda found: found < 0, "count(1)")
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+def windows(lake: Lake, feed: Feed = RAW, key: str = DAY):
+    """The counts that the ledger has of a partition's updates, in their order."""
+    with lake.services.ledger.read() as connection:
+        query = sa.select(table.c.windows).where(updates.is_(Partition(feed, key))).order_by(table.c.id)
+        return [text and windows_of(text) for text in connection.execute(query).scalars()]
+
+
+def changes(lake: Lake):
+    """What the log says was counted."""
+    with lake.services.ledger.read() as connection:
+        found = log.after(connection, 0, log.last(connection), 1000)
+    return [each.partition for each in found if each.kind == log.COUNTED]
+
+
+def test_the_rows_of_a_dataset_are_counted_as_they_are_written(lake):
+    lake.drop(ONE, TWO, BAD)
+    lake.clean(grain="hour")
+    assert windows(lake, CLEAN) == [{at(1): 1, at(2): 1}]
+    assert windows(lake) == [None]
+    lake.clean(code_version="2")
+    assert windows(lake, CLEAN)[1] is None
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+def test_the_first_that_reads_another_team_s_feed_counts_its_records_those_that_do_not_parse_too(lake, tagged):
+    lake.drop(ONE, TWO, BAD, UNTIMED)
+    lake.clean(sources=(replace(COUNTED, tagged=tagged),))
+    assert windows(lake) == [RECORDS]
+    assert changes(lake) == [Partition(RAW, DAY)]
+    with lake.services.ledger.read() as connection:
+        assert updates.newest(connection, [Partition(RAW, DAY)])[Partition(RAW, DAY)].changed == lake_count(lake)
+
+
+def lake_count(lake: Lake) -> int:
+    """The number of the last change that says that something was counted."""
+    with lake.services.ledger.read() as connection:
+        found = log.after(connection, 0, log.last(connection), 1000)
+    return max(each.sequence for each in found if each.kind == log.COUNTED)
+
+
+def test_what_was_counted_is_not_counted_again(lake):
+    lake.drop(ONE, TWO, BAD)
+    lake.clean(sources=(COUNTED,))
+    lake.clean(sources=(COUNTED,), code_version="2")
+    assert (windows(lake), len(changes(lake))) == ([RECORDS], 1)
+
+
+def test_a_run_that_refuses_its_own_rows_has_counted_the_records_all_the_same(lake):
+    lake.drop(ONE, TWO, BAD)
+    assert isinstance(lake.clean(sources=(COUNTED,), checks=(NEVER,)), Refused)
+    assert windows(lake) == [RECORDS]
+
+
+def test_what_a_run_did_not_live_to_count_the_next_one_does(lake):
+    def kill(step: str) -> None:
+        if step == f"parts of {CLEAN} written":
+            raise Killed
+
+    lake.drop(ONE, TWO, BAD)
+    with pytest.raises(Killed):
+        lake.clean(services=stepping(lake, kill), sources=(COUNTED,))
+    assert windows(lake) == [None]
+    assert isinstance(lake.clean(sources=(COUNTED,)), Published)
+    assert windows(lake) == [RECORDS]
+
+
+def test_each_update_of_several_has_its_own_counts(lake):
+    lake.drop(ONE, key="2019-11-24")
+    lake.drop(TWO, BAD, key="2019-11-24+1")
+    lake.drop(key="2019-11-24+2")
+    keys = ["2019-11-24", "2019-11-24+1", "2019-11-24+2"]
+    recipe = replace(CLEANING, sources=(replace(COUNTED, fans_in=True),))
+    build(recipe, Partition(CLEAN, DAY), {"raw": [Partition(RAW, key) for key in keys]}, lake.services)
+    assert [windows(lake, key=key) for key in keys] == [[{at(1): 1}], [{at(2): 2}], [{}]]
+
+
+def test_another_update_is_counted_anew_and_so_is_one_whose_files_are_others(lake):
+    first = lake.drop(ONE)
+    lake.clean(sources=(COUNTED,))
+    lake.drop(ONE, TWO)
+    lake.clean(sources=(COUNTED,))
+    assert windows(lake) == [{at(1): 1}, {at(1): 1, at(2): 1}]
+    newest = lake.valid(RAW)
+    lake.services.board.put(newest.files[0].key, b"id,at\n1,2019-11-24 05:00:00\n")
+    lake.clean(sources=(COUNTED,))
+    assert first.id < newest.id
+    assert windows(lake) == [{at(1): 1}, {at(5): 1}]
+
+
+def test_what_its_producer_reports_no_run_counts(lake):
+    told = Report(RAW, "", "s3://theirs/part-1", ((at(1), 7),))
+    assert report(lake.services.ledger, [told], NOW, "producer").accepted == 1
+    lake.drop(ONE)
+    lake.clean(sources=(COUNTED,))
+    assert (windows(lake), changes(lake)) == ([None], [])
+
+
+def test_parquet_of_another_team_is_counted_too(lake, spark, tmp_path):
+    folder = tmp_path / "theirs"
+    rows = spark.createDataFrame([(1, f"{DAY} 01:00:00")], "id int, at string").selectExpr("id", "timestamp(at) as at")
+    rows.coalesce(1).write.parquet(str(folder))
+    (file,) = folder.glob("part-*.parquet")
+    publish(lake.services.board, Partition(RAW, DAY), {"part-0.parquet": file.read_bytes()}, NOW)
+    lake.clean(sources=(replace(COUNTED, format="parquet"),), rejects=None)
+    assert windows(lake) == [{at(1): 1}]
+
+
+def test_counting_the_input_reads_no_file_again(lake):
+    """The file goes once all was written from it: who read it again would raise."""
+    dropped = lake.drop(ONE, TWO, BAD)
+
+    def remove(step: str) -> None:
+        if step == f"parts of {CLEAN} written":
+            lake.services.board.delete([dropped.files[0].key])
+
+    assert isinstance(lake.clean(sources=(COUNTED,), services=stepping(lake, remove)), Published)
+    assert windows(lake) == [RECORDS]
