@@ -3,7 +3,7 @@
 import warnings
 from argparse import ArgumentParser
 
-from benchmarks import HEADER, Benchmark, datasets, events, feeds, row, run, service, startup, ticks, transforms
+from benchmarks import HEADER, Benchmark, datasets, events, feeds, row, run, service, startup, states, ticks, transforms
 
 BENCHMARKS = [
     *feeds.BENCHMARKS,
@@ -11,6 +11,7 @@ BENCHMARKS = [
     *ticks.BENCHMARKS,
     *datasets.BENCHMARKS,
     *events.BENCHMARKS,
+    *states.BENCHMARKS,
     *transforms.BENCHMARKS,
     *service.BENCHMARKS,
 ]

@@ -111,13 +111,11 @@ def _row(new: WriteEvent, sequence: int) -> dict[str, Any]:
     return {"sequence": sequence, **key, **values, **markers}
 
 
-def _on(suffix: str, where: str, opened: Callable[[], AbstractContextManager[Databases]]) -> list[Benchmark]:
+def _on(suffix: str, where: str, server: Callable[[], AbstractContextManager[Databases]]) -> list[Benchmark]:
     """The cases on one kind of database."""
 
     def case(name: str, what: str, floor: str, goal: float, rounds: tuple[int, int], *made: Any) -> Benchmark:
-        return Benchmark(
-            f"{name}{suffix}", f"{what}{where}", floor, Goal(goal), *rounds, lambda: _opened(opened, *made)
-        )
+        return Benchmark(f"{name}{suffix}", f"{what}{where}", floor, Goal(goal), *rounds, lambda: opened(server, *made))
 
     judged, ticked = "1,000 new events delivered and judged", "a tick that reads 1,000 new events"
     few, article = "10,000 known", "the article's function in Polars"
@@ -135,12 +133,13 @@ def _on(suffix: str, where: str, opened: Callable[[], AbstractContextManager[Dat
 
 
 @contextmanager
-def _opened(
-    opened: Callable[[], AbstractContextManager[Databases]],
+def opened(
+    server: Callable[[], AbstractContextManager[Databases]],
     make: Callable[..., AbstractContextManager[Pair]],
     *options: Any,
 ) -> Iterator[Pair]:
-    with opened() as databases, make(databases, *options) as pair:
+    """A pair on databases of one server, or of none."""
+    with server() as databases, make(databases, *options) as pair:
         yield pair
 
 

@@ -25,7 +25,7 @@ from feed_assets.core.events import (
     is_moment,
 )
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import event_rejects, log, wanted
+from feed_assets.ledger import bulk, event_rejects, log, wanted
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import event
 
@@ -59,8 +59,7 @@ def publish(
 def _insert(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
     first = log.append(connection, [_change(row) for row in rows])
     numbered = [{**row, "sequence": number} for number, row in enumerate(rows, first)]
-    if numbered:
-        connection.execute(sa.insert(event), numbered)
+    bulk.insert(connection, event, numbered)
 
 
 def _change(row: Mapping[str, Any]) -> Change:

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import wanted
+from feed_assets.ledger import bulk, wanted
 from feed_assets.ledger.sessions import CHANGES
 from feed_assets.ledger.tables import change, subscription
 
@@ -65,12 +65,13 @@ def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
         raise ValueError("a change outside of Ledger.change() would have no number in commit order.")
     first = last(connection) + 1
     if changes:
-        connection.execute(sa.insert(change), [_row(number, each) for number, each in enumerate(changes, first)])
+        bulk.insert(connection, change, [_row(number, each) for number, each in enumerate(changes, first)])
     return first
 
 
 def _row(sequence: int, new: Change) -> dict[str, object]:
-    return {**vars(new), "sequence": sequence, "feed": str(new.partition.feed), "partition": new.partition.key}
+    partition = new.partition
+    return {**vars(new), "sequence": sequence, "feed": str(partition.feed), "partition": partition.key}
 
 
 def last(connection: sa.Connection) -> int:

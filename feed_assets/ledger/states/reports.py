@@ -17,8 +17,8 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
 from feed_assets.core.reports import Report, as_text, windows_of
 from feed_assets.core.windows import window_of
-from feed_assets.ledger import event_rejects, wanted
-from feed_assets.ledger.database import Ledger, upsert
+from feed_assets.ledger import bulk, event_rejects, wanted
+from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.judging import Delta, Judging
 from feed_assets.ledger.tables import report as table
@@ -81,7 +81,7 @@ class _Recording:
         new = self._not_folded(new, before, judging)
         if not new:
             return
-        self._write(new, before)
+        bulk.insert(self.connection, table, [self._values(each) for each in new], (*_COLUMNS, "by", "at"))
         self.outcome.transitions += judging.count(_deltas(new, before))
         self.outcome.accepted += len(new)
         if named := [each for each in new if each.schema]:
@@ -160,15 +160,6 @@ class _Recording:
             else:
                 kept.append(each)
         return kept
-
-    def _write(self, new: Iterable[Report], before: Mapping[_Key, Any]) -> None:
-        """Insert or replace: the dataset is locked, so nobody else has inserted one since it was looked up."""
-        grouped: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
-        for each in new:
-            grouped[each.key in before].append(self._values(each))
-        if grouped[False]:
-            self.connection.execute(sa.insert(table), grouped[False])
-        upsert(self.connection, table, grouped[True], [*_COLUMNS, "by", "at"])
 
     def _reject(self, new: Report, why: str) -> None:
         self.outcome.rejected.append(Rejected(as_text(new), why))

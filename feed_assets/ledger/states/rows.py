@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.feeds import Feed
 from feed_assets.core.windows import Window, WindowAddress
-from feed_assets.ledger import wanted
-from feed_assets.ledger.database import upsert
+from feed_assets.ledger import bulk, wanted
 from feed_assets.ledger.tables import watermark, window
 
 _STATE = ("records", "parts", "sources", "state", "changed", "since", "accepted", "issue", "folded")
@@ -96,7 +95,7 @@ def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
             kept.append(row.values())
         else:
             gone.append({"d": str(at.dataset), "s": at.sub_partition, "g": at.grain, "k": at.key})
-    upsert(connection, window, kept, _STATE)
+    bulk.insert(connection, window, kept, replaced=_STATE)
     if gone:
         connection.execute(sa.delete(window).where(is_(_bound("d"), _bound("s"), _bound("g")), _key_is("k")), gone)
 
