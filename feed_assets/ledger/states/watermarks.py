@@ -102,7 +102,7 @@ class _Moving:
         latest = max((key for key in (known.latest if known else None, *done) if key), default=None)
         if latest in undone:
             latest = self._latest()
-        marks = _Marks(first, self._contiguous(known, first, undone), latest)
+        marks = _Marks(first, self._contiguous(known, first, done, undone), latest)
         return None if marks == known else marks
 
     def _first(self, known: _Marks | None, kept: Sequence[str], undone: Sequence[str]) -> str | None:
@@ -117,12 +117,14 @@ class _Moving:
         mine = self._mine() & window.c.state.in_([state.value for state in DONE])
         return self.connection.execute(sa.select(sa.func.max(window.c.key)).where(mine)).scalar()
 
-    def _contiguous(self, known: _Marks | None, first: str, undone: Sequence[str]) -> str | None:
+    def _contiguous(self, known: _Marks | None, first: str, done: Sequence[str], undone: Sequence[str]) -> str | None:
         """The last window of the run of done ones that begins with the first: walked on from where it was."""
         at = known.contiguous if known and known.first == first else None
         if at and (holes := [key for key in undone if key <= at]):
             at = self._before(min(holes))
             at = at if at and at >= first else None
+        if not done and known and known.first == first:
+            return at
         expected = first if at is None else self._after(at)
         while reached := self._walk(expected):
             at, expected = reached, self._after(reached)

@@ -1,0 +1,65 @@
+"""A report costs what its windows cost: index seeks and a fixed number of statements, whatever was reported before."""
+
+from datetime import UTC, datetime, timedelta
+
+from feed_assets.ledger.states import reports, windows
+from feed_assets.ledger.states.watermarks import watermarks
+from feed_assets_tests.ledger.records import scanned, statements
+from feed_assets_tests.ledger.test_states import FOO, NOW, part, source
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+TABLES = ("report", "window", "watermark", "dataset", "change", "quality")
+
+
+def hours(count, start=FIRST):
+    return {start + timedelta(minutes=5 * number): 10 for number in range(12 * count)}
+
+
+def complete(ledger, counts, name):
+    reports.report(ledger, [*source(counts), part(name, counts)], NOW)
+
+
+def executed_by(ledger, action):
+    with statements(ledger) as executed:
+        action()
+    return list(executed)
+
+
+def test_each_statement_of_a_report_is_a_seek(sqlite_ledger):
+    complete(sqlite_ledger, hours(50), "history")
+    new = hours(1, FIRST + timedelta(hours=50))
+    executed = executed_by(sqlite_ledger, lambda: complete(sqlite_ledger, new, "new"))
+    executed += executed_by(sqlite_ledger, lambda: asked(sqlite_ledger))
+    looked = 0
+    with sqlite_ledger.read() as connection:
+        for sql, values in executed:
+            if sql.startswith(("SELECT", "WITH")):
+                steps = [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)]
+                assert not [step for step in scanned(steps) if any(f"SCAN {name}" in step for name in TABLES)], sql
+                looked += 1
+    assert looked > 8
+
+
+def asked(ledger):
+    address = windows.WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
+    with ledger.read() as connection:
+        windows.known(connection, [address])
+        watermarks(connection, [(FOO, "", grain) for grain in ("5min", "hour")])
+
+
+def test_statements_do_not_grow_with_history_or_with_windows(ledger):
+    found = []
+    for day in range(3):
+        new = hours(24, FIRST + timedelta(days=day))
+        found.append(len(executed_by(ledger, lambda new=new, day=day: complete(ledger, new, str(day)))))
+    few = executed_by(ledger, lambda: complete(ledger, hours(1, FIRST + timedelta(days=9)), "few"))
+    assert found[1] == found[2]
+    assert len(few) <= found[2]
+
+
+def test_a_watermark_moves_on_without_going_through_what_was_before(ledger):
+    complete(ledger, hours(24), "day")
+    one = {FIRST + timedelta(days=1): 10}
+    executed = executed_by(ledger, lambda: complete(ledger, one, "one"))
+    walks = [sql for sql, _ in executed if "ORDER BY" in sql and "LIMIT" in sql]
+    assert 0 < len(walks) <= 2
