@@ -79,6 +79,9 @@ class Feed:
         """By name, then by version; without one comes first."""
         return self._order < other._order
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # Feeds are looked up by the ten thousand, and few differ in the version alone.
+
     @property
     def _order(self) -> tuple[str, int, int]:
         return (self.name, self.version.major, self.version.minor) if self.version else (self.name, -1, -1)

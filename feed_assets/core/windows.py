@@ -48,6 +48,9 @@ class WindowAddress:
     grain: str
     key: str
 
+    def __hash__(self) -> int:
+        return hash((self.key, self.grain, self.sub_partition))
+
     @property
     def partition(self) -> Partition:
         """The address as a partition of its dataset. Raises InvalidName for a sub-partition that is none."""

@@ -18,7 +18,7 @@ from feed_assets.core.windows import (
     zone_of,
 )
 
-MICROSECOND = timedelta(microseconds=1)
+MICROSECOND, HOUR = timedelta(microseconds=1), timedelta(hours=1)
 REGIONS = ("Asia/Singapore", "Asia/Kolkata", "UTC", "America/Los_Angeles", "Europe/Berlin")
 ODD = ("Australia/Lord_Howe", "Asia/Kathmandu", "America/Sao_Paulo", "America/Havana", "Africa/Casablanca")
 YEAR = [date(2026, 1, 1) + timedelta(days=each) for each in range(400)]
@@ -36,6 +36,14 @@ def test_each_instant_is_in_one_window(zone):
             at = window.end
             assert window_of("5min", window.start, zone) == window_of("5min", at - MICROSECOND, zone) == window
         assert whole.end == at
+
+
+def test_the_control_with_days_of_24_hours_is_caught():
+    """Days that follow each other by 24 hours leave the local ones with the first change of clocks."""
+    for zone in ("America/Los_Angeles", "Europe/Berlin"):
+        first = window_at("day", YEAR[0].isoformat(), zone).start
+        wrong = [day for at, day in enumerate(YEAR) if window_at("day", f"{day}", zone).start != first + at * 24 * HOUR]
+        assert wrong[0].month == 3
 
 
 @pytest.mark.parametrize("zone", [*REGIONS, *ODD])
