@@ -198,6 +198,9 @@ class Settings(BaseSettings):
     state_ratio: str = RATIO
     """Share of the source's records that makes a window of such a dataset complete."""
 
+    state_report_days: int = Field(default=30, ge=1)
+    """Days for which a window has to be complete before the reports of it are one row, and it takes no more."""
+
     alert_webhook: Webhook | None = None
     """URL that alerts are posted to, with `alert_secret`; secret because some services have their key in it."""
 

@@ -18,6 +18,7 @@ from feed_assets.core.members import Tracked
 from feed_assets.core.reports import Report, as_text, windows_of
 from feed_assets.core.windows import window_of
 from feed_assets.ledger import bulk, event_rejects, wanted
+from feed_assets.ledger.counts import COUNTER
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.judging import Delta, Judging
@@ -148,7 +149,12 @@ class _Recording:
         return {(row.sub_partition, row.tier, row.part): row for row in found}
 
     def _not_folded(self, new: list[Report], before: Mapping[_Key, Any], judging: Judging) -> list[Report]:
-        """Those that change no window whose reports are one row by now: there nobody can tell what they replace."""
+        """Those that change no window whose reports are one row by now: there nobody can tell what they replace.
+
+        Feeds' own are never folded, and go on to correct.
+        """
+        if self.by == COUNTER:
+            return new
         named = {each.key: _starts(each, before) for each in new}
         folded = judging.folded((key[0], start) for key, starts in named.items() for start in starts)
         kept: list[Report] = []

@@ -1,0 +1,138 @@
+"""Old reports: of windows that have long been complete they become one row of their sub-partition and tier.
+
+What the windows hold stays: their counts are in their own rows. Feeds' reports are not folded, as a roll-back may come
+after years. What would change a folded window afterwards is refused (`reports.report`).
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import WindowState
+from feed_assets.core.events import LAST_VERSION, encode
+from feed_assets.core.feeds import Feed
+from feed_assets.core.members import Tracked
+from feed_assets.core.reports import text_of, windows_of
+from feed_assets.core.windows import WindowAddress, window_of
+from feed_assets.ledger import wanted
+from feed_assets.ledger.counts import COUNTER
+from feed_assets.ledger.database import Ledger, get_cursor, put_cursors, upsert
+from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.rows import Row, rows, write
+from feed_assets.ledger.tables import report
+
+FOLDED = "(folded)"
+"""The part that stands for those that are no longer kept."""
+
+REPORTS_PER_STEP = 500
+"""Reports that one step looks at: it goes on after the last one, and begins again after all."""
+
+_CURSOR = "state folded"
+_Key = Sequence[str]
+_KEY = ("dataset", "sub_partition", "tier", "part")
+_BEGINNING = json.dumps([""] * len(_KEY))
+_NOTHING = text_of(())
+_AFTER_ALL = encode(LAST_VERSION)
+"""The version of a row of several: no report replaces it."""
+
+
+def fold(ledger: Ledger, now: datetime, days: int, limit: int = REPORTS_PER_STEP) -> int:
+    """Fold some reports that are all of windows complete for so many days; how many went.
+
+    One transaction for each dataset, then the position: after a kill some are looked at again, and are gone.
+    """
+    with ledger.read() as connection:
+        after = json.loads(get_cursor(connection, _CURSOR) or _BEGINNING)
+        looked = _after(connection, after, limit)
+    done = sum(_fold(ledger, name, _of(looked, name), now, now - timedelta(days=days)) for name in _names(looked))
+    reached = json.dumps(looked[-1]) if len(looked) == limit else _BEGINNING
+    if reached != json.dumps(after):
+        with ledger.write() as connection:
+            put_cursors(connection, {_CURSOR: reached})
+    return done
+
+
+def _after(connection: sa.Connection, after: _Key, limit: int) -> list[_Key]:
+    """The keys of the next reports, by key: a range of the primary key's index."""
+    columns = [report.c[name] for name in _KEY]
+    query = sa.select(*columns).where(sa.tuple_(*columns) > sa.tuple_(*map(sa.literal, after)))
+    return [[*row] for row in connection.execute(query.order_by(*columns).limit(limit))]
+
+
+def _names(keys: Iterable[_Key]) -> list[str]:
+    return sorted({key[0] for key in keys})
+
+
+def _of(keys: Iterable[_Key], name: str) -> list[_Key]:
+    return [key for key in keys if key[0] == name]
+
+
+def _fold(ledger: Ledger, name: str, keys: Sequence[_Key], now: datetime, before: datetime) -> int:
+    """Fold those of some reports of one dataset that may be, as they are once its counts are locked."""
+    dataset = Feed.parse(name)
+    with ledger.write() as connection:
+        tracked = datasets.lock(connection, [dataset], now)[dataset]
+        folding = _Folding(connection, dataset, tracked, before)
+        old = folding.old(keys)
+        folding.fold(old, now)
+    return len(old)
+
+
+@dataclass(frozen=True)
+class _Folding:
+    connection: sa.Connection
+    dataset: Feed
+    tracked: Tracked
+    before: datetime
+
+    def old(self, keys: Sequence[_Key]) -> list[Any]:
+        """The reports that others made of windows which have all been complete for long."""
+        theirs = report.c.by.is_distinct_from(COUNTER) & (report.c.part != FOLDED) & (report.c.at <= self.before)
+        asked = wanted.rows(self.connection, _KEY, keys)
+        query = sa.select(report).join(asked, wanted.same(report, asked)).where(theirs, report.c.windows != _NOTHING)
+        found = self.connection.execute(query).all()
+        windows = self._windows(found)
+        return [each for each in found if all(self._is_old(windows.get(at)) for at in self._named(each))]
+
+    def fold(self, old: Sequence[Any], now: datetime) -> None:
+        """Put reports into the one row of their sub-partition and tier, and close their windows."""
+        windows = self._windows(old)
+        for row in windows.values():
+            row.folded = True
+        write(self.connection, windows.values())
+        for sub_partition, tier in {(each.sub_partition, each.tier) for each in old}:
+            some = [each for each in old if (each.sub_partition, each.tier) == (sub_partition, tier)]
+            self._put(sub_partition, tier, some, now)
+        gone = [{f"its_{name}": getattr(each, name) for name in _KEY} for each in old]
+        same = (report.c[name] == sa.bindparam(f"its_{name}") for name in _KEY)
+        if gone:
+            self.connection.execute(sa.delete(report).where(*same), gone)
+
+    def _put(self, sub_partition: str, tier: str, old: Sequence[Any], now: datetime) -> None:
+        key = dict(zip(_KEY, (str(self.dataset), sub_partition, tier, FOLDED), strict=True))
+        same = sa.and_(*(report.c[name] == value for name, value in key.items()))
+        known = self.connection.execute(sa.select(report).where(same)).first()
+        counts = [each for row in old for each in windows_of(row.windows).items()]
+        records = sum(count for _, count in counts) + (known.records if known else 0)
+        bounds = [start for start, _ in counts] + ([known.first, known.last] if known else [])
+        values = {"records": records, "first": min(bounds), "last": max(bounds), "at": now}
+        more = {"version": _AFTER_ALL, "digest": "", "windows": _NOTHING, "by": FOLDED}
+        upsert(self.connection, report, [{**key, **more, **values}], [*values])
+
+    def _windows(self, reports: Iterable[Any]) -> dict[WindowAddress, Row]:
+        return rows(self.connection, {at for each in reports for at in self._named(each)})
+
+    def _named(self, each: Any) -> list[WindowAddress]:
+        """The base windows that a report names."""
+        base, zone = self.tracked.base, self.tracked.zone_of(each.sub_partition)
+        keys = [window_of(base, start, zone).key for start in windows_of(each.windows)]
+        return [WindowAddress(self.dataset, each.sub_partition, base, key) for key in keys]
+
+    def _is_old(self, row: Row | None) -> bool:
+        if row is None or row.state is not WindowState.COMPLETE:
+            return False
+        return row.since is not None and row.since <= self.before

@@ -1,0 +1,128 @@
+"""Old reports: one row for each sub-partition and tier, with the windows as they were, which take no more."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import Completeness
+from feed_assets.core.feeds import Feed
+from feed_assets.core.members import Tracked
+from feed_assets.core.reports import Report
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger.counts import COUNTER
+from feed_assets.ledger.states import windows
+from feed_assets.ledger.states.folding import FOLDED, fold
+from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.tables import event_reject
+from feed_assets.ledger.tables import report as table
+
+FOO = Feed.parse("foo/v1.0")
+FIRST = datetime(2026, 1, 1, 15, tzinfo=UTC)
+HOUR, DAYS = timedelta(hours=1), timedelta(days=1)
+LATER = FIRST + 31 * DAYS
+
+
+def part(name, *counts, tier="", version=0, first=0):
+    named = tuple((FIRST + (first + number) * HOUR, count) for number, count in enumerate(counts))
+    return Report(FOO, "", name, named, tier, f"{version:020d}")
+
+
+@pytest.fixture
+def complete(ledger):
+    """Three hours: two complete, and one of which half is there."""
+    windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=("hour", "day")))}, FIRST)
+    sources = [part(str(hour), 10, tier="web", first=hour) for hour in range(3)]
+    report(ledger, [*sources, part("a", 5, 10), part("b", 5), part("c", 5, first=2)], FIRST)
+    return ledger
+
+
+def parts(ledger):
+    """What is kept: tier, part, and the records of what stands for others."""
+    with ledger.read() as connection:
+        rows = connection.execute(sa.select(table).order_by(table.c.tier, table.c.part)).all()
+    return [(row.tier, row.part, row.records) for row in rows]
+
+
+def states(ledger):
+    at = [WindowAddress(FOO, "", "hour", f"2026-01-01-{hour}:00") for hour in (15, 16, 17)]
+    with ledger.read() as connection:
+        found = windows.known(connection, at)
+    return [(str(found[each].state), found[each].records, found[each].counts, found[each].folded) for each in at]
+
+
+def fold_all(ledger, now=LATER, days=30, limit=500):
+    return sum(fold(ledger, now, days, limit) for _ in range(9))
+
+
+FOLDED_ROWS = [("", FOLDED, 20), ("", "c", None), ("web", FOLDED, 20), ("web", "2", None)]
+
+
+def test_reports_of_what_is_complete_for_long_are_one_row_for_each_tier(complete):
+    before = states(complete)
+    assert fold_all(complete) == 4
+    assert parts(complete) == FOLDED_ROWS
+    assert [state[:3] for state in states(complete)] == [state[:3] for state in before]
+    assert [state[3] for state in states(complete)] == [True, True, False]
+
+
+def test_what_is_not_complete_for_so_long_stays(complete):
+    before = parts(complete)
+    assert fold_all(complete, FIRST + 30 * DAYS - HOUR) == 0
+    assert parts(complete) == before
+    assert fold_all(complete, FIRST + 30 * DAYS) == 4
+
+
+def test_a_correction_begins_the_days_anew(complete):
+    report(complete, [part("b", 1, version=1)], FIRST + 20 * DAYS)
+    report(complete, [part("b", 5, version=2)], FIRST + 21 * DAYS)
+    assert fold_all(complete) == 1
+    assert ("", "a", None) in parts(complete)
+    assert fold_all(complete, LATER + 21 * DAYS) == 3
+    assert parts(complete) == FOLDED_ROWS
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_it_goes_on_where_it_stopped_and_then_from_the_beginning(complete, limit):
+    steps = [fold(complete, LATER, 30, limit) for _ in range(12)]
+    assert max(steps) <= limit
+    assert parts(complete) == FOLDED_ROWS
+    report(complete, [part("d", 5, first=2)], LATER)
+    assert sum(fold(complete, LATER + 31 * DAYS, 30, limit) for _ in range(12)) == 3
+    assert parts(complete) == [("", FOLDED, 30), ("web", FOLDED, 30)]
+
+
+def test_a_later_report_of_it_is_refused_and_kept_with_its_reason(complete):
+    fold_all(complete)
+    before = parts(complete), states(complete)
+    late = part("late", 1, 1, first=1)
+    found = report(complete, [late, part("fine", 5, first=2)], LATER, "ingestion")
+    assert (found.accepted, [each.reason for each in found.rejected]) == (
+        1,
+        ["window 2026-01-01T16:00Z has long been complete and takes no more counts."],
+    )
+    with complete.read() as connection:
+        ((raw, reason),) = connection.execute(sa.select(event_reject.c.raw, event_reject.c.reason)).all()
+    assert '"late"' in raw
+    assert reason == found.rejected[0].reason
+    assert states(complete)[:2] == before[1][:2]
+    assert states(complete)[2][0] == "complete"
+
+
+def test_what_stands_for_others_is_replaced_by_no_report(complete):
+    fold_all(complete)
+    report(complete, [part(FOLDED, 1, first=2, version=7)], LATER)
+    assert parts(complete) == FOLDED_ROWS
+
+
+def test_the_reports_of_feeds_are_kept_and_go_on_to_correct(ledger):
+    windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=("hour", "day")))}, FIRST)
+    report(ledger, [part("0", 10, tier="web")], FIRST)
+    report(ledger, [part("2026-01-01", 10, version=1)], FIRST, COUNTER)
+    assert fold_all(ledger) == 1
+    assert parts(ledger) == [("", "2026-01-01", None), ("web", FOLDED, 10)]
+    assert report(ledger, [part("2026-01-01", 3, version=2)], LATER, COUNTER).accepted == 1
+    with ledger.read() as connection:
+        (row,) = windows.known(connection, [WindowAddress(FOO, "", "hour", "2026-01-01-15:00")]).values()
+    assert (str(row.state), row.records) == ("open", 3)
+    assert report(ledger, [part("0", 3, tier="web", version=9)], LATER).rejected
