@@ -151,12 +151,15 @@ class CameBackView(View):
 
 
 class LastRunView(View):
-    """The run of a partition that was started last, and who asked for it by hand."""
+    """The run of a partition that was started last: who asked for it by hand, where it ran, and what it was told."""
 
     state: str
     started: datetime
     ended: datetime | None
     asked_by: str | None
+    host: str
+    cluster: str | None
+    parameters: str | None
     dagster_run: str | None
 
 

@@ -20,11 +20,16 @@ RUNNING, UNCHANGED, FAILED = "running", "unchanged", attempts.FAILED
 
 @dataclass(frozen=True)
 class Launch:
-    """How a run came about: as which run of Dagster, who asked for it by hand, and what it is made with."""
+    """How a run came about: as which run of Dagster, who asked for it by hand, what it is made with and where.
+
+    `cluster` is the Spark that it runs on, `parameters` the JSON of what it was told beside its partition.
+    """
 
     dagster_run: str | None = None
     asked_by: str | None = None
     made_with: str | None = None
+    cluster: str | None = None
+    parameters: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,13 @@ class Run:
     ended: datetime | None = None
     made_with: str | None = None
     asked_by: str | None = None
+    cluster: str | None = None
+    parameters: str | None = None
+
+    @property
+    def host(self) -> str:
+        """The machine that its process runs on."""
+        return self.process.rsplit(":", 2)[0]
 
 
 def _of(row: sa.Row[Any]) -> Run:
@@ -132,6 +144,8 @@ def start(ledger: Ledger, new: Run) -> None:
                     began=log.last(connection),
                     made_with=new.made_with,
                     asked_by=new.asked_by,
+                    cluster=new.cluster,
+                    parameters=new.parameters,
                 )
             )
     except IntegrityError as error:

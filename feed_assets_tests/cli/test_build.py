@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import socket
 
 import pytest
 
@@ -52,6 +53,7 @@ def test_a_partition_by_its_key_in_the_ui_is_built_again_after_it_failed_and_say
     assert feed_assets("build", "--failed").stdout == "nothing to build\n"
     explained = json.loads(feed_assets("explain", CLICKED, DAY, "--json").stdout)
     assert (explained["last_run"]["state"], explained["last_run"]["asked_by"]) == ("published", run.asked_by)
+    assert (explained["last_run"]["host"], explained["last_run"]["cluster"]) == (socket.gethostname(), "local[2]")
     open_board(settings()).sweep(f"{CLICKED}/{DAY}/{explained['published']}")
     vanished = json.loads(feed_assets("explain", CLICKED, DAY, "--json").stdout)
     assert vanished["state"] == "build"

@@ -18,11 +18,11 @@ from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.build.durations import durations_metadata
-from feed_assets.orchestration.build.makers import maker_of
+from feed_assets.orchestration.build.makers import cluster_of, maker_of
 from feed_assets.orchestration.build.reports import failed_checks, materialized
 from feed_assets.orchestration.decide.automation import late_rerun
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.run_config import RunConfig, named_in, run_spec_in
+from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, resolve
@@ -128,12 +128,17 @@ def _run_of(
         output, services = need.output, _services(context, need.output)
         inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
         named, run_spec = named_in(config, inputs), run_spec_in(config)
-        launch = Launch(context.run.run_id, asked_by(context.run), need.made_with)
+        launch = _launch(context, config, need)
         outcome = build(recipe, output, inputs, services, named, run_spec, launch=launch, optional=need.optional)
         tables = [source.feed for source in recipe.sources] if is_by_events else []
         yield from _events(outcome, context, durations_metadata(services.ledger, tables, recipe.feed))
 
     return run
+
+
+def _launch(context: dg.AssetExecutionContext, config: RunConfig, need: Need) -> Launch:
+    cluster = cluster_of(context.run, context.instance, settings())
+    return Launch(context.run.run_id, asked_by(context.run), need.made_with, cluster, parameters_of(config))
 
 
 def asked_by(run: dg.DagsterRun) -> str | None:

@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 
 import dagster as dg
 
+from feed_assets.core.secrets import shown
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.services import spark_maker
 from feed_assets.settings import Settings
@@ -29,6 +30,16 @@ def refuse_what_is_missing(instance: dg.DagsterInstance, settings: Settings) -> 
         from feed_assets.spark.session import refuse_what_cannot_start  # PySpark costs a second.
 
         refuse_what_cannot_start(settings)
+
+
+def cluster_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> str | None:
+    """The Spark that makes a run's rows: its master, or its Connect server without what follows it, such as a token."""
+    if instance in _MAKERS:
+        return None
+    if settings.spark_remote:
+        return settings.spark_remote.get_secret_value().partition("/;")[0].rstrip("/")
+    conf = settings.spark_conf.get_secret_value() | settings.profile(run.tags.get(SPARK_PROFILE))
+    return shown(conf.get("spark.master", settings.spark_master))
 
 
 def maker_of(run: dg.DagsterRun, instance: dg.DagsterInstance, settings: Settings) -> Callable[[], Maker]:

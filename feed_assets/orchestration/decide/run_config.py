@@ -1,5 +1,6 @@
 """What a run is told in addition to its partition: which updates and slices to read, and how to process them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from feed_assets.core.events import Operation, encoded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import BY_HAND, Kind, Plan, RunSpec
 from feed_assets.core.readiness import Need, Verdict
+from feed_assets.core.secrets import shown
 from feed_assets.core.slices import Slice
 from feed_assets.orchestration.decide.nodes import Node
 
@@ -57,6 +59,12 @@ def run_spec_in(config: RunConfig) -> RunSpec:
     slices = {each.slice.partition: each.slice for each in config.slices}
     kind: Kind = "incremental" if config.plan == "incremental" else "reload"
     return RunSpec(slices, Plan(kind, config.plan_config), config.consumes)
+
+
+def parameters_of(config: RunConfig) -> str | None:
+    """What a run is told, as JSON to be kept: without what it is told by default, and None if that is all."""
+    told = config.model_dump(mode="json", exclude_defaults=True)
+    return shown(json.dumps(told, sort_keys=True)) if told else None
 
 
 def run_config_of(node: Node, need: Need, verdict: Verdict, plan: Plan) -> dict[str, Any]:

@@ -1,0 +1,64 @@
+"""What the ledger keeps of each run: where it ran, and what it was told beside its partition."""
+
+import json
+
+import dagster as dg
+import pytest
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import runs
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.build.makers import SPARK_PROFILE, cluster_of
+from feed_assets.orchestration.decide.run_config import RunConfig, SliceConfig, parameters_of
+from feed_assets.settings import Settings, settings
+from feed_assets_tests.orchestration.worlds import DAY, RAW, SUMS, short
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def last_run():
+    with open_ledger(settings().ledger).read() as connection:
+        found = runs.last(connection, Partition(Feed.parse(SUMS), DAY))
+    assert found
+    return found
+
+
+def test_a_run_that_is_told_nothing_has_no_parameters_and_one_by_hand_has_what_it_was_told():
+    world = short()
+    first = world.drop(RAW, DAY, "k,n\na,1\n")
+    world.drop(RAW, DAY, "k,n\na,2\n")
+    assert [ran.succeeded for ran in world.tick()] == [True]
+    assert (last_run().parameters, last_run().cluster) == (None, None)
+    asset = next(each for each in world.definitions.assets or () if isinstance(each, dg.AssetsDefinition))
+    told = {"updates": {f"{RAW}/{DAY}": first}}
+    config = {"ops": {asset.node_def.name: {"config": told}}}
+    assert dg.materialize([asset], partition_key=DAY, instance=world.instance, run_config=config).success
+    assert json.loads(last_run().parameters or "") == told
+
+
+def test_what_a_run_is_told_is_kept_without_its_secrets():
+    slices = [SliceConfig(table="shop/orders", upto="7")]
+    config = RunConfig(slices=slices, plan_config={"from": "postgresql://bob:hunter22@host/db"})
+    text = parameters_of(config) or ""
+    assert json.loads(text)["slices"] == [{"table": "shop/orders", "upto": "7"}]
+    assert "hunter22" not in text
+    assert parameters_of(RunConfig()) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "profile", "expected"),
+    [
+        ({}, None, "local[2]"),
+        ({"spark_master": "spark://cluster:7077"}, None, "spark://cluster:7077"),
+        ({"spark_conf": {"spark.master": "yarn"}}, None, "yarn"),
+        ({"spark_conf": {"spark.master": "yarn"}}, "big", "k8s://https://big"),
+        ({"spark_remote": "sc://spark.example.com:15002/;token=hunter22"}, None, "sc://spark.example.com:15002"),
+        ({"spark_remote": "sc://spark.example.com"}, "big", "sc://spark.example.com"),
+    ],
+)
+def test_the_cluster_is_the_spark_that_makes_the_rows_without_secrets(given, profile, expected):
+    found = Settings(**given, spark_profiles={"big": {"spark.master": "k8s://https://big"}})
+    tags = {SPARK_PROFILE: profile} if profile else {}
+    run = dg.DagsterRun(job_name="a", tags=tags)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert cluster_of(run, instance, found) == expected
