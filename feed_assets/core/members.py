@@ -196,8 +196,9 @@ class Tracked:
         return {frozenset(path.split("/")): path for path in self.members}
 
     def path_of(self, sub_partition: str) -> str:
-        """A sub-partition with its levels in the order that is declared; as it is, if it is not declared."""
-        return self._paths.get(frozenset(sub_partition.split("/")), sub_partition)
+        """A sub-partition with its levels in the order that is declared; by name, if it is not declared."""
+        levels = sub_partition.split("/")
+        return self._paths.get(frozenset(levels)) or "/".join(sorted(levels))
 
     def check(self, sub_partition: str) -> None:
         """Raise InvalidName for a sub-partition that counts cannot be reported for."""

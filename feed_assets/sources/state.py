@@ -137,11 +137,10 @@ def _checked(ledger: Ledger, check: QualityReport, now: datetime, by: str) -> bo
     """Record what a check has found of a window, and say whether the window's state changed."""
     with ledger.read() as connection:
         tracked = datasets.tracked(connection, [check.dataset]).get(check.dataset) or datasets.default()
-    path = tracked.path_of(check.sub_partition)
-    window = window_of(check.grain, check.start, tracked.zone_of(path))
+    window = window_of(check.grain, check.start, tracked.zone_of(tracked.path_of(check.sub_partition)))
     if window.start != check.start:
         raise InvalidReport(f"start: found {check.start}, expected where a window begins, such as {window.start}.")
-    address = WindowAddress(check.dataset, path, check.grain, window.key)
+    address = WindowAddress(check.dataset, check.sub_partition, check.grain, window.key)
     return windows.report_quality(ledger, address, check.check, check.state, check.reason, by, now)
 
 

@@ -258,7 +258,7 @@ def test_an_operator_accepts_a_window_that_never_will_be_complete():
 def countries(home):
     """`foo` as it is declared by region and country."""
     below = SubPartitions("country", {"sg": None, "jp": "Asia/Tokyo"})
-    declared = Tracked.of(Completeness(grains=("hour", "day")), Regions({"utc+8": "UTC+8"}, below))
+    declared = Tracked.of(Completeness(), Regions({"utc+8": "UTC+8"}, below))
     declare(open_ledger(settings().ledger), {Feed.parse("foo"): declared}, utc_now())
 
 
@@ -272,6 +272,23 @@ def test_the_levels_of_a_sub_partition_come_in_any_order():
     (hour,) = as_json("state", "show", "foo", "hour@2026-01-01-15:00/region=utc+8/country=sg")
     assert hour["state"] == "invalid"
     assert as_json("state", "show", "foo")["declared"]
+
+
+def test_what_was_reported_before_it_was_declared_is_not_lost(request):
+    at = [{"region": "utc+8", "country": country} for country in ("sg", "jp")]
+    for place in at:
+        report(source(["15:00"], sub_partition=place), part(["15:00"], 5, sub_partition=place))
+    request.getfixturevalue("countries")
+    for place in at:
+        report(part(["15:00"], sub_partition=place, version=1))
+    rows = as_json("state", "show", "foo", "2026-01-01-15:00")
+    found = [([*row["sub_partition"].values()], row["state"], row["records"]) for row in rows if row["grain"] == "5min"]
+    assert found == [
+        ([], "complete", 2000),
+        (["utc+8"], "complete", 2000),
+        (["utc+8", "jp"], "complete", 1000),
+        (["utc+8", "sg"], "complete", 1000),
+    ]
 
 
 @pytest.mark.usefixtures("countries")

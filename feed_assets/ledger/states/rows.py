@@ -10,9 +10,10 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.feeds import Feed
+from feed_assets.core.members import Tracked
 from feed_assets.core.windows import Window, WindowAddress
 from feed_assets.ledger import bulk, wanted
-from feed_assets.ledger.tables import watermark, window
+from feed_assets.ledger.tables import report, watermark, window
 
 _STATE = ("records", "parts", "sources", "state", "changed", "since", "accepted", "issue", "folded")
 
@@ -110,6 +111,19 @@ def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) ->
     for table in (window, watermark):
         mine = (table.c.dataset == str(dataset)) & table.c.grain.not_in(grains)
         connection.execute(sa.delete(table).where(mine))
+
+
+def place(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> bool:
+    """Put levels of sub-partitions into the declared order, where they were reported before; whether any was not."""
+    moved = False
+    for table in (report, window, watermark):
+        mine = table.c.dataset == str(dataset)
+        known = connection.execute(sa.select(table.c.sub_partition).where(mine).distinct()).scalars().all()
+        for path in (path for path in known if tracked.path_of(path) != path):
+            renamed = sa.update(table).where(mine, table.c.sub_partition == path)
+            connection.execute(renamed.values(sub_partition=tracked.path_of(path)))
+            moved = True
+    return moved
 
 
 def _by_address(row: Row) -> WindowAddress:

@@ -16,7 +16,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.judging import Judging
-from feed_assets.ledger.states.rows import Row, all_rows, remove, rows
+from feed_assets.ledger.states.rows import Row, all_rows, place, remove, rows
 
 
 def known(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, Row]:
@@ -31,6 +31,7 @@ def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: d
     """
     with ledger.write() as connection:
         tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
+        address = replace(address, sub_partition=tracked.path_of(address.sub_partition))
         judging = Judging(connection, address.dataset, tracked, now, who)
         judging.row(address).accepted = f"accepted by {who}: {reason}"
         return address in judging.judge_again([address])
@@ -45,6 +46,7 @@ def report_quality(
     """
     with ledger.write() as connection:
         tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
+        address = replace(address, sub_partition=tracked.path_of(address.sub_partition))
         judging = Judging(connection, address.dataset, tracked, now, by)
         row = judging.row(address)
         lock_log(connection)
@@ -71,8 +73,9 @@ def _redeclare(connection: sa.Connection, name: Feed, declared: Tracked, now: da
     before = datasets.lock(connection, [name], now)[name]
     new = datasets.dated_by(before, declared, now)
     datasets.put(connection, name, new)
+    is_placed = not place(connection, name, new)
     is_same = replace(new, members=before.members) == before and bool(new.members) == bool(before.members)
-    if is_same or not (kept := all_rows(connection, name)):
+    if (is_same and is_placed) or not (kept := all_rows(connection, name)):
         return
     if new.base != before.base:
         raise InvalidDefinition(
