@@ -4,14 +4,31 @@ A path has one segment for each dimension, the time dimension first and the othe
 `men|2019-11-24` of the dimensions campaign and date is the path `2019-11-24/men`.
 """
 
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
+from itertools import product
 
 import dagster as dg
 
 from feed_assets.core.errors import InvalidName
 
 Partitions = dg.PartitionsDefinition[str] | None
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a partition is of: `[start, end)` in UTC, by the clock of a zone, and by name its keys of other dimensions.
+
+    One without time has no bounds.
+    """
+
+    start: datetime | None
+    end: datetime | None
+    zone: str
+    values: Mapping[str, str]
 
 
 class Existence(Enum):
@@ -95,6 +112,58 @@ def _later(partitions_def: dg.PartitionsDefinition[str], key: str, now: datetime
         return Existence.NEVER
     is_within = partitions_def.end is None or window.end <= partitions_def.end
     return Existence.NOT_YET if is_within and window.end > now else Existence.NEVER
+
+
+def times_of(partitions_def: Partitions) -> dg.TimeWindowPartitionsDefinition | None:
+    """The dimension of time, if there is one."""
+    parts = by_dimension(partitions_def).values()
+    return next((part for part in parts if isinstance(part, dg.TimeWindowPartitionsDefinition)), None)
+
+
+def extent_of(partitions_def: Partitions, path: str) -> Extent:
+    """What a path is of, whether it is a partition yet or not. Raises InvalidName for what can never be one."""
+    values = dict(zip(by_dimension(partitions_def), path.split("/"), strict=False))
+    times = times_of(partitions_def)
+    if times is None:
+        return Extent(None, None, "UTC", values)
+    (name,) = (name for name, part in by_dimension(partitions_def).items() if part is times)
+    try:
+        start, end = bounds(times, values.pop(name))
+    except (KeyError, ValueError):
+        raise InvalidName(f"partition {path!r}: expected {'/'.join(by_dimension(partitions_def))}.") from None
+    return Extent(start, end, times.timezone, values)
+
+
+@lru_cache(maxsize=16_384)
+def bounds(times: dg.TimeWindowPartitionsDefinition, key: str) -> tuple[datetime, datetime]:
+    """The time window of a key, UTC. Raises ValueError if it is none."""
+    window = times.time_window_for_partition_key(key)
+    return window.start.astimezone(UTC), window.end.astimezone(UTC)
+
+
+@lru_cache(maxsize=16_384)
+def keys_within(times: dg.TimeWindowPartitionsDefinition, start: datetime, end: datetime) -> tuple[str, ...]:
+    """The keys whose windows have a moment in `[start, end)`, in order, also of windows that are not over yet."""
+    first = bounds(times, times.get_partition_key_for_timestamp(start.timestamp()))[0]
+    near = {key: bounds(times, key) for key in times.get_partition_keys_in_time_window(dg.TimeWindow(first, end))}
+    return tuple(key for key, window in near.items() if window[1] > start and _is_kept(times, *window))
+
+
+def _is_kept(times: dg.TimeWindowPartitionsDefinition, start: datetime, end: datetime) -> bool:
+    return start >= times.start and (times.end is None or end <= times.end)
+
+
+def paths_within(partitions_def: Partitions, start: datetime, end: datetime, values: Mapping[str, str]) -> list[str]:
+    """The paths whose windows have a moment in `[start, end)`, of these keys of other dimensions, of others all."""
+    found = [
+        keys_within(part, start, end)
+        if isinstance(part, dg.TimeWindowPartitionsDefinition)
+        else [values[name]] * part.has_partition_key(values[name])
+        if name in values
+        else part.get_partition_keys()
+        for name, part in by_dimension(partitions_def).items()
+    ]
+    return ["/".join(keys) for keys in product(*found)]
 
 
 def is_before_the_first(partitions_def: Partitions, path: str) -> bool:

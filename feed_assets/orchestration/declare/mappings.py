@@ -1,0 +1,188 @@
+"""Mappings across time zones, which Dagster refuses: decided by spans of time, in the graph of the ledger alone.
+
+In Dagster's own graph such an edge is `AllPartitionMapping`, for the picture.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+from pydantic import PlainSerializer, PlainValidator
+
+from feed_assets.core.typed import typed
+from feed_assets.orchestration.declare.partitions import Extent, Partitions, extent_of, paths_within, times_of
+
+_TICK = timedelta(microseconds=1)
+
+
+class Span(NamedTuple):
+    """`[start, end)`, UTC."""
+
+    start: datetime
+    end: datetime
+
+    def overlaps(self, other: "Span") -> bool:
+        """Whether both have a moment."""
+        return self.start < other.end and other.start < self.end
+
+
+@lru_cache(maxsize=16_384)
+def days(span: Span, zone: str, of: str) -> Span:
+    """The local days of a zone with the dates that a span has in a zone (`of`), from the first to the last."""
+    first, last = (moment.astimezone(ZoneInfo(of)).date() for moment in (span.start, span.end - _TICK))
+    return Span(_midnight(first, zone), _midnight(last + timedelta(days=1), zone))
+
+
+def _midnight(day: date, zone: str) -> datetime:
+    return datetime.combine(day, time(), ZoneInfo(zone)).astimezone(UTC)
+
+
+@typed
+@dataclass(frozen=True)
+class Within:
+    """The windows of an input that lie in the output's: the UTC hours of a region's day, of 23 to 25 hours.
+
+    Of a feed a window that lies in it only partly is read, too, as the hour in which a day of Kolkata begins: the
+    function leaves out what is not between `partition.start` and `partition.end`.
+
+    Args:
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`; of one that the output has as well
+            its own key is read, of others all.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
+
+    only: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def reads(self, output: Span, of: str, zone: str) -> Span:  # noqa: ARG002
+        """The span that an output needs of an input; `of` is the output's zone, `zone` the input's."""
+        return output
+
+    def reached(self, changed: Span, zone: str, of: str) -> Span:  # noqa: ARG002
+        """A span with every output that needs something of a span of an input."""
+        return changed
+
+
+@typed
+@dataclass(frozen=True)
+class BatchDate:
+    """The windows of an input on the same date, each by its own clock: the days of all regions of a global day.
+
+    Args:
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`; of one that the output has as well
+            its own key is read, of others all.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
+
+    only: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def reads(self, output: Span, of: str, zone: str) -> Span:
+        """The local day of the input with the date on which the output begins."""
+        return days(Span(output.start, output.start + _TICK), zone, of)
+
+    def reached(self, changed: Span, zone: str, of: str) -> Span:
+        """The local days of the output with the same dates."""
+        return days(changed, of, zone)
+
+
+@typed
+@dataclass(frozen=True)
+class DayToDate:
+    """The windows of an input from the beginning of the output's local day to its own end: hours 00 to 15.
+
+    Args:
+        only: Keys of the input's other dimensions, such as `{"region": "apac"}`; of one that the output has as well
+            its own key is read, of others all.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
+
+    only: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def reads(self, output: Span, of: str, zone: str) -> Span:  # noqa: ARG002
+        """From the midnight before the output."""
+        return Span(days(Span(output.start, output.start + _TICK), of, of).start, output.end)
+
+    def reached(self, changed: Span, zone: str, of: str) -> Span:  # noqa: ARG002
+        """Up to the midnight after the change."""
+        return Span(changed.start, days(changed, of, of).end)
+
+
+@dataclass(frozen=True)
+class Previous:
+    """The window before the output's: of a dataset that reads what it made last. The first one has none."""
+
+    only: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def reads(self, output: Span, of: str, zone: str) -> Span:  # noqa: ARG002
+        """The last moment before the output."""
+        return Span(output.start - _TICK, output.start)
+
+    def reached(self, changed: Span, zone: str, of: str) -> Span:  # noqa: ARG002
+        """The first moment after the change."""
+        return Span(changed.end, changed.end + _TICK)
+
+
+BySpan = Within | BatchDate | DayToDate | Previous
+"""A mapping of ours."""
+
+_KINDS: Mapping[str, type[BySpan]] = {kind.__name__: kind for kind in (Within, BatchDate, DayToDate, Previous)}
+
+
+def _of_json(found: Any) -> BySpan:
+    return found if isinstance(found, BySpan) else _KINDS[found["kind"]](only=found["only"])
+
+
+def _to_json(mapping: BySpan) -> dict[str, Any]:
+    return {"kind": type(mapping).__name__, "only": dict(mapping.only)}
+
+
+Declared = Annotated[BySpan, PlainValidator(_of_json), PlainSerializer(_to_json)]
+"""A mapping of ours as a declaration holds it."""
+
+
+def span_of(extent: Extent) -> Span | None:
+    """The time that a partition is of, if it is of one."""
+    return Span(extent.start, extent.end) if extent.start and extent.end else None
+
+
+def upstream(mapping: BySpan, child: Partitions, parent: Partitions, path: str) -> list[str]:
+    """The paths of an input that an output needs, in order, whether they are partitions yet or not."""
+    output, times = extent_of(child, path), times_of(parent)
+    span = span_of(output)
+    if span is None or times is None:
+        return []
+    values = {name: key for name, key in output.values.items() if _has(parent, name)} | dict(mapping.only)
+    return sorted(paths_within(parent, *mapping.reads(span, output.zone, times.timezone), values))
+
+
+def downstream(mapping: BySpan, child: Partitions, changed: Span, zone: str, values: Mapping[str, str]) -> list[str]:
+    """The paths of outputs that need something of a span of an input, with its keys of other dimensions; in order.
+
+    The inverse of what `reads` says, for partitions of a feed as for the windows of a dataset; `zone` is the input's.
+    """
+    times = times_of(child)
+    if times is None or any(values.get(name, key) != key for name, key in mapping.only.items()):
+        return []
+    shared = {name: key for name, key in values.items() if _has(child, name) and name not in mapping.only}
+    paths = paths_within(child, *mapping.reached(changed, zone, times.timezone), shared)
+    return sorted(path for path in paths if _reads(mapping, extent_of(child, path), zone).overlaps(changed))
+
+
+def _reads(mapping: BySpan, output: Extent, zone: str) -> Span:
+    span = span_of(output)
+    if span is None:  # Who asks has looked for a dimension of time.
+        raise ValueError(f"{output} has no time.")
+    return mapping.reads(span, output.zone, zone)
+
+
+def _has(partitions_def: Partitions, name: str) -> bool:
+    return isinstance(partitions_def, dg.MultiPartitionsDefinition) and name in partitions_def.partition_dimension_names
