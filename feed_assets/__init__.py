@@ -8,17 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from feed_assets.core.cadence import Cadence
+    from feed_assets.core.completeness import Completeness
     from feed_assets.core.events import Operation
     from feed_assets.core.feeds import Partition
     from feed_assets.core.lateness import Late
+    from feed_assets.core.members import Member, Regions, SubPartitions
     from feed_assets.core.plans import Plan, Rule, RunSpec
     from feed_assets.core.retention import Retention
     from feed_assets.core.slices import Slice
+    from feed_assets.core.spans import Span
     from feed_assets.orchestration.build.assets import feed_asset
     from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
-    from feed_assets.orchestration.declare.components import EventTableComponent, ForeignFeedsComponent
+    from feed_assets.orchestration.declare.components import (
+        EventTableComponent,
+        ForeignFeedsComponent,
+        StateTablesComponent,
+    )
     from feed_assets.orchestration.declare.event_tables import event_table
-    from feed_assets.orchestration.declare.inputs import Input, foreign_feed
+    from feed_assets.orchestration.declare.inputs import Input, Watermark, foreign_feed
+    from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Within
+    from feed_assets.orchestration.declare.state_tables import state_table
     from feed_assets.orchestration.location import with_automation
     from feed_assets.runs import checks
     from feed_assets.settings import Settings
@@ -31,17 +40,22 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "core.cadence": ("Cadence",),
+    "core.completeness": ("Completeness",),
     "core.events": ("Operation",),
     "core.feeds": ("Partition",),
     "core.lateness": ("Late",),
+    "core.members": ("Member", "Regions", "SubPartitions"),
     "core.plans": ("Plan", "Rule", "RunSpec"),
     "core.slices": ("Slice",),
+    "core.spans": ("Span",),
     "core.retention": ("Retention",),
     "orchestration.build.assets": ("feed_asset",),
     "orchestration.declare.by_events": ("ByEvents", "LineageTable"),
-    "orchestration.declare.components": ("EventTableComponent", "ForeignFeedsComponent"),
+    "orchestration.declare.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
     "orchestration.declare.event_tables": ("event_table",),
-    "orchestration.declare.inputs": ("Input", "foreign_feed"),
+    "orchestration.declare.inputs": ("Input", "Watermark", "foreign_feed"),
+    "orchestration.declare.mappings": ("BatchDate", "DayToDate", "Within"),
+    "orchestration.declare.state_tables": ("state_table",),
     "orchestration.location": ("with_automation",),
     "settings": ("Settings",),
     "sources.declared": ("EventFiles", "EventSource", "SqlTable"),
@@ -55,10 +69,13 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "META",
+    "BatchDate",
     "ByEvents",
     "Cadence",
     "Columns",
+    "Completeness",
     "Constant",
+    "DayToDate",
     "DeletesTable",
     "EventFiles",
     "EventSource",
@@ -67,15 +84,22 @@ __all__ = [
     "Input",
     "Late",
     "LineageTable",
+    "Member",
     "Operation",
     "Partition",
     "Plan",
+    "Regions",
     "Retention",
     "Rule",
     "RunSpec",
     "Settings",
     "Slice",
+    "Span",
     "SqlTable",
+    "StateTablesComponent",
+    "SubPartitions",
+    "Watermark",
+    "Within",
     "checks",
     "event_table",
     "feed_asset",
@@ -84,6 +108,7 @@ __all__ = [
     "reject",
     "reject_duplicates",
     "report_state",
+    "state_table",
     "with_automation",
 ]
 

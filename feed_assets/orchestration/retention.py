@@ -8,7 +8,7 @@ from pydantic import Field
 from feed_assets.core.errors import FeedAssetsError
 from feed_assets.core.feeds import Feed
 from feed_assets.core.retention import Retention
-from feed_assets.orchestration.declare.declarations import Declaration, EventTable
+from feed_assets.orchestration.declare.declarations import Declaration, EventTable, StateTable
 from feed_assets.runs.prune import prune_feed
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
@@ -22,7 +22,7 @@ class Prune(dg.Config):
 
 def prune_jobs(declarations: Sequence[Declaration]) -> list[dg.JobDefinition]:
     """The job `prune` for the feeds that declare a retention; none if none does."""
-    found = {each.feed: each.retention for each in declarations if not isinstance(each, EventTable)}
+    found = {each.feed: each.retention for each in declarations if not isinstance(each, EventTable | StateTable)}
     policies = {feed: policy for feed, policy in sorted(found.items()) if policy}
     return [_job(policies)] if policies else []
 

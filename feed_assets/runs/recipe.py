@@ -38,6 +38,8 @@ class Source:
     """A timestamp column, by which its records are counted."""
     grain: str | None = None
     """The base grain of its windows, if its records are counted."""
+    is_state: bool = False
+    """A state table: the function gets the `Span` of its complete windows, and reads the rows itself."""
     fans_in: bool = False
     """The function sees which partition a row is from: a column `_partition`, such as `2019-11-24/men`."""
 

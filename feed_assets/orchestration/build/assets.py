@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from feed_assets.core.cadence import Cadence
-from feed_assets.core.errors import InvalidName, NoValidUpdate
+from feed_assets.core.completeness import Completeness
+from feed_assets.core.errors import InvalidDefinition, InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.lateness import Late
+from feed_assets.core.members import Regions
 from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import Owner
@@ -25,7 +27,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of
-from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, resolve
+from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, resolve, tracked_of
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
@@ -59,6 +61,8 @@ def feed_asset(
     retention: Retention | None = None,
     by_events: ByEvents | None = None,
     cadence: Cadence | None = None,
+    completeness: Completeness | None = None,
+    regions: Regions | None = None,
     event_time: str | None = None,
     chart: "Callable[[DataFrame], str] | None" = None,
     owners: Sequence[Owner] | None = None,
@@ -82,6 +86,9 @@ def feed_asset(
         by_events: Build when an update has reached all that is read, instead of whenever an input is newer, after "Data
             Orchestration via Events" (2024). Required to read an event table.
         cadence: When its updates are expected; one that does not come raises an alert.
+        completeness: When its windows are complete: what reads it waits for a valid update and for these. Needs
+            `event_time`.
+        regions: The regions that its other dimension of partitions has, each with its own midnight.
         event_time: A timestamp column, whose least and greatest values (UTC) are recorded with each update.
         chart: A function from the written rows to Markdown, for the UI.
         owners: Owners for the UI: `team:ads`, or an address of e-mail.
@@ -96,12 +103,15 @@ def feed_asset(
         InvalidDefinition: The dataset cannot be declared like this: a value of a wrong type, an input that is no feed,
             a function whose parameters are not its inputs.
     """
-    read = resolve(inputs)
+    found = declared_feed(feed)
+    read, tracked = resolve(found, partitions_def, inputs), tracked_of(found, completeness, regions)
+    if tracked and event_time is None:
+        raise InvalidDefinition(f"{found} has completeness and no event_time: expected the column that is counted by.")
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        recipe = recipe_of(declared_feed(feed), function, read, checks, event_time, chart, code_version)
+        recipe = recipe_of(found, function, read, checks, event_time, chart, code_version)
         recipe = replace(recipe, is_by_events=by_events is not None)
-        declared = dataset_of(recipe, read, late or Late(), retention, by_events, cadence)
+        declared = dataset_of(recipe, read, late or Late(), retention, by_events, cadence, tracked)
         condition = None if by_events else late_rerun()
         specs = [spec_of(recipe, output, read, declared, owners, condition) for output in recipe.outputs]
         # Dagster's stub leaves a type argument open.

@@ -17,6 +17,7 @@ from feed_assets.orchestration.declare.declarations import (
     EventTable,
     Foreign,
     Rejects,
+    StateTable,
     declaration_of,
 )
 from feed_assets.orchestration.declare.inputs import asset_key
@@ -44,7 +45,11 @@ class Node:
     def outputs(self) -> list[dg.AssetKey]:
         """Every asset that a run of this dataset makes; none of what others write."""
         declared = self.declaration
-        return [] if isinstance(declared, Foreign | EventTable) else [asset_key(feed) for feed in declared.outputs]
+        return (
+            []
+            if isinstance(declared, Foreign | EventTable | StateTable)
+            else [asset_key(feed) for feed in declared.outputs]
+        )
 
     @property
     def by_events(self) -> ByEvents | None:
@@ -59,7 +64,7 @@ class Node:
     @property
     def cadence(self) -> Cadence | None:
         """When its events are expected, if that is known."""
-        return None if isinstance(self.declaration, Rejects) else self.declaration.cadence
+        return None if isinstance(self.declaration, Rejects | StateTable) else self.declaration.cadence
 
     @property
     def is_appendable(self) -> bool:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from feed_assets.core.feeds import Feed
 from feed_assets.core.propagation import Consumer
 from feed_assets.orchestration.declare.by_events import LineageTable, Pipelines
-from feed_assets.orchestration.declare.declarations import EventTable, Foreign
+from feed_assets.orchestration.declare.declarations import EventTable, Foreign, StateTable
 from feed_assets.settings import expand
 from feed_assets.sources.lineage import read_lineage
 
@@ -41,7 +41,7 @@ def _derived(graph: "Graph", node: "Node") -> Pipelines:
 
 def _origin(graph: "Graph", node: "Node") -> str:
     """What a correlation id is made of: one input's, the same; several, or many partitions of one, a new one."""
-    if isinstance(node.declaration, Foreign | EventTable):
+    if isinstance(node.declaration, Foreign | EventTable | StateTable):
         return str(node.feed)
     parents = graph.parents(node)
     if any(not graph.is_one_to_one(parent, node) for parent in parents):

@@ -123,9 +123,11 @@ def _refuse_keys(specs: Iterable[dg.AssetSpec]) -> None:
 
 
 def _refuse_cycles(specs: Iterable[dg.AssetSpec]) -> None:
+    """Raise InvalidDefinition for datasets that are made of each other; of its own time before one may be made."""
     ours = {spec.key: spec for spec in specs if KEY in spec.metadata}
+    above = {key: [dep.asset_key for dep in spec.deps if dep.asset_key != key] for key, spec in ours.items()}
     try:
-        TopologicalSorter({key: [dep.asset_key for dep in spec.deps] for key, spec in ours.items()}).prepare()
+        TopologicalSorter(above).prepare()
     except CycleError as error:
         keys: list[dg.AssetKey] = error.args[1][::-1]
         way = " reads ".join(key.to_user_string() for key in keys)

@@ -7,10 +7,14 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from feed_assets.core.completeness import GRAINS, RATIO, Completeness
 from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.members import Regions
 from feed_assets.core.places import as_seen_from_here
 from feed_assets.orchestration.declare.event_tables import event_table
 from feed_assets.orchestration.declare.inputs import foreign_feed
+from feed_assets.orchestration.declare.partitions import windows_from
+from feed_assets.orchestration.declare.state_tables import state_table
 from feed_assets.sources.declared import EventSource, of_json
 
 
@@ -24,6 +28,20 @@ def _placed(context: dg.ComponentLoadContext) -> Generator[None]:
         raise
 
 
+class CompletenessModel(dg.Model):
+    """When windows are complete: the arguments of `Completeness`."""
+
+    grains: list[str] = Field(default_factory=lambda: list(GRAINS))
+    ratio: str = RATIO
+    tiers: list[str] = Field(default_factory=list[str])
+    tz: str = "UTC"
+
+    @property
+    def value(self) -> Completeness:
+        """As it is declared in Python. Raises InvalidDefinition."""
+        return Completeness(tuple(self.grains), self.ratio, tuple(self.tiers), self.tz)
+
+
 class ForeignFeed(dg.Model):
     """One foreign feed: `{feed: ads/shown/v1.0, schema: "impression_id string, item_id int"}`."""
 
@@ -31,6 +49,7 @@ class ForeignFeed(dg.Model):
     columns: str = Field(alias="schema")
     """Its name in YAML is `schema`, which pydantic has a method for."""
     appendable: bool = False
+    completeness: CompletenessModel | None = None
 
 
 class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -39,7 +58,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
     Args:
         start_date: Their first day, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
-        feeds: The feeds, each with `feed`, `schema` (Spark DDL) and `appendable`.
+        feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable` and `completeness`.
     """
 
     start_date: str
@@ -54,7 +73,12 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def _spec(self, each: ForeignFeed, days: dg.DailyPartitionsDefinition) -> dg.AssetSpec:
         return foreign_feed(
-            each.feed, schema=each.columns, partitions_def=days, format=self.format, appendable=each.appendable
+            each.feed,
+            schema=each.columns,
+            partitions_def=days,
+            format=self.format,
+            appendable=each.appendable,
+            completeness=each.completeness.value if each.completeness else None,
         )
 
 
@@ -88,3 +112,42 @@ class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
 def _event_table(each: Table, source: EventSource) -> dg.AssetSpec:
     days = dg.DailyPartitionsDefinition(each.start_date) if each.start_date else None
     return event_table(each.table, source=source, table_name=each.table_name, partitions_def=days)
+
+
+class StateTable(dg.Model):
+    """One state table: `{table: web/foo, regions: {apac: Asia/Singapore, emea: UTC}}`."""
+
+    table: str
+    completeness: CompletenessModel | None = None
+    regions: dict[str, str] = Field(default_factory=dict[str, str])
+    """Time zones by region; its partitions then have the dimension `region`, too."""
+
+
+class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Tables of which reports tell how complete they are, as external assets.
+
+    Args:
+        start: Their first day, such as `2026-01-01` (UTC).
+        every: Their partitions: `10min` or other minutes that divide an hour, `hour` or `day`.
+        tables: The tables, each with `table`, `completeness` and `regions`.
+    """
+
+    start: str
+    every: str = "hour"
+    tables: list[StateTable]
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """One external asset for each table."""
+        with _placed(context):
+            times = windows_from(self.start, self.every)
+            return dg.Definitions(assets=[_state_table(each, times) for each in self.tables])
+
+
+def _state_table(each: StateTable, times: dg.TimeWindowPartitionsDefinition) -> dg.AssetSpec:
+    regions = dg.StaticPartitionsDefinition(sorted(each.regions))
+    return state_table(
+        each.table,
+        partitions_def=dg.MultiPartitionsDefinition({"time": times, "region": regions}) if each.regions else times,
+        completeness=each.completeness.value if each.completeness else None,
+        regions=Regions(each.regions) if each.regions else None,
+    )

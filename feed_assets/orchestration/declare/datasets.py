@@ -9,10 +9,12 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
+from feed_assets.core.members import Tracked
 from feed_assets.core.retention import Retention
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import Dataset, Rejects, metadata_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key, group_of, match_parameters
+from feed_assets.orchestration.declare.mappings import Previous
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.runs.checks import Check
 from feed_assets.runs.recipe import Recipe, source_digest
@@ -51,8 +53,11 @@ def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
 
 def _refuse_unknown(feed: Feed, checks: Sequence[Check], read: Mapping[str, Input]) -> None:
     """Raise InvalidDefinition if the dataset reads itself, or a check asks for an input that it has not."""
-    if own := [name for name, given in read.items() if given.spec.key == asset_key(feed)]:
-        raise InvalidDefinition(f"{feed} reads itself, as {own[0]}: expected other feeds. Remove that input.")
+    own = [name for name, given in read.items() if given.spec.key == asset_key(feed)]
+    if own and not isinstance(read[own[0]].mapping, Previous):
+        raise InvalidDefinition(
+            f"{feed} reads itself, as {own[0]}: expected other feeds, or Input.previous_bucket(). Remove that input."
+        )
     for check in checks:
         if unknown := [name for name in check.inputs if name not in read]:
             raise InvalidDefinition(
@@ -68,6 +73,7 @@ def dataset_of(
     retention: Retention | None,
     by_events: ByEvents | None,
     cadence: Cadence | None,
+    tracked: Tracked | None,
 ) -> Dataset:
     """A dataset as its asset declares it. Raises InvalidDefinition for one that reads an event table without events."""
     tables = [str(source.feed) for source in recipe.sources if source.is_table]
@@ -76,10 +82,26 @@ def dataset_of(
             f"{recipe.feed} reads the event table {tables[0]}, of which only its events tell when and what to read: "
             "expected by_events=ByEvents(). Add it."
         )
-    ignored = sorted(given.declaration.feed for given in read.values() if given.ignore_quality_issue)
-    own = sorted(given.declaration.feed for given in read.values() if given.required == "own")
-    reported = late, retention, by_events, cadence
-    return Dataset(recipe.feed, recipe.outputs, tuple(ignored), tuple(own), *reported, recipe=recipe.digest)
+    return Dataset(
+        recipe.feed,
+        recipe.outputs,
+        ignores_quality_of=_those(read, lambda given: given.ignore_quality_issue),
+        requires_own_of=_those(read, lambda given: given.required == "own"),
+        late=late,
+        retention=retention,
+        by_events=by_events,
+        cadence=cadence,
+        mapped={str(given.declaration.feed): given.by_span for given in read.values() if given.by_span},
+        optional_of=_those(read, lambda given: given.optional),
+        beyond_of=_those(read, lambda given: given.beyond is not None),
+        tracked=tracked,
+        recipe=recipe.digest,
+    )
+
+
+def _those(read: Mapping[str, Input], holds: Callable[[Input], bool]) -> tuple[Feed, ...]:
+    """The feeds of the inputs of which something is declared, by name."""
+    return tuple(sorted(given.declaration.feed for given in read.values() if holds(given)))
 
 
 def spec_of(
@@ -95,7 +117,7 @@ def spec_of(
     declared = dataset if is_main else Rejects(output, recipe.outputs, dataset.retention)
     return dg.AssetSpec(
         asset_key(output),
-        deps=[given.dep for given in read.values()],
+        deps=[given.dep for given in read.values() if is_main or not isinstance(given.mapping, Previous)],
         description=recipe.transform.__doc__
         if is_main
         else f"Records that {recipe.feed} turned away: reason, file, raw text.",

@@ -13,9 +13,11 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
+from feed_assets.core.members import Tracked
 from feed_assets.core.places import declared_at
 from feed_assets.core.retention import Retention
 from feed_assets.orchestration.declare.by_events import ByEvents
+from feed_assets.orchestration.declare.mappings import Declared as Mapped
 from feed_assets.runs.recipe import Format
 from feed_assets.sources.declared import EventSource
 
@@ -40,6 +42,8 @@ class Foreign:
     appendable: bool = False
     retention: Retention | None = None
     cadence: Cadence | None = None
+    tracked: Tracked | None = None
+    """How its windows are judged, if it is ready only when it is complete."""
     role: Literal["foreign"] = "foreign"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
@@ -56,6 +60,13 @@ class Dataset:
     retention: Retention | None = None
     by_events: ByEvents | None = None
     cadence: Cadence | None = None
+    mapped: Mapping[str, Mapped] = field(default_factory=dict[str, Mapped])
+    """By input the mapping that is ours, and not Dagster's."""
+    optional_of: tuple[FeedName, ...] = ()
+    beyond_of: tuple[FeedName, ...] = ()
+    """The inputs that are waited for up to the end of the partition."""
+    tracked: Tracked | None = None
+    """How its windows are judged, if it is ready only when it is complete."""
     recipe: str = ""
     """Digest of how it is made: what failed is tried again when it is another."""
     role: Literal["dataset"] = "dataset"
@@ -85,7 +96,17 @@ class EventTable:
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 
 
-Declaration = Foreign | Dataset | Rejects | EventTable
+@dataclass(frozen=True)
+class StateTable:
+    """A table of which the windows that are complete are known, and nothing else."""
+
+    feed: FeedName
+    tracked: Tracked
+    role: Literal["state"] = "state"
+    declared_at: str | None = field(default_factory=declared_at, compare=False)
+
+
+Declaration = Foreign | Dataset | Rejects | EventTable | StateTable
 _ADAPTER = TypeAdapter[Declaration](Annotated[Declaration, Field(discriminator="role")])
 
 

@@ -2,16 +2,19 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from typing import Any, Literal
 
 import dagster as dg
 
 from feed_assets.core.cadence import Cadence
+from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
+from feed_assets.core.lateness import Late
 from feed_assets.core.limits import check_feed
+from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import Owner
 from feed_assets.core.schemas import check_schema
@@ -21,10 +24,13 @@ from feed_assets.orchestration.declare.declarations import (
     Declaration,
     EventTable,
     Foreign,
+    StateTable,
     declaration_of,
     metadata_of,
 )
-from feed_assets.orchestration.declare.partitions import Partitions
+from feed_assets.orchestration.declare.mappings import BySpan, Previous, Within
+from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, times_of
+from feed_assets.orchestration.declare.sub_partitions import levels_of
 from feed_assets.runs.recipe import Format, Source
 
 PARTITION = "partition"
@@ -69,6 +75,8 @@ def foreign_feed(
     owners: Sequence[Owner] | None = None,
     retention: Retention | None = None,
     cadence: Cadence | None = None,
+    completeness: Completeness | None = None,
+    regions: Regions | None = None,
 ) -> dg.AssetSpec:
     """Declare a feed that somebody else writes, as an external asset.
 
@@ -84,6 +92,8 @@ def foreign_feed(
         owners: Owners for the UI: `team:ads`, or an address of e-mail.
         retention: How much history the job `prune` keeps, although the data are somebody else's; by default all of it.
         cadence: When its updates are expected; one that does not come raises an alert.
+        completeness: When its windows are complete: what reads it waits for a valid update and for these.
+        regions: The regions that its other dimension of partitions has, each with its own midnight.
 
     Returns:
         The spec of the external asset, to be an input of datasets.
@@ -94,6 +104,7 @@ def foreign_feed(
     """
     found = declared_feed(feed)
     check_schema(found, schema, format)
+    tracked = tracked_of(found, completeness, regions)
     return dg.AssetSpec(
         asset_key(found),
         partitions_def=partitions_def,
@@ -101,8 +112,30 @@ def foreign_feed(
         group_name=group_of(found),
         kinds={format},
         owners=owners,
-        metadata=metadata_of(Foreign(found, format, schema, appendable, retention, cadence)),
+        metadata=metadata_of(Foreign(found, format, schema, appendable, retention, cadence, tracked)),
     )
+
+
+def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions | None) -> Tracked | None:
+    """How the windows of a feed are judged, if they are. Raises InvalidDefinition for regions of a feed without."""
+    if regions and not completeness:
+        raise InvalidDefinition(f"{feed} has regions and no completeness: expected both. Add Completeness().")
+    return Tracked.of(completeness, regions) if completeness else None
+
+
+@typed
+@dataclass(frozen=True)
+class Watermark:
+    """How far the data of an input have to go.
+
+    Args:
+        upto: `end of partition`, of the output's time.
+
+    Raises:
+        InvalidDefinition: It is something else.
+    """
+
+    upto: Literal["end of partition"] = "end of partition"
 
 
 @typed
@@ -110,25 +143,42 @@ def foreign_feed(
 class Input:
     """An input that is not the default: its own partition mapping, no gate, or records with their reasons.
 
+    `Input.previous_bucket()` is what the dataset itself made of the time window before: None for the first one.
+
     Args:
-        feed: What `foreign_feed`, `event_table` or `@feed_asset` gives.
-        mapping: Which partitions of the input an output needs, if it is not Dagster's default. The rows then have a
-            column `_partition`, the path of the partition that each is from.
+        feed: What `foreign_feed`, `event_table`, `state_table` or `@feed_asset` gives.
+        mapping: Which partitions of the input an output needs, if it is not Dagster's default: a mapping of Dagster's,
+            or across time zones `Within`, `BatchDate` or `DayToDate`. The rows then have a column `_partition`, the
+            path of the partition that each is from.
         ignore_quality_issue: Go on although the input's last audit failed.
         tagged: Hand the function every record of a foreign feed with the columns `_raw`, `_file` and `_reasons`, so
             that it can add reasons.
         required: `all` partitions that the mapping leads to have to be there, or only the output's `own`; of the others
             those are read that are.
+        optional: Whether it is not waited for: the function gets None if there is nothing of it.
+        beyond: Wait until its data go so far, as its watermark, the newest event time of its newest update, or a
+            table's last marker says. What comes later does not make an output stale.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or `required="own"` has no mapping.
     """
 
     feed: dg.AssetSpec | dg.AssetsDefinition
-    mapping: dg.PartitionMapping | None = None
+    mapping: dg.PartitionMapping | BySpan | None = None
     ignore_quality_issue: bool = False
     tagged: bool = False
     required: Literal["all", "own"] = "all"
+    optional: bool = False
+    beyond: Watermark | None = None
+
+    @classmethod
+    def previous_bucket(cls) -> "Input":
+        """What the dataset made of the time window before; None for the first one.
+
+        Returns:
+            The input, to be one of the dataset's.
+        """
+        return cls(dg.AssetSpec("previous_bucket"), mapping=Previous())
 
     def __post_init__(self) -> None:
         if self.required == "own" and self.mapping is None:
@@ -154,6 +204,13 @@ class Input:
             return declared
         raise InvalidDefinition(f"{self.spec.key.to_user_string()} is no feed: declare it with foreign_feed().")
 
+    @property
+    def by_span(self) -> BySpan | None:
+        """Its mapping, if it is one of ours."""
+        if isinstance(self.mapping, BySpan):
+            return self.mapping
+        return Within() if isinstance(self.declaration, StateTable) else None
+
     def source(self, name: str) -> Source:
         """The input of this name, as a run reads it."""
         declared = self.declaration
@@ -166,18 +223,76 @@ class Input:
             tagged=self.tagged,
             is_appendable=foreign is not None and foreign.appendable,
             is_table=isinstance(declared, EventTable),
-            fans_in=self.mapping is not None,
+            is_state=isinstance(declared, StateTable),
+            fans_in=self.mapping is not None and not isinstance(self.mapping, Previous),
         )
 
     @property
     def dep(self) -> dg.AssetDep:
-        """The dependency in Dagster's graph."""
-        return dg.AssetDep(self.spec.key, partition_mapping=self.mapping)
+        """The dependency in Dagster's graph; of a mapping of ours it is for the picture, and never asked for."""
+        if isinstance(self.mapping, Previous):
+            return dg.AssetDep(self.spec.key, partition_mapping=_one_before(self.spec.partitions_def))
+        mapping = None if isinstance(self.mapping, BySpan) else self.mapping
+        return dg.AssetDep(self.spec.key, partition_mapping=dg.AllPartitionMapping() if self.by_span else mapping)
 
 
-def resolve(inputs: Mapping[str, "dg.AssetSpec | dg.AssetsDefinition | Input"]) -> dict[str, Input]:
-    """Every input as an `Input`."""
-    return {name: given if isinstance(given, Input) else Input(given) for name, given in inputs.items()}
+def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
+    """The edge of an asset to itself, which Dagster allows to the window before alone."""
+    before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+    if not isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return before
+    times, same = times_of(partitions_def), dg.IdentityPartitionMapping()
+    parts = by_dimension(partitions_def)
+    return dg.MultiPartitionMapping(
+        {name: dg.DimensionPartitionMapping(name, before if part is times else same) for name, part in parts.items()}
+    )
+
+
+def resolve(
+    feed: Feed, partitions_def: Partitions, inputs: Mapping[str, "dg.AssetSpec | dg.AssetsDefinition | Input"]
+) -> dict[str, Input]:
+    """Every input of a dataset as an `Input`. Raises InvalidDefinition for a mapping that cannot be one of it."""
+    read = {name: given if isinstance(given, Input) else Input(given) for name, given in inputs.items()}
+    itself = metadata_of(Dataset(feed, (feed,), (), (), Late()))
+    own = dg.AssetSpec(asset_key(feed), partitions_def=partitions_def, metadata=itself)
+    read = {
+        name: replace(each, feed=own) if isinstance(each.mapping, Previous) else each for name, each in read.items()
+    }
+    for each in read.values():
+        _check_time(feed, partitions_def, each)
+    return read
+
+
+def _check_time(feed: Feed, partitions_def: Partitions, read: Input) -> None:
+    """Raise InvalidDefinition if what is decided by time has none, or `only` names what the input has not."""
+    declared = read.declaration
+    if isinstance(declared, StateTable) and isinstance(read.mapping, dg.PartitionMapping):
+        raise InvalidDefinition(
+            f"{feed} reads the windows of {declared.feed} by {type(read.mapping).__name__}: expected Within, BatchDate "
+            "or DayToDate, or no mapping, which are the windows that fill the output's own time."
+        )
+    if (read.by_span or read.beyond) and times_of(partitions_def) is None:
+        raise InvalidDefinition(
+            f"{feed} has no partitions of time, and reads {declared.feed} by time: expected partitions_def with a "
+            "dimension of time windows. Add one."
+        )
+    if read.by_span and times_of(read.spec.partitions_def) is None:
+        raise InvalidDefinition(
+            f"{declared.feed} has no partitions of time, and {feed} reads it by time: expected no mapping. Remove it."
+        )
+    _check_only(declared, read)
+
+
+def _check_only(declared: Declaration, read: Input) -> None:
+    parts = by_dimension(read.spec.partitions_def)
+    levels = levels_of(declared.tracked) if isinstance(declared, StateTable) else ()
+    for name, key in read.by_span.only.items() if read.by_span else ():
+        part = parts.get(name)
+        if (part is None and name not in levels) or (
+            isinstance(part, dg.StaticPartitionsDefinition) and not part.has_partition_key(key)
+        ):
+            known = ", ".join([*parts, *levels]) if part is None else ", ".join(part.get_partition_keys())
+            raise InvalidDefinition(f"only={{{name!r}: {key!r}}} of {declared.feed}: expected one of {known}.")
 
 
 def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:

@@ -14,6 +14,7 @@ from itertools import product
 import dagster as dg
 
 from feed_assets.core.errors import InvalidName
+from feed_assets.core.windows import DAY, HOUR_MINUTES, minutes_of
 
 Partitions = dg.PartitionsDefinition[str] | None
 
@@ -118,6 +119,15 @@ def times_of(partitions_def: Partitions) -> dg.TimeWindowPartitionsDefinition | 
     """The dimension of time, if there is one."""
     parts = by_dimension(partitions_def).values()
     return next((part for part in parts if isinstance(part, dg.TimeWindowPartitionsDefinition)), None)
+
+
+def windows_from(start: str, grain: str) -> dg.TimeWindowPartitionsDefinition:
+    """Dagster's partitions of a grain (`10min`, `hour`, `day`; UTC) from a day on. Raises InvalidDefinition."""
+    if grain == DAY:
+        return dg.DailyPartitionsDefinition(start)
+    minutes = minutes_of(grain)
+    cron = "0 * * * *" if minutes == HOUR_MINUTES else f"*/{minutes} * * * *"
+    return dg.TimeWindowPartitionsDefinition(cron_schedule=cron, start=f"{start}-00:00", fmt="%Y-%m-%d-%H:%M")
 
 
 def extent_of(partitions_def: Partitions, path: str) -> Extent:

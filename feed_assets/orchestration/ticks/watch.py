@@ -23,7 +23,14 @@ from feed_assets.orchestration.decide.decisions import due_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.ours import Ours
-from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, Dataset, Declaration, Rejects
+from feed_assets.orchestration.declare.declarations import (
+    ON_TIME,
+    PROPAGATION,
+    Dataset,
+    Declaration,
+    Rejects,
+    StateTable,
+)
 from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.settings import settings
 
@@ -179,7 +186,7 @@ def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
 
 def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefinition]:
     """The unpartitioned checks of tables with a cadence and of datasets by events; a sensor tells their results."""
-    expected = [each for each in declarations if not isinstance(each, Rejects) and each.cadence]
+    expected = [each for each in declarations if not isinstance(each, Rejects | StateTable) and each.cadence]
     by_events = [each for each in declarations if isinstance(each, Dataset) and each.by_events]
     return [_check(each.feed, ON_TIME) for each in expected] + [_check(each.feed, PROPAGATION) for each in by_events]
 

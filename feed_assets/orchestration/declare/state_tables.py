@@ -1,0 +1,72 @@
+"""Tables of which reports tell how complete they are, as a user declares them: external assets, read by windows."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from feed_assets.core.completeness import Completeness
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.members import Regions, SubPartitions, Tracked
+from feed_assets.core.rules import Owner
+from feed_assets.core.typed import typed
+from feed_assets.orchestration.declare.declarations import StateTable, metadata_of
+from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
+from feed_assets.orchestration.declare.partitions import Partitions, times_of
+
+
+@typed
+def state_table(
+    name: str,
+    *,
+    partitions_def: Partitions,
+    completeness: Completeness | None = None,
+    regions: Regions | None = None,
+    sub_partitions: SubPartitions | None = None,
+    description: str | None = None,
+    owners: Sequence[Owner] | None = None,
+) -> dg.AssetSpec:
+    """Declare a table that others fill, and of which reports tell which windows of time are complete.
+
+    What reads it waits for the windows that fill the output's own time, in the sub-partition of the output's dimension
+    of the same name, and gets the `Span` to read.
+
+    Args:
+        name: Its name here, such as `web/foo`.
+        partitions_def: Dagster's partitions, with a dimension of time; another dimension is the sub-partition, of
+            several levels their keys joined by `.`.
+        completeness: When its windows are complete; by default as `Completeness()` says.
+        regions: Its regions, each with its own midnight.
+        sub_partitions: Its sub-partitions, if they are no regions.
+        description: A description for the UI.
+        owners: Owners for the UI: `team:web`, or an address of e-mail.
+
+    Returns:
+        The spec of the external asset, to be an input of datasets.
+
+    Raises:
+        InvalidName: The name is none that a table can have.
+        InvalidDefinition: A value is of a wrong type, the partitions have no time, or a region's days do not begin with
+            one of the smallest windows.
+    """
+    found = declared_feed(name)
+    if times_of(partitions_def) is None:
+        raise InvalidDefinition(f"{found} has partitions without time: expected a dimension of time windows. Add one.")
+    return dg.AssetSpec(
+        asset_key(found),
+        partitions_def=partitions_def,
+        description=description or f"Table {found}, by the windows that are complete.",
+        group_name=group_of(found),
+        kinds={"table"},
+        owners=owners,
+        metadata=metadata_of(StateTable(found, _tracked(completeness or Completeness(), regions, sub_partitions))),
+    )
+
+
+def _tracked(completeness: Completeness, regions: Regions | None, sub_partitions: SubPartitions | None) -> Tracked:
+    """How the windows of a table are judged. Raises InvalidDefinition for regions and other sub-partitions at once."""
+    if regions and sub_partitions:
+        raise InvalidDefinition(
+            "regions and sub_partitions are both given: expected one of them. Put the latter below the regions: "
+            "Regions({…}, below=SubPartitions(…))."
+        )
+    return Tracked.of(completeness, regions or sub_partitions)
