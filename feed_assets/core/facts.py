@@ -1,10 +1,11 @@
 """What the ledger knows about some outputs and their inputs: all that a decision is made from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from feed_assets.core.choosing import Choice
+from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
 
@@ -36,6 +37,31 @@ class Built:
 
 
 @dataclass(frozen=True)
+class KnownWindow:
+    """The state of a window, what it is so for in words, its records, and the number of its last transition."""
+
+    state: WindowState = WindowState.OPEN
+    why: str = "nothing is reported of it yet"
+    records: int = 0
+    changed: int = 0
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether a consumer waits for its quality."""
+        return self.state in (WindowState.COMPLETE_WITH_ISSUE, WindowState.INVALID)
+
+    @property
+    def said(self) -> str:
+        """Its state as a part of a sentence."""
+        return f"is {self.state.value.replace('_', ' ')}: {self.why}"
+
+    def pin(self, window: Partition) -> Pin | None:
+        """What reading it is recorded as, if it can be read: of a bad one, too, by whoever does not mind."""
+        version = f"{self.changed:020d}"
+        return Pin(window, version, version, self.records) if self.is_bad or self.state in DONE else None
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts about some needs, as of one state of the ledger. Partitions without an entry have none."""
 
@@ -53,4 +79,12 @@ class Facts:
     """What each output that is built by events consumes and reads."""
     paused: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
     """Consumers that somebody has paused, in words."""
+    windows: Mapping[Partition, KnownWindow] = field(default_factory=dict[Partition, KnownWindow])
+    """The windows that anything is known of, as partitions of the log."""
+    uncounted: Set[Partition] = frozenset()
+    """Input partitions whose newest updates are in no window's count yet."""
+    reporting: Set[Feed] = frozenset()
+    """The feeds whose producers report what was ingested."""
+    reached: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
+    """Up to when the data of an input go, of those that have to go far enough."""
     max_attempts: int = 3

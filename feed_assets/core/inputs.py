@@ -1,11 +1,28 @@
 """What an output needs: one kind of input for each way of reading, which says what it pins and what it misses."""
 
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
 
 from feed_assets.core.choosing import Choice
-from feed_assets.core.facts import Facts
+from feed_assets.core.facts import Facts, KnownWindow
 from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
+from feed_assets.core.spans import Span
+from feed_assets.core.windows import WindowAddress
+from feed_assets.core.words import some
+
+NAMED = 3
+"""Windows that a reason names; of the others it says how many there are."""
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """How far the data of an input have to go: `upto` (UTC), by the watermark of a sub-partition if it has windows."""
+
+    upto: datetime
+    sub_partition: str = ""
+    grain: str | None = None
 
 
 @dataclass(frozen=True)
@@ -16,6 +33,7 @@ class UpdateInput:
     is_required: bool = True
     """Whether it is waited for; else it is read if it has a valid update."""
     ignores_quality: bool = False
+    beyond: Beyond | None = None
 
     def members(self, facts: Facts) -> tuple[Partition, ...]:  # noqa: ARG002
         """The partitions whose updates are read."""
@@ -29,6 +47,14 @@ class UpdateInput:
     def missing(self, facts: Facts, choice: Choice) -> str | None:
         """What is waited for, if there is nothing to read."""
         return str(self.partition) if self.is_required and not self.pins(facts, choice) else None
+
+    def behind(self, facts: Facts, choice: Choice) -> str | None:
+        """What its data lack, if they are there."""
+        reached = facts.reached.get(self.partition)
+        if self.beyond is None or self.missing(facts, choice) or (reached and reached >= self.beyond.upto):
+            return None
+        known = f"go up to {reached:%Y-%m-%d %H:%M:%S} UTC" if reached else "do not say up to when they go"
+        return f"the data of {self.partition} {known}, expected {self.beyond.upto:%Y-%m-%d %H:%M:%S} UTC or later"
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:
         """Whether something of it is there, if only on its way through a pipeline."""
@@ -66,9 +92,86 @@ class AbsentInput:
         """Its name."""
         return self.name
 
+    def behind(self, facts: Facts, choice: Choice) -> None:
+        """Nothing more than that."""
+
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
         """Never."""
         return False
 
 
-Input = UpdateInput | SetInput | TableInput | AbsentInput
+@dataclass(frozen=True)
+class WindowInput:
+    """Windows of an input that have to be complete, all of them: of a state table the rows are read, of a feed also.
+
+    `counted` are the partitions of a feed whose newest updates have to be counted in them. `counts_itself`: the runs
+    of the dataset count the feed, so that it waits for windows only once somebody else reports them.
+    """
+
+    span: Span
+    is_required: bool = True
+    ignores_quality: bool = False
+    counted: tuple[Partition, ...] = ()
+    counts_itself: bool = False
+
+    @cached_property
+    def windows(self) -> tuple[Partition, ...]:
+        """The windows as partitions of the log."""
+        span = self.span
+        return tuple(
+            WindowAddress(span.dataset, span.sub_partition, each.grain, each.key).partition for each in span.windows
+        )
+
+    def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
+        """Every window, if all of them are complete."""
+        if self._is_skipped(facts):
+            return ()
+        pins = [pin for each in self.windows if (pin := _known(facts, each).pin(each))]
+        return tuple(pins) if len(pins) == len(self.windows) else ()
+
+    def missing(self, facts: Facts, choice: Choice) -> None:
+        """Nothing: what it lacks is said in its own words."""
+
+    def behind(self, facts: Facts, choice: Choice) -> str | None:  # noqa: ARG002
+        """The windows that are not complete, and why."""
+        if not self.is_required or self._is_skipped(facts):
+            return None
+        if uncounted := [str(each) for each in self.counted if each in facts.uncounted]:
+            return f"the newest update of {some(uncounted, NAMED)} is not counted yet"
+        lacking = [
+            each
+            for each in zip(self.span.windows, self.windows, strict=True)
+            if not _known(facts, each[1]).pin(each[1])
+        ]
+        named = [f"{each.grain} {each.key} of {self._whose} {_known(facts, at).said}" for each, at in lacking[:NAMED]]
+        more = f"; and {len(lacking) - NAMED} more of {len(self.windows)} windows" if len(lacking) > NAMED else ""
+        return "; ".join(named) + more if named else None
+
+    def problem(self, facts: Facts) -> str | None:
+        """What is wrong with windows that are read."""
+        wrong = [
+            (each, at) for each, at in zip(self.span.windows, self.windows, strict=True) if _known(facts, at).is_bad
+        ]
+        named = [f"{each.grain} {each.key} of {self._whose} {_known(facts, at).said}" for each, at in wrong]
+        return "; ".join(named[:NAMED]) if named and not self.ignores_quality else None
+
+    def has_come(self, facts: Facts, choice: Choice) -> bool:
+        """Whether all of them are complete."""
+        return bool(self.pins(facts, choice))
+
+    def _is_skipped(self, facts: Facts) -> bool:
+        return self.counts_itself and self.span.dataset not in facts.reporting
+
+    @property
+    def _whose(self) -> str:
+        return f"{self.span.dataset}{f' {self.span.sub_partition}' if self.span.sub_partition else ''}"
+
+
+_NOTHING = KnownWindow()
+
+
+def _known(facts: Facts, window: Partition) -> KnownWindow:
+    return facts.windows.get(window, _NOTHING)
+
+
+Input = UpdateInput | SetInput | TableInput | AbsentInput | WindowInput

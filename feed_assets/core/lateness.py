@@ -11,6 +11,7 @@ from feed_assets.core.feeds import parse_update_id
 from feed_assets.core.positions import InputChange, Pin
 from feed_assets.core.rules import Age, Share, as_share
 from feed_assets.core.typed import typed
+from feed_assets.core.windows import address_of
 
 
 @typed
@@ -90,6 +91,8 @@ def _describe(change: InputChange) -> str:
         return f"was not there before{grown}"
     if new is None:
         return "is no longer valid" if change.parent_bytes else "is no longer valid, or no longer an input"
+    if address_of(change.partition):
+        return f"its windows have changed since they were read ({old.size:,} to {new.size:,} records)"
     if new.update_id < old.update_id:
         return f"update {old.update_id} was consumed and is no longer valid, the newest is {new.update_id} again"
     grown = f"{old.size} to {new.size} bytes"

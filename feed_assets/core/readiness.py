@@ -11,7 +11,7 @@ from feed_assets.core.attempts import pause_after
 from feed_assets.core.choosing import Choice
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.inputs import AbsentInput, Input, SetInput, TableInput
+from feed_assets.core.inputs import Input, SetInput, TableInput, UpdateInput, WindowInput
 from feed_assets.core.lateness import Late, weigh
 from feed_assets.core.positions import InputChange, Pin, changed, pins_digest
 from feed_assets.core.propagation import Consumer, Due
@@ -36,7 +36,12 @@ class Need:
     @property
     def partitions(self) -> tuple[Partition, ...]:
         """The partitions of inputs that exist."""
-        return tuple(each.partition for each in self.inputs if not isinstance(each, AbsentInput))
+        return tuple(each.partition for each in self.inputs if isinstance(each, UpdateInput))
+
+    @property
+    def windows(self) -> tuple[WindowInput, ...]:
+        """The windows that it waits for."""
+        return tuple(each for each in self.inputs if isinstance(each, WindowInput))
 
     def partitions_of(self, feed: Feed) -> list[Partition]:
         """Those of one input."""
@@ -45,7 +50,7 @@ class Need:
     @property
     def optional(self) -> frozenset[Partition]:
         """Those that are read if they have a valid update, and not waited for."""
-        found = (each for each in self.inputs if not isinstance(each, AbsentInput | TableInput))
+        found = (each for each in self.inputs if isinstance(each, UpdateInput) and not isinstance(each, TableInput))
         return frozenset(each.partition for each in found if not each.is_required)
 
     @property
@@ -107,7 +112,18 @@ class _Case:
     @cached_property
     def changes(self) -> tuple[InputChange, ...]:
         appendable = {each.partition.feed for each in self.need.inputs if isinstance(each, SetInput)}
-        return changed(self.pins, self.built.consumed, appendable)
+        newest = [pin for pin in self.pins if pin.partition not in self._kept]
+        consumed = [pin for pin in self.built.consumed if pin.partition not in self._kept]
+        return changed(newest, consumed, appendable)
+
+    @cached_property
+    def _kept(self) -> frozenset[Partition]:
+        """What went far enough when it was read: what has come since makes nothing stale."""
+        beyond = (each for each in self.need.inputs if isinstance(each, UpdateInput) and each.beyond)
+        settled = {member for each in beyond for member in each.members(self.facts)}
+        consumed = {pin.partition: pin.update_id for pin in self.built.consumed if pin.partition in settled}
+        newer = {pin.partition for pin in self.pins if pin.update_id >= consumed.get(pin.partition, pin.update_id)}
+        return frozenset(consumed.keys() & newer)
 
     @cached_property
     def tried(self) -> tuple[Attempt, ...]:
@@ -145,14 +161,17 @@ def _decide(case: _Case) -> Verdict:
 def _inputs(case: _Case) -> _Answer | None:
     """Whether there is something to read of every input; what is on its way through a pipeline has not come yet."""
     missing = [name for each in case.need.inputs if (name := each.missing(case.facts, case.choice))]
-    if not missing and case.pins:
+    behind = [why for each in case.need.inputs if (why := each.behind(case.facts, case.choice))]
+    if not missing and not behind and case.pins:
         return None
     have_come = (each.has_come(case.facts, case.choice) for each in case.need.inputs if each.is_required)
     if case.choice.due.waits and all(have_come):
         return _Answer(State.WAITS_FOR_PROPAGATION, case.choice.due.waits)
     published = case.built.published
     served = f"; {published}, which was built before, goes on being served" if published else ""
-    return _Answer(State.WAITS_FOR_INPUT, f"no valid update of {some(missing, NAMED) or 'any input'}{served}")
+    absent = [f"no valid update of {some(missing, NAMED) or 'any input'}"] if missing or not behind else []
+    again = case.facts.now if any(each in case.facts.uncounted for each in case.need.partitions) else None
+    return _Answer(State.WAITS_FOR_INPUT, "; ".join([*absent, *behind]) + served, again)
 
 
 def _news(case: _Case) -> _Answer | None:
@@ -167,10 +186,12 @@ def _news(case: _Case) -> _Answer | None:
 
 def _quality(case: _Case) -> _Answer | None:
     """Whether the checks of every input have passed, and the output's own on these very inputs."""
-    heeded = [each for each in case.need.inputs if not isinstance(each, AbsentInput) and not each.ignores_quality]
+    heeded = [each for each in case.need.inputs if isinstance(each, UpdateInput) and not each.ignores_quality]
     failed = [(each.partition, case.facts.failed.get(each.partition)) for each in heeded]
     if reasons := [f"{partition} ({why})" for partition, why in failed if why]:
         return _Answer(State.WAITS_FOR_QUALITY, f"the last audit failed of {some(reasons, NAMED)}")
+    if problems := [why for each in case.need.windows if (why := each.problem(case.facts))]:
+        return _Answer(State.WAITS_FOR_QUALITY, "; ".join(problems))
     if refused := [each.reason for each in case.tried if each.refused]:
         return _Answer(State.WAITS_FOR_QUALITY, f"its own audit failed on these inputs: {refused[-1]}")
     return None

@@ -11,21 +11,30 @@ from feed_assets import checks
 PARTS = (feed_assets.SqlTable("sqlite:///shop.db", "events", "id"),)
 SHOP = feed_assets.EventSource("shop", PARTS)
 RAW = feed_assets.foreign_feed("t/raw/v1.0", schema="k string")
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "BatchDate": (feed_assets.BatchDate, {}),
     "ByEvents": (feed_assets.ByEvents, {}),
     "Cadence": (feed_assets.Cadence, {"cron": "0 6 * * *"}),
     "Columns": (feed_assets.Columns, {}),
+    "Completeness": (feed_assets.Completeness, {}),
     "Constant": (feed_assets.Constant, {"value": "t/raw"}),
+    "DayToDate": (feed_assets.DayToDate, {}),
     "DeletesTable": (feed_assets.DeletesTable, {"url": "sqlite:///shop.db", "table": "gone"}),
     "EventFiles": (feed_assets.EventFiles, {"prefix": "events", "format": "csv"}),
     "EventSource": (feed_assets.EventSource, {"name": "shop", "parts": PARTS}),
     "Input": (feed_assets.Input, {"feed": RAW}),
     "Late": (feed_assets.Late, {}),
     "LineageTable": (feed_assets.LineageTable, {"url": "sqlite:///shop.db", "table": "lineage"}),
+    "Member": (feed_assets.Member, {}),
     "Plan": (feed_assets.Plan, {}),
+    "Regions": (feed_assets.Regions, {}),
     "Retention": (feed_assets.Retention, {"keep": 3}),
     "Rule": (feed_assets.Rule, {"plan": feed_assets.Plan()}),
     "SqlTable": (feed_assets.SqlTable, {"url": "sqlite:///shop.db", "table": "events", "order_by": "id"}),
+    "SubPartitions": (feed_assets.SubPartitions, {"name": "country", "members": {"sg": None}}),
+    "Watermark": (feed_assets.Watermark, {}),
+    "Within": (feed_assets.Within, {}),
     "checks.Check": (checks.Check, {"name": "a", "description": "b", "passes": bool, "aggregate": "count(1)"}),
     "checks.accounted": (checks.accounted, {}),
     "checks.not_empty": (checks.not_empty, {}),
@@ -36,15 +45,17 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "event_table": (feed_assets.event_table, {"name": "t/orders", "source": SHOP}),
     "feed_asset": (feed_assets.feed_asset, {"feed": "t/sums/v1.0", "inputs": {"raw": RAW}}),
     "foreign_feed": (feed_assets.foreign_feed, {"feed": "t/raw/v1.0", "schema": "k string"}),
+    "state_table": (feed_assets.state_table, {"name": "web/foo", "partitions_def": HOURS}),
     "with_automation": (feed_assets.with_automation, {"definitions": dg.Definitions()}),
 }
-NO_DECLARATIONS = {"EventTableComponent", "ForeignFeedsComponent", "checks"}
+NO_DECLARATIONS = {"EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent", "checks"}
 NO_DECLARATIONS |= {
     "Operation",
     "report_state",
     "Partition",
     "Settings",
     "Slice",
+    "Span",
     "RunSpec",
     "META",
     "is_clean",

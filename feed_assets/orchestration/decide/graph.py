@@ -1,6 +1,6 @@
 """Which partitions read which, from Dagster's own asset graph."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -9,11 +9,22 @@ import dagster as dg
 
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.inputs import AbsentInput, Input, TableInput
+from feed_assets.core.inputs import AbsentInput, Beyond, Input, TableInput, WindowInput
+from feed_assets.core.members import Tracked
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
+from feed_assets.core.windows import WindowAddress
 from feed_assets.orchestration.decide.nodes import Node, nodes_of
 from feed_assets.orchestration.decide.pipelines import consumer_of
+from feed_assets.orchestration.decide.windows import (
+    addresses_of,
+    mapping_between,
+    outputs_near,
+    outputs_of,
+    partitions_near,
+    spans_of,
+    window_of,
+)
 from feed_assets.orchestration.declare.declarations import (
     ON_TIME,
     PROPAGATION,
@@ -22,8 +33,10 @@ from feed_assets.orchestration.declare.declarations import (
     EventTable,
     Foreign,
     Rejects,
+    StateTable,
 )
-from feed_assets.orchestration.declare.partitions import Existence, begins_at, existence
+from feed_assets.orchestration.declare.mappings import upstream
+from feed_assets.orchestration.declare.partitions import Existence, begins_at, existence, extent_of
 from feed_assets.runs.recipe import made_with
 from feed_assets.settings import settings
 
@@ -69,6 +82,10 @@ class Graph:
     def parents(self, node: Node) -> list[Node]:
         """The feeds that a dataset reads, by name."""
         return [*self._nodes.parents[node.feed]]
+
+    def tracked(self) -> dict[Feed, Tracked]:
+        """How the windows of each dataset are judged that has some."""
+        return {feed: node.tracked for feed, node in self.by_feed.items() if node.tracked}
 
     def heard(self, node: Node) -> set[Feed]:
         """The feeds whose changes concern a dataset: its inputs, and itself: what it published may be invalidated."""
@@ -142,13 +159,47 @@ class Graph:
         begins = now if stands is Existence.EXISTS else begins_at(parent.partitions_def, changed.key)
         if begins is None:
             return None
-        if parent is child:
-            return [(changed, begins)]
+        if parent is child or mapping_between(parent, child):
+            own = [(changed, begins)] if parent is child else []
+            return own + self._from(child, self.downstream(parent, child, [changed]), begins)
         with dg.partition_loading_context(begins):
             return [(output, begins) for output in self.downstream(parent, child, [changed])]
 
+    def _from(self, child: Node, outputs: Iterable[Partition], begins: datetime) -> list[Affected]:
+        """Outputs with the moments from which on they are partitions, but for what can never be one."""
+        found: list[Affected] = []
+        for output in outputs:
+            stands = existence(child.partitions_def, output.key, begins)
+            at = begins if stands is Existence.EXISTS else begins_at(child.partitions_def, output.key)
+            found += [(output, at)] if at and stands is not Existence.NEVER else []
+        return found
+
+    def affected_by_window(self, child: Node, address: WindowAddress, now: datetime) -> list[Affected]:
+        """The outputs of a dataset that wait for a window of an input, and from when on they can be decided about."""
+        parent = self.node(address.dataset)
+        window = window_of(parent, address)
+        if window is None or parent is child:
+            return []
+        if isinstance(parent.declaration, StateTable):
+            paths = outputs_near(parent, child, address, window)
+            near = self._from(child, [Partition(child.feed, path) for path in paths], now)
+        else:
+            changed = partitions_near(parent, address, window)
+            near = [each for partition in changed for each in self.affected(child, partition, now) or ()]
+        return sorted({each for each in near if address in self._windows(parent, child, each[0])})
+
+    def _windows(self, parent: Node, child: Node, output: Partition) -> set[WindowAddress]:
+        """The windows of an input that an output waits for."""
+        needed, _ = self._upstream(parent, child, child.key_of(output))
+        return {each for span in spans_of(parent, child, output, needed) for each in addresses_of(span)}
+
     def downstream(self, parent: Node, child: Node, read: Collection[Partition]) -> list[Partition]:
-        """The outputs of a dataset that need any of these partitions of an input, which exist; sorted."""
+        """The outputs of a dataset that need any of these partitions of an input, sorted; those that exist.
+
+        By a mapping of ours also those that will.
+        """
+        if mapping := mapping_between(parent, child):
+            return sorted({each for partition in read for each in outputs_of(parent, child, mapping, partition)})
         if child.partitions_def is None or not read:
             return [child.partition(None)] if read else []
         if parent.partitions_def is None:
@@ -160,6 +211,12 @@ class Graph:
         return [child.partition(key) for key in sorted(below.get_partition_keys())]
 
     def _upstream(self, parent: Node, child: Node, key: str | None) -> tuple[list[Partition], list[str]]:
+        if isinstance(parent.declaration, StateTable):
+            return [], []
+        if (mapping := mapping_between(parent, child)) and key is not None:
+            return _existing(
+                parent, upstream(mapping, child.partitions_def, parent.partitions_def, child.partition(key).key)
+            )
         if parent.partitions_def is None:
             return [parent.partition(None)], []
         if child.partitions_def is None or key is None:
@@ -179,20 +236,38 @@ class Graph:
         declared = node.declaration
         if not isinstance(declared, Dataset):
             raise InvalidName(f"{node.feed} is a {node.role} feed: expected a dataset.")
-        inputs = tuple(each for parent in self.parents(node) for each in self._inputs(parent, declared, node, output))
+        read = [*self.parents(node), *([node] if mapping_between(node, node) else [])]
+        inputs = tuple(each for parent in read for each in self._inputs(parent, declared, node, output))
         return Need(output, inputs, declared.late, self.consumer(node), made_with(declared.recipe, settings()))
 
     def _inputs(self, parent: Node, declared: Dataset, node: Node, output: Partition) -> Iterator[Input]:
         """The partitions of one input that an output needs."""
         needed, absent = self._upstream(parent, node, node.key_of(output))
         own = Partition(parent.feed, output.key)
-        needs_own = parent.feed in declared.requires_own_of
-        kind = parent.kind_of_input
+        needs_own, is_optional = parent.feed in declared.requires_own_of, parent.feed in declared.optional_of
+        ignores_quality = parent.feed in declared.ignores_quality_of
+        kind, beyond = parent.kind_of_input, self._beyond(parent, declared, output)
         for each in needed:
-            is_required = kind is not TableInput and (not needs_own or each == own)
-            yield kind(each, is_required, parent.feed in declared.ignores_quality_of)
+            is_required = kind is not TableInput and not is_optional and (not needs_own or each == own)
+            yield kind(each, is_required, ignores_quality, beyond)
         missing = absent if not needs_own else [] if own in needed else [str(own)]
-        yield from map(AbsentInput, missing)
+        yield from map(AbsentInput, missing if not is_optional else ())
+        for span in spans_of(parent, node, output, needed):
+            yield WindowInput(span, not is_optional, ignores_quality, tuple(needed), self._counts(parent, node))
+
+    def _beyond(self, parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
+        """How far the data of an input have to go, if that is waited for: to the end of the output's time."""
+        extent, tracked = extent_of(self.node(output.feed).partitions_def, output.key), parent.tracked
+        if parent.feed not in declared.beyond_of or extent.end is None:
+            return None
+        return Beyond(extent.end, grain=tracked.base if tracked else None)
+
+    def _counts(self, parent: Node, node: Node) -> bool:
+        """Whether a dataset is the one whose runs count the records of a foreign feed, unless its producer does."""
+        if not isinstance(parent.declaration, Foreign) or not parent.tracked:
+            return False
+        readers = [each.feed for each in self.datasets() if parent in self.parents(each)]
+        return node.feed == min(readers)
 
     def consumer(self, node: Node) -> Consumer | None:
         """A dataset as a consumer of events, found once for each graph; None if it is not built by them.
@@ -211,9 +286,22 @@ class Graph:
 
     def is_one_to_one(self, parent: Node, child: Node) -> bool:
         """Whether an output reads the partition of the same key, and nothing else, of an input."""
-        if parent.is_appendable or parent.partitions_def != child.partitions_def:
+        if mapping_between(parent, child) or parent.is_appendable or parent.partitions_def != child.partitions_def:
             return False
         mapping = self.assets.get_partition_mapping(child.key, parent.key)
         if isinstance(mapping, dg.TimeWindowPartitionMapping):
             return mapping.start_offset == mapping.end_offset == 0
         return parent.partitions_def is None or isinstance(mapping, dg.IdentityPartitionMapping)
+
+
+def _existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[str]]:
+    """The partitions of these paths, and what is needed and is none yet."""
+    known = {path: parent.key_of(Partition(parent.feed, path)) for path in paths}
+    definition = parent.partitions_def
+    exists = {
+        path: definition is not None and key is not None and definition.has_partition_key(key)
+        for path, key in known.items()
+    }
+    return [Partition(parent.feed, path) for path in known if exists[path]], [
+        f"{parent.feed} {known[path]}" for path in known if not exists[path]
+    ]

@@ -10,6 +10,7 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import SetInput, TableInput, UpdateInput
 from feed_assets.core.limits import check_partition
+from feed_assets.core.members import Tracked
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -38,7 +39,7 @@ class Node:
 
     @property
     def role(self) -> str:
-        """`foreign`, `dataset`, `rejects` or `table`."""
+        """`foreign`, `dataset`, `rejects`, `table` or `state`."""
         return self.declaration.role
 
     @property
@@ -65,6 +66,12 @@ class Node:
     def cadence(self) -> Cadence | None:
         """When its events are expected, if that is known."""
         return None if isinstance(self.declaration, Rejects | StateTable) else self.declaration.cadence
+
+    @property
+    def tracked(self) -> Tracked | None:
+        """How its windows are judged, if it has some."""
+        declared = self.declaration
+        return declared.tracked if isinstance(declared, Foreign | Dataset | StateTable) else None
 
     @property
     def is_appendable(self) -> bool:
@@ -100,6 +107,7 @@ class Nodes:
     by_feed: dict[Feed, Node]
     by_key: dict[dg.AssetKey, Node]
     parents: dict[Feed, list[Node]]
+    """Without itself, whose window before a dataset may read."""
 
 
 _nodes: "WeakKeyDictionary[BaseAssetGraph[Any], Nodes]" = WeakKeyDictionary()
@@ -112,7 +120,8 @@ def nodes_of(assets: "BaseAssetGraph[Any]") -> Nodes:
         found = [node for key in assets.get_all_asset_keys() if (node := _node(assets, key))]
         by_key = {node.key: node for node in sorted(found, key=_by_feed)}
         above = {
-            node.feed: [by_key[key] for key in assets.get(node.key).parent_keys if key in by_key] for node in found
+            node.feed: [by_key[key] for key in assets.get(node.key).parent_keys if key in by_key and key != node.key]
+            for node in found
         }
         parents = {feed: sorted(nodes, key=_by_feed) for feed, nodes in above.items()}
         _nodes[assets] = Nodes({node.feed: node for node in by_key.values()}, by_key, parents)

@@ -1,0 +1,170 @@
+"""Which windows of an input an output waits for, and which outputs wait for a window: by spans of time alone."""
+
+from collections.abc import Iterable, Sequence
+from zoneinfo import ZoneInfo
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.members import Tracked, mapping_of
+from feed_assets.core.spans import Span
+from feed_assets.core.windows import DAY, Window, WindowAddress, tiles, window_at
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare import mappings
+from feed_assets.orchestration.declare.declarations import Dataset, StateTable
+from feed_assets.orchestration.declare.mappings import BatchDate, BySpan, DayToDate, Within
+from feed_assets.orchestration.declare.partitions import Extent, by_dimension, extent_of, paths_within, times_of
+from feed_assets.orchestration.declare.sub_partitions import levels_of, sub_partition_of
+
+
+def mapping_between(parent: Node, child: Node) -> BySpan | None:
+    """The mapping of an input, if it is one of ours."""
+    declared = child.declaration
+    return declared.mapped.get(str(parent.feed)) if isinstance(declared, Dataset) else None
+
+
+def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Partition]) -> list[Span]:
+    """The complete windows of an input that an output waits for, by sub-partition; none of an input without windows.
+
+    `needed` are the partitions of the input that it reads, of a feed. Raises InvalidDefinition for time that no windows
+    fill.
+    """
+    tracked, mapping, its = parent.tracked, mapping_between(parent, child), extent_of(child.partitions_def, output.key)
+    if tracked is None:
+        return []
+    if isinstance(parent.declaration, StateTable):
+        return [_of_table(parent, tracked, mapping or Within(), its)]
+    return _of_feed(parent, tracked, mapping, its, needed)
+
+
+def _of_table(parent: Node, tracked: Tracked, mapping: BySpan, output: Extent) -> Span:
+    named = {*by_dimension(parent.partitions_def), *levels_of(tracked)}
+    values = {name: key for name, key in output.values.items() if name in named} | dict(mapping.only)
+    sub_partition = sub_partition_of(tracked, values)
+    if isinstance(mapping, BatchDate) and DAY in tracked.grains:
+        day = tracked.window(sub_partition, DAY, _date(output))
+        return Span(parent.feed, sub_partition, day.start, day.end, (day,))
+    span = mapping.reads(_time(output), output.zone, tracked.zone_of(sub_partition))
+    return _filled(parent.feed, tracked, sub_partition, span)
+
+
+def _date(output: Extent) -> str:
+    return _time(output).start.astimezone(ZoneInfo(output.zone)).date().isoformat()
+
+
+def _time(output: Extent) -> mappings.Span:
+    span = mappings.span_of(output)
+    if span is None:  # Whoever declares it is refused.
+        raise ValueError(f"{output} has no time.")
+    return span
+
+
+def _of_feed(
+    parent: Node, tracked: Tracked, mapping: BySpan | None, output: Extent, needed: Iterable[Partition]
+) -> list[Span]:
+    """The time of the partitions that are read, of each sub-partition; of those that it reads in part only that."""
+    own = mappings.span_of(output)
+    clip = mapping.reads(own, output.zone, output.zone) if own and isinstance(mapping, Within | DayToDate) else None
+    found: dict[str, list[mappings.Span]] = {}
+    for each in needed:
+        extent = extent_of(parent.partitions_def, each.key)
+        if span := mappings.span_of(extent) or own:
+            sub_partition = sub_partition_of(tracked, extent.values if parent.partitions_def else {})
+            found.setdefault(sub_partition, []).append(_clipped(span, clip))
+    return [
+        _filled(parent.feed, tracked, sub_partition, span)
+        for sub_partition, spans in sorted(found.items())
+        for span in _joined(sorted(spans))
+    ]
+
+
+def _clipped(span: mappings.Span, clip: mappings.Span | None) -> mappings.Span:
+    return mappings.Span(max(span.start, clip.start), min(span.end, clip.end)) if clip else span
+
+
+def _joined(spans: Iterable[mappings.Span]) -> list[mappings.Span]:
+    """Spans in order, those that follow each other as one."""
+    joined: list[mappings.Span] = []
+    for span in spans:
+        if joined and joined[-1].end >= span.start:
+            joined[-1] = mappings.Span(joined[-1].start, max(joined[-1].end, span.end))
+        else:
+            joined.append(span)
+    return joined
+
+
+def _filled(feed: Feed, tracked: Tracked, sub_partition: str, span: mappings.Span) -> Span:
+    """The largest windows that fill a span; a day of several regions is no span of time, and fills none."""
+    zone, start, end = tracked.zone_of(sub_partition), span.start, span.end
+    windows = tiles(start, end, tracked.grains, zone)
+    if any(tracked.window(sub_partition, each.grain, each.key) != each for each in windows if each.grain == DAY):
+        windows = tiles(start, end, tuple(grain for grain in tracked.grains if grain != DAY), zone)
+    if not windows:
+        raise InvalidDefinition(
+            f"no windows of {feed} fill {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC: it has "
+            f"{', '.join(tracked.grains)}. Add a smaller grain to its completeness."
+        )
+    return Span(feed, sub_partition, start, end, windows)
+
+
+def addresses_of(span: Span) -> list[WindowAddress]:
+    """The windows of a span, in order."""
+    return [WindowAddress(span.dataset, span.sub_partition, each.grain, each.key) for each in span.windows]
+
+
+def window_of(node: Node, address: WindowAddress) -> Window | None:
+    """The window of an address; None if the dataset has none such (any more), or its key is none."""
+    tracked = node.tracked
+    known = tracked is not None and address.grain in tracked.grains
+    is_member = tracked is not None and (not tracked.members or address.sub_partition in {"", *tracked.members})
+    return (
+        tracked.window(address.sub_partition, address.grain, address.key) if tracked and known and is_member else None
+    )
+
+
+def outputs_near(parent: Node, child: Node, address: WindowAddress, window: Window) -> list[str]:
+    """The paths of outputs that may wait for a window of a state table: those that read something of its time."""
+    mapping, span = mapping_between(parent, child) or Within(), mappings.Span(window.start, window.end)
+    zone = parent.tracked.zone_of(address.sub_partition) if parent.tracked else "UTC"
+    return mappings.downstream(mapping, child.partitions_def, span, zone, {})
+
+
+def outputs_of(parent: Node, child: Node, mapping: BySpan, changed: Partition) -> list[Partition]:
+    """The outputs that read a partition of an input by a mapping of ours, whether they are partitions yet or not."""
+    extent = extent_of(parent.partitions_def, changed.key)
+    span = mappings.span_of(extent)
+    paths = mappings.downstream(mapping, child.partitions_def, span, extent.zone, extent.values) if span else []
+    return [Partition(child.feed, path) for path in paths]
+
+
+def partitions_near(parent: Node, address: WindowAddress, window: Window) -> list[Partition]:
+    """The partitions of a feed that a window of it has records of."""
+    tracked, definition = parent.tracked, parent.partitions_def
+    if times_of(definition) is None or tracked is None:
+        return parent.partitions
+    paths = paths_within(definition, window.start, window.end, {})
+    extents = {path: sub_partition_of(tracked, extent_of(definition, path).values) for path in paths}
+    return [Partition(parent.feed, path) for path, of in extents.items() if is_in(of, address.sub_partition)]
+
+
+def is_in(sub_partition: str, other: str) -> bool:
+    """Whether a sub-partition lies in another one, or is it."""
+    return mapping_of(other).items() <= mapping_of(sub_partition).items()
+
+
+def asset_partition(node: Node, address: WindowAddress, window: Window) -> Partition | None:
+    """The asset's partition that a window is: of the same time and sub-partition, a day by its date; else None."""
+    tracked, times = node.tracked, times_of(node.partitions_def)
+    if tracked is None or times is None:
+        return None
+    own = window
+    if address.grain == DAY:  # A day of a region, or of several, is the asset's day of the same date.
+        own = window_at(DAY, address.key, times.timezone)
+    for path in paths_within(node.partitions_def, own.start, own.end, {}):
+        extent = extent_of(node.partitions_def, path)
+        if mappings.span_of(extent) == (own.start, own.end) and _is_of(node, extent, address):
+            return Partition(node.feed, path)
+    return None
+
+
+def _is_of(node: Node, extent: Extent, address: WindowAddress) -> bool:
+    return node.tracked is not None and sub_partition_of(node.tracked, extent.values) == address.sub_partition
