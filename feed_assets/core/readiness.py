@@ -47,6 +47,10 @@ class Need:
         """Those of one input."""
         return [each for each in self.partitions if each.feed == feed]
 
+    def windows_of(self, feed: Feed) -> list[WindowInput]:
+        """Those of one input."""
+        return [each for each in self.windows if each.span.dataset == feed]
+
     @property
     def optional(self) -> frozenset[Partition]:
         """Those that are read if they have a valid update, and not waited for."""

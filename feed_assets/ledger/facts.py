@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.inputs import SetInput
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
-from feed_assets.ledger import pauses, quality, runs, updates, wanted
+from feed_assets.ledger import pauses, quality, runs, updates, wanted, window_facts
 from feed_assets.ledger.choices import Members, choices
 from feed_assets.ledger.tables import batch, consumed, update
 
@@ -24,9 +24,11 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
     inputs = {each for need in needs for each in need.partitions}
     outputs = sorted({need.output for need in needs})
     sets = {each.partition for need in needs for each in need.inputs if isinstance(each, SetInput)}
+    windows = {each for need in needs for each in need.windows}
     batched = batches(connection, sorted(sets))
     members = sorted({member for each in inputs for member in batched.get(each, (each,))})
-    newest = {each: row.pin for each, row in updates.newest(connection, members).items()}
+    rows = updates.newest(connection, members)
+    newest = {each: row.pin for each, row in rows.items()}
     built = _built(connection, needs, outputs, batched)
     return Facts(
         now=now,
@@ -37,6 +39,10 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
         failed=quality.failed(connection, {*inputs, *outputs}),
         choices=choices(connection, needs, batched, newest, {output: each.consumed for output, each in built.items()}),
         paused=pauses.paused(connection, {need.consumer.feed for need in needs if need.consumer}),
+        windows=window_facts.known_windows(connection, windows),
+        reporting=window_facts.reporting(connection, windows),
+        uncounted=window_facts.uncounted(connection, needs, rows.values()),
+        reached=window_facts.reached(connection, needs, rows),
         max_attempts=max_attempts,
     )
 
@@ -47,6 +53,7 @@ def _built(
     published = {each: row.id for each, row in updates.newest(connection, outputs).items()}
     consumed = _consumed(connection, published)
     late = _earlier(_late_since(connection, published), _new_since(connection, needs, batched, consumed))
+    late = _earlier(late, window_facts.late_since(connection, consumed))
     attempts = _attempts(connection, outputs)
     return {
         each: Built(published.get(each), consumed.get(each, ()), late.get(each), attempts.get(each, ()))

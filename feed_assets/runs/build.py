@@ -13,6 +13,7 @@ from uuid import uuid4
 from feed_assets.core.attempts import end_of
 from feed_assets.core.errors import MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.inputs import WindowInput
 from feed_assets.core.plans import BY_HAND, RunSpec
 from feed_assets.core.positions import changed, pins_digest
 from feed_assets.core.reports import text_of
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 NEWEST: Mapping[Partition, str] = MappingProxyType({})
 """No update of an input is named: read the newest valid ones."""
 
+NO_WINDOWS: Mapping[str, Sequence[WindowInput]] = MappingProxyType({})
+
 UNKNOWN = runs.Launch()
 
 
@@ -49,10 +52,12 @@ def build(
     *,
     launch: runs.Launch = UNKNOWN,
     optional: Set[Partition] = frozenset(),
+    windows: Mapping[str, Sequence[WindowInput]] = NO_WINDOWS,
 ) -> Outcome:
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
 
-    `optional` partitions are left out if they have no valid update, unless one is named. Of event tables the slices of
+    `optional` partitions are left out if they have no valid update, unless one is named; `windows` of inputs have to be
+    complete. Of event tables the slices of
     `run_spec` are read; if it consumes, markers move with the publication.
 
     Raises AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
@@ -64,7 +69,7 @@ def build(
     runs.start(services.ledger, run)
     services.on_step("started")
     try:
-        return _Build(Order(recipe, output, inputs, named, run_spec, optional), services, run.id).run()
+        return _Build(Order(recipe, output, inputs, named, run_spec, optional, windows), services, run.id).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
         told = without_secrets(error)  # The ledger keeps its text, and Dagster that of all that led to it.
         reconcile.finish(services, run, end_of(error), f"{type(told).__name__}: {told}"[:1000])
@@ -153,7 +158,9 @@ class _Build:
         """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
         pinned, recipe = claimed.pinned, self.order.recipe
         uncounted = self._uncounted(pinned)
-        return Task(recipe, self.order.output, pinned.updates, pinned.slices, self.order.run_spec, uncounted)
+        return Task(
+            recipe, self.order.output, pinned.updates, pinned.slices, self.order.run_spec, uncounted, pinned.spans
+        )
 
     def _uncounted(self, pinned: Pinned) -> Mapping[str, Sequence[Update]]:
         """What this run counts of its inputs, as the first one that reads it."""

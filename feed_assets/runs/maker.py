@@ -12,6 +12,7 @@ from typing import Protocol
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.slices import Slice
+from feed_assets.core.spans import Span
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.checks import CheckResult
@@ -22,7 +23,8 @@ from feed_assets.runs.recipe import Recipe
 class Task:
     """What is to be made: one partition by its recipe, from exactly these inputs.
 
-    `updates` are, by input, the pinned updates of a feed; `slices` are, by input, those of an event table.
+    `updates` are, by input, the pinned updates of a feed; `slices` are, by input, those of an event table, and `spans`
+    what is read of a state table: None if that is optional and not complete.
     """
 
     recipe: Recipe
@@ -32,6 +34,7 @@ class Task:
     run_spec: RunSpec
     uncounted: Mapping[str, Sequence[Update]] = field(default_factory=dict[str, Sequence[Update]])
     """Those of the pinned updates, by input, whose records this run counts."""
+    spans: Mapping[str, Span | None] = field(default_factory=dict[str, Span | None])
 
 
 @dataclass(frozen=True)

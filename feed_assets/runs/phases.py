@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
+from feed_assets.core.spans import Span
 from feed_assets.runs.checks import CheckResult
 from feed_assets.runs.maker import Audit, Output
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """What is read, to the very update: by input, the updates of feeds and the slices of event tables."""
+    """What is read, to the very update: by input, updates of feeds, slices of event tables, spans of state tables."""
 
     updates: Mapping[str, Sequence[Update]]
     slices: Mapping[str, Sequence[Slice]]
+    spans: Mapping[str, Span | None]
+    """Of state tables the time that is read; None of one that is optional and not complete."""
     pins: tuple[Pin, ...]
     """The same, as it is recorded in the lineage."""
 

@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from feed_assets.core.choosing import Choice
 from feed_assets.core.consistency import mixed, of_one_origin
 from feed_assets.core.errors import MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.inputs import WindowInput
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
-from feed_assets.ledger import lineage
+from feed_assets.core.spans import Span
+from feed_assets.ledger import lineage, window_facts
 from feed_assets.runs import slices
 from feed_assets.runs.phases import Pinned
 from feed_assets.runs.recipe import Recipe
@@ -32,24 +35,41 @@ class Order:
     named: Mapping[Partition, str]
     run_spec: RunSpec
     optional: Set[Partition]
+    windows: Mapping[str, Sequence[WindowInput]]
+    """By input the windows that have to be complete."""
 
 
 def pin_inputs(order: Order, services: Services) -> Pinned:
     """Choose what is read of each input. Raises NoValidUpdate and MixedInputs."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
+    spans, windows = _pinned_windows(order, services)
     found = {
         name: [pair for partition in partitions for pair in _pinned(order, services, name, partition)]
         for name, partitions in order.inputs.items()
-        if name not in tables
+        if name not in tables | spans.keys()
     }
     cut = {name: slices.cut(services.ledger, order.run_spec, order.inputs[name]) for name in tables}
     read = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
-    pins = tuple(sorted(read | slices.carried(services.ledger, order.recipe, order.output, read)))
+    pins = tuple(sorted(read | windows | slices.carried(services.ledger, order.recipe, order.output, read)))
     if not pins:
         raise NoValidUpdate(f"{order.output}: none of its inputs has an event yet: expected one. Wait for it.")
     if order.recipe.is_by_events and not order.run_spec.consumes:
         _refuse_mixed(order, services, pins)
-    return Pinned({name: [update for update, _ in pairs] for name, pairs in found.items()}, cut, pins)
+    return Pinned({name: [update for update, _ in pairs] for name, pairs in found.items()}, cut, spans, pins)
+
+
+def _pinned_windows(order: Order, services: Services) -> tuple[dict[str, Span | None], set[Pin]]:
+    """What is read of state tables, and all windows that are read. Raises NoValidUpdate for one that is open."""
+    with services.ledger.read() as connection:
+        known = window_facts.of_windows(
+            connection, [each for some in order.windows.values() for each in some], services.now()
+        )
+    pins = {each: each.pins(known, Choice()) for some in order.windows.values() for each in some}
+    if behind := [why for each in pins if (why := each.behind(known, Choice()))]:
+        raise NoValidUpdate(f"{order.output}: {'; '.join(behind)}. Wait for it, or accept what will never be complete.")
+    states = [source.name for source in order.recipe.sources if source.is_state]
+    spans = {name: next((each.span for each in order.windows[name] if pins[each]), None) for name in states}
+    return spans, {pin for some in pins.values() for pin in some}
 
 
 def _refuse_mixed(order: Order, services: Services, pins: Sequence[Pin]) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from feed_assets.core.errors import NoValidUpdate
 from feed_assets.core.feeds import Partition, Update, parse_update_id
-from feed_assets.core.inputs import AbsentInput, SetInput, TableInput
+from feed_assets.core.inputs import SetInput, TableInput, UpdateInput
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.feeds import batches, read
@@ -42,7 +42,12 @@ def sync_batches(
 def sync_needs(services: Services, needs: Iterable[Need]) -> list[batches.SetReading]:
     """Record the newest updates of outputs and of all that these need; what is read of appendable inputs."""
     needs = [*needs]
-    inputs = {each for need in needs for each in need.inputs if not isinstance(each, AbsentInput | TableInput)}
+    inputs = {
+        each
+        for need in needs
+        for each in need.inputs
+        if isinstance(each, UpdateInput) and not isinstance(each, TableInput)
+    }
     sets = {each.partition for each in inputs if isinstance(each, SetInput)}
     for partition in sorted({each.partition for each in inputs} - sets | {need.output for need in needs}):
         sync(services.board, services.ledger, partition, services.now())

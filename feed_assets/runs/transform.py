@@ -18,7 +18,7 @@ from feed_assets.runs.recipe import Source
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
 from feed_assets.spark.parse import is_clean
-from feed_assets.spark.rejects import is_tagged, split
+from feed_assets.spark.rejects import is_tagged, no_rejects, split
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,15 @@ class _Transform:
 
     def frames(self) -> Frames:
         """The frames of the task: what is turned away while reading and by the function comes first."""
-        sources = self.task.recipe.sources
+        sources = [source for source in self.task.recipe.sources if self.task.updates.get(source.name)]
         tagged = {source.name: self._tagged(source) for source in sources if source.schema}
-        inputs = {source.name: self._input(source, tagged) for source in sources if not source.is_table}
+        inputs = {source.name: self._input(source, tagged) for source in sources}
         result = self._result(inputs)
         rejected = [split(tagged[source.name])[1] for source in sources if source.schema and not source.tagged]
         if is_tagged(result):
             result, turned_away = split(self._keep(_without_clean_texts(result)))
             rejected.append(turned_away)
+        rejected = rejected or [no_rejects(self.spark)]  # Of an optional input nothing may be there.
         outputs = (reduce(DataFrame.unionByName, rejected), result) if self.task.recipe.rejects else (result,)
         return Frames(inputs, {**inputs, **tagged}, outputs)
 
@@ -76,11 +77,12 @@ class _Transform:
     def _result(self, inputs: Mapping[str, DataFrame]) -> DataFrame:
         """What the function makes of its inputs. Raises InvalidDefinition if that is not what it declares."""
         recipe = self.task.recipe
-        result = recipe.transform(**inputs, **_further_arguments(self.task))
+        absent = {source.name: None for source in recipe.sources if source.name not in inputs}
+        result = recipe.transform(**{**absent, **inputs, **_further_arguments(self.task)})
         if not isinstance(result, DataFrame):
             what = type(result).__name__
             raise InvalidDefinition(f"{recipe.feed}: the function returned {what}: expected a DataFrame.")
-        if is_tagged(result) != any(source.tagged for source in recipe.sources):
+        if is_tagged(result) != any(source.tagged and source.name in inputs for source in recipe.sources):
             raise InvalidDefinition(
                 f"{recipe.feed}: a function with a tagged input returns its rows with _raw, _file and _reasons, one "
                 "without does not: rows would be lost otherwise. Keep the three columns, or take the input untagged."
@@ -122,7 +124,7 @@ def _further_arguments(task: Task) -> dict[str, Any]:
     many = {source.name for source in recipe.sources if source.fans_in}
     further: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
     known = {"partition": task.output, "run_spec": task.run_spec}
-    return further | {name: known[name] for name in recipe.wants}
+    return further | dict(task.spans) | {name: known[name] for name in recipe.wants}
 
 
 def _without_clean_texts(tagged: DataFrame) -> DataFrame:

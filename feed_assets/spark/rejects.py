@@ -6,7 +6,7 @@ the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean row
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from feed_assets.spark.parse import META, column, is_clean, reasons
@@ -53,6 +53,11 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
     whole = is_clean() & sf.forall(sf.array(*[column(name).isNotNull() for name in key]), lambda known: known)
     window = Window.partitionBy(whole, *map(column, key)).orderBy(*order, "_raw", "_file")
     return reject(tagged, whole & (sf.row_number().over(window) > 1), f"duplicate of {', '.join(key)}")
+
+
+def no_rejects(spark: SparkSession) -> DataFrame:
+    """No rejected rows."""
+    return spark.createDataFrame([], REJECT_COLUMNS)  # pyright: ignore[reportUnknownMemberType]
 
 
 def split(tagged: DataFrame) -> tuple[DataFrame, DataFrame]:

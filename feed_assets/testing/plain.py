@@ -48,10 +48,11 @@ def by_inputs(task: Task) -> Given:
         task: What is to be made.
 
     Returns:
-        The row: by input, the paths of the updates and the ends of the slices.
+        The row: by input, the paths of the updates, the ends of the slices and the windows of the spans.
     """
     read = {name: [update.path for update in updates] for name, updates in task.updates.items()}
     read |= {name: [f"{piece.partition.path}/{piece.end}" for piece in some] for name, some in task.slices.items()}
+    read |= {name: [each.key for each in span.windows] for name, span in task.spans.items() if span}
     return Given([read])
 
 

@@ -137,9 +137,11 @@ def _run_of(
             need = _place(recipe, known, context)
         output, services = need.output, _services(context, need.output)
         inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
+        windows = {source.name: need.windows_of(source.feed) for source in recipe.sources}
         named, run_spec = named_in(config, inputs), run_spec_in(config)
+        order = partial(build, recipe, output, inputs, services, named, run_spec)
         launch = _launch(context, config, need)
-        outcome = build(recipe, output, inputs, services, named, run_spec, launch=launch, optional=need.optional)
+        outcome = order(launch=launch, optional=need.optional, windows=windows)
         tables = [source.feed for source in recipe.sources] if is_by_events else []
         yield from _events(outcome, context, durations_metadata(services.ledger, tables, recipe.feed))
 

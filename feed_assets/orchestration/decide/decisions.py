@@ -15,6 +15,7 @@ from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Need, State, Verdict, decide
+from feed_assets.core.windows import address_of
 from feed_assets.ledger import announce, due, events, inbox, log, quality, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
@@ -161,10 +162,14 @@ def fan_out_to(
 
 def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) -> Affected:
     """What a change concerns of one consumer; or why that cannot be said, and then it is looked at again."""
-    node, parent = graph.node(Feed.parse(consumer)), graph.parent_partition(changed)
-    takes_events = node.by_events is not None and node.feed != parent.feed
+    node, address = graph.node(Feed.parse(consumer)), address_of(changed)
+    takes_events = node.by_events is not None and node.feed != changed.feed
     try:
-        outputs = graph.affected(node, parent, now)
+        outputs = (
+            graph.affected_by_window(node, address, now)
+            if address
+            else graph.affected(node, graph.parent_partition(changed), now)
+        )
         begins = max((at for output, at in outputs or () if at > now and _is_there(node, output, now)), default=None)
         # An output that is there may be due now: on the list it has one moment, so the later one waits elsewhere.
         return Affected(None, takes_events, look_at=begins) if begins else Affected(outputs, takes_events)

@@ -8,6 +8,7 @@ from feed_assets.orchestration.declare.declarations import Declaration
 from feed_assets.orchestration.declare.event_tables import declared_sources
 from feed_assets.orchestration.ticks.steps import (
     DECIDE,
+    DECLARE,
     DISCOVER,
     FAN_OUT,
     FINISH,
@@ -21,7 +22,7 @@ from feed_assets.orchestration.ticks.steps import (
 )
 from feed_assets.orchestration.ticks.tick import Step, evaluate
 
-FEEDS = (FINISH, DISCOVER, FAN_OUT, DECIDE, REPORT_UPDATES, REQUEST)
+FEEDS = (FINISH, DECLARE, DISCOVER, FAN_OUT, DECIDE, REPORT_UPDATES, REQUEST)
 EVENTS = (INGEST, FAN_OUT, DECIDE, REPORT_EVENTS, REQUEST)
 WATCHES = (SINK, WATCH, REPORT_CHECKS)
 

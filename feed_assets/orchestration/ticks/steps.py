@@ -2,6 +2,7 @@
 
 from feed_assets.core.readiness import NAMED, State
 from feed_assets.core.words import some
+from feed_assets.ledger.states.windows import declare
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.decide.requests import in_progress, requests_for
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
@@ -62,6 +63,12 @@ def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
         tick.context.log.warning(f"{found.rejected} rows are no events: feed-assets events ls --rejected lists them")
 
 
+def _declare(tick: Tick, _: OutOfTime) -> None:
+    """Tell the ledger how the windows of datasets are judged; only what differs is written."""
+    if tracked := tick.graph.tracked():
+        declare(tick.ledger, tracked, tick.now)
+
+
 def _fan_out(tick: Tick, out_of_time: OutOfTime) -> None:
     """Put what the changes since the last time affect on the list of what is due."""
     datasets = tick.graph.datasets_of(tick.source)
@@ -98,6 +105,7 @@ def _request(tick: Tick, _: OutOfTime) -> None:
 
 
 FINISH = Step("finish", 0.1, _finish)
+DECLARE = Step("declare", 0.1, _declare)
 DISCOVER = Step("discover", 0.35, _discover)
 INGEST = Step("ingest", 0.35, _ingest)
 FAN_OUT = Step("fan out", 0.5, _fan_out)

@@ -1,0 +1,159 @@
+"""What the ledger knows of the windows that outputs wait for: one statement of each kind for all of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import DONE, INGESTED, why
+from feed_assets.core.events import decode, is_moment
+from feed_assets.core.facts import Facts, KnownWindow
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.inputs import TableInput, UpdateInput, WindowInput
+from feed_assets.core.members import Tracked
+from feed_assets.core.positions import Pin
+from feed_assets.core.readiness import Need
+from feed_assets.core.windows import WindowAddress, address_of
+from feed_assets.ledger import events, log, subscriptions, updates, wanted
+from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.rows import Row, row_of
+from feed_assets.ledger.states.watermarks import Line, watermarks
+from feed_assets.ledger.states.windows import known
+from feed_assets.ledger.tables import change, report, update, window
+
+COUNTER = "state"
+"""Who counts the updates of feeds that have windows, as a subscriber of the log."""
+
+_KEY = "%Y-%m-%d-%H:%M"
+
+
+def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: datetime) -> Facts:
+    """The facts about some windows alone."""
+    return Facts(now, windows=known_windows(connection, inputs), reporting=reporting(connection, inputs))
+
+
+def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> frozenset[Feed]:
+    """Those of the feeds that a dataset counts itself of which the producer reports what was ingested."""
+    feeds = {each.span.dataset for each in inputs if each.counts_itself}
+    if not feeds:
+        return frozenset()
+    asked = wanted.rows(connection, ("dataset",), [[str(feed)] for feed in feeds])
+    by_others = (report.c.tier == INGESTED) & report.c.by.is_distinct_from(COUNTER)
+    mine = sa.exists().where(wanted.same(report, asked), by_others).correlate(asked)
+    return frozenset(Feed.parse(name) for (name,) in connection.execute(sa.select(asked.c.dataset).where(mine)))
+
+
+def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> dict[Partition, KnownWindow]:
+    """The windows of some inputs of which anything is known, with what they lack in words."""
+    addresses = {address for each in inputs for at in each.windows if (address := address_of(at))}
+    rows = known(connection, addresses) if addresses else {}
+    tracked = datasets.tracked(connection, {address.dataset for address in rows}) if rows else {}
+    counts = _counts(connection, [row for row in rows.values() if row.state not in DONE], tracked)
+    return {
+        at.partition: KnownWindow(
+            row.state, _why(row, tracked[at.dataset], counts.get(at, [])), row.records, row.changed or 0
+        )
+        for at, row in rows.items()
+    }
+
+
+def _why(row: Row, tracked: Tracked, base: Sequence[Row]) -> str:
+    """What somebody said of a window, or its counts; of a larger one those of its base windows."""
+    if row.issue or row.accepted:
+        return row.issue or row.accepted or ""
+    if row.address.grain == tracked.base:
+        return why(row.records, row.counts, tracked.tiers)
+    if not base:
+        return f"{row.records:,} records, and not all that it is made of is complete"
+    tiers = sorted({tier for each in base for tier in each.counts})
+    sums = {tier: sum(each.counts.get(tier, 0) for each in base) for tier in tiers}
+    return why(sum(each.records for each in base), sums, tracked.tiers)
+
+
+def _counts(
+    connection: sa.Connection, rows: Sequence[Row], tracked: Mapping[Feed, Tracked]
+) -> dict[WindowAddress, list[Row]]:
+    """The base windows of larger ones that are not complete, of one sub-partition: a range of the index for each."""
+    names = ("dataset", "sub_partition", "grain", "first", "last")
+    asked_for = {_asked(row, tracked[row.address.dataset]): row.address for row in rows}
+    if not asked_for:
+        return {}
+    asked = wanted.rows(connection, names, asked_for)
+    mine = sa.and_(*(window.c[name] == asked.c[name] for name in names[:3]))
+    within = (window.c.key >= asked.c.first) & (window.c.key < asked.c.last)
+    found: dict[WindowAddress, list[Row]] = {}
+    for row in connection.execute(sa.select(window, asked.c.first, asked.c.last).join(asked, mine & within)):
+        key = row.dataset, row.sub_partition, row.grain, row.first, row.last
+        found.setdefault(asked_for[key], []).append(row_of(row))
+    return found
+
+
+def _asked(row: Row, tracked: Tracked) -> tuple[str, ...]:
+    first, last = (moment.astimezone(UTC).strftime(_KEY) for moment in (row.start, row.end))
+    return str(row.address.dataset), row.address.sub_partition, tracked.base, first, last
+
+
+def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable[updates.Row]) -> set[Partition]:
+    """The partitions of counted inputs whose newest updates the counter has not come to yet."""
+    counted = {at for need in needs for each in need.windows for at in each.counted}
+    rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
+    position = subscriptions.position(connection, COUNTER) if rows else 0
+    return {
+        at for row in rows if row.changed > position for at in (row.partition, row.partition.parent) if at in counted
+    }
+
+
+def late_since(connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]) -> dict[Partition, datetime]:
+    """When the first window came back complete that an output has read before, by output."""
+    readers: dict[tuple[str, str, str], list[Partition]] = {}
+    for output, pins in consumed.items():
+        for pin in pins:
+            if address_of(pin.partition):
+                readers.setdefault((str(pin.partition.feed), pin.partition.key, pin.update_id), []).append(output)
+    if not readers:
+        return {}
+    asked = wanted.rows(connection, ("feed", "partition", "position"), readers)
+    mine = (change.c.feed == asked.c.feed) & (change.c.partition == asked.c.partition) & (change.c.kind == log.WINDOW)
+    mine &= change.c.sequence > sa.cast(asked.c.position, sa.BigInteger)
+    names = [asked.c[name] for name in ("feed", "partition", "position")]
+    query = sa.select(*names, sa.func.min(change.c.at).label("at")).join(asked, mine).where(change.c.after.in_([*DONE]))
+    rows = connection.execute(query.group_by(*names))
+    back = {(row.feed, row.partition, row.position): row.at for row in rows}
+    found: dict[Partition, datetime] = {}
+    for key, at in back.items():
+        for output in readers[key]:
+            found[output] = min(at, found.get(output, at))
+    return found
+
+
+def reached(
+    connection: sa.Connection, needs: Iterable[Need], newest: Mapping[Partition, Any]
+) -> dict[Partition, datetime]:
+    """Up to when the data of inputs go that have to go far enough: by watermark, last event time, or last marker."""
+    waited = [each for need in needs for each in need.inputs if isinstance(each, UpdateInput) and each.beyond]
+    if not waited:
+        return {}
+    found = _last_times(connection, [newest[each.partition] for each in waited if each.partition in newest])
+    for at in {each.partition for each in waited if isinstance(each, TableInput)}:
+        marker = events.last_marker(connection, at)
+        found |= {at: moment} if marker and is_moment(marker) and isinstance(moment := decode(marker), datetime) else {}
+    return found | _watermarks(connection, waited)
+
+
+def _last_times(connection: sa.Connection, rows: Iterable[updates.Row]) -> dict[Partition, datetime]:
+    asked = wanted.updates(connection, ((row.partition, row.id) for row in rows))
+    query = sa.select(update.c.feed, update.c.partition, update.c.last).join(asked, wanted.same(update, asked))
+    found = connection.execute(query.where(update.c.last.is_not(None)))
+    return {Partition(Feed.parse(feed), key): last for feed, key, last in found}
+
+
+def _watermarks(connection: sa.Connection, waited: Iterable[UpdateInput]) -> dict[Partition, datetime]:
+    lines: dict[Partition, Line] = {
+        each.partition: (each.partition.feed, each.beyond.sub_partition, each.beyond.grain)
+        for each in waited
+        if each.beyond and each.beyond.grain
+    }
+    known_marks = watermarks(connection, lines.values()) if lines else {}
+    marks = {at: known_marks[line].contiguous for at, line in lines.items() if line in known_marks}
+    return {at: mark for at, mark in marks.items() if mark}
