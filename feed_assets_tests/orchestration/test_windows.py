@@ -17,12 +17,15 @@ from feed_assets import (
     state_table,
 )
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import due, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.states.windows import accept, report_quality
+from feed_assets.orchestration.decide.decisions import verdicts
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.worlds import harness as world
@@ -102,10 +105,16 @@ def complete(start: str, end: str, sub_partition: str = "") -> None:
     tell(start, end, sub_partition=sub_partition)
 
 
-def why(dataset: str, key: str) -> str:
-    with open_ledger(settings().ledger).read() as connection:
-        listed = due.listed(connection, Feed.parse(f"web/{dataset}/v1.0"))
-    return next(f"{each.state}: {each.reason}" for each in listed if each.partition.key == key)
+def verdict(tested, dataset: str, key: str) -> Verdict:
+    """What is decided about a partition now, as `explain` has it."""
+    graph, output = Graph(tested.definitions.resolve_asset_graph()), Partition(Feed.parse(f"web/{dataset}/v1.0"), key)
+    with dg.partition_loading_context(tested.now()), open_ledger(settings().ledger).read() as connection:
+        (found,) = verdicts(graph, connection, [output], tested.now())
+    return found
+
+
+def address(grain: str, key: str, sub_partition: str = "") -> WindowAddress:
+    return WindowAddress(FOO, sub_partition, grain, key)
 
 
 def made(runs) -> list[str]:
@@ -127,17 +136,156 @@ def test_what_is_lacking_is_said_in_words_that_a_person_understands_at_night(har
     tell("2026-01-02-15:55", "2026-01-02-16:00", "kafka", 134)
     tell("2026-01-02-15:55", "2026-01-02-16:00", count=103)
     tested.tick()
-    assert why_of(tested, "2026-01-02-15:00") == (
+    assert verdict(tested, "hourly", "2026-01-02-15:00").reason == (
         "hour 2026-01-02-15:00 of web/foo is open: 1,203 of 1,234 records at kafka (97.4878 %)"
+    )
+    assert verdict(tested, "hourly", "2026-01-02-16:00").reason == (
+        "hour 2026-01-02-16:00 of web/foo is open: nothing is reported of it yet"
     )
 
 
-def why_of(tested, key: str) -> str:
-    """What a partition waits for, decided now, as `explain` says it."""
-    from feed_assets.orchestration.decide.decisions import verdicts
-    from feed_assets.orchestration.decide.graph import Graph
+def test_only_the_outputs_that_wait_for_a_window_are_woken_by_it(harness):
+    tested = harness(foo(), reader("ten", TENS, foo()), reader("hourly", HOURS, foo()), reader("daily", DAYS, foo()))
+    complete("2026-01-02-15:00", "2026-01-02-15:10")
+    assert made(tested.tick()) == ["ten 2026-01-02-15:00"]
+    with open_ledger(settings().ledger).read() as connection:
+        assert due.look(connection, [Feed.parse(f"web/{name}/v1.0") for name in ("hourly", "daily")], NOW, 9) == ()
 
-    graph = Graph(tested.definitions.resolve_asset_graph())
-    with dg.partition_loading_context(tested.now()), open_ledger(settings().ledger).read() as connection:
-        (verdict,) = verdicts(graph, connection, [Partition(Feed.parse("web/hourly/v1.0"), key)], tested.now())
-    return verdict.reason
+
+def test_an_output_that_is_not_over_is_made_at_its_end(harness):
+    tested = harness(foo(), reader("daily", DAYS, foo()), now=moment("2026-01-02-23:30"))
+    complete("2026-01-02-00:00", "2026-01-03-00:00")
+    assert made(tested.run_until_idle()) == []
+    tested.now = lambda: moment("2026-01-03-00:00")
+    assert made(tested.tick()) == ["daily 2026-01-02"]
+
+
+REGIONS = Regions({"apac": "Asia/Singapore", "india": "Asia/Kolkata", "west": "America/Los_Angeles"})
+BY_REGION = dg.MultiPartitionsDefinition({"hour": HOURS, "region": dg.StaticPartitionsDefinition([*REGIONS.members])})
+
+
+@pytest.mark.parametrize(
+    ("region", "zone", "date", "start", "end", "grain"),
+    [
+        ("apac", "Asia/Singapore", "2026-01-02", "2026-01-01-16:00", "2026-01-02-16:00", "day"),
+        ("india", "Asia/Kolkata", "2026-01-02", "2026-01-01-18:30", "2026-01-02-18:30", "day"),
+        ("west", "America/Los_Angeles", "2026-03-08", "2026-03-08-08:00", "2026-03-09-07:00", "day"),  # 23 hours
+        ("west", "America/Los_Angeles", "2026-11-01", "2026-11-01-07:00", "2026-11-02-08:00", "day"),  # 25 hours
+        ("apac", "Asia/Kolkata", "2026-01-02", "2026-01-01-18:30", "2026-01-02-18:30", "10min"),  # by another's clock
+    ],
+)
+def test_the_day_of_a_region_is_made_when_its_own_hours_are_complete(harness, region, zone, date, start, end, grain):
+    table = foo(BY_REGION, regions=REGIONS)
+    read = Input(table, mapping=Within(only={"region": region}))
+    tested = harness(table, reader("day", days(zone), read), now=moment("2026-12-01-00:00"))
+    tested.tick()
+    last = (moment(end) - BASE).strftime("%Y-%m-%d-%H:%M")
+    complete(start, last, f"region={region}")
+    assert made(tested.tick()) == []
+    complete(last, end, f"region={region}")
+    assert made(tested.tick()) == [f"day {date}"]
+    ((_, sub_partition, keys),) = READ
+    assert (sub_partition, len(keys)) == (f"region={region}", {"day": 1, "10min": 144}[grain])
+
+
+def test_a_global_day_is_made_when_the_days_of_all_regions_are_complete(harness):
+    table = foo(BY_REGION, regions=REGIONS)
+    tested = harness(table, reader("world", DAYS, Input(table, mapping=BatchDate())))
+    tested.tick()
+    complete("2026-01-01-16:00", "2026-01-02-16:00", "region=apac")
+    complete("2026-01-01-18:30", "2026-01-02-18:30", "region=india")
+    assert made(tested.tick()) == []
+    complete("2026-01-02-08:00", "2026-01-03-08:00", "region=west")
+    assert made(tested.tick()) == ["world 2026-01-02"]
+    assert READ == [("web/world/v1.0/2026-01-02", "", ("2026-01-02",))]
+
+
+def test_an_output_of_a_region_waits_for_its_own_region(harness):
+    table, parts = foo(BY_REGION, regions=REGIONS), dg.StaticPartitionsDefinition(["apac", "west"])
+    both = dg.MultiPartitionsDefinition({"hour": HOURS, "region": parts})
+    tested = harness(table, reader("hourly", both, table))
+    tested.tick()
+    complete("2026-01-02-15:00", "2026-01-02-16:00", "region=west")
+    assert made(tested.tick()) == ["hourly 2026-01-02-15:00|west"]
+
+
+def test_hours_00_to_15_are_read_together(harness):
+    tested = harness(foo(), reader("so_far", HOURS, Input(foo(), mapping=DayToDate())))
+    tested.tick()
+    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    assert made(tested.tick()) == []
+    complete("2026-01-02-00:00", "2026-01-02-15:00")
+    assert "so_far 2026-01-02-15:00" in made(tested.run_until_idle())
+    assert READ[-1] == ("web/so_far/v1.0/2026-01-02-15:00", "", tuple(f"2026-01-02-{h:02}:00" for h in range(16)))
+
+
+def built(harness, **options):
+    """An hour that was made of 1,200 records; and how it is told again."""
+    tested = harness(foo(), reader("hourly", HOURS, foo(), **options))
+    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
+    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one")
+    assert made(tested.run_until_idle()) == ["hourly 2026-01-02-15:00"]
+    return tested
+
+
+def test_a_window_that_opens_again_is_late_when_it_is_complete_again(harness):
+    tested = built(harness)
+    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=90)
+    assert made(tested.run_until_idle()) == []
+    found = verdict(tested, "hourly", "2026-01-02-15:00")
+    assert (found.state, "is open: 1,080 of 1,200 records" in found.reason) == (State.WAITS_FOR_INPUT, True)
+    assert found.reason.endswith("which was built before, goes on being served")
+    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
+    assert made(tested.run_until_idle()) == ["hourly 2026-01-02-15:00"]
+    assert made(tested.run_until_idle()) == []
+
+
+def test_a_window_that_comes_back_larger_is_weighed_by_its_records(harness):
+    tested = built(harness, late=Late(growth="10%", max_age=timedelta(days=1)))
+    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka", count=105)
+    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=105)
+    assert made(tested.run_until_idle()) == []
+    found = verdict(tested, "hourly", "2026-01-02-15:00")
+    assert (found.state, found.look_again) == (State.WAITS_FOR_LATE_DATA, NOW + timedelta(days=1))
+    tested.now = lambda: NOW + timedelta(days=1)
+    assert made(tested.run_until_idle()) == ["hourly 2026-01-02-15:00"]
+
+
+def test_what_is_wrong_with_a_window_holds_up_all_but_those_who_do_not_mind(harness):
+    table = foo()
+    minds = reader("minds", HOURS, table)
+    tested = harness(table, minds, reader("not", HOURS, Input(table, ignore_quality_issue=True)))
+    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
+    tell("2026-01-02-15:00", "2026-01-02-16:00", count=101)
+    assert made(tested.run_until_idle()) == ["not 2026-01-02-15:00"]
+    found = verdict(tested, "minds", "2026-01-02-15:00")
+    assert found.state is State.WAITS_FOR_QUALITY
+    assert found.reason.startswith("hour 2026-01-02-15:00 of web/foo is complete with issue: ")
+
+
+def test_an_invalid_window_holds_up_its_readers_until_its_check_passes(harness):
+    tested, ledger = harness(foo(), reader("hourly", HOURS, foo())), open_ledger(settings().ledger)
+    at = address("hour", "2026-01-02-15:00")
+    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    report_quality(ledger, at, "no_bots", "failed", "41 % of rows are bots", "dq", NOW)
+    assert made(tested.run_until_idle()) == []
+    found = verdict(tested, "hourly", "2026-01-02-15:00")
+    assert (found.state, "41 % of rows are bots" in found.reason) == (State.WAITS_FOR_QUALITY, True)
+    report_quality(ledger, at, "no_bots", "passed", None, "dq", NOW)
+    assert made(tested.run_until_idle()) == ["hourly 2026-01-02-15:00"]
+
+
+def test_what_an_operator_accepts_is_read(harness):
+    tested = harness(foo(), reader("hourly", HOURS, foo()))
+    tell("2026-01-02-15:00", "2026-01-02-16:00", count=99)
+    tested.tick()
+    accept(open_ledger(settings().ledger), address("hour", "2026-01-02-15:00"), "kafka lost them", "ann", NOW)
+    assert made(tested.tick()) == ["hourly 2026-01-02-15:00"]
+
+
+def test_the_lineage_of_an_update_has_the_windows_that_it_was_made_of(harness):
+    tested = built(harness)
+    output = Partition(Feed.parse("web/hourly/v1.0"), "2026-01-02-15:00")
+    with open_ledger(settings().ledger).read() as connection:
+        (pin,) = updates.consumed_by(connection, output, tested.newest("web/hourly/v1.0", output.key))
+    assert (pin.partition.path, pin.size) == ("web/foo/hour@2026-01-02-15:00", 1200)

@@ -27,8 +27,9 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of
-from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, resolve, tracked_of
+from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, tracked_of
 from feed_assets.orchestration.declare.partitions import Partitions
+from feed_assets.orchestration.declare.resolved import resolve
 from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
 from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
+from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from feed_assets.orchestration.decide.nodes import Node, nodes_of
 from feed_assets.orchestration.decide.pipelines import consumer_of
 from feed_assets.orchestration.decide.windows import (
     addresses_of,
+    existing,
     mapping_between,
     outputs_near,
     outputs_of,
@@ -159,9 +161,11 @@ class Graph:
         begins = now if stands is Existence.EXISTS else begins_at(parent.partitions_def, changed.key)
         if begins is None:
             return None
-        if parent is child or mapping_between(parent, child):
-            own = [(changed, begins)] if parent is child else []
-            return own + self._from(child, self.downstream(parent, child, [changed]), begins)
+        itself = [(changed, begins)] if parent is child else []
+        if mapping := mapping_between(parent, child):
+            return itself + self._from(child, outputs_of(parent, child, mapping, changed), begins)
+        if itself:
+            return itself
         with dg.partition_loading_context(begins):
             return [(output, begins) for output in self.downstream(parent, child, [changed])]
 
@@ -194,12 +198,10 @@ class Graph:
         return {each for span in spans_of(parent, child, output, needed) for each in addresses_of(span)}
 
     def downstream(self, parent: Node, child: Node, read: Collection[Partition]) -> list[Partition]:
-        """The outputs of a dataset that need any of these partitions of an input, sorted; those that exist.
-
-        By a mapping of ours also those that will.
-        """
+        """The outputs of a dataset that need any of these partitions of an input, which exist; sorted."""
         if mapping := mapping_between(parent, child):
-            return sorted({each for partition in read for each in outputs_of(parent, child, mapping, partition)})
+            found = {each.key for partition in read for each in outputs_of(parent, child, mapping, partition)}
+            return existing(child, sorted(found))[0]
         if child.partitions_def is None or not read:
             return [child.partition(None)] if read else []
         if parent.partitions_def is None:
@@ -214,9 +216,8 @@ class Graph:
         if isinstance(parent.declaration, StateTable):
             return [], []
         if (mapping := mapping_between(parent, child)) and key is not None:
-            return _existing(
-                parent, upstream(mapping, child.partitions_def, parent.partitions_def, child.partition(key).key)
-            )
+            path = child.partition(key).key
+            return existing(parent, upstream(mapping, child.partitions_def, parent.partitions_def, path))
         if parent.partitions_def is None:
             return [parent.partition(None)], []
         if child.partitions_def is None or key is None:
@@ -252,8 +253,9 @@ class Graph:
             yield kind(each, is_required, ignores_quality, beyond)
         missing = absent if not needs_own else [] if own in needed else [str(own)]
         yield from map(AbsentInput, missing if not is_optional else ())
+        counts = self._counts(parent, node)
         for span in spans_of(parent, node, output, needed):
-            yield WindowInput(span, not is_optional, ignores_quality, tuple(needed), self._counts(parent, node))
+            yield WindowInput(span, not is_optional, ignores_quality, tuple(needed), counts)
 
     def _beyond(self, parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
         """How far the data of an input have to go, if that is waited for: to the end of the output's time."""
@@ -264,10 +266,13 @@ class Graph:
 
     def _counts(self, parent: Node, node: Node) -> bool:
         """Whether a dataset is the one whose runs count the records of a foreign feed, unless its producer does."""
-        if not isinstance(parent.declaration, Foreign) or not parent.tracked:
-            return False
-        readers = [each.feed for each in self.datasets() if parent in self.parents(each)]
-        return node.feed == min(readers)
+        return isinstance(parent.declaration, Foreign) and self._counters.get(parent.feed) == node.feed
+
+    @cached_property
+    def _counters(self) -> dict[Feed, Feed]:
+        """By foreign feed with windows the first dataset that reads it."""
+        tracked = [(parent, node) for node in self.datasets() for parent in self.parents(node) if parent.tracked]
+        return {parent.feed: node.feed for parent, node in reversed(tracked)}
 
     def consumer(self, node: Node) -> Consumer | None:
         """A dataset as a consumer of events, found once for each graph; None if it is not built by them.
@@ -292,16 +297,3 @@ class Graph:
         if isinstance(mapping, dg.TimeWindowPartitionMapping):
             return mapping.start_offset == mapping.end_offset == 0
         return parent.partitions_def is None or isinstance(mapping, dg.IdentityPartitionMapping)
-
-
-def _existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[str]]:
-    """The partitions of these paths, and what is needed and is none yet."""
-    known = {path: parent.key_of(Partition(parent.feed, path)) for path in paths}
-    definition = parent.partitions_def
-    exists = {
-        path: definition is not None and key is not None and definition.has_partition_key(key)
-        for path, key in known.items()
-    }
-    return [Partition(parent.feed, path) for path in known if exists[path]], [
-        f"{parent.feed} {known[path]}" for path in known if not exists[path]
-    ]

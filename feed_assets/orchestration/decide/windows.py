@@ -22,6 +22,15 @@ def mapping_between(parent: Node, child: Node) -> BySpan | None:
     return declared.mapped.get(str(parent.feed)) if isinstance(declared, Dataset) else None
 
 
+def existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[str]]:
+    """The partitions of an input at these paths, and the names of what is none yet."""
+    by_key = {parent.key_of(Partition(parent.feed, path)): path for path in paths}
+    known = parent.partitions_def
+    absent = [key for key in by_key if known is None or key is None or not known.has_partition_key(key)]
+    there = [Partition(parent.feed, path) for key, path in by_key.items() if key not in absent]
+    return there, [f"{parent.feed} {key}" for key in absent]
+
+
 def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Partition]) -> list[Span]:
     """The complete windows of an input that an output waits for, by sub-partition; none of an input without windows.
 
