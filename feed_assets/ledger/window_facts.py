@@ -98,10 +98,9 @@ def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable
     """The partitions of counted inputs whose newest updates the counter has not come to yet."""
     counted = {at for need in needs for each in need.windows for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
-    position = subscriptions.position(connection, COUNTER) if rows else 0
-    return {
-        at for row in rows if row.changed > position for at in (row.partition, row.partition.parent) if at in counted
-    }
+    positions = subscriptions.positions(connection, [COUNTER]) if rows else {}
+    late = [row.partition for row in rows if row.changed > positions.get((COUNTER, str(row.partition.feed)), 0)]
+    return {at for partition in late for at in (partition, partition.parent) if at in counted}
 
 
 def late_since(connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]) -> dict[Partition, datetime]:

@@ -25,7 +25,7 @@ from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, run_config_of, run_spec_in
 from feed_assets.orchestration.declare.datasets import recipe_of
-from feed_assets.orchestration.declare.inputs import resolve
+from feed_assets.orchestration.declare.resolved import resolve
 from feed_assets.runs.build import NEWEST, build
 from feed_assets.runs.maker import Task
 from feed_assets.runs.phases import Published
@@ -65,7 +65,7 @@ def declared(name: str) -> Declared:
         function = eval(f"lambda {', '.join(inputs)}: None")  # noqa: S307
         by_events = ByEvents() if one == REPORT else None
         assets[one] = feed_asset(f"{one}/v1.0", inputs=inputs, by_events=by_events, code_version="0")(function)
-        recipe = recipe_of(_feed(one), function, resolve(inputs), (), None, None, "0")
+        recipe = recipe_of(_feed(one), function, resolve(_feed(one), None, inputs), (), None, None, "0")
         recipes[one] = replace(recipe, is_by_events=by_events is not None)
 
     declare(REPORT, shape.reads)

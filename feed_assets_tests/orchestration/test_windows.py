@@ -29,6 +29,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.worlds import harness as world
+from feed_assets_tests.orchestration.worlds import raw_feed, rows
 
 NOW = datetime(2026, 1, 20, tzinfo=UTC)
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
@@ -289,3 +290,107 @@ def test_the_lineage_of_an_update_has_the_windows_that_it_was_made_of(harness):
     with open_ledger(settings().ledger).read() as connection:
         (pin,) = updates.consumed_by(connection, output, tested.newest("web/hourly/v1.0", output.key))
     assert (pin.partition.path, pin.size) == ("web/foo/hour@2026-01-02-15:00", 1200)
+
+
+def test_nothing_asks_dagster_for_an_edge_that_is_ours(harness):
+    """Dagster has `AllPartitionMapping` there, for the picture: of a year of hours it would be all of them."""
+    table, raw = foo(), raw_feed("web/raw/v1.0", HOURS)
+    by_zone = reader("daily", days("Asia/Singapore"), Input(raw, mapping=Within()))
+    tested = harness(table, raw, reader("hourly", HOURS, table), by_zone)
+    probe = Probe(tested.definitions.resolve_asset_graph())
+    graph = Graph(probe)
+    changed = Partition(Feed.parse("web/raw/v1.0"), "2026-01-02-15:00")
+    hourly, daily = (graph.node(Feed.parse(f"web/{name}/v1.0")) for name in ("hourly", "daily"))
+    (parent,) = graph.parents(daily)
+    assert graph.affected_by_window(hourly, address("hour", "2026-01-02-15:00"), NOW)
+    assert graph.affected(daily, changed, NOW)
+    assert graph.downstream(parent, daily, [changed])
+    assert not graph.is_one_to_one(parent, daily)
+    assert graph.need(hourly.partition("2026-01-02-15:00")).windows
+    assert len(graph.need(daily.partition("2026-01-02")).partitions) == 24
+    assert graph.own()
+    assert probe.asked == []
+
+
+class Probe:
+    """An asset graph that notes each edge whose mapping somebody asks for."""
+
+    def __init__(self, assets) -> None:
+        self.assets, self.asked = assets, []
+
+    def __getattr__(self, name: str):
+        return getattr(self.assets, name)
+
+    def get_partition_mapping(self, key, parent_key):
+        self.asked.append((key, parent_key))
+        return self.assets.get_partition_mapping(key, parent_key)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Singapore"])
+def test_the_files_of_utc_hours_make_the_day_of_a_region_once_all_are_there(harness, zone):
+    raw = raw_feed("web/raw/v1.0", HOURS)
+    tested = harness(raw, reader("daily", days(zone), Input(raw, mapping=Within())), now=moment("2026-01-03-00:00"))
+    start = {"UTC": moment("2026-01-02-00:00"), "Asia/Singapore": moment("2026-01-01-16:00")}[zone]
+    keys = [(start + timedelta(hours=hour)).strftime("%Y-%m-%d-%H:%M") for hour in range(24)]
+    for key in reversed(keys[1:]):
+        tested.drop("web/raw/v1.0", key, rows(1))
+    assert made(tested.run_until_idle()) == []
+    assert verdict(tested, "daily", "2026-01-02").reason == f"no valid update of web/raw/v1.0 {keys[0]}"
+    tested.drop("web/raw/v1.0", keys[0], rows(1))
+    assert [run.partition for run in tested.run_until_idle()] == ["2026-01-02"]
+    tested.drop("web/raw/v1.0", keys[7], rows(1, 2))
+    assert [run.partition for run in tested.run_until_idle()] == ["2026-01-02"]
+
+
+def test_what_a_dataset_made_of_the_hour_before_is_an_input_and_the_first_has_none(harness):
+    raw, first = raw_feed("web/raw/v1.0", HOURS), "2026-01-01-00:00"
+
+    @feed_asset("web/total/v1.0", partitions_def=HOURS, inputs={"foo": raw, "before": Input.previous_bucket()})
+    def total(foo, before):
+        """A sum so far."""
+        return foo
+
+    tested = world(raw, total, now=lambda: NOW)
+    for key in ("2026-01-01-02:00", "2026-01-01-01:00"):
+        tested.drop("web/raw/v1.0", key, rows(1))
+    assert tested.run_until_idle() == []
+    tested.drop("web/raw/v1.0", first, rows(1))
+    ran = tested.run_until_idle()
+    assert [run.error for run in ran] == [None] * 3
+    assert [run.partition for run in ran] == [first, "2026-01-01-01:00", "2026-01-01-02:00"]
+    tested.drop("web/raw/v1.0", first, rows(1, 2))
+    assert tested.run_until_idle()[0].partition == first
+
+
+def test_an_optional_input_is_not_waited_for_and_taken_when_it_is_there(harness):
+    raw, extra = raw_feed("web/raw/v1.0", DAYS), raw_feed("web/extra/v1.0", DAYS)
+
+    @feed_asset("web/both/v1.0", partitions_def=DAYS, inputs={"raw": raw, "extra": Input(extra, optional=True)})
+    def both(raw, extra):
+        """Raw, and what else there is."""
+        return raw
+
+    tested = world(raw, extra, both, now=lambda: NOW)
+    tested.drop("web/raw/v1.0", "2026-01-02", rows(1))
+    assert [run.succeeded for run in tested.run_until_idle()] == [True]
+    tested.drop("web/extra/v1.0", "2026-01-02", rows(5))
+    assert [run.succeeded for run in tested.run_until_idle()] == [True]
+    assert tested.run_until_idle() == []
+
+
+def test_an_optional_state_table_is_read_once_all_of_it_is_complete(harness):
+    raw = raw_feed("web/raw/v1.0", DAYS)
+
+    @feed_asset("web/both/v1.0", partitions_def=DAYS, inputs={"raw": raw, "foo": Input(foo(), optional=True)})
+    def both(raw, foo):
+        """Raw, and what else there is."""
+        return raw
+
+    tested = harness(raw, foo(), both)
+    tested.drop("web/raw/v1.0", "2026-01-02", rows(1))
+    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    assert ([run.succeeded for run in tested.run_until_idle()], READ) == ([True], [])
+    complete("2026-01-02-00:00", "2026-01-03-00:00")
+    assert len(tested.run_until_idle()) == 1
+    assert READ == [("web/both/v1.0/2026-01-02", "", ("2026-01-02",))]
+    assert tested.run_until_idle() == []

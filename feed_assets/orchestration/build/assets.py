@@ -131,7 +131,7 @@ def feed_asset(
 def _run_of(
     recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec], *, is_by_events: bool
 ) -> Callable[..., Iterator[Any]]:
-    known = [*specs, *(given.feed for given in read.values())]
+    known = [*specs, *(given.feed for given in read.values() if given.spec.key != asset_key(recipe.feed))]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
