@@ -3,9 +3,10 @@
 Source: "a log of state transitions that everything else listens to", the global state store of the second article.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,6 +24,8 @@ COUNTED = "counted"
 
 PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
 """The states of updates that the log tells of."""
+
+NO_WINDOWS: Mapping[Feed, str] = MappingProxyType({})
 
 EVENTS_EACH = 500
 """Last changes of the log whose events are all looked at; of earlier ones the last of each partition."""
@@ -80,17 +83,26 @@ def last(connection: sa.Connection) -> int:
 
 
 def newest(
-    connection: sa.Connection, kind: str, sequence: int, upto: int, limit: int, feeds: Collection[Feed]
+    connection: sa.Connection,
+    kind: str,
+    sequence: int,
+    upto: int,
+    limit: int,
+    feeds: Collection[Feed],
+    windows: Mapping[Feed, str] = NO_WINDOWS,
 ) -> tuple[Numbered, ...]:
     """The changes of a kind and of some feeds with numbers in `(sequence, upto]`, in order, without overtaken ones.
 
     A later change of the same partition and kind overtakes one, but no invalidation, and no event that is among the
-    last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the newest update of a partition stays.
+    last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the newest update of a partition stays. Of
+    some datasets the windows of a grain are among them, too.
     """
     mine = change.c.feed.in_(sorted(map(str, feeds))) & (change.c.sequence > sequence) & (change.c.sequence <= upto)
     recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - EVENTS_EACH)
     kept = ~_overtaken() | recent_event | (change.c.after == INVALIDATED)
-    mine &= change.c.kind == kind
+    asked = wanted.rows(connection, ("feed", "subject"), ((str(feed), grain) for feed, grain in windows.items()))
+    is_window = (change.c.kind == WINDOW) & sa.exists().where(wanted.same(change, asked)).correlate(change)
+    mine &= (change.c.kind == kind) | is_window if windows else change.c.kind == kind
     query = sa.select(*_COLUMNS).where(mine, kept, change.c.after.is_distinct_from(PRUNED)).order_by(change.c.sequence)
     return tuple(_numbered(row) for row in connection.execute(query.limit(limit)))
 

@@ -1,5 +1,6 @@
 """Datasets that wait for windows of a table or feed to be complete, tick by tick."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -290,6 +291,65 @@ def test_the_lineage_of_an_update_has_the_windows_that_it_was_made_of(harness):
     with open_ledger(settings().ledger).read() as connection:
         (pin,) = updates.consumed_by(connection, output, tested.newest("web/hourly/v1.0", output.key))
     assert (pin.partition.path, pin.size) == ("web/foo/hour@2026-01-02-15:00", 1200)
+
+
+def events_of(tested, asset: str, kind: str) -> list[tuple[str | None, dict]]:
+    """What Dagster knows of an asset, oldest first: partition and metadata of each event."""
+    wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string(asset))
+    records = getattr(tested.instance, f"fetch_{kind}s")(wanted, limit=100).records
+    found = [getattr(record, f"asset_{kind}") for record in reversed(records)]
+    return [(each.partition, {name: value.value for name, value in each.metadata.items()}) for each in found]
+
+
+def test_dagster_hears_of_windows_at_the_grain_of_the_assets_partitions(harness):
+    table = foo(BY_REGION, regions=REGIONS)
+    tested = harness(table)
+    complete("2026-01-02-15:00", "2026-01-02-16:00", "region=apac")
+    tested.run_until_idle()
+    (known,) = tested.reported("web/foo")
+    assert (known.partition, known.metadata["window"]) == (
+        "2026-01-02-15:00|apac",
+        "hour@2026-01-02-15:00/region=apac",
+    )
+    assert int(known.version or 0) > 0
+
+
+def test_a_window_that_opens_again_is_an_observation_and_its_next_completion_another_version(harness):
+    tested = built(harness)
+    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=90)
+    tested.run_until_idle()
+    assert events_of(tested, "web/foo", "observation") == [
+        ("2026-01-02-15:00", {"window": "hour@2026-01-02-15:00", "from": "complete", "to": "open"})
+    ]
+    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
+    tested.run_until_idle()
+    newest, before = tested.reported("web/foo")
+    assert int(newest.version or 0) > int(before.version or 0)
+
+
+def test_the_day_of_a_region_is_the_day_of_an_asset_with_one_clock(harness):
+    both = dg.MultiPartitionsDefinition({"day": DAYS, "region": dg.StaticPartitionsDefinition([*REGIONS.members])})
+    tested = harness(foo(both, regions=REGIONS))
+    tested.tick()
+    complete("2026-01-01-16:00", "2026-01-02-16:00", "region=apac")
+    tested.run_until_idle()
+    assert [each.partition for each in tested.reported("web/foo")] == ["2026-01-02|apac"]
+
+
+def test_the_teams_own_event_sink_hears_of_transitions(harness, setting, home):
+    setting(events_to="blackboard:out")
+    tested = harness(foo(), reader("hourly", HOURS, foo()))
+    complete("2026-01-02-15:50", "2026-01-02-16:00")
+    tested.run_until_idle()
+    files = sorted((home / "blackboard" / "out").iterdir())
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert sorted(each["partition_key"] for each in lines) == [
+        "10min@2026-01-02-15:50",
+        "5min@2026-01-02-15:50",
+        "5min@2026-01-02-15:55",
+    ]
+    said = lines[-1]["context"]["transition"]
+    assert (said["from"], said["to"], said["start"]) == ("open", "complete", "2026-01-02T15:50:00+00:00")
 
 
 def test_nothing_asks_dagster_for_an_edge_that_is_ours(harness):

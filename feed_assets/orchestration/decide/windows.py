@@ -1,18 +1,19 @@
 """Which windows of an input an output waits for, and which outputs wait for a window: by spans of time alone."""
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Tracked, mapping_of
 from feed_assets.core.spans import Span
-from feed_assets.core.windows import DAY, Window, WindowAddress, tiles, window_at
+from feed_assets.core.windows import DAY, HOUR, HOUR_MINUTES, Window, WindowAddress, address_of, tiles, window_at
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare import mappings
 from feed_assets.orchestration.declare.declarations import Dataset, StateTable
 from feed_assets.orchestration.declare.mappings import BatchDate, BySpan, DayToDate, Within
-from feed_assets.orchestration.declare.partitions import Extent, by_dimension, extent_of, paths_within, times_of
+from feed_assets.orchestration.declare.partitions import Extent, bounds, by_dimension, extent_of, paths_within, times_of
 from feed_assets.orchestration.declare.sub_partitions import levels_of, sub_partition_of
 
 
@@ -160,10 +161,21 @@ def is_in(sub_partition: str, other: str) -> bool:
     return mapping_of(other).items() <= mapping_of(sub_partition).items()
 
 
-def asset_partition(node: Node, address: WindowAddress, window: Window) -> Partition | None:
-    """The asset's partition that a window is: of the same time and sub-partition, a day by its date; else None."""
-    tracked, times = node.tracked, times_of(node.partitions_def)
-    if tracked is None or times is None:
+def own_grain(node: Node) -> str | None:
+    """The grain of an asset's partitions, by the length of their windows; None of another length."""
+    times = times_of(node.partitions_def)
+    if times is None or times.is_basic_daily:
+        return DAY if times else None
+    start, end = bounds(times, times.get_partition_key_for_timestamp(times.start_timestamp))
+    minutes = (end - start) // timedelta(minutes=1)
+    return HOUR if minutes == HOUR_MINUTES else f"{minutes}min" if minutes < HOUR_MINUTES else None
+
+
+def asset_partition(node: Node, changed: Partition) -> Partition | None:
+    """The asset's partition that a window of the log is: of the same time and sub-partition, a day by its date."""
+    address, times = address_of(changed), times_of(node.partitions_def)
+    window = window_of(node, address) if address else None
+    if address is None or window is None or times is None:
         return None
     own = window
     if address.grain == DAY:  # A day of a region, or of several, is the asset's day of the same date.

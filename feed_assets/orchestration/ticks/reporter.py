@@ -4,6 +4,7 @@
 |---|---|---|
 | an update | the newest valid update of its partition, unless its run has reported it last | that run goes on |
 | an event of an event table | the event | |
+| a window of a state table, at the grain of its partitions | complete: its materialization; else an observation | |
 | a check that no run makes | the newest results of the partition's checks | |
 | anything else, or of what can never be a partition | nothing | |
 
@@ -20,6 +21,7 @@ from typing import Literal
 import dagster as dg
 import sqlalchemy as sa
 
+from feed_assets.core.completeness import DONE
 from feed_assets.core.events import Recorded, in_words
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin, pins_digest
@@ -28,7 +30,8 @@ from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.log import Numbered
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION
+from feed_assets.orchestration.decide.windows import asset_partition, own_grain
+from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, StateTable
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
@@ -40,7 +43,7 @@ REPORTED = "feed_assets/reported"
 
 _LOG = "log"
 
-Report = dg.AssetMaterialization | dg.AssetCheckEvaluation
+Report = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Position:
 
 
 def report_updates(tick: Tick, _: OutOfTime) -> None:
-    """Report the updates of all feeds that no run has reported."""
+    """Report the updates of all feeds that no run has reported, and the windows of state tables."""
     _report(tick, log.UPDATE, tick.graph.by_feed.keys())
 
 
@@ -87,14 +90,25 @@ def _report(tick: Tick, kind: str, feeds: Collection[Feed]) -> None:
     with tick.ledger.read() as connection:
         upto = log.last(connection)
         start = _confirmed(tick, upto)
-        new = log.newest(connection, kind, start.sequence, upto, limit, feeds)
+        windows = _grains(tick.graph) if kind == log.UPDATE else {}
+        new = log.newest(connection, kind, start.sequence, upto, limit, feeds, windows)
         changes = [*log.newest_of(connection, start.waiting), *new]
         fates = _fates(tick, connection, changes)
         ready = [each for each in changes if fates[each] == "report"]
-        tick.reports = _REPORTS_OF[kind](tick.graph, connection, ready[:limit])
+        told = {each: each.kind == log.WINDOW for each in ready[:limit]}
+        tick.reports = [
+            *_REPORTS_OF[kind](tick.graph, connection, [each for each in told if not told[each]]),
+            *_windows(tick.graph, [each for each in told if told[each]]),
+        ]
     waiting = [each.sequence for each in changes if fates[each] == "wait"] + [each.sequence for each in ready[limit:]]
     reached = new[-1].sequence if len(new) == limit else upto
     tick.position = str(Position(reached, tuple(waiting)))
+
+
+def _grains(graph: Graph) -> dict[Feed, str]:
+    """The state tables, each with the grain of its partitions, if it has one."""
+    tables = [node for node in graph.by_feed.values() if isinstance(node.declaration, StateTable)]
+    return {node.feed: grain for node in tables if (grain := own_grain(node))}
 
 
 def _confirmed(tick: Tick, last: int) -> Position:
@@ -139,7 +153,10 @@ def _fate(tick: Tick, change: Numbered, dagster_run: str | None) -> Fate:
         return "drop"
     if change.kind == log.QUALITY:
         return "report"
-    partition = tick.graph.parent_partition(change.partition)
+    is_window = change.kind == log.WINDOW
+    partition = asset_partition(node, change.partition) if is_window else tick.graph.parent_partition(change.partition)
+    if partition is None:
+        return "drop"
     exists = existence(node.partitions_def, partition.key, tick.now)
     if exists is not Existence.EXISTS:
         return "wait" if exists is Existence.NOT_YET else "drop"
@@ -157,6 +174,20 @@ def _fate_of_run(instance: dg.DagsterInstance, run_id: str, node: Node, partitio
         if event and (event.asset_key, event.partition) == (node.key, key):
             return "drop"
     return "report" if run.is_finished else "wait"
+
+
+def _windows(graph: Graph, changes: Sequence[Numbered]) -> list[Report]:
+    """One event for each transition; the data version of a partition is the number of its last completion."""
+    nodes = {change: graph.node(change.partition.feed) for change in changes}
+    return [_window(nodes[each], each, at) for each in changes if (at := asset_partition(nodes[each], each.partition))]
+
+
+def _window(node: Node, change: Numbered, at: Partition) -> dg.AssetMaterialization | dg.AssetObservation:
+    said = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
+    if change.after not in DONE:
+        return dg.AssetObservation(asset_key=node.key, partition=node.key_of(at), metadata=said)
+    tags = {DATA_VERSION_TAG: str(change.sequence)}
+    return dg.AssetMaterialization(asset_key=node.key, partition=node.key_of(at), metadata=said, tags=tags)
 
 
 def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:

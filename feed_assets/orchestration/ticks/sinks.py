@@ -1,14 +1,15 @@
-"""Our own events, published also where the team chooses: another SQL table, JSON lines on the blackboard."""
+"""Our own events and the transitions of windows, published also where the team chooses: SQL, JSON lines."""
 
 from collections.abc import Callable, Collection
 
-from feed_assets.core.events import Recorded, WriteEvent, decode
+from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent, decode
 from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.secrets import shown
 from feed_assets.core.words import some
 from feed_assets.ledger import events, subscriptions
+from feed_assets.ledger.states.shown import Transition, transitions
 from feed_assets.runs.services import Services
 from feed_assets.settings import expand, settings
 from feed_assets.sources.sinks import Sink, open_sink
@@ -52,7 +53,7 @@ def _publish(services: Services, sink: Sink, name: str, out_of_time: Callable[[]
 def _strangers(services: Services, sink: Sink, name: str) -> list[str]:
     with services.ledger.read() as connection:
         last = subscriptions.position(connection, name)
-    return [*sink.strangers(last, lambda: {each.sequence for each in _after(services, last)})]
+    return [*sink.strangers(last, lambda: {number for number, _ in _after(services, last)})]
 
 
 def _publish_some(services: Services, sink: Sink, name: str, taken: list[str]) -> int:
@@ -61,15 +62,37 @@ def _publish_some(services: Services, sink: Sink, name: str, taken: list[str]) -
         last = subscriptions.position(connection, name)
     found = _after(services, last)
     if found:
-        taken += sink.publish([(each.sequence, _as_written(each)) for each in found])
+        taken += sink.publish(found)
         with services.ledger.write() as connection:
-            subscriptions.advance(connection, name, found[-1].sequence)
+            subscriptions.advance(connection, name, found[-1][0])
     return len(found)
 
 
-def _after(services: Services, sequence: int) -> tuple[Recorded, ...]:
+def _after(services: Services, sequence: int) -> list[tuple[int, WriteEvent]]:
+    """The first events and transitions of windows after a number, in order: of both as many as all that are taken."""
     with services.ledger.read() as connection:
-        return events.ours(connection, sequence, EVENTS_PER_WRITE)
+        written = [(each.sequence, _as_written(each)) for each in events.ours(connection, sequence, EVENTS_PER_WRITE)]
+        crossed = [
+            (each.sequence, _as_event(each)) for each in transitions(connection, sequence, None, EVENTS_PER_WRITE)
+        ]
+    return sorted([*written, *crossed], key=lambda numbered: numbered[0])[:EVENTS_PER_WRITE]
+
+
+def _as_event(transition: Transition) -> WriteEvent:
+    """A transition as an event of its dataset: nothing was written by it, its context says what became what."""
+    at, bounds = transition.address, {"start": transition.start, "end": transition.end}
+    said = {name: getattr(transition, name) for name in ("why", "who") if getattr(transition, name)}
+    states = {"grain": at.grain, "sub_partition": at.sub_partition, "from": transition.before, "to": transition.after}
+    times = {name: moment.isoformat() for name, moment in bounds.items()}
+    return WriteEvent(
+        str(at.dataset),
+        transition.at,
+        transition.at,
+        f"{at.partition.path}#{transition.sequence}",
+        Operation.UPDATE,
+        at.partition.key,
+        {NO_NEW_DATA: True, "transition": {**states, **times, **said}},
+    )
 
 
 def _as_written(event: Recorded) -> WriteEvent:

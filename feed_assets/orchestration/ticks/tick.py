@@ -72,7 +72,7 @@ class Tick:
     """The event source that the sensor looks after; None: it looks after all that no source's sensor does."""
     decided: list[tuple[Listed, Verdict]] = field(default_factory=list[tuple[Listed, Verdict]])
     requests: Sequence[dg.RunRequest] = ()
-    reports: Sequence[dg.AssetMaterialization | dg.AssetCheckEvaluation] = ()
+    reports: Sequence[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = ()
     problems: dict[str, str] = field(default_factory=dict[str, str])
     """What could not be done, by whom it concerns."""
     position: str = ""
