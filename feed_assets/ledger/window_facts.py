@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import DONE, INGESTED, why
+from feed_assets.core.completeness import DONE, why
 from feed_assets.core.events import decode, is_moment
 from feed_assets.core.facts import Facts, KnownWindow
 from feed_assets.core.feeds import Feed, Partition
@@ -15,15 +15,12 @@ from feed_assets.core.members import Tracked
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.ledger import events, log, subscriptions, updates, wanted
+from feed_assets.ledger import counts, events, log, subscriptions, updates, wanted
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.rows import Row, row_of
 from feed_assets.ledger.states.watermarks import Line, watermarks
 from feed_assets.ledger.states.windows import known
-from feed_assets.ledger.tables import change, report, update, window
-
-COUNTER = "state"
-"""Who counts the updates of feeds that have windows, as a subscriber of the log."""
+from feed_assets.ledger.tables import change, update, window
 
 _KEY = "%Y-%m-%d-%H:%M"
 
@@ -36,12 +33,7 @@ def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: da
 def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> frozenset[Feed]:
     """Those of the feeds that a dataset counts itself of which the producer reports what was ingested."""
     feeds = {each.span.dataset for each in inputs if each.counts_itself}
-    if not feeds:
-        return frozenset()
-    asked = wanted.rows(connection, ("dataset",), [[str(feed)] for feed in feeds])
-    by_others = (report.c.tier == INGESTED) & report.c.by.is_distinct_from(COUNTER)
-    mine = sa.exists().where(wanted.same(report, asked), by_others).correlate(asked)
-    return frozenset(Feed.parse(name) for (name,) in connection.execute(sa.select(asked.c.dataset).where(mine)))
+    return frozenset(counts.reported_by_others(connection, feeds) if feeds else ())
 
 
 def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> dict[Partition, KnownWindow]:
@@ -49,10 +41,10 @@ def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> d
     addresses = {address for each in inputs for at in each.windows if (address := address_of(at))}
     rows = known(connection, addresses) if addresses else {}
     tracked = datasets.tracked(connection, {address.dataset for address in rows}) if rows else {}
-    counts = _counts(connection, [row for row in rows.values() if row.state not in DONE], tracked)
+    base = _base_windows(connection, [row for row in rows.values() if row.state not in DONE], tracked)
     return {
         at.partition: KnownWindow(
-            row.state, _why(row, tracked[at.dataset], counts.get(at, [])), row.records, row.changed or 0
+            row.state, _why(row, tracked[at.dataset], base.get(at, [])), row.records, row.changed or 0
         )
         for at, row in rows.items()
     }
@@ -71,7 +63,7 @@ def _why(row: Row, tracked: Tracked, base: Sequence[Row]) -> str:
     return why(sum(each.records for each in base), sums, tracked.tiers)
 
 
-def _counts(
+def _base_windows(
     connection: sa.Connection, rows: Sequence[Row], tracked: Mapping[Feed, Tracked]
 ) -> dict[WindowAddress, list[Row]]:
     """The base windows of larger ones that are not complete, of one sub-partition: a range of the index for each."""
@@ -98,8 +90,8 @@ def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable
     """The partitions of counted inputs whose newest updates the counter has not come to yet."""
     counted = {at for need in needs for each in need.windows for at in each.counted}
     rows = [row for row in newest if row.partition in counted or row.partition.parent in counted]
-    positions = subscriptions.positions(connection, [COUNTER]) if rows else {}
-    late = [row.partition for row in rows if row.changed > positions.get((COUNTER, str(row.partition.feed)), 0)]
+    positions = subscriptions.positions(connection, [counts.COUNTER]) if rows else {}
+    late = [row.partition for row in rows if row.changed > positions.get((counts.COUNTER, str(row.partition.feed)), 0)]
     return {at for partition in late for at in (partition, partition.parent) if at in counted}
 
 
