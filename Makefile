@@ -18,7 +18,7 @@ endif
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
 
-demo: java $(SYNCED) ## the whole way through on real data, in about two and a half minutes after set-up
+demo: java $(SYNCED) ## the whole way through on real data, in about three minutes after set-up
 	@.venv/bin/feed-assets demo
 
 test: java $(SYNCED) ## run the tests

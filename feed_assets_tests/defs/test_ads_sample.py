@@ -1,6 +1,7 @@
 import csv
 import gzip
 from collections import Counter
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
@@ -109,3 +110,21 @@ def test_the_figures_by_policy_add_up_to_the_total():
 )
 def test_the_interval_is_wilsons(clicks, impressions, low, high):
     assert figures.wilson(clicks, impressions) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_impressions_between_two_moments_are_all_there_are_in_order():
+    start, end = datetime(2019, 11, 26, 15, 58, tzinfo=UTC), datetime(2019, 11, 26, 16, 8, tzinfo=UTC)
+    every = [at for policy in sample.POLICIES for campaign in sample.CAMPAIGNS for at, _ in flags(policy, campaign)]
+    wanted = sorted(at for at in every if "2019-11-26 15:58" <= at < "2019-11-26 16:08")
+    assert [row["timestamp"] for row in sample.shown_between(start, end)] == wanted
+    assert len(wanted) > 30
+
+
+def test_every_region_has_impressions_and_a_user_feature_is_always_of_one():
+    rows = sample.shown_between(datetime(2019, 11, 24, tzinfo=UTC), datetime(2019, 12, 1, tzinfo=UTC))
+    regions = {}
+    for row in rows:
+        regions.setdefault(row["user_feature_2"], set()).add(row["region"])
+    assert {region for found in regions.values() for region in found} == {*sample.REGIONS}
+    assert {len(found) for found in regions.values()} == {1}
+    assert len(rows) == 40_000

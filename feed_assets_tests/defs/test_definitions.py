@@ -4,14 +4,19 @@ import sys
 import dagster as dg
 import pytest
 
+from feed_assets.defs.ads.sample import REGIONS
 from feed_assets.orchestration.declare.declarations import Dataset, declaration_of
 
+STATE_TABLES = {"ads/impressions"}
 DATASETS = {
     "ads/shown": {"not_empty", "not_null_impression_id_timestamp_item_id_position", "unique_impression_id"}
     | {"within_position", "accounted"},
     "ads/clicked": {"not_null_impression_id_clicked_at", "unique_impression_id", "accounted"},
     "ads/effectiveness": {"not_empty", "unique_policy_item_id_position", "within_ctr", "clicked_in_shown"},
     "ads/effectiveness_daily": {"not_empty", "unique_campaign_policy", "within_ctr"},
+    "ads/hourly": {"unique_region_campaign", "not_null_region_campaign_clicks"},
+    **{f"ads/daily_{region}": {"unique_campaign", "within_ctr"} for region in REGIONS},
+    "ads/daily": {"not_empty", "unique_region_campaign"},
     "fx/exchange_rate": {"unique_date", "not_null_gbp_per_eur_usd_per_eur_rate_date"},
     "retail/purchases": {"not_null_InvoiceNo_InvoiceDate_gbp", "accounted"},
     "retail/num_purchases_per_day": {"not_empty", "unique_date"},
@@ -35,7 +40,7 @@ def specs(definitions) -> dict[str, dg.AssetSpec]:
 
 
 def test_these_are_all_assets(specs):
-    assert specs.keys() == DATASETS.keys() | REJECTS | FOREIGN
+    assert specs.keys() == DATASETS.keys() | REJECTS | FOREIGN | STATE_TABLES
 
 
 def test_each_asset_is_described_and_in_its_group(specs):
@@ -44,7 +49,7 @@ def test_each_asset_is_described_and_in_its_group(specs):
 
 
 def test_each_dataset_has_an_owner_and_is_run_again_for_late_data(specs):
-    made = {key: spec for key, spec in specs.items() if key not in FOREIGN}
+    made = {key: spec for key, spec in specs.items() if key not in FOREIGN | STATE_TABLES}
     assert {key: spec.owners for key, spec in made.items()} == {key: [f"team:{key.split('/')[0]}"] for key in made}
     declared = {key: declaration_of(spec) for key, spec in made.items()}
     by_events = {key for key, each in declared.items() if isinstance(each, Dataset) and each.by_events}
@@ -55,8 +60,9 @@ def test_each_dataset_has_an_owner_and_is_run_again_for_late_data(specs):
 
 def test_foreign_feeds_are_external_and_csv(definitions, specs):
     graph = definitions.resolve_asset_graph()
-    assert {key.to_user_string() for key in graph.external_asset_keys} == FOREIGN
+    assert {key.to_user_string() for key in graph.external_asset_keys} == FOREIGN | STATE_TABLES
     assert {frozenset(specs[key].kinds) for key in FOREIGN} == {frozenset({"csv"})}
+    assert {frozenset(specs[key].kinds) for key in STATE_TABLES} == {frozenset({"table"})}
 
 
 def test_checks_are_partitioned_and_blocking(definitions):
@@ -73,12 +79,21 @@ def test_checks_are_partitioned_and_blocking(definitions):
     assert found == DATASETS
 
 
-def test_partitions_are_days_by_campaigns_and_days(definitions):
+def test_partitions_are_days_by_campaigns_and_days_and_hours(definitions):
     graph = definitions.resolve_asset_graph()
     names = {key.to_user_string(): type(graph.get(key).partitions_def).__name__ for key in graph.get_all_asset_keys()}
-    daily = {key for key in names if not key.startswith("ads/")} | {"ads/effectiveness_daily"}
+    daily = {key for key in names if not key.startswith("ads/")} | {"ads/effectiveness_daily", "ads/daily"}
+    daily |= {f"ads/daily_{region}" for region in REGIONS}
     assert {key for key, name in names.items() if name == "DailyPartitionsDefinition"} == daily
-    assert set(names.values()) == {"MultiPartitionsDefinition", "DailyPartitionsDefinition"}
+    hourly = {key for key, name in names.items() if name == "HourlyPartitionsDefinition"}
+    assert hourly == {"ads/impressions", "ads/hourly"}
+    assert {names[key] for key in names.keys() - daily - hourly} == {"MultiPartitionsDefinition"}
+
+
+def test_each_region_has_days_of_its_own_clock(definitions):
+    graph = definitions.resolve_asset_graph()
+    zones = {region: graph.get(dg.AssetKey(["ads", f"daily_{region}"])).partitions_def.timezone for region in REGIONS}
+    assert zones == REGIONS
 
 
 def test_who_reads_whom(definitions):
@@ -93,6 +108,9 @@ def test_who_reads_whom(definitions):
         "ads/clicked_rejects": {"ads/clicked_raw"},
         "ads/effectiveness": {"ads/shown", "ads/clicked"},
         "ads/effectiveness_daily": {"ads/effectiveness"},
+        "ads/hourly": {"ads/impressions"},
+        **{f"ads/daily_{region}": {"ads/hourly"} for region in REGIONS},
+        "ads/daily": {f"ads/daily_{region}" for region in REGIONS},
         "fx/exchange_rate": {"fx/ecb_raw"},
         "fx/exchange_rate_rejects": {"fx/ecb_raw"},
         "retail/purchases": {"retail/invoices_raw"},

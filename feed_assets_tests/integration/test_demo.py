@@ -1,9 +1,13 @@
 """`make demo` as a newcomer runs it, its figures against those computed apart from Spark and from the product."""
 
+import csv
+import gzip
 import os
 import re
 import subprocess
+from itertools import product
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -39,6 +43,39 @@ def test_the_demos_table_is_what_the_raw_files_say(played) -> None:
             rates = [f"{rate * 100:.2f}" for rate in (total.ctr, total.ctr_low, total.ctr_high)]
             wanted[day, campaign] = (str(total.impressions), str(total.clicks), *rates)
     assert found == wanted
+
+
+def test_the_slot_of_the_article_completes_exactly_four_windows(played) -> None:
+    lines = re.findall(r"^  (\w+ \[\d\d:\d\d ~ \d\d:\d\d\)) complete: ", played[1].stdout, re.MULTILINE)
+    assert lines == ["hour [15:00 ~ 16:00)", "10min [15:50 ~ 16:00)", "5min [15:55 ~ 16:00)", "5min [16:00 ~ 16:05)"]
+
+
+def test_the_global_day_is_what_the_raw_files_say_of_each_regions_own_day(played) -> None:
+    found = re.findall(r"^(\w+) +(men|women) +(\d+) +(\d+) +[\d.]+%$", played[1].stdout, re.MULTILINE)
+    assert {(region, campaign): (int(shown), int(clicks)) for region, campaign, shown, clicks in found} == by_region()
+
+
+MIDNIGHTS = {
+    "apac": "2019-11-25 16",
+    "south_asia": "2019-11-25 19",
+    "emea": "2019-11-26 00",
+    "americas": "2019-11-26 08",
+}
+
+
+def by_region() -> dict[tuple[str, str], tuple[int, int]]:
+    """Impressions and clicks of 2019-11-26 by region and campaign, from the sample's files."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for policy, campaign in product(sample.POLICIES, sample.CAMPAIGNS):
+        path = Path(sample.__file__).with_name("sample") / f"{policy}_{campaign}.csv.gz"
+        with gzip.open(path, "rt", newline="") as file:
+            for row in csv.DictReader(file):
+                region = [*MIDNIGHTS][crc32(row["user_feature_2"].encode()) % 4]
+                end = MIDNIGHTS[region].replace("-26", "-27").replace("-25", "-26")
+                if MIDNIGHTS[region] <= row["timestamp"] < end:
+                    shown, clicks = found.get((region, campaign), (0, 0))
+                    found[region, campaign] = shown + 1, clicks + int(row["click"])
+    return found
 
 
 def test_the_late_day_alone_was_built_again(played) -> None:

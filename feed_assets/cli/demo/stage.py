@@ -91,5 +91,6 @@ class Stage:
             f"In the web UI:  {at} make ui\n"
             f"The files:      {at} .venv/bin/feed-assets feed show ads/effectiveness/v1.0 2019-11-26/men\n"
             f"Why or why not: {at} .venv/bin/feed-assets explain retail/daily_summary/v1.0 2010-12-05\n"
+            f"The windows:    {at} .venv/bin/feed-assets state show ads/impressions\n"
             f"The events:     {at} .venv/bin/feed-assets events ls retail/daily_summary/v1.0"
         )

@@ -5,12 +5,16 @@
 
 import csv
 import gzip
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from io import StringIO
 from pathlib import Path
+from zlib import crc32
 
 CAMPAIGNS = ("men", "women")
+REGIONS = {"apac": "Asia/Singapore", "south_asia": "Asia/Karachi", "emea": "UTC", "americas": "America/Los_Angeles"}
+"""Time zones by region: the article's UTC+8, UTC+5, UTC and UTC-8."""
 POLICIES = ("bts", "random")
 SHOWN = (
     *("impression_id", "timestamp", "campaign", "policy", "item_id", "position", "propensity_score"),
@@ -42,6 +46,18 @@ def figures(day: str, campaign: str) -> tuple[int, int]:
     """The impressions and clicks of one day and campaign, counted from the sample's click flags."""
     rows = _of(day, campaign)
     return len(rows), sum(row["click"] == "1" for row in rows)
+
+
+def region_of(row: Mapping[str, str]) -> str:
+    """The region of an impression: made up from a hashed feature of its user, as the sample has no geography."""
+    return [*REGIONS][crc32(row["user_feature_2"].encode()) % len(REGIONS)]
+
+
+def shown_between(start: datetime, end: datetime) -> list[Row]:
+    """The impressions of all campaigns in `[start, end)`, in order of their timestamps, each with its region."""
+    first, last = (moment.isoformat(" ") for moment in (start, end))
+    found = [row for campaign in CAMPAIGNS for row in _rows(campaign) if first <= row["timestamp"] < last]
+    return [{**row, "region": region_of(row)} for row in sorted(found, key=lambda row: row["timestamp"])]
 
 
 def _of(day: str, campaign: str) -> list[Row]:
