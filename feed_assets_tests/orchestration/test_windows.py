@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 
 from feed_assets import (
     BatchDate,
@@ -13,16 +14,19 @@ from feed_assets import (
     Input,
     Late,
     Regions,
+    Watermark,
     Within,
     feed_asset,
+    foreign_feed,
     state_table,
 )
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import due, updates
+from feed_assets.ledger import due, log, updates
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.log import Change
 from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.states.windows import accept, report_quality
 from feed_assets.orchestration.decide.decisions import verdicts
@@ -90,14 +94,22 @@ def moment(text: str) -> datetime:
 _parts: list[int] = []
 
 
-def tell(start: str, end: str, tier: str = "", count: int = 100, sub_partition: str = "", part: str = "") -> None:
+def tell(
+    start: str,
+    end: str,
+    tier: str = "",
+    count: int = 100,
+    sub_partition: str = "",
+    part: str = "",
+    dataset: str = "web/foo",
+) -> None:
     """Report so many records in each base window from one moment to another."""
     first, last = moment(start), moment(end)
     windows = tuple((first + number * BASE, count) for number in range((last - first) // BASE))
     _parts.append(1)
     report(
         open_ledger(settings().ledger),
-        [Report(FOO, sub_partition, part or start, windows, tier, version=f"{len(_parts):020d}")],
+        [Report(Feed.parse(dataset), sub_partition, part or start, windows, tier, version=f"{len(_parts):020d}")],
         NOW,
     )
 
@@ -454,3 +466,64 @@ def test_an_optional_state_table_is_read_once_all_of_it_is_complete(harness):
     assert len(tested.run_until_idle()) == 1
     assert READ == [("web/both/v1.0/2026-01-02", "", ("2026-01-02",))]
     assert tested.run_until_idle() == []
+
+
+def test_a_feed_with_completeness_is_ready_when_it_is_valid_and_complete(harness):
+    shown = foreign_feed("web/shown/v1.0", schema="k string, n int", partitions_def=HOURS, completeness=KAFKA)
+    first = reader("counts", HOURS, shown)  # The first reader by name counts, unless somebody reports.
+    tested = harness(shown, first, reader("hourly", HOURS, shown))
+    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka", dataset="web/shown/v1.0")
+    tested.drop("web/shown/v1.0", "2026-01-02-15:00", rows(1))
+    tested.run_until_idle()
+    assert "is open: 0 of 1,200 records at kafka" in verdict(tested, "hourly", "2026-01-02-15:00").reason
+    tell("2026-01-02-15:00", "2026-01-02-16:00", dataset="web/shown/v1.0")
+    assert "hourly 2026-01-02-15:00" in made(tested.run_until_idle())
+    output = Partition(Feed.parse("web/hourly/v1.0"), "2026-01-02-15:00")
+    with open_ledger(settings().ledger).read() as connection:
+        read = updates.consumed_by(connection, output, tested.newest("web/hourly/v1.0", output.key))
+    assert [pin.partition.key for pin in read] == ["2026-01-02-15:00", "hour@2026-01-02-15:00"]
+
+
+def test_a_complete_window_without_a_valid_update_is_waited_for(harness):
+    shown = foreign_feed("web/shown/v1.0", schema="k string, n int", partitions_def=HOURS, completeness=KAFKA)
+    tested = harness(shown, reader("counts", HOURS, shown), reader("hourly", HOURS, shown))
+    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka", dataset="web/shown/v1.0")
+    tell("2026-01-02-15:00", "2026-01-02-16:00", dataset="web/shown/v1.0")
+    assert made(tested.run_until_idle()) == []
+    reason = verdict(tested, "hourly", "2026-01-02-15:00").reason
+    assert reason == "no valid update of web/shown/v1.0 2026-01-02-15:00"
+
+
+def test_what_has_to_go_far_enough_is_waited_for_and_then_makes_nothing_stale(harness):
+    raw, dim = raw_feed("web/raw/v1.0", DAYS), raw_feed("web/dim/v1.0", None)
+    beyond = Input(dim, beyond=Watermark("end of partition"))
+
+    @feed_asset("web/hourly/v1.0", partitions_def=DAYS, inputs={"raw": raw, "dim": beyond})
+    def joined(raw, dim):
+        """Raw with what is known of it."""
+        return raw
+
+    tested = world(raw, dim, joined, now=lambda: NOW)
+    tested.drop("web/raw/v1.0", "2026-01-02", rows(1))
+    goes_to(tested, "2026-01-02-23:00")
+    assert tested.run_until_idle() == []
+    assert verdict(tested, "hourly", "2026-01-02").reason == (
+        "the data of web/dim/v1.0 go up to 2026-01-02 23:00:00 UTC, expected 2026-01-03 00:00:00 UTC or later"
+    )
+    goes_to(tested, "2026-01-03-00:00")
+    assert [run.error for run in tested.run_until_idle()] == [None]
+    goes_to(tested, "2026-01-04-00:00")
+    assert tested.run_until_idle() == []
+    tested.drop("web/raw/v1.0", "2026-01-02", rows(2))
+    assert [run.error for run in tested.run_until_idle()] == [None]
+
+
+def goes_to(tested, last: str) -> None:
+    """A new update of the dimension, whose newest event time is known."""
+    tested.drop("web/dim/v1.0", "", rows(1))
+    tested.tick()
+    table = updates.update
+    with open_ledger(settings().ledger).change() as connection:
+        connection.execute(sa.update(table).where(table.c.feed == "web/dim/v1.0").values(last=moment(last)))
+        newest = updates.newest(connection, [Partition(Feed.parse("web/dim/v1.0"), "")])
+        log.append(connection, [Change(at, log.UNCHANGED, row.id, NOW) for at, row in newest.items()])

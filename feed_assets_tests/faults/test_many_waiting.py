@@ -1,0 +1,47 @@
+"""500 consumers that wait for one feed: what they ask of the store, counted by a proxy before a real S3 server."""
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from feed_assets import feed_asset, foreign_feed, with_automation
+from feed_assets.settings import settings
+from feed_assets.testing import Harness, PlainMaker
+
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-01-02-00:00")
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def consumer(number: int, raw: dg.AssetSpec) -> dg.AssetsDefinition:
+    @feed_asset(f"web/c{number:03d}/v1.0", partitions_def=HOURS, inputs={"raw": raw})
+    def made(raw):
+        """What raw has of this hour."""
+
+    return made
+
+
+@pytest.fixture
+def waiting(home, s3_proxy, s3_url, s3_env, monkeypatch):
+    """Definitions with so many consumers of one feed, on S3 behind the proxy."""
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARD", s3_url)
+    monkeypatch.setenv("FEED_ASSETS_S3_ENDPOINT", s3_proxy.server.endpoint)
+    settings.cache_clear()
+
+    def make(count: int) -> Harness:
+        raw = foreign_feed("web/raw/v1.0", partitions_def=HOURS, schema="k string", format="parquet")
+        assets = [raw, *(consumer(number, raw) for number in range(count))]
+        return Harness(with_automation(dg.Definitions(assets=assets)), maker=PlainMaker(), now=lambda: NOON)
+
+    return make
+
+
+@pytest.mark.parametrize("count", [1, 500])
+def test_consumers_that_wait_cause_at_most_one_listing_a_tick(waiting, s3_proxy, count):
+    with waiting(count) as harness:
+        cursor = harness.ask().cursor
+        for _ in range(5):
+            s3_proxy.begin()
+            cursor = harness.ask(cursor).cursor
+            assert s3_proxy.requests["list"] <= 1, s3_proxy.asked
+            assert len(s3_proxy.asked) <= 1
