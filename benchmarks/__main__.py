@@ -3,13 +3,28 @@
 import warnings
 from argparse import ArgumentParser
 
-from benchmarks import HEADER, Benchmark, datasets, events, feeds, row, run, service, startup, states, ticks, transforms
+from benchmarks import (
+    HEADER,
+    Benchmark,
+    datasets,
+    events,
+    feeds,
+    row,
+    run,
+    service,
+    startup,
+    states,
+    ticks,
+    transforms,
+    windows,
+)
 
 BENCHMARKS = [
     *feeds.BENCHMARKS,
     *startup.BENCHMARKS,
     *ticks.BENCHMARKS,
     *datasets.BENCHMARKS,
+    *windows.BENCHMARKS,
     *events.BENCHMARKS,
     *states.BENCHMARKS,
     *transforms.BENCHMARKS,

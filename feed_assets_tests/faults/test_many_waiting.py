@@ -1,6 +1,6 @@
 """500 consumers that wait for one feed: what they ask of the store, counted by a proxy before a real S3 server."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import dagster as dg
 import pytest

@@ -468,22 +468,6 @@ def test_an_optional_state_table_is_read_once_all_of_it_is_complete(harness):
     assert tested.run_until_idle() == []
 
 
-def test_a_feed_with_completeness_is_ready_when_it_is_valid_and_complete(harness):
-    shown = foreign_feed("web/shown/v1.0", schema="k string, n int", partitions_def=HOURS, completeness=KAFKA)
-    first = reader("counts", HOURS, shown)  # The first reader by name counts, unless somebody reports.
-    tested = harness(shown, first, reader("hourly", HOURS, shown))
-    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka", dataset="web/shown/v1.0")
-    tested.drop("web/shown/v1.0", "2026-01-02-15:00", rows(1))
-    tested.run_until_idle()
-    assert "is open: 0 of 1,200 records at kafka" in verdict(tested, "hourly", "2026-01-02-15:00").reason
-    tell("2026-01-02-15:00", "2026-01-02-16:00", dataset="web/shown/v1.0")
-    assert "hourly 2026-01-02-15:00" in made(tested.run_until_idle())
-    output = Partition(Feed.parse("web/hourly/v1.0"), "2026-01-02-15:00")
-    with open_ledger(settings().ledger).read() as connection:
-        read = updates.consumed_by(connection, output, tested.newest("web/hourly/v1.0", output.key))
-    assert [pin.partition.key for pin in read] == ["2026-01-02-15:00", "hour@2026-01-02-15:00"]
-
-
 def test_a_complete_window_without_a_valid_update_is_waited_for(harness):
     shown = foreign_feed("web/shown/v1.0", schema="k string, n int", partitions_def=HOURS, completeness=KAFKA)
     tested = harness(shown, reader("counts", HOURS, shown), reader("hourly", HOURS, shown))
