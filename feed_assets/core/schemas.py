@@ -35,6 +35,14 @@ def check_schema(feed: Feed, schema: str, form: str) -> None:
         raise InvalidDefinition(f"{feed}: schema {schema!r}: {error}.") from None
 
 
+def check_event_time(feed: Feed, schema: str, event_time: str | None) -> None:
+    """Raise InvalidDefinition for an event time that is no timestamp column of a schema."""
+    moments = [name for name, kind in _columns(schema) if kind in ("timestamp", "timestamp_ltz")]
+    if event_time is not None and event_time not in moments:
+        known = ", ".join(moments) or "one, and the schema has none"
+        raise InvalidDefinition(f"{feed}: event_time {event_time!r}: expected a column of type timestamp: {known}.")
+
+
 def column_names(schema: str) -> list[str]:
     """The names of a schema's columns, in order. Raises ValueError for one that Spark cannot parse."""
     return [name for name, _ in _columns(schema)]

@@ -28,7 +28,7 @@ from feed_assets.orchestration.decide.run_config import RunConfig, named_in, par
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, tracked_of
-from feed_assets.orchestration.declare.partitions import Partitions
+from feed_assets.orchestration.declare.partitions import Partitions, extent_of
 from feed_assets.orchestration.declare.resolved import resolve
 from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
@@ -174,7 +174,9 @@ def _place(
     node = graph.node(recipe.feed)
     if node.partitions_def is not None and not context.has_partition_key:
         raise InvalidName(f"{recipe.feed} is built partition by partition, and this run names none. Choose one.")
-    need = graph.need(node.partition(context.partition_key if context.has_partition_key else None))
+    output = node.partition(context.partition_key if context.has_partition_key else None)
+    extent = extent_of(node.partitions_def, output.key)
+    need = graph.need(replace(output, start=extent.start, end=extent.end))
     if absent := [each.name for each in need.inputs if isinstance(each, AbsentInput)]:
         raise NoValidUpdate(f"{need.output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
     return need

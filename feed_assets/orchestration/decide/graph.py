@@ -266,13 +266,13 @@ class Graph:
 
     def _counts(self, parent: Node, node: Node) -> bool:
         """Whether a dataset is the one whose runs count the records of a foreign feed, unless its producer does."""
-        return isinstance(parent.declaration, Foreign) and self._counters.get(parent.feed) == node.feed
+        return self._counters.get(parent.feed) == node.feed
 
     @cached_property
     def _counters(self) -> dict[Feed, Feed]:
-        """By foreign feed with windows the first dataset that reads it."""
-        tracked = [(parent, node) for node in self.datasets() for parent in self.parents(node) if parent.tracked]
-        return {parent.feed: node.feed for parent, node in reversed(tracked)}
+        """By foreign feed whose records are counted the first dataset that reads it."""
+        read = [(parent, node) for node in self.datasets() for parent in self.parents(node) if parent.counted_by]
+        return {parent.feed: node.feed for parent, node in reversed(read)}
 
     def consumer(self, node: Node) -> Consumer | None:
         """A dataset as a consumer of events, found once for each graph; None if it is not built by them.

@@ -74,6 +74,11 @@ class Node:
         return declared.tracked if isinstance(declared, Foreign | Dataset | StateTable) else None
 
     @property
+    def counted_by(self) -> str | None:
+        """The column by which the records of a foreign feed with windows are counted, if they are."""
+        return self.declaration.event_time if isinstance(self.declaration, Foreign) and self.tracked else None
+
+    @property
     def is_appendable(self) -> bool:
         """Whether its partitions hold batches."""
         return isinstance(self.declaration, Foreign) and self.declaration.appendable

@@ -50,6 +50,7 @@ class ForeignFeed(dg.Model):
     """Its name in YAML is `schema`, which pydantic has a method for."""
     appendable: bool = False
     completeness: CompletenessModel | None = None
+    event_time: str | None = None
 
 
 class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -58,7 +59,8 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
     Args:
         start_date: Their first day, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
-        feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable` and `completeness`.
+        feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness` and
+            `event_time`.
     """
 
     start_date: str
@@ -79,6 +81,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
             format=self.format,
             appendable=each.appendable,
             completeness=each.completeness.value if each.completeness else None,
+            event_time=each.event_time,
         )
 
 

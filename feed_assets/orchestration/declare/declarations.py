@@ -44,6 +44,8 @@ class Foreign:
     cadence: Cadence | None = None
     tracked: Tracked | None = None
     """How its windows are judged, if it is ready only when it is complete."""
+    event_time: str | None = None
+    """The column by which the first dataset that reads it counts its records."""
     role: Literal["foreign"] = "foreign"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

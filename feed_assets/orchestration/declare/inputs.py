@@ -16,7 +16,7 @@ from feed_assets.core.limits import check_feed
 from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import Owner
-from feed_assets.core.schemas import check_schema
+from feed_assets.core.schemas import check_event_time, check_schema
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -75,6 +75,7 @@ def foreign_feed(
     cadence: Cadence | None = None,
     completeness: Completeness | None = None,
     regions: Regions | None = None,
+    event_time: str | None = None,
 ) -> dg.AssetSpec:
     """Declare a feed that somebody else writes, as an external asset.
 
@@ -92,6 +93,8 @@ def foreign_feed(
         cadence: When its updates are expected; one that does not come raises an alert.
         completeness: When its windows are complete: what reads it waits for a valid update and for these.
         regions: The regions that its other dimension of partitions has, each with its own midnight.
+        event_time: A timestamp column of the schema. By it the first dataset that reads an update counts its records,
+            unless the producer reports them; without it only the producer's reports count.
 
     Returns:
         The spec of the external asset, to be an input of datasets.
@@ -102,6 +105,7 @@ def foreign_feed(
     """
     found = declared_feed(feed)
     check_schema(found, schema, format)
+    check_event_time(found, schema, event_time)
     tracked = tracked_of(found, completeness, regions)
     return dg.AssetSpec(
         asset_key(found),
@@ -110,7 +114,7 @@ def foreign_feed(
         group_name=group_of(found),
         kinds={format},
         owners=owners,
-        metadata=metadata_of(Foreign(found, format, schema, appendable, retention, cadence, tracked)),
+        metadata=metadata_of(Foreign(found, format, schema, appendable, retention, cadence, tracked, event_time)),
     )
 
 
@@ -222,6 +226,8 @@ class Input:
             is_appendable=foreign is not None and foreign.appendable,
             is_table=isinstance(declared, EventTable),
             is_state=isinstance(declared, StateTable),
+            event_time=foreign.event_time if foreign else None,
+            grain=foreign.tracked.base if foreign and foreign.tracked else None,
             fans_in=self.mapping is not None and not isinstance(self.mapping, Previous),
         )
 

@@ -7,11 +7,13 @@ import dagster as dg
 from feed_assets.orchestration.declare.declarations import Declaration
 from feed_assets.orchestration.declare.event_tables import declared_sources
 from feed_assets.orchestration.ticks.steps import (
+    COUNT,
     DECIDE,
     DECLARE,
     DISCOVER,
     FAN_OUT,
     FINISH,
+    FOLD,
     INGEST,
     REPORT_CHECKS,
     REPORT_EVENTS,
@@ -22,9 +24,9 @@ from feed_assets.orchestration.ticks.steps import (
 )
 from feed_assets.orchestration.ticks.tick import Step, evaluate
 
-FEEDS = (FINISH, DECLARE, DISCOVER, FAN_OUT, DECIDE, REPORT_UPDATES, REQUEST)
+FEEDS = (FINISH, DECLARE, DISCOVER, COUNT, FAN_OUT, DECIDE, REPORT_UPDATES, REQUEST)
 EVENTS = (INGEST, FAN_OUT, DECIDE, REPORT_EVENTS, REQUEST)
-WATCHES = (SINK, WATCH, REPORT_CHECKS)
+WATCHES = (SINK, FOLD, WATCH, REPORT_CHECKS)
 
 
 def sensors_of(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:

@@ -2,9 +2,11 @@
 
 from feed_assets.core.readiness import NAMED, State
 from feed_assets.core.words import some
+from feed_assets.ledger.states.folding import fold
 from feed_assets.ledger.states.windows import declare
 from feed_assets.orchestration.decide.decisions import decide_due, fan_out_to
 from feed_assets.orchestration.decide.requests import in_progress, requests_for
+from feed_assets.orchestration.ticks.counting import count
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
 from feed_assets.orchestration.ticks.left_runs import finish_left
 from feed_assets.orchestration.ticks.reporter import report_checks, report_events, report_updates
@@ -92,6 +94,11 @@ def _sink(tick: Tick, out_of_time: OutOfTime) -> None:
         tick.problems |= publish_events(tick.services, tick.graph.on_blackboard(), out_of_time)
 
 
+def _fold(tick: Tick, _: OutOfTime) -> None:
+    """Make one row of some of the old reports of others."""
+    fold(tick.ledger, tick.now, settings().state_report_days)
+
+
 def _watch(tick: Tick, out_of_time: OutOfTime) -> None:
     """Open and resolve alerts, and deliver them."""
     tick.problems |= keep_alerts(tick.graph, tick.ledger, tick.now, out_of_time)
@@ -108,9 +115,11 @@ FINISH = Step("finish", 0.1, _finish)
 DECLARE = Step("declare", 0.1, _declare)
 DISCOVER = Step("discover", 0.35, _discover)
 INGEST = Step("ingest", 0.35, _ingest)
+COUNT = Step("count", 0.45, count)
 FAN_OUT = Step("fan out", 0.5, _fan_out)
 DECIDE = Step("decide", 0.65, _decide)
 SINK = Step("sink", 0.5, _sink)
+FOLD = Step("fold", 0.9, _fold)
 WATCH = Step("watch", 0.9, _watch)
 REPORT_UPDATES = Step("report updates", 0.8, report_updates)
 REPORT_EVENTS = Step("report events", 0.8, report_events)

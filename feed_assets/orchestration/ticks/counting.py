@@ -1,0 +1,42 @@
+"""The counts of feeds, as the sensor `feeds` reports them: those of this code location alone."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger.states import feeds
+from feed_assets.ledger.states.feeds import CountedFeed
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.declarations import Dataset, Foreign
+from feed_assets.orchestration.declare.partitions import Existence, existence, extent_of
+from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
+from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
+
+
+def count(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Report what the partitions hold that have changed."""
+    if counted := counted_feeds(tick.graph, tick.now):
+        tick.is_complete &= feeds.count(tick.ledger, counted, tick.now, out_of_time)
+
+
+def counted_feeds(graph: Graph, now: datetime) -> dict[Feed, CountedFeed]:
+    """The feeds with completeness of a code location."""
+    nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, Foreign | Dataset)]
+    return {
+        node.feed: CountedFeed(node.tracked, _places(graph, node, now), isinstance(node.declaration, Foreign))
+        for node in nodes
+        if node.tracked
+    }
+
+
+def _places(graph: Graph, node: Node, now: datetime) -> Callable[[Partition], str | None]:
+    """What says of which sub-partition a partition, or a batch, is: None of what can never be a partition."""
+
+    def place(updated: Partition) -> str | None:
+        partition = graph.parent_partition(updated)
+        if node.tracked is None or existence(node.partitions_def, partition.key, now) is Existence.NEVER:
+            return None
+        return sub_partition_of(node.tracked, extent_of(node.partitions_def, partition.key).values)
+
+    return place
