@@ -123,8 +123,11 @@ class WindowInput:
         )
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
-        """Every window, if all of them are complete."""
-        if self._is_skipped(facts):
+        """Every window of a table, if all of them are complete; none of a feed, whose updates are what is read.
+
+        There a window that opens and is complete again, as a source tells another count, changes no row.
+        """
+        if self.counted:
             return ()
         pins = [pin for each in self.windows if (pin := _known(facts, each).pin(each))]
         return tuple(pins) if len(pins) == len(self.windows) else ()
@@ -155,9 +158,9 @@ class WindowInput:
         named = [f"{each.grain} {each.key} of {self._whose} {_known(facts, at).said}" for each, at in wrong]
         return "; ".join(named[:NAMED]) if named and not self.ignores_quality else None
 
-    def has_come(self, facts: Facts, choice: Choice) -> bool:
+    def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
         """Whether all of them are complete."""
-        return bool(self.pins(facts, choice))
+        return all(_known(facts, each).pin(each) for each in self.windows)
 
     def _is_skipped(self, facts: Facts) -> bool:
         return self.counts_itself and self.span.dataset not in facts.reporting

@@ -64,6 +64,7 @@ class World:
     def __init__(self, *assets) -> None:
         self.counts, self.made = WHOLE, list[str]()
         self.harness = harness(*assets, give=self.give, now=lambda: NOW)
+        self.harness.tick()  # From then on the ledger has the declarations, and with them the base grain.
 
     def give(self, task) -> Given:
         self.made.append(str(task.recipe.feed))
