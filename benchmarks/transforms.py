@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -95,7 +95,42 @@ def against_a_script(copies: int) -> Iterator[Pair]:
         yield Pair(case, partial(script, spark, raw, made), before)
 
 
+ROWS = 5_000_000
+"""Rows of one day, in four tasks."""
+
+
+@contextmanager
+def counted() -> Iterator[Pair]:
+    """A day of rows written with the counts of its windows of five minutes, against the same without these."""
+    from pyspark.sql import functions as sf
+
+    from feed_assets.spark.windows import Counting
+    from feed_assets.spark.write import write
+
+    with TemporaryDirectory() as root, at_home(Path(root)):
+        spark, services = session(settings()), Services.of(settings())
+        moment = sf.timestamp_seconds((sf.col("id") * 7919) % 86_400 + 1_574_553_600)
+        frame = spark.range(0, ROWS, 1, 4).select("id", moment.alias("at"), sf.rand(7).alias("price"), sf.lit("a"))
+        day, seconds = Partition(SHOWN, DAYS[0]), iter(range(1, 60_000))
+
+        def written(counting: Counting | None) -> None:
+            number = next(seconds)
+            update_id = f"20191124.{number // 3600:02d}{number // 60 % 60:02d}{number % 60:02d}"
+            write(frame, services.board, day, update_id, event_time="at", counting=counting)
+
+        yield Pair(partial(written, Counting("at", timedelta(minutes=5))), partial(written, None))
+
+
 BENCHMARKS = [
+    Benchmark(
+        "windows-counted",
+        f"{ROWS:,} rows of a day written and counted by five minutes",
+        "written with the other statistics",
+        Goal(2),
+        10,
+        3,
+        counted,
+    ),
     Benchmark(
         "transforms",
         f"{RUNS} runs of the demo's datasets, until idle",

@@ -113,6 +113,7 @@ WRONG: dict[str, Any] = {
     "foreign_feed.owners": "team:ads",
     "foreign_feed.retention": 30,
     "foreign_feed.cadence": "0 6 * * *",
+    "foreign_feed.event_time": 1,
     "BatchDate.only": "apac",
     "DayToDate.only": {"region": 1},
     "Within.only": ["apac"],
