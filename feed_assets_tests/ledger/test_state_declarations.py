@@ -3,10 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
-import pytest
-
 from feed_assets.core.completeness import Completeness, WindowState
-from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.members import Life, Regions, Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.states import datasets, reports, windows
@@ -14,6 +11,7 @@ from feed_assets.ledger.states.watermarks import Watermarks, watermarks
 from feed_assets_tests.ledger.test_states import FOO, NOW, last, part, source, transitions
 
 FIRST, SECOND = date(2026, 1, 1), date(2026, 1, 2)
+HOUR = datetime(2026, 1, 1, 15, tzinfo=UTC)
 HOURLY = Completeness(grains=("hour", "day"))
 TWO, THREE = (
     Regions({"apac": "Asia/Singapore", "emea": "UTC"}),
@@ -123,12 +121,27 @@ def test_another_grain_is_summed_up_from_what_was_counted(ledger):
         assert windows.known(connection, [address])[address].records == 600
 
 
-def test_another_base_grain_is_refused_once_there_are_counts(ledger):
-    reports.report(ledger, [part("part", {datetime(2026, 1, 1, 15, tzinfo=UTC): 1})], NOW)
-    with pytest.raises(InvalidDefinition, match="has counts by windows of 5min, its declaration says hour"):
-        declare(ledger, None, FIRST)
+def test_a_larger_base_grain_is_counted_from_what_was_reported(ledger):
+    """Who reports before anybody has declared the dataset does so by 5 minutes."""
+    counts = {datetime(2026, 1, 1, 15, minute, tzinfo=UTC): 100 for minute in range(0, 60, 5)}
+    reports.report(ledger, [*source(counts), part("part", {**counts, NOW: 7})], NOW)
+    declare(ledger, None, FIRST)
+    address = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
     with ledger.read() as connection:
-        assert datasets.tracked(connection, [FOO])[FOO] == datasets.default()
+        found = windows.known(connection, [address])[address]
+        assert datasets.tracked(connection, [FOO])[FOO].base == "hour"
+    assert (found.state, found.records, found.counts) == ("complete", 1200, {"kafka": 1200})
+    reports.report(ledger, [part("part", {HOUR: 1100}, version=1)], NOW)
+    assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
+
+
+def test_a_smaller_base_grain_is_refused_once_there_are_counts(ledger):
+    declare(ledger, None, FIRST)
+    reports.report(ledger, [part("part", {HOUR: 1})], NOW)
+    refused = windows.declare(ledger, {FOO: Tracked.of(Completeness())}, NOW)
+    assert "has counts by windows of hour, its declaration says 5min" in str(refused[FOO])
+    with ledger.read() as connection:
+        assert datasets.tracked(connection, [FOO])[FOO].base == "hour"
 
 
 def test_a_region_is_accepted_for_a_day(ledger):

@@ -21,14 +21,16 @@ from feed_assets import (
     state_table,
 )
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.members import Tracked
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import due, log, updates
+from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.states.reports import report
-from feed_assets.ledger.states.windows import accept, report_quality
+from feed_assets.ledger.states.windows import accept, declare, report_quality
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
@@ -142,6 +144,22 @@ def test_an_hour_is_made_in_the_tick_in_which_its_window_is_complete(harness):
     assert made(tested.tick()) == ["hourly 2026-01-02-15:00"]
     assert READ == [("web/hourly/v1.0/2026-01-02-15:00", "", ("2026-01-02-15:00",))]
     assert made(tested.run_until_idle()) == []
+
+
+def test_a_declaration_that_is_refused_stops_nobody_else(harness):
+    coarse = Tracked(("hour", "day"), "99.995%")
+    other = state_table("web/other", partitions_def=HOURS)
+    tested = harness(foo(), other, reader("hourly", HOURS, foo()))
+    declare(open_ledger(settings().ledger), {Feed.parse("web/other"): coarse}, NOW)
+    tell("2026-01-02-15:00", "2026-01-02-15:05", dataset="web/other")
+    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    assert made(tested.tick()) == ["hourly 2026-01-02-15:00"]
+    with open_ledger(settings().ledger).read() as connection:
+        opened = {each.name: each.reason for each in open_alerts(connection)}
+    assert [reason for name, reason in opened.items() if "web/other" in name] == [
+        "web/other has counts by windows of hour, its declaration says 5min: expected that grain, or one that is made "
+        "of it. Correct the declaration, or give the dataset another name or version."
+    ]
 
 
 def test_what_is_lacking_is_said_in_words_that_a_person_understands_at_night(harness):

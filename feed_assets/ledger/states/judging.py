@@ -5,7 +5,7 @@ larger windows are judged after that: of two reports that complete two siblings,
 nothing of it, a repeat finds it done.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -41,6 +41,13 @@ class Delta:
         known = self.sources.get(tier, (0, 0))
         self.sources[tier] = known[0] + records, known[1] + parts
 
+    def merge(self, other: "Delta", *, is_base: bool) -> None:
+        """Add another one of the same window, or of a smaller one in it: sources are kept of base windows alone."""
+        self.records, self.parts = self.records + other.records, self.parts + other.parts
+        for tier, (records, parts) in other.sources.items() if is_base else ():
+            known = self.sources.get(tier, (0, 0))
+            self.sources[tier] = known[0] + records, known[1] + parts
+
 
 @dataclass(frozen=True)
 class Transition:
@@ -68,10 +75,7 @@ class Judging:
         summed: dict[WindowAddress, Delta] = {}
         for (sub_partition, start), delta in deltas.items():
             for depth, at in enumerate(self._holding(sub_partition, start)):
-                mine = summed.setdefault(at, Delta())
-                mine.records, mine.parts = mine.records + delta.records, mine.parts + delta.parts
-                if depth == 0:
-                    mine.sources = delta.sources
+                summed.setdefault(at, Delta()).merge(delta, is_base=depth == 0)
         self._load(summed)
         for at, delta in summed.items():
             self._add(self._rows[at], delta)
@@ -85,6 +89,17 @@ class Judging:
 
     def _base(self, sub_partition: str, start: datetime) -> WindowAddress:
         return self._address(sub_partition, window_of(self._tracked.base, start, self._tracked.zone_of(sub_partition)))
+
+    def count_again(self, kept: Sequence[Row], deltas: Mapping[tuple[str, datetime], Delta]) -> None:
+        """Sum up and judge all windows again, from what was reported, where the base grain is another one."""
+        for row in kept:
+            row.records, row.parts, row.sources = 0, 0, {}
+        self._rows = {row.address: row for row in kept}
+        counted = {(sub, start): self._base(sub, start) for sub, start in deltas}
+        self._load(counted.values())
+        for each, at in counted.items():
+            self._add(self._rows[at], deltas[each])
+        self.recount([*self._rows.values()])
 
     def recount(self, kept: Iterable[Row]) -> None:
         """Sum up and judge all windows again, from those of the base grain."""

@@ -215,3 +215,13 @@ def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> dict[tuple[str
         for start, count in windows_of(known.windows).items() if known else ():
             deltas.setdefault((each.sub_partition, start), Delta()).add(each.tier, -count, -1)
     return deltas
+
+
+def all_deltas(connection: sa.Connection, dataset: Feed) -> dict[tuple[str, datetime], Delta]:
+    """What all reports of a dataset count, by sub-partition and start: only where its base grain has changed."""
+    deltas: dict[tuple[str, datetime], Delta] = {}
+    columns = table.c.sub_partition, table.c.tier, table.c.windows
+    for sub_partition, tier, counts in connection.execute(sa.select(*columns).where(table.c.dataset == str(dataset))):
+        for start, count in windows_of(counts).items():
+            deltas.setdefault((sub_partition, start), Delta()).add(tier, count, 1)
+    return deltas

@@ -10,12 +10,13 @@ from feed_assets.core.completeness import why
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
-from feed_assets.core.windows import WindowAddress
+from feed_assets.core.windows import WindowAddress, minutes_of
 from feed_assets.ledger import quality
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.judging import Judging
+from feed_assets.ledger.states.reports import all_deltas
 from feed_assets.ledger.states.rows import Row, all_rows, place, remove, rows
 
 
@@ -55,18 +56,22 @@ def report_quality(
         return address in judging.judge_again([address])
 
 
-def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> None:
+def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> dict[Feed, InvalidDefinition]:
     """Keep how datasets are judged; what differs from before is written, and its windows are judged again.
 
-    Who joins or leaves a dataset does so from today on: that judges nothing of the past again. Repeatable.
-
-    Raises InvalidDefinition for another base grain, where counts of the one before are there.
+    Who joins or leaves a dataset does so from today on: that judges nothing of the past again. Repeatable. Returns what
+    is refused: a smaller base grain than that of the counts that are there.
     """
     with ledger.read() as connection:
         differing = datasets.differing(connection, declared, now)
+    refused: dict[Feed, InvalidDefinition] = {}
     for name in sorted(differing):
-        with ledger.write() as connection:
-            _redeclare(connection, name, declared[name], now)
+        try:
+            with ledger.write() as connection:
+                _redeclare(connection, name, declared[name], now)
+        except InvalidDefinition as error:
+            refused[name] = error
+    return refused
 
 
 def _redeclare(connection: sa.Connection, name: Feed, declared: Tracked, now: datetime) -> None:
@@ -77,14 +82,23 @@ def _redeclare(connection: sa.Connection, name: Feed, declared: Tracked, now: da
     is_same = replace(new, members=before.members) == before and bool(new.members) == bool(before.members)
     if (is_same and is_placed) or not (kept := all_rows(connection, name)):
         return
-    if new.base != before.base:
-        raise InvalidDefinition(
-            f"{name} has counts by windows of {before.base}, its declaration says {new.base}: expected the same base "
-            "grain. Keep it, or give the dataset another name or version."
-        )
     remove(connection, name, new.grains)
+    kept = [row for row in kept if row.address.grain in new.grains]
     judging = Judging(connection, name, new, now, "declaration")
-    judging.recount([row for row in kept if row.address.grain in new.grains])
+    if new.base == before.base:
+        judging.recount(kept)
+    else:
+        _check_base(name, before, new)
+        judging.count_again(kept, all_deltas(connection, name))
+
+
+def _check_base(name: Feed, before: Tracked, new: Tracked) -> None:
+    """Raise InvalidDefinition if what was counted cannot be told by the windows of another base grain."""
+    if minutes_of(new.base) % minutes_of(before.base):
+        raise InvalidDefinition(
+            f"{name} has counts by windows of {before.base}, its declaration says {new.base}: expected that grain, or "
+            "one that is made of it. Correct the declaration, or give the dataset another name or version."
+        )
 
 
 def why_open(tracked: Tracked, row: Row) -> str:

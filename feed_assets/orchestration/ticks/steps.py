@@ -68,7 +68,8 @@ def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
 def _declare(tick: Tick, _: OutOfTime) -> None:
     """Tell the ledger how the windows of datasets are judged; only what differs is written."""
     if tracked := tick.graph.tracked():
-        declare(tick.ledger, tracked, tick.now)
+        refused = declare(tick.ledger, tracked, tick.now)
+        tick.problems |= {str(feed): str(error) for feed, error in refused.items()}
 
 
 def _fan_out(tick: Tick, out_of_time: OutOfTime) -> None:
