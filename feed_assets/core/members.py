@@ -17,7 +17,7 @@ from feed_assets.core.feeds import check_segment
 from feed_assets.core.limits import SEGMENTS
 from feed_assets.core.rules import Name
 from feed_assets.core.typed import typed
-from feed_assets.core.windows import DAY, Window, check_grains, window_at, window_of, zone_of
+from feed_assets.core.windows import DAY, Window, WindowAddress, check_grains, children, window_at, window_of, zone_of
 
 ALL = ""
 """The sub-partition that is all of a dataset."""
@@ -181,6 +181,14 @@ class Tracked:
     def children(self, sub_partition: str, window: Window) -> tuple[str, ...]:
         """The sub-partitions that one is made of in a window: those that are expected on its batch date."""
         return tuple(path for path in self.below.get(sub_partition, ()) if self.expects(path, window))
+
+    def parts(self, at: WindowAddress, window: Window) -> tuple[WindowAddress, ...]:
+        """The windows that one is judged by: smaller ones, or the same of each sub-partition; () of a base window."""
+        if self.is_leaf(at.sub_partition):
+            smaller = children(window, self.grains)
+            return tuple(WindowAddress(at.dataset, at.sub_partition, each.grain, each.key) for each in smaller)
+        paths = self.children(at.sub_partition, window)
+        return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
 
     def expects(self, path: str, window: Window) -> bool:
         """Whether a sub-partition, and all that it lies in, is expected in a window."""

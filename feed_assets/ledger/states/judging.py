@@ -16,7 +16,7 @@ from feed_assets.core.errors import InvalidReport
 from feed_assets.core.events import LAST_VERSION
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked, above
-from feed_assets.core.windows import Window, WindowAddress, children, minutes_of, parents, window_of
+from feed_assets.core.windows import Window, WindowAddress, minutes_of, parents, window_of
 from feed_assets.ledger import log
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
@@ -197,20 +197,14 @@ class Judging:
     def _judge(self, group: set[WindowAddress]) -> list[WindowAddress]:
         """Those of some windows of one grain and level whose state changes."""
         self._load(group)
-        parts = {at: self._children(self._rows[at]) for at in group}
+        parts = {at: self._tracked.parts(at, self._rows[at].window) for at in group}
         self._load({each for below in parts.values() for each in below})
         changed = [at for at, below in parts.items() if self._is_changed(self._rows[at], below)]
         if changed:
             lock_log(self._connection)
         return changed
 
-    def _children(self, row: Row) -> list[WindowAddress]:
-        at, tracked = row.address, self._tracked
-        if tracked.is_leaf(at.sub_partition):
-            return [self._address(at.sub_partition, each) for each in children(row.window, tracked.grains)]
-        return [replace_sub(at, path) for path in tracked.children(at.sub_partition, row.window)]
-
-    def _is_changed(self, row: Row, below: list[WindowAddress]) -> bool:
+    def _is_changed(self, row: Row, below: Sequence[WindowAddress]) -> bool:
         state = self._state(row, below)
         if state is row.state:
             return False
@@ -220,20 +214,20 @@ class Judging:
         self._touched[row.address] = row
         return True
 
-    def _state(self, row: Row, below: list[WindowAddress]) -> WindowState:
+    def _state(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
         counted = self._counted(row, below)
         if row.issue:
             return WindowState.INVALID
         return WindowState.COMPLETE if counted is WindowState.OPEN and row.accepted else counted
 
-    def _counted(self, row: Row, below: list[WindowAddress]) -> WindowState:
+    def _counted(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
         """The state by counts alone: of a base window its own, of a larger one those of its children."""
         if self._is_base(row):
             return judge(row.records, row.counts, self._tracked.tiers, self._tracked.share)
         states = state_counts(self._rows[each].state for each in below)
         return combined(states, len(below)) if below else WindowState.OPEN
 
-    def _why(self, row: Row, below: list[WindowAddress]) -> str:
+    def _why(self, row: Row, below: Sequence[WindowAddress]) -> str:
         """Why it has the state that it has, in words."""
         if row.state is WindowState.INVALID and row.issue:
             return row.issue
@@ -265,8 +259,3 @@ class Judging:
 def _in_order(transition: Transition) -> tuple[datetime, int, WindowAddress]:
     row = transition.row
     return row.start, -minutes_of(row.address.grain), row.address
-
-
-def replace_sub(at: WindowAddress, sub_partition: str) -> WindowAddress:
-    """The same window of another sub-partition."""
-    return WindowAddress(at.dataset, sub_partition, at.grain, at.key)

@@ -10,7 +10,7 @@ from feed_assets.core.completeness import DONE
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Tracked
-from feed_assets.core.windows import WindowAddress, address_of, children, minutes_of, window_at
+from feed_assets.core.windows import WindowAddress, address_of, minutes_of, window_at
 from feed_assets.ledger import log
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.rows import Row, rows
@@ -197,7 +197,7 @@ def _empty(tracked: Tracked, at: WindowAddress) -> Row:
 
 
 def _explained(connection: sa.Connection, tracked: Tracked, shown: Shown, row: Row) -> Shown:
-    parts = parts_of(tracked, row.address)
+    parts = tracked.parts(row.address, row.window)
     known = rows(connection, parts)
     undone = [(at, each) for at in parts if (each := known.get(at) or _empty(tracked, at)).state not in DONE]
     waits = [Waiting(at.partition.key, each.state, lacks(tracked, each)) for at, each in undone]
@@ -206,16 +206,6 @@ def _explained(connection: sa.Connection, tracked: Tracked, shown: Shown, row: R
     return replace(
         shown, **bounds, **behind, why=lacks(tracked, row), waits_for=() if row.state in DONE else tuple(waits)
     )
-
-
-def parts_of(tracked: Tracked, at: WindowAddress) -> tuple[WindowAddress, ...]:
-    """The windows that one is judged by: smaller ones, or the same of each sub-partition; () of a base window."""
-    window = tracked.window(at.sub_partition, at.grain, at.key)
-    if tracked.is_leaf(at.sub_partition):
-        smaller = children(window, tracked.grains)
-        return tuple(WindowAddress(at.dataset, at.sub_partition, each.grain, each.key) for each in smaller)
-    paths = tracked.children(at.sub_partition, window)
-    return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
 
 
 def lacks(tracked: Tracked, row: Row) -> str:
