@@ -109,4 +109,5 @@ def _cell(value: object) -> str:
         return f"{value:%Y-%m-%d %H:%M:%S} UTC"
     if isinstance(value, float):
         return f"{value:.3f}"
-    return "" if value is None else str(value)
+    text = "" if value is None else str(value)
+    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)

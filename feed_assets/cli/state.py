@@ -12,13 +12,14 @@ from feed_assets.cli.location import ledger_of_settings
 from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
 from feed_assets.core.errors import InvalidName, InvalidReport
-from feed_assets.core.events import parse_marker
+from feed_assets.core.events import LAST_VERSION, check_marker, parse_marker
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.limits import NAME_BYTES, REASON_BYTES, check_line
 
 app = typer.Typer(help="The state store: which windows of a dataset are complete.", no_args_is_help=True)
 
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Its name: web/foo, or ads/shown/v1.0.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="So many at most.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=LAST_VERSION, help="So many at most.")]
 
 REASONS_SHOWN = 20
 """Rejected lines of which `state report` prints the reason; all of them are in the ledger."""
@@ -66,6 +67,8 @@ def transitions(
 
     with ledger_of_settings(makes=False).read() as connection:
         position = parse_marker(since) if since else None
+        if position is not None:
+            check_marker(position)
         found = shown.transitions(connection, position, Feed.parse(dataset) if dataset else None, limit)
     say(views.TransitionView.each(found), as_json)
 
@@ -101,9 +104,12 @@ def accept(
     from feed_assets.core.windows import address_of
     from feed_assets.ledger.states import windows
 
+    check_line("--why", why, REASON_BYTES)
+    who = who if who is not None else getuser()
+    check_line("--who", who, NAME_BYTES)
     address = address_of(Partition(Feed.parse(dataset), window))
     if address is None:
         raise InvalidName(f"{window!r} is no window: expected hour@2026-01-01-15:00, or day@2026-01-01/region=apac.")
-    changed = windows.accept(ledger_of_settings(), address, why, who or getuser(), datetime.now(UTC))
+    changed = windows.accept(ledger_of_settings(), address, why, who, datetime.now(UTC))
     done = Values.of(dataset=dataset, window=window, changed=changed)
     say(done, as_json, "" if changed else "its state is what it was")

@@ -227,12 +227,17 @@ def in_words(text: str | None) -> str:
     return str(marker) if isinstance(marker, int) else marker.isoformat().replace("+00:00", "Z")
 
 
+def check_marker(marker: Marker) -> None:
+    """Raise InvalidEvent for a number or moment that a ledger's database cannot hold."""
+    if encode(marker) and isinstance(marker, int) and marker > LAST_VERSION:
+        raise InvalidEvent(f"version {marker} is too high: expected at most {LAST_VERSION}, the last bigint.")
+
+
 def check_event(event: WriteEvent) -> None:
     """Raise InvalidEvent or InvalidName for what can be no event of anybody: what it says can be kept and read back."""
     check_partition(event.partition)
     for marker in (event.marker, event.event_marker):
-        if encode(marker) and isinstance(marker, int) and marker > LAST_VERSION:
-            raise InvalidEvent(f"version {marker} is too high: expected at most {LAST_VERSION}, the last bigint.")
+        check_marker(marker)
     check_correlation(event.correlation_id)
     check_context(event.context, _CONTEXT)
     if not all(isinstance(each, str) for each in event.context.get(PARENTS, ())):

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
+from reprlib import repr as brief
 from typing import Any, cast
 
 from feed_assets.core.errors import InvalidEvent, InvalidName
@@ -27,7 +28,7 @@ READ_BYTES = 33_554_432
 REJECT_BYTES = 4096
 """Bytes that are kept of what was read and is no event."""
 REASON_BYTES = 1024
-"""Bytes of the reason why it is none."""
+"""Bytes of the reason why it is none, and of what a person gives as a reason."""
 
 _TAIL_BYTES = 120
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -52,6 +53,14 @@ def _check_name(what: str, text: str, path: str) -> None:
         raise InvalidName(
             f"{what} {text[:60]!r}… has {size} bytes and {segments} segments: expected at most {NAME_BYTES} and "
             f"{SEGMENTS}. Use a shorter one."
+        )
+
+
+def check_line(what: str, text: str, size: int) -> None:
+    """Raise InvalidName unless a person's words are one printable line that is not blank, of at most so many bytes."""
+    if not text.strip() or not text.isprintable() or len(text.encode(errors="replace")) > size:
+        raise InvalidName(
+            f"{what}: found {brief(text)}, expected a line of printable characters, not blank, of up to {size} bytes."
         )
 
 

@@ -18,7 +18,7 @@ from feed_assets.core.events import LAST_VERSION, encode, parse_marker
 from feed_assets.core.feeds import Feed, Partition, check_segment
 from feed_assets.core.limits import CONTEXT_BYTES, NAME_BYTES, REJECT_BYTES, ROW_BYTES, check_partition, excerpt
 from feed_assets.core.members import text_of
-from feed_assets.core.reports import NO_VERSION, Report
+from feed_assets.core.reports import FOLDED, NO_VERSION, Report
 from feed_assets.core.windows import minutes_of
 
 PART_BYTES = 1100
@@ -140,6 +140,12 @@ def _grain(text: str) -> str:
     return text
 
 
+def _not_folded(part: str) -> str:
+    if part == FOLDED:
+        raise ValueError("another name: it is that of the row which old parts become")
+    return part
+
+
 def _bounds(offsets: list[int]) -> list[int]:
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ValueError("two offsets, of which the first is not the greater one")
@@ -160,7 +166,7 @@ Name = Annotated[str, _text(NAME_BYTES)]
 _number = BeforeValidator(lambda value: str(value) if type(value) is int else value)
 Id = Annotated[Name, _number]
 Schema = Annotated[str, _number, _text(CONTEXT_BYTES, has_lines=True)]
-Part = Annotated[str, _text(PART_BYTES)]
+Part = Annotated[str, _text(PART_BYTES), AfterValidator(_not_folded)]
 Offsets = Annotated[list[Count], AfterValidator(_bounds)]
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from feed_assets import report_state
 from feed_assets.cli import app
 from feed_assets.core.completeness import Completeness
-from feed_assets.core.errors import InvalidName, InvalidReport
+from feed_assets.core.errors import InvalidEvent, InvalidName, InvalidReport
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Regions, SubPartitions, Tracked
 from feed_assets.feeds import write
@@ -231,6 +231,8 @@ def test_show_of_a_window_that_was_never_reported_says_so():
         said("state", "show", "foo", "nothing")
     with pytest.raises(InvalidName, match="nothing is known of bar: expected a dataset that was reported"):
         said("state", "show", "bar")
+    with pytest.raises(InvalidName, match="nothing is known of bar hour@2026-01-01-15:00: expected a window"):
+        said("state", "show", "bar", "hour@2026-01-01-15:00")
 
 
 def test_show_of_a_feeds_partition_says_whether_it_has_a_valid_update():
@@ -252,6 +254,34 @@ def test_an_operator_accepts_a_window_that_never_will_be_complete():
     assert again.splitlines()[-1] == "its state is what it was"
     with pytest.raises(InvalidName, match="'15:00' is no window: expected hour@2026-01-01-15:00"):
         said("state", "accept", "foo", "15:00", "--why", "x")
+
+
+ACCEPTED = ["state", "accept", "foo", "5min@2026-01-01-15:00"]
+
+
+@pytest.mark.parametrize("why", ["", "  ", "x" * 100_000, "lost\nby kafka", "a\x1b[2Jb"])
+def test_who_accepts_a_window_says_why_in_one_line(why):
+    report(source(["15:00"]), part(["15:00"], 5))
+    with pytest.raises(InvalidName, match=r"--why: found .*, expected a line of printable characters, not blank"):
+        said(*ACCEPTED, "--why", why)
+    with pytest.raises(InvalidName, match=r"--who: found .*, expected a line of printable characters, not blank"):
+        said(*ACCEPTED, "--why", "lost", "--who", why)
+    assert as_json("state", "transitions") == []
+
+
+def test_a_reason_of_many_lines_is_one_line_of_the_table():
+    report(source(EARLIER), part(EARLIER), quality("failed", reason="half are bots:\n 1\r\n 2\x1b[2J"))
+    rows = as_json("state", "transitions")
+    assert rows[-1]["why"] == "half are bots:\n 1\r\n 2\x1b[2J"
+    assert len(said("state", "transitions").splitlines()) == 1 + len(rows)
+    assert "\x1b" not in said("state", "transitions")
+
+
+@pytest.mark.parametrize("since", ["9" * 23, "-1", "0001-01-01T00:00:00+14:00"])
+def test_since_what_no_number_or_moment_is_is_refused_in_one_line(since):
+    report(source(["15:00"]))
+    with pytest.raises(InvalidEvent, match="expected"):
+        said("state", "transitions", "--since", since)
 
 
 @pytest.fixture

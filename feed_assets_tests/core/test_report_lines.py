@@ -141,6 +141,7 @@ WRONG = [
     ({"part": "é" * 551}, "expected printable characters of up to 1100 bytes"),
     ({"part": "a\0b"}, "part: found 'a\\x00b', expected printable characters"),
     ({"part": "a\nb"}, "part: found 'a\\nb', expected printable characters"),
+    ({"part": "(folded)"}, "part: found '(folded)', expected another name: it is that of the row"),
     ({"part": "\ud800"}, "part: found '\\ud800', expected printable characters"),
     ({"schema": "a\0b"}, "schema: found 'a\\x00b', expected a text of up to 65536 bytes"),
     ({"schema": "\udfff"}, "schema: found '\\udfff', expected a text"),

@@ -8,11 +8,11 @@ import sqlalchemy as sa
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
-from feed_assets.core.reports import Report
+from feed_assets.core.reports import FOLDED, Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.counts import COUNTER
 from feed_assets.ledger.states import windows
-from feed_assets.ledger.states.folding import FOLDED, fold
+from feed_assets.ledger.states.folding import fold
 from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.tables import event_reject
 from feed_assets.ledger.tables import report as table

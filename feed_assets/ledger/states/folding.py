@@ -16,7 +16,7 @@ from feed_assets.core.completeness import WindowState
 from feed_assets.core.events import LAST_VERSION, encode
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
-from feed_assets.core.reports import text_of, windows_of
+from feed_assets.core.reports import FOLDED, text_of, windows_of
 from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger import wanted
 from feed_assets.ledger.counts import COUNTER
@@ -24,9 +24,6 @@ from feed_assets.ledger.database import Ledger, get_cursor, put_cursors, upsert
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.rows import Row, rows, write
 from feed_assets.ledger.tables import report
-
-FOLDED = "(folded)"
-"""The part that stands for those that are no longer kept."""
 
 REPORTS_PER_STEP = 500
 """Reports that one step looks at: it goes on after the last one, and begins again after all."""

@@ -171,8 +171,9 @@ def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: in
 
 def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[Shown, ...]:
     """The windows and partitions of a dataset that have this key, and what the windows wait for. Raises InvalidName."""
-    tracked = datasets.tracked(connection, [name]).get(name) or datasets.default()
-    found = partitions(connection, name, key, limit) or [_unknown(name, key)]
+    kept = datasets.tracked(connection, [name]).get(name)
+    tracked = kept or datasets.default()
+    found = partitions(connection, name, key, limit) or [_unknown(name, key, is_tracked=kept is not None)]
     addresses = [WindowAddress(name, each.sub_partition, each.grain, each.partition) for each in found]
     known = rows(connection, addresses)
     return tuple(
@@ -181,9 +182,9 @@ def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tu
     )
 
 
-def _unknown(name: Feed, key: str) -> Shown:
+def _unknown(name: Feed, key: str, *, is_tracked: bool) -> Shown:
     at = address_of(Partition(name, key))
-    if at is None:
+    if at is None or not is_tracked:
         raise InvalidName(
             f"nothing is known of {name} {key}: expected a window that was reported, such as 2026-01-01-15:00 or "
             "hour@2026-01-01-15:00/region=apac, or a partition with updates."
