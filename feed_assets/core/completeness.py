@@ -25,7 +25,7 @@ class WindowState(StrEnum):
         OPEN: Not complete (yet).
         COMPLETE: All of it is there, or an operator has accepted it.
         COMPLETE_WITH_ISSUE: All of it is there, and something is wrong with it, such as duplicates.
-        INVALID: A check of it has failed.
+        INVALID: All of it is there, and a check of it has failed.
         BACKFILLING: It is being made again.
         BACKFILLED: It was made again, and no check has judged that yet.
     """

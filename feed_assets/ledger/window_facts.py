@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import DONE, why
+from feed_assets.core.completeness import DONE, WindowState, why
 from feed_assets.core.events import decode, is_moment
 from feed_assets.core.facts import Facts, KnownWindow
 from feed_assets.core.feeds import Feed, Partition
@@ -52,7 +52,7 @@ def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> d
 
 def _why(row: Row, tracked: Tracked, base: Sequence[Row]) -> str:
     """What somebody said of a window, or its counts; of a larger one those of its base windows."""
-    if row.issue or row.accepted:
+    if row.state is not WindowState.OPEN and (row.issue or row.accepted):
         return row.issue or row.accepted or ""
     if row.address.grain == tracked.base:
         return why(row.records, row.counts, tracked.tiers)

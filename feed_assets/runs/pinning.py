@@ -59,7 +59,7 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
 
 
 def _pinned_windows(order: Order, services: Services) -> tuple[dict[str, Span | None], set[Pin]]:
-    """What is read of state tables, and all windows that are read. Raises NoValidUpdate for one that is open."""
+    """What is read of state tables, and all windows that are read. Raises NoValidUpdate for one that is open or bad."""
     with services.ledger.read() as connection:
         known = window_facts.of_windows(
             connection, [each for some in order.windows.values() for each in some], services.now()
@@ -67,6 +67,11 @@ def _pinned_windows(order: Order, services: Services) -> tuple[dict[str, Span | 
     pins = {each: each.pins(known, Choice()) for some in order.windows.values() for each in some}
     if behind := [why for each in pins if (why := each.behind(known, Choice()))]:
         raise NoValidUpdate(f"{order.output}: {'; '.join(behind)}. Wait for it, or accept what will never be complete.")
+    if wrong := [why for each in pins if (why := each.problem(known))]:
+        raise NoValidUpdate(
+            f"{order.output}: {'; '.join(wrong)}. Mend it and report its check passed, or declare the input with "
+            "`ignore_quality_issue`."
+        )
     states = [source.name for source in order.recipe.sources if source.is_state]
     spans = {name: next((each.span for each in order.windows[name] if pins[each]), None) for name in states}
     return spans, {pin for some in pins.values() for pin in some}

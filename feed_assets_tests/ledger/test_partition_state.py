@@ -80,6 +80,12 @@ def test_a_window_is_complete_and_good_by_its_state(ledger, state, complete, goo
     assert (row["complete"], row["good"], row["version"]) == (complete, good, "00000000000000000007")
 
 
+def test_an_open_window_is_not_good_once_a_check_has_failed(ledger):
+    with ledger.write() as connection:
+        put(connection, "open", issue="half are bots")
+    assert [(row["complete"], row["good"]) for row in asked(ledger)] == [(False, False)]
+
+
 def test_what_was_always_open_has_no_version(ledger):
     with ledger.write() as connection:
         put(connection, "open", changed=None)

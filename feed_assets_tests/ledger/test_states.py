@@ -134,6 +134,19 @@ def test_a_failed_check_makes_a_window_invalid_and_its_day_waits(almost):
     ]
 
 
+def test_a_failed_check_of_a_window_whose_data_are_not_there_waits_for_them(almost):
+    """Whoever ignores quality reads what is invalid: it is all there."""
+    address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
+    reports.report(almost, [part("part-3", {FOUR: 10})], NOW)
+    seen = last(almost)
+    assert not windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW)
+    assert transitions(almost, seen) == []
+    reports.report(almost, [part("part-3", {FOUR: 1234}, version=1)], NOW)
+    assert ("5min@2026-01-01-16:00", "open", "invalid") in transitions(almost, seen)
+    reports.report(almost, [part("part-3", {FOUR: 10}, version=2)], NOW)
+    assert transitions(almost, seen)[-1] == ("5min@2026-01-01-16:00", "invalid", "open")
+
+
 def test_a_window_in_the_log_is_read_back():
     address = WindowAddress(FOO, "region=apac/country=sg", "hour", "2026-01-01-15:00")
     assert address_of(address.partition) == address

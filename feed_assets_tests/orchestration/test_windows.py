@@ -307,6 +307,32 @@ def test_an_invalid_window_holds_up_its_readers_until_its_check_passes(harness):
     assert made(tested.run_until_idle()) == ["hourly 2026-01-02-15:00"]
 
 
+def test_who_does_not_mind_the_quality_of_a_window_waits_for_its_data_all_the_same(harness):
+    table = foo()
+    tested = harness(table, reader("not", HOURS, Input(table, ignore_quality_issue=True)))
+    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka")
+    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=1)
+    at = address("hour", "2026-01-02-15:00")
+    report_quality(open_ledger(settings().ledger), at, "no_bots", "failed", "41 % of rows are bots", "dq", NOW)
+    assert made(tested.run_until_idle()) == []
+    assert "is open: 12 of 1,200 records" in verdict(tested, "not", "2026-01-02-15:00").reason
+    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
+    assert made(tested.run_until_idle()) == ["not 2026-01-02-15:00"]
+
+
+@pytest.mark.parametrize(("ignores", "reads"), [(False, False), (True, True)])
+def test_by_hand_an_invalid_window_is_read_by_who_does_not_mind_alone(harness, ignores, reads):
+    table, key = foo(), "2026-01-02-15:00"
+    tested = harness(table, reader("hourly", HOURS, Input(table, ignore_quality_issue=ignores)))
+    complete(key, "2026-01-02-16:00")
+    report_quality(open_ledger(settings().ledger), address("hour", key), "no_bots", "failed", "bots", "dq", NOW)
+    job = tested.definitions.resolve_implicit_global_asset_job_def()
+    keys = [dg.AssetKey(["web", "hourly"])]
+    options = {"instance": tested.instance, "partition_key": key, "asset_selection": keys}
+    ran = job.execute_in_process(raise_on_error=False, **options)
+    assert (ran.success, bool(READ)) == (reads, reads)
+
+
 def test_what_an_operator_accepts_is_read(harness):
     tested = harness(foo(), reader("hourly", HOURS, foo()))
     tell("2026-01-02-15:00", "2026-01-02-16:00", count=99)

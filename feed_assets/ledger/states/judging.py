@@ -11,7 +11,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import WindowState, combined, judge, why
+from feed_assets.core.completeness import DONE, WindowState, combined, judge, why
 from feed_assets.core.errors import InvalidReport
 from feed_assets.core.events import LAST_VERSION
 from feed_assets.core.feeds import Feed
@@ -215,10 +215,14 @@ class Judging:
         return True
 
     def _state(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
+        """By its counts, or what somebody has accepted; of a check that failed nobody hears before the data are there.
+
+        Who reads what is invalid, as it ignores quality, then never reads a part of it.
+        """
         counted = self._counted(row, below)
-        if row.issue:
-            return WindowState.INVALID
-        return WindowState.COMPLETE if counted is WindowState.OPEN and row.accepted else counted
+        if counted is WindowState.OPEN:
+            counted = WindowState.COMPLETE if row.accepted else counted
+        return WindowState.INVALID if row.issue and counted in DONE else counted
 
     def _counted(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
         """The state by counts alone: of a base window its own, of a larger one those of its children."""

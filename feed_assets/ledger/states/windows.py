@@ -41,9 +41,9 @@ def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: d
 def report_quality(
     ledger: Ledger, address: WindowAddress, check: str, state: str, reason: str | None, by: str, now: datetime
 ) -> bool:
-    """Record the state of a check of a window: one that failed makes it invalid. Whether the window's state changed.
+    """Record the state of a check of a window: one that failed makes it invalid, once all of it is there.
 
-    Raises InvalidName for a window that the dataset has not.
+    Returns whether its state changed. Raises InvalidName for a window that the dataset has not.
     """
     with ledger.write() as connection:
         tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]

@@ -17,7 +17,7 @@ _WINDOWS = f"""
 SELECT of_window.dataset AS dataset, of_window.sub_partition AS sub_partition, of_window.grain AS grain,
     of_window."key" AS "partition", of_window.start AS start, of_window."end" AS "end",
     of_window.state IN ('complete', 'complete_with_issue', 'backfilled') AS complete,
-    of_window.state NOT IN ('complete_with_issue', 'invalid') AS good,
+    of_window.state NOT IN ('complete_with_issue', 'invalid') AND of_window.issue IS NULL AS good,
     substr('00000000000000000000' || of_window.changed, length(CAST(of_window.changed AS VARCHAR)) + 1) AS version,
     {_END.format(name="contiguous")}, {_END.format(name="latest")}
 FROM "window" AS of_window LEFT JOIN watermark ON watermark.dataset = of_window.dataset
