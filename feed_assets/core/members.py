@@ -4,11 +4,11 @@ A sub-partition is a text, `region=apac/country=sg`; '' is all of a dataset. Add
 Source: "Data Dependency Driven Orchestration": "a daily partition will contain several subpartitions".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 from feed_assets.core.completeness import Completeness, as_fraction
@@ -118,17 +118,39 @@ class Regions(SubPartitions):
         super().__init__(name, members or dict(REGIONS), below)
 
 
+Period = tuple[date | None, date | None]
+"""Batch dates in `[since, until)`; None is without a bound."""
+
+
 @dataclass(frozen=True)
 class Life:
-    """A sub-partition's time zone, and the batch dates in `[since, until)` that it is expected for."""
+    """A sub-partition's time zone, and the batch dates in `[since, until)` that it is expected for.
+
+    `past` are the periods before it left and came back.
+    """
 
     zone: str
     since: date | None = None
     until: date | None = None
+    past: tuple[Period, ...] = ()
 
     def has(self, day: date) -> bool:
-        """Whether it is expected for a batch date."""
-        return (self.since is None or self.since <= day) and (self.until is None or day < self.until)
+        """Whether it is expected for a batch date. Some zones have left one out."""
+        periods = (*self.past, (self.since, self.until))
+        is_within = any((not since or since <= day) and (not until or day < until) for since, until in periods)
+        return is_within and _has_date(self.zone, day)
+
+    def again(self, since: date) -> "Life":
+        """The same from a date on, after it had left."""
+        return Life(self.zone, since, None, (*self.past, (self.since, self.until)))
+
+
+@lru_cache(maxsize=16_384)
+def _has_date(zone: str, day: date) -> bool:
+    try:
+        return bool(window_at(DAY, day.isoformat(), zone))
+    except InvalidName:
+        return False
 
 
 @dataclass(frozen=True)
@@ -143,6 +165,10 @@ class Tracked:
     tiers: tuple[str, ...] = ()
     zone: str = "UTC"
     members: Mapping[str, Life] = field(default_factory=dict[str, Life])
+    is_ours: bool = False
+    """A dataset of ours: what its runs write is counted by them alone."""
+    is_default: bool = False
+    """Nobody has declared it: as the settings said when it was first heard of."""
 
     @classmethod
     def of(cls, completeness: Completeness, sub_partitions: SubPartitions | None = None) -> "Tracked":
@@ -174,9 +200,9 @@ class Tracked:
         life = self.members.get(sub_partition)
         return life.zone if life else self.zone
 
-    def is_leaf(self, sub_partition: str) -> bool:
-        """Whether counts are reported for it, and not for what it is made of."""
-        return sub_partition not in self.below
+    def is_leaf(self, sub_partition: str, window: Window) -> bool:
+        """Whether a window's counts are reported for it, and not for what it is made of: on that date, of nothing."""
+        return not self.children(sub_partition, window)
 
     def children(self, sub_partition: str, window: Window) -> tuple[str, ...]:
         """The sub-partitions that one is made of in a window: those that are expected on its batch date."""
@@ -184,10 +210,10 @@ class Tracked:
 
     def parts(self, at: WindowAddress, window: Window) -> tuple[WindowAddress, ...]:
         """The windows that one is judged by: smaller ones, or the same of each sub-partition; () of a base window."""
-        if self.is_leaf(at.sub_partition):
+        paths = self.children(at.sub_partition, window)
+        if not paths:
             smaller = children(window, self.grains)
             return tuple(WindowAddress(at.dataset, at.sub_partition, each.grain, each.key) for each in smaller)
-        paths = self.children(at.sub_partition, window)
         return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
 
     def expects(self, path: str, window: Window) -> bool:
@@ -208,29 +234,23 @@ class Tracked:
         levels = sub_partition.split("/")
         return self._paths.get(frozenset(levels)) or "/".join(sorted(levels))
 
-    def check(self, sub_partition: str) -> None:
-        """Raise InvalidName for a sub-partition that counts cannot be reported for."""
-        if self.members and (sub_partition not in self.members or not self.is_leaf(sub_partition)):
-            leaves = [path for path in sorted(self.members) if self.is_leaf(path)]
-            shown = ", ".join(leaves[:5]) + (f" and {len(leaves) - 5} more" if len(leaves) > 5 else "")
-            raise InvalidName(f"sub-partition {sub_partition!r}: expected one of {shown}.")
+    def check(self, sub_partition: str, window: Window | None = None) -> None:
+        """Raise InvalidName for a sub-partition that is none, or for which counts of a window cannot be reported."""
+        is_known = not self.members or sub_partition in self.members or sub_partition == ALL
+        if is_known and (window is None or self.is_leaf(sub_partition, window)):
+            return
+        leaves = [path for path in sorted(self.members) if path not in self.below]
+        shown = ", ".join(leaves[:5]) + (f" and {len(leaves) - 5} more" if len(leaves) > 5 else "")
+        raise InvalidName(f"sub-partition {sub_partition!r}: expected one of {shown}.")
 
     def window(self, sub_partition: str, grain: str, key: str) -> Window:
         """The window of this key; a day of several regions goes from the first midnight to the last. InvalidName."""
         if grain not in self.grains:
             raise InvalidName(f"grain {grain!r}: expected one of {', '.join(self.grains)}.")
-        if grain != DAY or self.is_leaf(sub_partition):
-            return window_at(grain, key, self.zone_of(sub_partition))
-        days = [self._day(path, key) for path in self.below[sub_partition] if self._has_day(path, key)]
-        own = window_at(DAY, key, self.zone_of(sub_partition))
+        own = window_at(grain, key, self.zone_of(sub_partition))
+        days = [self.window(path, DAY, key) for path in self.children(sub_partition, own)] if grain == DAY else []
         starts, ends = [day.start for day in days], [day.end for day in days]
-        return Window(min(starts, default=own.start), max(ends, default=own.end), DAY, key)
-
-    def _day(self, path: str, key: str) -> Window:
-        return self.window(path, DAY, key)
-
-    def _has_day(self, path: str, key: str) -> bool:
-        return self.members[path].has(date.fromisoformat(key))
+        return Window(min(starts, default=own.start), max(ends, default=own.end), grain, key)
 
 
 def batch_date(window: Window, zone: str) -> date:
@@ -243,22 +263,36 @@ def above(sub_partition: str) -> str:
     return sub_partition.rpartition("/")[0]
 
 
-def dated(new: Tracked, known: Tracked, today: date) -> Tracked:
-    """A declaration with dates where it has none: who joins or leaves a dataset today changes nothing of the past."""
-    members = {path: _joined(path, life, known, today) for path, life in new.members.items()}
-    left = {path: life for path, life in known.members.items() if path not in new.members}
-    for path, life in left.items():
-        members[path] = replace(life, until=min(life.until or today, today))
+def dated(new: Tracked, known: Tracked, told: Collection[str], today: Callable[[str, Life], date]) -> Tracked:
+    """A declaration with dates where it has none: who joins or leaves a dataset changes nothing of the past.
+
+    Args:
+        new: The declaration.
+        known: What the ledger has of it, with the dates that it gave.
+        told: The sub-partitions that counts of their own are there for: what they are made of from now on is dated.
+        today: The first batch date, of a sub-partition in its zone, that a change of now is for.
+    """
+    members = {
+        path: _joined(
+            life, known.members.get(path), today(path, life), is_new=bool(known.members) or above(path) in told
+        )
+        for path, life in new.members.items()
+    }
+    for path, life in known.members.items():
+        if path not in new.members:
+            left = today(path, life)
+            members[path] = replace(life, until=min(life.until or left, left))
     return replace(new, members=members)
 
 
-def _joined(path: str, life: Life, known: Tracked, today: date) -> Life:
+def _joined(life: Life, before: Life | None, today: date, *, is_new: bool) -> Life:
     """Dates that are declared stay; of who was there before those that the ledger has."""
-    before = known.members.get(path)
-    if life.since or not known.members:
-        return life
-    is_back = before is None or (before.until is not None and life.until is None and before.until <= today)
-    return replace(life, since=today if is_back or before is None else before.since)
+    if before is None:
+        return replace(life, since=life.since or today) if is_new else life
+    if before.until is not None and life.until is None and life.since is None:
+        is_same_day = before.until >= today  # As where two versions of a project run beside each other for a while.
+        return replace(replace(before, until=None) if is_same_day else before.again(today), zone=life.zone)
+    return replace(life, since=life.since or before.since, past=before.past)
 
 
 def text_of(sub_partition: Mapping[str, str], levels: tuple[str, ...] = ()) -> str:

@@ -13,7 +13,7 @@ from feed_assets.ledger import log, updates, wanted
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import report, update
 
-COUNTER = "state"
+COUNTER = "counter of feeds"
 """Who reports the counts of feeds, and as whom it listens to the log."""
 
 

@@ -347,5 +347,6 @@ watermark = sa.Table(
     sa.Column("grain", TEXT, primary_key=True),
     sa.Column("first", TEXT, nullable=False, comment="key of the first window that is known"),
     sa.Column("contiguous", TEXT, comment="key of the last window before which no hole is"),
+    sa.Column("reached", TEXT, comment="how far it was without a hole: up to there only what is open now is one"),
     sa.Column("latest", TEXT, comment="key of the last complete window"),
 )

@@ -11,7 +11,6 @@ from feed_assets.core.events import Rejected
 from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, as_text, shortened
 from feed_assets.core.report_lines import QualityReport, parse_report
 from feed_assets.core.reports import Report
-from feed_assets.core.reports import as_text as in_json
 from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger import event_rejects
 from feed_assets.ledger.database import Ledger, open_ledger
@@ -99,7 +98,7 @@ def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> Re
             checks.append((str(line), parsed))
         else:
             counts.extend(parsed)
-    outcome = _counted(ledger, counts, now, by)
+    outcome = reports.report(ledger, counts, now, by)
     for line, check in checks:
         try:
             outcome.transitions += _checked(ledger, check, now, by)
@@ -116,21 +115,6 @@ def _parsed(line: Line) -> tuple[Report, ...] | QualityReport | Rejected:
         return line if isinstance(line, Rejected) else parse_report(line)
     except InvalidReport as error:
         return Rejected(str(line), str(error))
-
-
-def _counted(ledger: Ledger, counts: Sequence[Report], now: datetime, by: str) -> Reported:
-    """Record counts; where a batch cannot be recorded, half by half, down to the one report that is to blame."""
-    try:
-        return reports.report(ledger, counts, now, by)
-    except InvalidReport as error:
-        if len(counts) == 1:
-            rejected = [Rejected(in_json(counts[0]), str(error))]
-            _keep(ledger, rejected, now)
-            return Reported(rejected=rejected)
-    outcome, middle = Reported(), len(counts) // 2
-    for half in (counts[:middle], counts[middle:]):
-        _add(outcome, _counted(ledger, half, now, by))
-    return outcome
 
 
 def _checked(ledger: Ledger, check: QualityReport, now: datetime, by: str) -> bool:

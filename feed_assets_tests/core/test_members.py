@@ -18,6 +18,11 @@ def tracked(regions=None):
     return Tracked.of(Completeness(), regions or Regions())
 
 
+def on(new, known, today):
+    """A declaration as it is dated on a day."""
+    return dated(new, known, (), lambda _path, _life: today)
+
+
 def test_the_regions_of_the_article_are_the_default():
     zones = {path: life.zone for path, life in tracked().members.items()}
     assert zones == {
@@ -43,37 +48,68 @@ def test_a_zone_is_that_of_the_level_above():
 
 def test_counts_are_reported_for_leaves():
     known = tracked(NESTED)
-    known.check("region=apac/country=in")
+    window = window_at("day", DAY)
+    known.check("region=apac/country=in", window)
     for wrong in ("", "region=apac", "region=latam"):
         with pytest.raises(InvalidName, match="expected one of region=apac/country=in"):
-            known.check(wrong)
+            known.check(wrong, window)
 
 
 def test_who_joins_is_expected_from_that_day_on():
     before = tracked(Regions({"emea": "UTC"}))
-    after = dated(tracked(Regions({"emea": "UTC", "latam": "UTC"})), before, date(2026, 3, 1))
+    after = on(tracked(Regions({"emea": "UTC", "latam": "UTC"})), before, date(2026, 3, 1))
     assert after.members == {"region=emea": Life("UTC"), "region=latam": Life("UTC", date(2026, 3, 1))}
     assert after.children("", window_at("day", "2026-02-28")) == ("region=emea",)
     assert after.children("", window_at("day", "2026-03-01")) == ("region=emea", "region=latam")
-    assert dated(tracked(Regions({"emea": "UTC", "latam": "UTC"})), after, date(2026, 4, 1)) == after
+    assert on(tracked(Regions({"emea": "UTC", "latam": "UTC"})), after, date(2026, 4, 1)) == after
 
 
 def test_who_leaves_stays_in_the_past():
     before = tracked(Regions({"emea": "UTC", "latam": "UTC"}))
-    after = dated(tracked(Regions({"emea": "UTC"})), before, date(2026, 3, 1))
+    after = on(tracked(Regions({"emea": "UTC"})), before, date(2026, 3, 1))
     assert after.members["region=latam"] == Life("UTC", None, date(2026, 3, 1))
-    assert dated(tracked(Regions({"emea": "UTC"})), after, date(2026, 5, 1)) == after
+    assert on(tracked(Regions({"emea": "UTC"})), after, date(2026, 5, 1)) == after
 
 
 def test_who_comes_back_is_expected_from_that_day_on():
     retired = tracked(Regions({"emea": "UTC", "latam": Member("UTC", until=date(2026, 3, 1))}))
-    again = dated(tracked(Regions({"emea": "UTC", "latam": "UTC"})), retired, date(2026, 5, 1))
-    assert again.members["region=latam"] == Life("UTC", date(2026, 5, 1))
+    again = on(tracked(Regions({"emea": "UTC", "latam": "UTC"})), retired, date(2026, 5, 1))
+    assert again.members["region=latam"] == Life("UTC", date(2026, 5, 1), None, ((None, date(2026, 3, 1)),))
+    days = {day: again.children("", window_at("day", day)) for day in ("2026-02-28", "2026-03-01", "2026-05-01")}
+    assert [len(each) for each in days.values()] == [2, 1, 2]
+
+
+def test_who_leaves_and_comes_back_on_the_same_day_was_never_away():
+    """As where the old and the new version of a project run beside each other for a while."""
+    both, one, day = Regions({"emea": "UTC", "latam": "UTC"}), Regions({"emea": "UTC"}), date(2026, 3, 1)
+    known = tracked(both)
+    for _ in range(3):
+        known = on(tracked(one), known, day)
+        known = on(tracked(both), known, day)
+    assert known == tracked(both)
+
+
+def test_what_had_counts_of_its_own_keeps_them():
+    """Of a region without countries before: they are expected from now on, and its past is judged as it was."""
+    before, nested = (
+        tracked(Regions({"apac": "UTC"})),
+        Regions({"apac": Member("UTC", below=SubPartitions("c", {"sg": None}))}),
+    )
+    known = on(tracked(nested), before, date(2026, 3, 1))
+    assert known.is_leaf("region=apac", window_at("day", "2026-02-28"))
+    assert known.children("region=apac", window_at("day", "2026-03-01")) == ("region=apac/c=sg",)
+    known.check("region=apac", window_at("day", "2026-02-28"))
+
+
+def test_a_region_whose_zone_left_a_date_out_is_not_expected_on_it():
+    known = tracked(Regions({"apia": "Pacific/Apia", "utc": "UTC"}))
+    assert known.children("", window_at("day", "2011-12-30")) == ("region=utc",)
+    assert known.window("", "day", "2011-12-30") == window_at("day", "2011-12-30")
 
 
 def test_dates_that_are_declared_are_kept():
     declared = Regions({"emea": "UTC", "latam": Member("UTC", since=date(2026, 2, 1))})
-    found = dated(tracked(declared), tracked(Regions({"emea": "UTC"})), date(2026, 3, 1))
+    found = on(tracked(declared), tracked(Regions({"emea": "UTC"})), date(2026, 3, 1))
     assert found.members["region=latam"] == Life("UTC", date(2026, 2, 1))
 
 

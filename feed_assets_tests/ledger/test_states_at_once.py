@@ -128,4 +128,4 @@ def test_a_call_for_many_datasets_is_one_transaction(ledger):
     assert reports.report(ledger, given, NOW).accepted == 2
     with ledger.read() as connection:
         assert datasets.tracked(connection, [FOO, FEED]) == dict.fromkeys((FOO, FEED), datasets.default())
-    assert datasets.default() == Tracked(("5min", "10min", "hour", "day"), "99.995%")
+    assert datasets.default() == Tracked(("5min", "10min", "hour", "day"), "99.995%", is_default=True)

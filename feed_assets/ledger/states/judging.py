@@ -12,7 +12,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.completeness import DONE, WindowState, combined, judge, why
-from feed_assets.core.errors import InvalidReport
+from feed_assets.core.errors import InvalidName, InvalidReport
 from feed_assets.core.events import LAST_VERSION
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked, above
@@ -103,7 +103,7 @@ class Judging:
 
     def recount(self, kept: Iterable[Row]) -> None:
         """Sum up and judge all windows again, from those of the base grain."""
-        self._rows = self._touched = {row.address: row for row in kept}
+        self._rows = self._touched = {row.address: row for row in kept if self._is_bound(row)}
         base = [row for row in self._rows.values() if self._is_base(row)]
         for row in self._rows.values():
             row.records, row.parts = (row.records, row.parts) if self._is_base(row) else (0, 0)
@@ -114,11 +114,21 @@ class Judging:
                 self._add(self._rows[at], Delta(row.records, row.parts))
         self._settle([*self._rows])
 
+    def _is_bound(self, row: Row) -> bool:
+        """Whether the window is one of the declaration of now, whose times it then has: its zone may be another one."""
+        if row.address.grain != self._tracked.base:
+            try:
+                window = self._window(row.address)
+            except InvalidName:
+                return False
+            row.start, row.end = window.start, window.end
+        return True
+
     def _is_base(self, row: Row) -> bool:
         """Whether its counts are reported, not summed up."""
         at, tracked = row.address, self._tracked
-        is_known = not tracked.members or at.sub_partition in tracked.members
-        return at.grain == tracked.base and tracked.is_leaf(at.sub_partition) and is_known
+        is_known = not tracked.members or not at.sub_partition or at.sub_partition in tracked.members
+        return at.grain == tracked.base and is_known and tracked.is_leaf(at.sub_partition, row.window)
 
     def judge_again(self, addresses: Iterable[WindowAddress]) -> set[WindowAddress]:
         """Judge windows of which something else than a count has changed; those whose state changes."""
@@ -184,12 +194,10 @@ class Judging:
             waiting.setdefault((-depth, minutes_of(at.grain)), set()).add(at)
 
     def _above(self, at: WindowAddress) -> list[WindowAddress]:
-        """The windows that are judged by this one."""
+        """The windows that may be judged by this one: larger ones, and the same of the sub-partition above."""
         tracked, sub_partition = self._tracked, at.sub_partition
-        found: list[WindowAddress] = []
-        if tracked.is_leaf(sub_partition):
-            larger = parents(self._rows[at].window, tracked.grains, tracked.zone_of(sub_partition))
-            found += [self._address(sub_partition, each) for each in larger]
+        larger = parents(self._rows[at].window, tracked.grains, tracked.zone_of(sub_partition))
+        found = [self._address(sub_partition, each) for each in larger]
         if sub_partition and tracked.members:
             found.append(WindowAddress(self._dataset, above(sub_partition), at.grain, at.key))
         return found

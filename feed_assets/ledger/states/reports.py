@@ -11,11 +11,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from feed_assets.core.completeness import INGESTED
 from feed_assets.core.errors import FeedAssetsError, InvalidReport
-from feed_assets.core.events import Rejected
+from feed_assets.core.events import Rejected, is_moment
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
-from feed_assets.core.reports import Report, as_text, windows_of
+from feed_assets.core.reports import NO_VERSION, Report, as_text, windows_of
 from feed_assets.core.windows import window_of
 from feed_assets.ledger import bulk, event_rejects, wanted
 from feed_assets.ledger.counts import COUNTER
@@ -43,12 +44,32 @@ class Reported:
     transitions: int = 0
     rejected: list[Rejected] = field(default_factory=list[Rejected])
 
+    def with_(self, other: "Reported") -> "Reported":
+        """What became of these and of others."""
+        rejected, transitions = [*self.rejected, *other.rejected], self.transitions + other.transitions
+        return Reported(self.accepted + other.accepted, self.known + other.known, transitions, rejected)
+
 
 def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None = None) -> Reported:
     """Record reports, and post every transition that follows from them, in one transaction.
 
-    What cannot be recorded is kept with its reason, and returned. Repeating it changes nothing.
+    What cannot be recorded is kept with its reason, and returned; where sums grow too large, the report that is to
+    blame is found half by half. Repeating it changes nothing.
     """
+    try:
+        return _in_one(ledger, reports, now, by)
+    except InvalidReport as error:
+        if len(reports) == 1:
+            outcome = Reported(rejected=[Rejected(as_text(reports[0]), str(error))])
+            with ledger.write() as connection:
+                event_rejects.reject(connection, SOURCE, outcome.rejected, now)
+            return outcome
+    middle = len(reports) // 2
+    first, second = (report(ledger, half, now, by) for half in (reports[:middle], reports[middle:]))
+    return first.with_(second)
+
+
+def _in_one(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None) -> Reported:
     outcome = Reported()
     grouped: dict[Feed, list[Report]] = {}
     for each in reports:
@@ -97,6 +118,10 @@ class _Recording:
     def _is_sound(self, new: Report) -> bool:
         """Whether its sub-partition and windows are ones that the dataset has."""
         try:
+            if self.tracked.is_ours and new.tier == INGESTED and self.by != COUNTER:
+                raise InvalidReport(f"{self.dataset} is made here: its runs count what they write. Report its sources.")
+            if self.tracked.tiers and new.tier not in (INGESTED, *self.tracked.tiers):
+                raise InvalidReport(f"tier {new.tier!r}: expected one of {', '.join(self.tracked.tiers)}, as declared.")
             self.tracked.check(new.sub_partition)
             for start, _ in new.windows:
                 self._check_window(new.sub_partition, start)
@@ -118,6 +143,7 @@ class _Recording:
                 f"{sub_partition} is not expected in {window.key}: it joined the dataset later, or had left it. "
                 "Correct its dates in the declaration, or the report."
             )
+        self.tracked.check(sub_partition, window)
 
     def _newest(self, reports: Iterable[Report]) -> dict[_Key, Report]:
         """The report of each part with the greatest version; of two that differ in one version the first."""
@@ -129,7 +155,13 @@ class _Recording:
         return found
 
     def _is_newer(self, new: Report, known: Any | None) -> bool:
-        if known is None or new.version > known.version:
+        if known is None:
+            return True
+        if not _are_of_one_kind(new.version, known.version):
+            told = f"part {new.part!r} has the version {_shown(known.version)}, and now {_shown(new.version)}"
+            self._reject(new, f"{told}: expected moments, or whole numbers, and not both.")
+            return False
+        if new.version > known.version:
             return True
         if new.version == known.version and new.digest != known.digest:
             self._reject(
@@ -149,13 +181,13 @@ class _Recording:
         return {(row.sub_partition, row.tier, row.part): row for row in found}
 
     def _not_folded(self, new: list[Report], before: Mapping[_Key, Any], judging: Judging) -> list[Report]:
-        """Those that change no window whose reports are one row by now: there nobody can tell what they replace.
+        """Those that change no window of which reports are one row by now: they may be one of these.
 
-        Feeds' own are never folded, and go on to correct.
+        What is not folded is corrected as ever: parts that are known, and feeds' own.
         """
         if self.by == COUNTER:
             return new
-        named = {each.key: _starts(each, before) for each in new}
+        named = {each.key: set[datetime]() if each.key in before else _starts(each) for each in new}
         folded = judging.folded((key[0], start) for key, starts in named.items() for start in starts)
         kept: list[Report] = []
         for each in new:
@@ -196,13 +228,17 @@ def _version(report: Report) -> str:
     return report.version
 
 
+def _are_of_one_kind(*versions: str) -> bool:
+    """Whether versions are all moments, or all numbers. Who names none begins either."""
+    return len({is_moment(version) for version in versions if version != NO_VERSION}) < 2
+
+
 def _shown(version: str) -> str:
     return version.lstrip("0") or "0" if version.isdigit() else version
 
 
-def _starts(new: Report, before: Mapping[_Key, Any]) -> set[datetime]:
-    known = before.get(new.key)
-    return {start for start, _ in new.windows} | (windows_of(known.windows).keys() if known else set())
+def _starts(new: Report) -> set[datetime]:
+    return {start for start, _ in new.windows}
 
 
 def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> dict[tuple[str, datetime], Delta]:

@@ -107,9 +107,9 @@ def all_rows(connection: sa.Connection, dataset: Feed) -> list[Row]:
 
 
 def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) -> None:
-    """Remove the windows and watermarks of a dataset that are of none of these grains."""
+    """Remove the windows and watermarks of a dataset that are of these grains."""
     for table in (window, watermark):
-        mine = (table.c.dataset == str(dataset)) & table.c.grain.not_in(grains)
+        mine = (table.c.dataset == str(dataset)) & table.c.grain.in_(grains)
         connection.execute(sa.delete(table).where(mine))
 
 

@@ -141,7 +141,7 @@ def summary(connection: sa.Connection, name: Feed, limit: int) -> Summary:
     if row is None and not newest:
         raise InvalidName(f"nothing is known of {name}: expected a dataset that was reported, declared or published.")
     tracked = datasets.tracked(connection, [name]).get(name) or datasets.default()
-    declared, schema = (row.declared is not None, row.schema) if row else (False, None)
+    declared, schema = not tracked.is_default, row.schema if row else None
     return Summary(name, declared, tracked, schema, _lines(connection, name), newest)
 
 
@@ -216,6 +216,6 @@ def lacks(tracked: Tracked, row: Row) -> str:
         return said
     if not row.is_kept:
         return "nothing is reported of it"
-    if at.grain == tracked.base and tracked.is_leaf(at.sub_partition):
+    if at.grain == tracked.base and tracked.is_leaf(at.sub_partition, row.window):
         return why_open(tracked, row)
     return "" if row.state in DONE else "a part of it is not complete"

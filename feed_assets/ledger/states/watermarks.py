@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import DONE
+from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
@@ -22,6 +22,9 @@ from feed_assets.ledger.tables import watermark, window
 
 WINDOWS_PER_READ = 300
 """Windows that are read at a time while a watermark moves on: a day of 5 minutes in one read."""
+
+_LAST = "9999-12-31-23:59"
+_UNDONE = [state.value for state in WindowState if state not in DONE]
 
 Line = tuple[Feed, str, str]
 """Dataset, sub-partition and grain: what has watermarks of its own."""
@@ -37,10 +40,14 @@ class Watermarks:
 
 @dataclass
 class _Marks:
-    """The same, by the keys of windows; `first` is the first window that is known."""
+    """The same, by the keys of windows; `first` is the first window that is known.
+
+    Up to `reached` all windows were done once: a hole there is a window that is open again, found by a seek.
+    """
 
     first: str
     contiguous: str | None
+    reached: str | None
     latest: str | None
 
 
@@ -73,14 +80,16 @@ def move(connection: sa.Connection, tracked: Tracked, changed: Iterable[Row]) ->
         for line, rows in sorted(lines.items())
         if (marks := _Moving(connection, tracked, line).move(known.get(line), rows))
     ]
-    upsert(connection, watermark, moved, ["first", "contiguous", "latest"])
+    upsert(connection, watermark, moved, ["first", "contiguous", "reached", "latest"])
 
 
 def _known(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, _Marks]:
     asked = wanted.rows(connection, _LINE, ((str(dataset), *rest) for dataset, *rest in lines))
     rows = connection.execute(sa.select(watermark).join(asked, wanted.same(watermark, asked)))
     return {
-        (Feed.parse(row.dataset), row.sub_partition, row.grain): _Marks(row.first, row.contiguous, row.latest)
+        (Feed.parse(row.dataset), row.sub_partition, row.grain): _Marks(
+            row.first, row.contiguous, row.reached, row.latest
+        )
         for row in rows
     }
 
@@ -94,19 +103,20 @@ class _Moving:
     def move(self, known: _Marks | None, rows: Sequence[Row]) -> _Marks | None:
         """Where the watermarks are after these windows have changed; None if they stay."""
         kept = [row.address.key for row in rows if row.is_kept]
+        gone = [row.address.key for row in rows if not row.is_kept]
         done = [row.address.key for row in rows if row.state in DONE]
-        undone = [row.address.key for row in rows if row.state not in DONE]
-        first = self._first(known, kept, undone)
+        first = self._first(known, kept, gone)
         if first is None:
             return None
+        reached = self._reached(known, first, gone, is_further=bool(done))
         latest = max((key for key in (known.latest if known else None, *done) if key), default=None)
-        if latest in undone:
+        if latest and latest in {row.address.key for row in rows} - {*done}:
             latest = self._latest()
-        marks = _Marks(first, self._contiguous(known, first, done, undone), latest)
+        marks = _Marks(first, self._contiguous(first, reached), reached, latest)
         return None if marks == known else marks
 
-    def _first(self, known: _Marks | None, kept: Sequence[str], undone: Sequence[str]) -> str | None:
-        if known and known.first in undone and known.first not in kept:  # Nothing is known of it any more.
+    def _first(self, known: _Marks | None, kept: Sequence[str], gone: Sequence[str]) -> str | None:
+        if known and known.first in gone:  # Nothing is known of it any more.
             return (
                 self.connection.execute(sa.select(sa.func.min(window.c.key)).where(self._mine())).scalar()
                 or known.first
@@ -117,22 +127,40 @@ class _Moving:
         mine = self._mine() & window.c.state.in_([state.value for state in DONE])
         return self.connection.execute(sa.select(sa.func.max(window.c.key)).where(mine)).scalar()
 
-    def _contiguous(self, known: _Marks | None, first: str, done: Sequence[str], undone: Sequence[str]) -> str | None:
-        """The last window of the run of done ones that begins with the first: walked on from where it was."""
-        at = known.contiguous if known and known.first == first else None
-        if at and (holes := [key for key in undone if key <= at]):
-            at = self._before(min(holes))
-            at = at if at and at >= first else None
-        if not done and known and known.first == first:
-            return at
+    def _reached(self, known: _Marks | None, first: str, gone: Sequence[str], *, is_further: bool) -> str | None:
+        """How far windows have been done one after the other: walked on from where that was, never from the start."""
+        at = known.reached if known else None
+        if at and (lost := [key for key in gone if key <= at]):
+            at = self._before(min(lost))
+        at = at if at and at >= first else None
+        if known and first < known.first:
+            at = self._joined(first, known.first, at)
         expected = first if at is None else self._after(at)
-        while reached := self._walk(expected):
-            at, expected = reached, self._after(reached)
+        while is_further and (walked := self._walk(expected)):
+            at, expected = walked, self._after(walked)
         return at
 
-    def _walk(self, expected: str) -> str | None:
+    def _joined(self, first: str, old: str, reached: str | None) -> str | None:
+        """The same where windows came in front: they lead up to what was reached, or they end before."""
+        at, expected = None, first
+        while expected < old and (walked := self._walk(expected, old)):
+            at, expected = walked, self._after(walked)
+        return reached or at if expected == old else at
+
+    def _contiguous(self, first: str, reached: str | None) -> str | None:
+        """The last window before the first hole of what was reached: one seek for each state that is a hole."""
+        if reached is None:
+            return None
+        within = self._mine() & (window.c.key >= first) & (window.c.key <= reached)
+        holes = [sa.select(sa.func.min(window.c.key)).where(within, window.c.state == state) for state in _UNDONE]
+        found = [key for key in self.connection.execute(sa.union_all(*holes)).scalars() if key]
+        before = self._before(min(found)) if found else reached
+        return before if before >= first else None
+
+    def _walk(self, expected: str, end: str = _LAST) -> str | None:
         """The last done window of those that follow each other from this one on, of so many as are read at a time."""
-        query = sa.select(window.c.key, window.c.state).where(self._mine(), window.c.key >= expected)
+        within = self._mine() & (window.c.key >= expected) & (window.c.key < end)
+        query = sa.select(window.c.key, window.c.state).where(within)
         at = None
         for key, state in self.connection.execute(query.order_by(window.c.key).limit(WINDOWS_PER_READ)):
             if key != expected or state not in DONE:
@@ -147,7 +175,7 @@ class _Moving:
     def _after(self, key: str) -> str:
         return self._next(key, 1)
 
-    def _before(self, key: str) -> str | None:
+    def _before(self, key: str) -> str:
         return self._next(key, -1)
 
     def _next(self, key: str, step: int) -> str:

@@ -1,18 +1,20 @@
 """What is asked of windows, and what people and checks say of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime, timedelta
+from functools import partial
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import why
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.completeness import DONE, WindowState, why
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidName, InvalidReport
 from feed_assets.core.feeds import Feed
-from feed_assets.core.members import Tracked
-from feed_assets.core.windows import WindowAddress, minutes_of
-from feed_assets.ledger import quality
+from feed_assets.core.members import Life, Tracked, above, dated
+from feed_assets.core.windows import DAY, WindowAddress, minutes_of, window_of
+from feed_assets.ledger import log, quality
 from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.judging import Judging
@@ -28,11 +30,15 @@ def known(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict
 def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: datetime) -> bool:
     """Take a window as complete that never will be: what is counted later is still added. Whether its state changed.
 
-    Raises InvalidName for a window that the dataset has not.
+    Raises InvalidName for a window that the dataset has not, or a dataset that nobody has reported or declared.
     """
     with ledger.write() as connection:
+        if not datasets.tracked(connection, [address.dataset]):
+            raise InvalidName(
+                f"nothing is known of {address.dataset}: expected a dataset that was reported or declared."
+            )
         tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
-        address = replace(address, sub_partition=tracked.path_of(address.sub_partition))
+        address = _placed(tracked, address)
         judging = Judging(connection, address.dataset, tracked, now, who)
         judging.row(address).accepted = f"accepted by {who}: {reason}"
         return address in judging.judge_again([address])
@@ -47,7 +53,7 @@ def report_quality(
     """
     with ledger.write() as connection:
         tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
-        address = replace(address, sub_partition=tracked.path_of(address.sub_partition))
+        address = _placed(tracked, address)
         judging = Judging(connection, address.dataset, tracked, now, by)
         row = judging.row(address)
         lock_log(connection)
@@ -56,45 +62,86 @@ def report_quality(
         return address in judging.judge_again([address])
 
 
-def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> dict[Feed, InvalidDefinition]:
+def _placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
+    """A window with its levels in the declared order. Raises InvalidName for a sub-partition that is none."""
+    path = tracked.path_of(address.sub_partition)
+    tracked.check(path)
+    return replace(address, sub_partition=path)
+
+
+def declare(ledger: Ledger, declared: Mapping[Feed, Tracked], now: datetime) -> dict[Feed, FeedAssetsError]:
     """Keep how datasets are judged; what differs from before is written, and its windows are judged again.
 
-    Who joins or leaves a dataset does so from today on: that judges nothing of the past again. Repeatable. Returns what
-    is refused: a smaller base grain than that of the counts that are there.
+    Who joins or leaves a dataset is dated, and changes nothing of the past. Repeatable. Returns what is refused, such
+    as a smaller base grain than that of the counts that are there: it concerns that dataset alone.
     """
     with ledger.read() as connection:
-        differing = datasets.differing(connection, declared, now)
-    refused: dict[Feed, InvalidDefinition] = {}
+        differing = datasets.differing(connection, declared)
+    refused: dict[Feed, FeedAssetsError] = {}
     for name in sorted(differing):
         try:
             with ledger.write() as connection:
                 _redeclare(connection, name, declared[name], now)
-        except InvalidDefinition as error:
+        except (InvalidDefinition, InvalidReport) as error:
             refused[name] = error
     return refused
 
 
 def _redeclare(connection: sa.Connection, name: Feed, declared: Tracked, now: datetime) -> None:
     before = datasets.lock(connection, [name], now)[name]
-    new = datasets.dated_by(before, declared, now)
+    place(connection, name, declared)
+    kept = all_rows(connection, name)
+    new = dated(declared, before, _counted(before, kept), partial(_today, kept, now))
     datasets.put(connection, name, new)
-    is_placed = not place(connection, name, new)
-    is_same = replace(new, members=before.members) == before and bool(new.members) == bool(before.members)
-    if (is_same and is_placed) or not (kept := all_rows(connection, name)):
+    if not kept:
         return
-    remove(connection, name, new.grains)
+    _remove(connection, name, [row for row in kept if row.address.grain not in new.grains], now)
     kept = [row for row in kept if row.address.grain in new.grains]
-    judging = Judging(connection, name, new, now, "declaration")
+    judging = Judging(connection, name, new, now, BY)
     if new.base == before.base:
         judging.recount(kept)
     else:
-        _check_base(name, before, new)
+        _check_base(name, before, new, kept)
         judging.count_again(kept, all_deltas(connection, name))
 
 
-def _check_base(name: Feed, before: Tracked, new: Tracked) -> None:
+BY = "declaration"
+"""By whom a window changes its state where it is another declaration that judges it."""
+
+
+def _counted(before: Tracked, kept: Iterable[Row]) -> set[str]:
+    """The sub-partitions for which counts are reported, not summed up from others."""
+    found = {row.address.sub_partition for row in kept if row.address.grain == before.base and row.parts}
+    return {path for path in found if path not in before.below}
+
+
+def _today(kept: Sequence[Row], now: datetime, path: str, life: Life) -> date:
+    """The batch date of now in a sub-partition's zone, or the first after it that is not complete above it."""
+    done = {
+        (row.address.sub_partition, row.address.key) for row in kept if row.address.grain == DAY and row.state in DONE
+    }
+    today = date.fromisoformat(window_of(DAY, now, life.zone).key)
+    while (above(path), today.isoformat()) in done:
+        today += timedelta(days=1)
+    return today
+
+
+def _remove(connection: sa.Connection, name: Feed, gone: Sequence[Row], now: datetime) -> None:
+    """Remove windows of grains that are not declared any more; the log tells of those that were not open."""
+    if told := [row for row in gone if row.state is not WindowState.OPEN]:
+        lock_log(connection)
+        why = "its grain is declared no more"
+        changes = [
+            Change(row.address.partition, log.WINDOW, row.address.grain, now, row.state.value, "open", why, BY)
+            for row in told
+        ]
+        log.append(connection, changes)
+    remove(connection, name, {row.address.grain for row in gone})
+
+
+def _check_base(name: Feed, before: Tracked, new: Tracked, kept: Iterable[Row]) -> None:
     """Raise InvalidDefinition if what was counted cannot be told by the windows of another base grain."""
-    if minutes_of(new.base) % minutes_of(before.base):
+    if minutes_of(new.base) % minutes_of(before.base) or any(row.folded for row in kept):
         raise InvalidDefinition(
             f"{name} has counts by windows of {before.base}, its declaration says {new.base}: expected that grain, or "
             "one that is made of it. Correct the declaration, or give the dataset another name or version."

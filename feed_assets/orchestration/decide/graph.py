@@ -1,6 +1,7 @@
 """Which partitions read which, from Dagster's own asset graph."""
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from graphlib import TopologicalSorter
@@ -87,7 +88,11 @@ class Graph:
 
     def tracked(self) -> dict[Feed, Tracked]:
         """How the windows of each dataset are judged that has some."""
-        return {feed: node.tracked for feed, node in self.by_feed.items() if node.tracked}
+        return {
+            feed: replace(node.tracked, is_ours=isinstance(node.declaration, Dataset))
+            for feed, node in self.by_feed.items()
+            if node.tracked
+        }
 
     def heard(self, node: Node) -> set[Feed]:
         """The feeds whose changes concern a dataset: its inputs, and itself: what it published may be invalidated."""
