@@ -59,6 +59,8 @@ class Benchmark:
     prepare: Callable[[], AbstractContextManager[Pair]]
     large: bool = False
     clock: Callable[[], float] = perf_counter
+    has_tail: bool = False
+    """Whether how long the slowest rounds took is to be told, too."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,12 @@ def row(benchmark: Benchmark, result: Result) -> str:
     half = f"{low:.2f} to {high:.2f}"
     goal = f"{benchmark.goal!s:<8}{verdict:<8}"
     return f"{benchmark.name:<20}{times}{middle:8.2f}   {half:<15}{goal}{benchmark.what}; {benchmark.floor}"
+
+
+def tail(benchmark: Benchmark, result: Result) -> str:
+    """A line below it: the 95th percentiles of case and floor."""
+    case, floor = (quantiles(times, n=20, method="inclusive")[-1] * 1000 for times in (result.case, result.floor))
+    return f"{benchmark.name + ' p95':<20}{case:10.1f}{floor:10.1f}{case / floor:8.2f}"
 
 
 @contextmanager

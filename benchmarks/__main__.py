@@ -14,6 +14,7 @@ from benchmarks import (
     service,
     startup,
     states,
+    tail,
     ticks,
     transforms,
     windows,
@@ -56,6 +57,8 @@ def _measure(benchmark: Benchmark, rounds: int) -> None:
     with benchmark.prepare() as pair:
         result = run(pair, max(rounds, 2), benchmark.clock)
     print(row(benchmark, result), flush=True)
+    if benchmark.has_tail:
+        print(tail(benchmark, result), flush=True)
 
 
 main()

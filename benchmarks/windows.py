@@ -266,8 +266,9 @@ BENCHMARKS = [
         f"the last part reported to the run requested, {COUNT} datasets that wait",
         "eager() in stock Dagster",
         Goal(0.5),
-        20,
-        5,
+        10,
+        3,
         latency,
+        has_tail=True,
     ),
 ]

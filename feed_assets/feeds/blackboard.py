@@ -124,6 +124,16 @@ class Blackboard:
             )
         return tuple(sorted(file for file in listed if file.key not in odd and not self._is_unfinished(file.key)))
 
+    def page_of_files(self, prefix: str, first: str) -> tuple[File, ...] | None:
+        """The objects below `prefix` from the key `first` on, by one request; None if that does not list them all."""
+        with self._translated(f"list {prefix}/"):
+            try:
+                page = next(iter(self._client.list(prefix, first[:-1])), ())
+            except exceptions.InvalidPathError:  # A key that stops obstore.
+                return None
+        is_last = len(page) < OBJECTS_PER_PAGE
+        return tuple(file for file in map(_file, page) if file.key >= first) if is_last else None
+
     def last_write(self, prefix: str) -> datetime | None:
         """When an object below `prefix` was last written, by the store's clock; None if there is none."""
         with self._translated(f"list {prefix}/"):

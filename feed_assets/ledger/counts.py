@@ -5,13 +5,12 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import INGESTED
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.reports import text_of
 from feed_assets.core.written import Counts
 from feed_assets.ledger import log, updates, wanted
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.tables import report, update
+from feed_assets.ledger.tables import dataset, update
 
 COUNTER = "counter of feeds"
 """Who reports the counts of feeds, and as whom it listens to the log."""
@@ -31,10 +30,9 @@ def uncounted(connection: sa.Connection, pinned: Iterable[Update]) -> set[Update
 
 
 def reported_by_others(connection: sa.Connection, feeds: Collection[Feed]) -> set[Feed]:
-    """Those of some feeds whose producers report themselves what they write."""
-    asked = wanted.rows(connection, ("dataset",), [[str(feed)] for feed in feeds])
-    theirs = (report.c.dataset == asked.c.dataset) & (report.c.tier == INGESTED) & report.c.by.is_distinct_from(COUNTER)
-    query = sa.select(asked.c.dataset).where(sa.exists().where(theirs).correlate(asked))
+    """Those of some feeds whose producers report themselves what they write: one seek for each."""
+    asked = wanted.rows(connection, ("name",), [[str(feed)] for feed in feeds])
+    query = sa.select(dataset.c.name).join(asked, wanted.same(dataset, asked)).where(dataset.c.reported)
     return {Feed.parse(name) for name in connection.execute(query).scalars()}
 
 

@@ -294,6 +294,7 @@ dataset = sa.Table(
     sa.Column("declared", TEXT, comment="JSON: grains, ratio, tiers, zone, sub-partitions; NULL: nothing is declared"),
     sa.Column("schema", TEXT, comment="as it was reported last"),
     sa.Column("version", TEXT, comment="of the report that said so"),
+    sa.Column("reported", sa.Boolean, comment="whether its producer reports what was ingested"),
     sa.Column("at", UtcDateTime, nullable=False, comment="when it was first heard of"),
 )
 

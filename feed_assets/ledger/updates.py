@@ -217,7 +217,7 @@ def sync(
     """
     with ledger.read() as connection:
         known = newest(connection, [partition]).get(partition)
-        if _agrees(known, valid) and (known is None or not is_batch or batches.has_joined(connection, partition)):
+        if agrees(known, valid) and (known is None or not is_batch or batches.has_joined(connection, partition)):
             return known
     with ledger.change() as connection:
         _invalidate_after(connection, partition, valid.id if valid else "", reasons, as_of, now)
@@ -236,7 +236,8 @@ def _tell_of(connection: sa.Connection, batch: Partition, now: datetime) -> None
         log.append(connection, [Change(batch, log.UPDATE, known.id, now, known.state, known.state, why)])
 
 
-def _agrees(known: Row | None, valid: Update | None) -> bool:
+def agrees(known: Row | None, valid: Update | None) -> bool:
+    """Whether the newest update on the blackboard is what the ledger has of it, files and all."""
     if known is None or valid is None:
         return known is None and valid is None
     return known.id == valid.id and (not known.is_foreign or known.version == valid.files_digest)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from feed_assets.core.errors import BlackboardError, FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
@@ -12,6 +12,7 @@ from feed_assets.ledger.database import get_cursor, put_cursors
 from feed_assets.ledger.facts import pins_of
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
+from feed_assets.runs.unchanged import unchanged
 
 RECENT = 10
 """Known names, the newest, that each look visits: late data mostly come for these."""
@@ -73,12 +74,15 @@ class _Look:
 
     Names without a published update in the ledger come first, all of them. Then the newest known ones; then a few of
     all known ones, in rotation. Of each of these at least one, whatever the time: none may starve for another.
+    On S3 one listing tells first which of the known ones are as they were, and these are not visited.
     """
 
     services: Services
     feed: Feed
     out_of_time: Callable[[], bool]
     is_appendable: bool
+    as_before: dict[str, bool] = field(default_factory=dict[str, bool])
+    """By known name whether one listing of several has shown it as the ledger has it."""
 
     def run(self) -> bool:
         """Whether the names without a published update were looked at to the last one."""
@@ -86,8 +90,9 @@ class _Look:
         strange = [name for name in names if name not in known]
         familiar = [name for name in names if name in known]
         is_complete = self._go_round("looked through", strange, len(strange))
+        self._compare(familiar[: RECENT + ROTATION])
         recent = self._visit(familiar[:RECENT])
-        self._go_round("looked again through", familiar[recent:], ROTATION)
+        self._go_round("looked again through", familiar[recent:], ROTATION, are_known=True)
         return is_complete
 
     def run_all(self) -> bool:
@@ -108,12 +113,14 @@ class _Look:
         with self.services.ledger.read() as connection:
             return {key.split("/", 1)[0] for key in updates.published_keys(connection, self.feed)}
 
-    def _go_round(self, cursor: str, names: Sequence[str], most: int) -> bool:
+    def _go_round(self, cursor: str, names: Sequence[str], most: int, *, are_known: bool = False) -> bool:
         """Visit so many names at most, from where the last call ended; whether that was the end of a round."""
         name = f"{cursor} {self.feed}"
         with self.services.ledger.read() as connection:
             position = get_cursor(connection, name) or ""
         turn = [each for each in names if each < position] or names
+        if are_known:
+            self._compare(turn[:most])
         count = self._visit(turn[:most])
         ended = turn[count - 1] if count < len(turn) else ""
         if ended != position:
@@ -121,12 +128,20 @@ class _Look:
                 put_cursors(connection, {name: ended})
         return count == len(turn)
 
+    def _compare(self, names: Sequence[str]) -> None:
+        """Find out which of some known names need no visit, unless that is known."""
+        asked = [name for name in names if name not in self.as_before]
+        if asked and self.services.board.is_paged and not self.is_appendable:
+            same = unchanged(self.services, self.feed, asked)
+            self.as_before.update((name, name in same) for name in asked)
+
     def _visit(self, names: Sequence[str]) -> int:
         """How many names were visited before the time was over: one at least, if there is one."""
         for count, name in enumerate(names):
             if count and self.out_of_time():
                 return count
-            self._sync(name)
+            if not self.as_before.get(name):
+                self._sync(name)
         return len(names)
 
     def _sync(self, name: str) -> None:

@@ -6,8 +6,12 @@ import dagster as dg
 import pytest
 
 from feed_assets import feed_asset, foreign_feed, with_automation
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
+from feed_assets_tests.faults.waiting_day import Day, definitions
+from feed_assets_tests.soak.test_soak import say
 
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-01-02-00:00")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -45,3 +49,28 @@ def test_consumers_that_wait_cause_at_most_one_listing_a_tick(waiting, s3_proxy,
             cursor = harness.ask(cursor).cursor
             assert s3_proxy.requests["list"] <= 1, s3_proxy.asked
             assert len(s3_proxy.asked) <= 1
+
+
+@pytest.fixture
+def day(home, direct, through, ledger, s3_proxy):
+    """A day of so many consumers, of which nothing is there yet."""
+
+    def make(consumers: int, *, looks: bool = False) -> Day:
+        direct.sweep("web/raw")
+        graph = Graph(definitions(consumers).resolve_asset_graph())
+        return Day(graph, Services(through, ledger, lambda: None), s3_proxy, direct, looks)
+
+    return make
+
+
+@pytest.mark.parametrize("hours", [3, pytest.param(24, marks=pytest.mark.soak)])
+def test_of_what_500_consumers_decide_and_ask_of_the_store_95_percent_are_decisions(day, hours):
+    share = day(500).run(hours)
+    say(f"500 consumers, {hours} hours: {share}")
+    assert share.decisions == 500 * hours * 2  # When the file is there, and when the hour is complete.
+    assert share.of_decisions >= 0.95, share
+
+
+def test_consumers_that_look_at_the_store_themselves_fall_short(day):
+    share = day(50, looks=True).run(2)
+    assert share.of_decisions < 0.5, share

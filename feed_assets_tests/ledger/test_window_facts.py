@@ -1,5 +1,7 @@
 """What is asked of windows costs a few statements, however many are asked about, and no history is gone through."""
 
+import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -11,8 +13,10 @@ from feed_assets.core.readiness import Need
 from feed_assets.core.reports import Report
 from feed_assets.core.spans import Span
 from feed_assets.core.windows import HOUR, window_of
+from feed_assets.ledger.counts import COUNTER, reported_by_others
 from feed_assets.ledger.facts import facts
 from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.window_facts import reporting
 from feed_assets_tests.ledger.records import NOW, scanned, statements
 
 FOO, OUT = Feed.parse("web/foo"), Feed.parse("web/out/v1.0")
@@ -49,6 +53,24 @@ def test_many_windows_are_asked_about_in_as_many_statements_as_a_few(ledger, hou
     assert (few, len(known)) == (many, 40)
     assert known[need(hours[0]).windows[0].windows[0]] == (WindowState.OPEN, "108 of 120 records at kafka (90.0000 %)")
     assert known[need(hours[1]).windows[0].windows[0]][0] is WindowState.COMPLETE
+
+
+def test_whether_a_producer_reports_is_asked_of_no_reports(ledger, hours):
+    counted = replace(need(hours[0]).windows[0], counts_itself=True)
+    with ledger.read() as connection, statements(ledger) as executed:
+        assert reporting(connection, [counted]) == {FOO}
+    assert executed
+    assert not [sql for sql, _ in executed if re.search(r"\breport\b", sql)]
+
+
+@pytest.mark.parametrize(
+    ("tier", "by", "is_producer"), [("", "ann", True), ("", COUNTER, False), ("kafka", "ann", False)]
+)
+def test_who_reports_what_was_ingested_is_the_producer_unless_it_is_our_own_count(ledger, tier, by, is_producer):
+    start = NOW.replace(minute=0, second=0, microsecond=0)
+    report(ledger, [Report(FOO, "", "part", ((start, 10),), tier)], NOW, by)
+    with ledger.read() as connection:
+        assert (FOO in reported_by_others(connection, {FOO})) is is_producer
 
 
 def test_no_history_is_gone_through(sqlite_ledger):

@@ -20,6 +20,7 @@ from feed_assets import (
     foreign_feed,
     state_table,
 )
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Tracked
 from feed_assets.core.readiness import State, Verdict
@@ -544,6 +545,12 @@ def test_what_has_to_go_far_enough_is_waited_for_and_then_makes_nothing_stale(ha
     assert tested.run_until_idle() == []
     tested.drop("web/raw/v1.0", "2026-01-02", rows(2))
     assert [run.error for run in tested.run_until_idle()] == [None]
+
+
+def test_batches_are_no_input_that_goes_far_enough():
+    raw = foreign_feed("web/raw/v1.0", partitions_def=DAYS, schema="k string", appendable=True)
+    with pytest.raises(InvalidDefinition, match=r"web/daily/v1\.0 waits until the batches of web/raw/v1\.0 go far"):
+        reader("daily", DAYS, Input(raw, beyond=Watermark("end of partition")))
 
 
 def goes_to(tested, last: str) -> None:

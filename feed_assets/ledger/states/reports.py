@@ -104,6 +104,8 @@ class _Recording:
         if not new:
             return
         bulk.insert(self.connection, table, [self._values(each) for each in new], (*_COLUMNS, "by", "at"))
+        if self.by != COUNTER and any(each.tier == INGESTED for each in new):
+            datasets.put_reported(self.connection, self.dataset)
         self.outcome.transitions += judging.count(_deltas(new, before))
         self.outcome.accepted += len(new)
         if named := [each for each in new if each.schema]:

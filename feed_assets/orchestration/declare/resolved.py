@@ -8,7 +8,7 @@ import dagster as dg
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
-from feed_assets.orchestration.declare.declarations import Dataset, Declaration, StateTable, metadata_of
+from feed_assets.orchestration.declare.declarations import Dataset, Declaration, Foreign, StateTable, metadata_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key
 from feed_assets.orchestration.declare.mappings import Previous
 from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, times_of
@@ -42,6 +42,12 @@ def _check_time(feed: Feed, partitions_def: Partitions, read: Input) -> None:
         raise InvalidDefinition(
             f"{feed} has no partitions of time, and reads {declared.feed} by time: expected partitions_def with a "
             "dimension of time windows. Add one."
+        )
+    if read.beyond and isinstance(declared, Foreign) and declared.appendable:
+        raise InvalidDefinition(
+            f"{feed} waits until the batches of {declared.feed} go far enough: expected a feed whose partitions are "
+            "replaced whole, as the next batch may bring anything. Remove `beyond`, or give the feed's hours to a "
+            "state_table and read that."
         )
     if read.by_span and times_of(read.spec.partitions_def) is None:
         raise InvalidDefinition(

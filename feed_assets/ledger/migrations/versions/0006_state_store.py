@@ -25,6 +25,7 @@ def upgrade() -> None:
         ),
         sa.Column("schema", TEXT, comment="as it was reported last"),
         sa.Column("version", TEXT, comment="of the report that said so"),
+        sa.Column("reported", sa.Boolean(), comment="whether its producer reports what was ingested"),
         sa.Column("at", UtcDateTime(), nullable=False, comment="when it was first heard of"),
     )
     _reports()

@@ -1,0 +1,59 @@
+"""Which partitions of a foreign feed are as the ledger has them: by one listing of all their files."""
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from secrets import choice
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import MANIFEST, MANIFEST_LIMIT, Feed, File, Partition, Update, is_update_id, why_invalid
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import updates
+from feed_assets.runs.services import Services
+
+
+def unchanged(services: Services, feed: Feed, names: Collection[str]) -> set[str]:
+    """Those of some names right below a feed of which every newest update is what the ledger has, files and all.
+
+    That a manifest is there is seen, not what it says: of one name, picked by chance, it is read. Whoever has rewritten
+    one in place is found some looks later, and at the latest by the run that reads the update. None, if one request
+    does not list them all: then each is to be visited.
+    """
+    files = services.board.page_of_files(str(feed), f"{feed}/{min(names)}")
+    if files is None:
+        return set()
+    listed = {each.partition: each for each in _newest(feed, files)}
+    with services.ledger.read() as connection:
+        keys = {key for key in updates.published_keys(connection, feed) if _name(key) in names}
+        known = updates.newest(connection, {*listed, *(Partition(feed, key) for key in keys)})
+    changed = {_name(at.key) for at in {*known, *listed} if not updates.agrees(known.get(at), listed.get(at))}
+    found = {name for name in names if name not in changed and any(_name(at.key) == name for at in known)}
+    if found and (name := choice(sorted(found))):
+        mine = [each for at, each in listed.items() if _name(at.key) == name]
+        found -= {name} if not all(_is_counted(services.board, each) for each in mine) else set()
+    return found
+
+
+def _name(key: str) -> str:
+    return key.split("/", 1)[0]
+
+
+def _newest(feed: Feed, files: Iterable[File]) -> Iterable[Update]:
+    """The newest update of each partition, as it is listed; without files if its manifest is not there."""
+    found: dict[Partition, dict[str, list[File]]] = {}
+    for file in files:
+        segments = file.key.removeprefix(f"{feed}/").split("/")
+        at = next((number for number, segment in enumerate(segments) if is_update_id(segment)), None)
+        with suppress(InvalidName):  # Whoever visits says that it is no partition.
+            if at is not None:
+                by_id = found.setdefault(Partition(feed, "/".join(segments[:at])), {})
+                by_id.setdefault(segments[at], []).append(file)
+    for partition, by_id in found.items():
+        newest = max(by_id)
+        manifest = f"{partition.path}/{newest}/{MANIFEST}"
+        others = tuple(sorted(file for file in by_id[newest] if file.key != manifest))
+        yield Update(partition, newest, others if len(others) < len(by_id[newest]) else ())
+
+
+def _is_counted(board: Blackboard, update: Update) -> bool:
+    manifest = board.get(f"{update.path}/{MANIFEST}", MANIFEST_LIMIT + 1)
+    return why_invalid(manifest, update.files) is None

@@ -1,0 +1,115 @@
+"""On S3 one listing tells which partitions of a foreign feed need no visit; what has changed is found."""
+
+import os
+from itertools import count
+
+import pytest
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds.write import invalidate, publish
+from feed_assets.ledger import updates
+from feed_assets.runs.discover import RECENT, ROTATION, discover
+from feed_assets.runs.services import Services
+from feed_assets_tests.feeds.stores import Counting
+from feed_assets_tests.runs.lakes import NOW
+
+HOUR, OTHER = "2026-01-01-00:00", "2026-01-01-01:00/men"
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def world(s3_board, ledger):
+    """Services on S3, where a feed of two partitions is known; and a count of what a look asks for."""
+    feed = Feed.parse(f"unchanged/{os.getpid()}-{next(_numbers)}/v1.0")
+    services = Services(s3_board, ledger, lambda: None, lambda: NOW)
+    for key in (HOUR, OTHER):
+        publish(s3_board, Partition(feed, key), {"a": b"1", "b": b"2"}, NOW)
+    look(services, feed)
+    return services, feed
+
+
+def look(services: Services, feed: Feed) -> list[str]:
+    """The requests of one look."""
+    counting = Counting.around(services.board)
+    counting.board._pages = services.board._pages
+    counted = Services(counting.board, services.ledger, services.maker, services.now)
+    discover(counted, [feed], lambda: False)
+    return [name for name, _ in counting.requests]
+
+
+def newest(services: Services, feed: Feed, key: str) -> updates.Row | None:
+    with services.ledger.read() as connection:
+        return updates.newest(connection, [Partition(feed, key)]).get(Partition(feed, key))
+
+
+def test_what_is_as_it_was_costs_two_listings_and_one_manifest(world):
+    services, feed = world
+    assert look(services, feed) == ["children", "list", "get"]
+    for number in range(RECENT + ROTATION - 2):
+        publish(services.board, Partition(feed, f"2026-01-02-{number:02}"), {"a": b"1"}, NOW)
+    look(services, feed)
+    assert look(services, feed) == ["children", "list", "get"]
+
+
+@pytest.mark.parametrize("key", [HOUR, OTHER])
+def test_a_newer_update_is_found(world, key):
+    services, feed = world
+    new = publish(services.board, Partition(feed, key), {"a": b"3"}, NOW)
+    look(services, feed)
+    assert newest(services, feed, key).id == new.id
+
+
+@pytest.mark.parametrize("key", [HOUR, OTHER])
+def test_an_update_that_is_invalid_now_is_found(world, key):
+    services, feed = world
+    invalidate(services.board, Partition(feed, key), newest(services, feed, key).id)
+    look(services, feed)
+    assert newest(services, feed, key) is None
+
+
+@pytest.mark.parametrize("name", ["a", "c"])
+def test_a_file_that_is_another_one_now_is_found(world, name):
+    services, feed = world
+    before = newest(services, feed, HOUR)
+    services.board.put(f"{feed}/{HOUR}/{before.id}/{name}", b"9")
+    look(services, feed)
+    found = newest(services, feed, HOUR)
+    assert found is None if name == "c" else found.version != before.version
+
+
+def test_a_partition_beside_a_known_one_is_found(world):
+    services, feed = world
+    publish(services.board, Partition(feed, "2026-01-01-01:00/women"), {"a": b"3"}, NOW)
+    look(services, feed)
+    assert newest(services, feed, "2026-01-01-01:00/women")
+
+
+def test_one_of_several_partitions_of_a_name_that_is_gone_is_found(world):
+    services, feed = world
+    publish(services.board, Partition(feed, "2026-01-01-01:00/women"), {"a": b"3"}, NOW)
+    look(services, feed)
+    services.board.sweep(f"{feed}/{OTHER}")
+    look(services, feed)
+    assert newest(services, feed, "2026-01-01-01:00/women")
+
+
+def test_a_manifest_that_was_rewritten_in_place_is_found_some_looks_later(world):
+    services, feed = world
+    services.board.put(f"{feed}/{HOUR}/{newest(services, feed, HOUR).id}/_SUCCESS", b"3")
+    looks = 0
+    while newest(services, feed, HOUR) and looks < 100:
+        look(services, feed)
+        looks += 1
+    assert looks < 100
+
+
+def test_more_than_a_page_of_files_is_visited_as_before(world):
+    services, feed = world
+    publish(services.board, Partition(feed, "2026-01-03"), {f"{n:04}": b"1" for n in range(1000)}, NOW)
+    look(services, feed)
+    assert len(look(services, feed)) > 3
+    new = publish(services.board, Partition(feed, HOUR), {"a": b"3"}, NOW)
+    look(services, feed)
+    assert newest(services, feed, HOUR).id == new.id
