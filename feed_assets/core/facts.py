@@ -83,6 +83,10 @@ class Facts:
     """The windows that anything is known of, as partitions of the log."""
     uncounted: Set[Partition] = frozenset()
     """Input partitions whose newest updates are in no window's count yet."""
+    counted_by_nobody: Set[Partition] = frozenset()
+    """Those of the partitions that readers count of whose newest updates no run has counted the records."""
+    counting: Set[Partition] = frozenset()
+    """Outputs whose runs are going to count what they read: they are due, and wait for no person."""
     reporting: Set[Feed] = frozenset()
     """The feeds whose producers report what was ingested."""
     reached: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])

@@ -105,7 +105,8 @@ class WindowInput:
     """Windows of an input that have to be complete, all of them: of a state table the rows are read, of a feed also.
 
     `counted` are the partitions of a feed whose newest updates have to be counted in them. `counts_itself`: the runs
-    of the dataset count the feed, so that it waits for windows only once somebody else reports them.
+    of the dataset count the feed, so that it waits for windows only once somebody else reports them. `counters`: the
+    outputs of another dataset whose runs do. What nobody has counted is not waited for if none of these is due.
     """
 
     span: Span
@@ -113,6 +114,7 @@ class WindowInput:
     ignores_quality: bool = False
     counted: tuple[Partition, ...] = ()
     counts_itself: bool = False
+    counters: tuple[Partition, ...] = ()
 
     @cached_property
     def windows(self) -> tuple[Partition, ...]:
@@ -163,7 +165,21 @@ class WindowInput:
         return all(_known(facts, each).pin(each) for each in self.windows)
 
     def _is_skipped(self, facts: Facts) -> bool:
-        return self.counts_itself and self.span.dataset not in facts.reporting
+        if self.span.dataset in facts.reporting:
+            return False
+        is_left = self.counters and facts.counting.isdisjoint(self.counters)
+        return self.counts_itself or bool(is_left and self._counted_by_nobody(facts))
+
+    def _counted_by_nobody(self, facts: Facts) -> list[Partition]:
+        return [each for each in self.counted if each in facts.counted_by_nobody]
+
+    def caveat(self, facts: Facts) -> str | None:
+        """What is read before its windows are known, if something is."""
+        if not self._is_skipped(facts) or not (mine := self._counted_by_nobody(facts)):
+            return None
+        return (
+            f"the newest update of {some([*map(str, mine)], NAMED)} is not counted yet, the run that reads it does so"
+        )
 
     @property
     def _whose(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -19,6 +19,9 @@ from feed_assets.core.words import some
 
 NAMED = 5
 """Partitions that a reason names; of the others it says how many there are."""
+
+COUNTED_WITHIN = timedelta(minutes=1)
+"""After that it is looked again whether somebody has counted what an output waits for."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +177,16 @@ def _inputs(case: _Case) -> _Answer | None:
     published = case.built.published
     served = f"; {published}, which was built before, goes on being served" if published else ""
     absent = [f"no valid update of {some(missing, NAMED) or 'any input'}"] if missing or not behind else []
-    again = case.facts.now if any(each in case.facts.uncounted for each in case.need.partitions) else None
+    again = _look_again(case)
     return _Answer(State.WAITS_FOR_INPUT, "; ".join([*absent, *behind]) + served, again)
+
+
+def _look_again(case: _Case) -> datetime | None:
+    """When to look again at what nobody has counted: who is going to may be paused before it does, or fail."""
+    partitions, facts = case.need.partitions, case.facts
+    if any(each in facts.uncounted for each in partitions):
+        return facts.now
+    return facts.now + COUNTED_WITHIN if any(each in facts.counted_by_nobody for each in partitions) else None
 
 
 def _news(case: _Case) -> _Answer | None:
@@ -244,7 +255,8 @@ def _go(case: _Case) -> _Answer:
     """What no gate has stopped is built, and built again if its late data are worth it."""
     built = case.built
     if built.published is None:
-        return _Answer(State.BUILD, "it has no valid update, and every input is there")
+        caveats = [said for each in case.need.windows if (said := each.caveat(case.facts))]
+        return _Answer(State.BUILD, "; ".join(["it has no valid update, and every input is there", *caveats]))
     if not built.consumed:
         return _Answer(State.REBUILD, f"it is not known what update {built.published} was built from")
     weighed = weigh(case.changes, case.need.late, case.facts.now, built.late_since)

@@ -42,6 +42,8 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
         windows=window_facts.known_windows(connection, windows),
         reporting=window_facts.reporting(connection, windows),
         uncounted=window_facts.uncounted(connection, needs, rows.values()),
+        counted_by_nobody=window_facts.counted_by_nobody(connection, windows, rows.values()),
+        counting=window_facts.counting(connection, windows),
         reached=window_facts.reached(connection, needs, rows),
         max_attempts=max_attempts,
     )

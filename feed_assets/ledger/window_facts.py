@@ -13,14 +13,14 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import TableInput, UpdateInput, WindowInput
 from feed_assets.core.members import Tracked
 from feed_assets.core.positions import Pin
-from feed_assets.core.readiness import Need
+from feed_assets.core.readiness import Need, State
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import counts, events, log, subscriptions, updates, wanted
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.rows import Row, row_of
 from feed_assets.ledger.states.watermarks import Line, watermarks
 from feed_assets.ledger.states.windows import known
-from feed_assets.ledger.tables import change, update, window
+from feed_assets.ledger.tables import change, due, update, window
 
 _KEY = "%Y-%m-%d-%H:%M"
 
@@ -31,8 +31,8 @@ def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: da
 
 
 def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> frozenset[Feed]:
-    """Those of the feeds that a dataset counts itself of which the producer reports what was ingested."""
-    feeds = {each.span.dataset for each in inputs if each.counts_itself}
+    """Those of the feeds that their readers count of which the producer reports what was ingested."""
+    feeds = {each.span.dataset for each in inputs if each.counts_itself or each.counters}
     return frozenset(counts.reported_by_others(connection, feeds) if feeds else ())
 
 
@@ -93,6 +93,33 @@ def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable
     positions = subscriptions.positions(connection, [counts.COUNTER]) if rows else {}
     late = [row.partition for row in rows if row.changed > positions.get((counts.COUNTER, str(row.partition.feed)), 0)]
     return {at for partition in late for at in (partition, partition.parent) if at in counted}
+
+
+def counted_by_nobody(
+    connection: sa.Connection, inputs: Iterable[WindowInput], newest: Iterable[updates.Row]
+) -> set[Partition]:
+    """The partitions of feeds that their readers count of whose newest updates no run has counted the records."""
+    mine = {at for each in inputs if each.counts_itself or each.counters for at in each.counted}
+    rows = [row for row in newest if row.partition in mine or row.partition.parent in mine]
+    if not rows:
+        return set()
+    asked = wanted.updates(connection, ((row.partition, row.id) for row in rows))
+    query = sa.select(update.c.feed, update.c.partition).join(asked, wanted.same(update, asked))
+    found = connection.execute(query.where(update.c.windows.is_(None)))
+    lacking = {Partition(Feed.parse(feed), key) for feed, key in found}
+    named = {at for each in rows if each.partition in lacking for at in (each.partition, each.partition.parent) if at}
+    return named & mine
+
+
+def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Partition]:
+    """The outputs that are due, and wait for no person, of those whose runs count the records of feeds."""
+    counters = {at for each in inputs for at in each.counters}
+    if not counters:
+        return set()
+    asked = wanted.partitions(connection, counters)
+    goes_on = due.c.state.is_distinct_from(State.WAITS_FOR_A_PERSON.value)
+    query = sa.select(due.c.feed, due.c.partition).join(asked, wanted.same(due, asked)).where(goes_on)
+    return {Partition(Feed.parse(feed), key) for feed, key in connection.execute(query)}
 
 
 def late_since(connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]) -> dict[Partition, datetime]:

@@ -62,11 +62,13 @@ class World:
     """Datasets of which `counts` are what the next run finds, of its own rows and of the raw feed's."""
 
     def __init__(self, *assets) -> None:
-        self.counts, self.made = WHOLE, list[str]()
-        self.harness = harness(*assets, give=self.give, now=lambda: NOW)
+        self.counts, self.made, self.now, self.fails = WHOLE, list[str](), NOW, False
+        self.harness = harness(*assets, give=self.give, now=lambda: self.now)
         self.harness.tick()  # From then on the ledger has the declarations, and with them the base grain.
 
     def give(self, task) -> Given:
+        if self.fails and str(task.recipe.feed) == CLEAN:
+            raise ValueError("it fails")
         self.made.append(str(task.recipe.feed))
         return Given([{"n": len(self.made)}], windows=self.counts, counted={"read": self.counts})
 
@@ -79,7 +81,7 @@ class World:
     def verdict(self, feed: str):
         graph = Graph(self.harness.definitions.resolve_asset_graph())
         with ledger().read() as connection:
-            (found,) = verdicts(graph, connection, [Partition(Feed.parse(feed), DAY)], NOW)
+            (found,) = verdicts(graph, connection, [Partition(Feed.parse(feed), DAY)], self.now)
         return found
 
 
@@ -125,6 +127,62 @@ def served_and_built(world: World) -> None:
     served(RAW)
     world.harness.run_until_idle()
     assert world.made == [CLEAN, TOP]
+
+
+def test_of_two_that_read_it_the_one_that_is_made_of_the_other_does_not_count():
+    read, named_first = raw(), "t/a/v1.0"
+    clean = dataset(CLEAN, read)
+
+    @feed_asset(named_first, partitions_def=DAYS, inputs={"read": read, "clean": clean})
+    def joined(read, clean):
+        """Both."""
+
+    world = World(read, clean, joined)
+    world.harness.drop(RAW, DAY, CSV)
+    served(RAW)
+    world.harness.run_until_idle()
+    assert (world.state(RAW), world.made) == ("complete", [CLEAN, named_first])
+
+
+def test_one_that_has_other_partitions_does_not_count():
+    read, later = raw(), dg.DailyPartitionsDefinition("2026-01-05")
+
+    @feed_asset(CLEAN, partitions_def=later, inputs={"read": read})
+    def made(read):
+        """What was read."""
+
+    world = World(read, made, dataset(TOP, read))
+    world.harness.drop(RAW, DAY, CSV)
+    served(RAW)
+    world.harness.run_until_idle()
+    assert (world.state(RAW), world.made) == ("complete", [TOP])
+
+
+def test_what_was_read_before_its_feed_had_windows_is_counted_by_the_next_that_reads_it():
+    before = World(plain := raw(completeness=None, event_time=None), dataset(CLEAN, plain))
+    before.harness.drop(RAW, DAY, CSV)
+    before.harness.run_until_idle()
+    assert before.made == [CLEAN]
+    assets = (read := raw()), dataset(CLEAN, read), dataset(TOP, read)
+    before.harness.definitions = harness(*assets).definitions
+    assert "is not counted yet, the run that reads it does so" in before.verdict(TOP).reason
+    world = World(*assets)
+    served(RAW)
+    world.harness.run_until_idle()
+    assert (world.state(RAW), world.made) == ("complete", [TOP])
+
+
+def test_who_waits_for_a_person_counts_nothing_and_the_next_that_reads_it_does(setting):
+    setting(max_attempts=1)
+    world = World(read := raw(), dataset(CLEAN, read), dataset(TOP, read))
+    world.fails = True
+    world.harness.drop(RAW, DAY, CSV)
+    served(RAW)
+    for _ in range(4):
+        world.harness.tick()
+        world.now += timedelta(minutes=1)
+    assert world.verdict(CLEAN).state is State.WAITS_FOR_A_PERSON
+    assert world.made == [TOP]
 
 
 def test_without_an_event_time_the_producer_counts_and_all_wait_for_it():

@@ -16,6 +16,7 @@ from feed_assets.core.members import Tracked
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.readiness import Need
 from feed_assets.core.windows import WindowAddress
+from feed_assets.orchestration.decide.counters import counters_of
 from feed_assets.orchestration.decide.nodes import Node, nodes_of
 from feed_assets.orchestration.decide.pipelines import consumer_of
 from feed_assets.orchestration.decide.windows import (
@@ -258,9 +259,10 @@ class Graph:
             yield kind(each, is_required, ignores_quality, beyond)
         missing = absent if not needs_own else [] if own in needed else [str(own)]
         yield from map(AbsentInput, missing if not is_optional else ())
-        counts = self._counts(parent, node)
-        for span in spans_of(parent, node, output, needed):
-            yield WindowInput(span, not is_optional, ignores_quality, tuple(needed), counts)
+        spans = spans_of(parent, node, output, needed)
+        counters = self._counters_of(parent, node, needed) if spans and parent.counted_by else None
+        for span in spans:
+            yield WindowInput(span, not is_optional, ignores_quality, tuple(needed), counters == (), counters or ())
 
     def _beyond(self, parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
         """How far the data of an input have to go, if that is waited for: to the end of the output's time."""
@@ -269,15 +271,20 @@ class Graph:
             return None
         return Beyond(extent.end, grain=tracked.base if tracked else None)
 
-    def _counts(self, parent: Node, node: Node) -> bool:
-        """Whether a dataset is the one whose runs count the records of a foreign feed, unless its producer does."""
-        return self._counters.get(parent.feed) == node.feed
+    def _counters_of(self, parent: Node, node: Node, needed: Collection[Partition]) -> tuple[Partition, ...]:
+        """The outputs whose runs count these partitions of a foreign feed; () if the runs of this dataset do."""
+        for counter in self._counters.get(parent.feed, ()):
+            if counter == node.feed:
+                break
+            if found := self.downstream(parent, self.by_feed[counter], needed):
+                return tuple(found)
+        return ()
 
     @cached_property
-    def _counters(self) -> dict[Feed, Feed]:
-        """By foreign feed whose records are counted the first dataset that reads it."""
-        read = [(parent, node) for node in self.datasets() for parent in self.parents(node) if parent.counted_by]
-        return {parent.feed: node.feed for parent, node in reversed(read)}
+    def _counters(self) -> dict[Feed, list[Feed]]:
+        """By foreign feed whose records are counted the datasets that may do so."""
+        counted = {node.feed for node in self.foreign() if node.counted_by}
+        return counters_of(counted, self.datasets(), self._nodes.parents) if counted else {}
 
     def consumer(self, node: Node) -> Consumer | None:
         """A dataset as a consumer of events, found once for each graph; None if it is not built by them.

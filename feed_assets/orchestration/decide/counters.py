@@ -1,0 +1,36 @@
+"""Whose runs count the records of other teams' feeds: every run counts what it is the first to read."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from feed_assets.core.feeds import Feed
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.declarations import Rejects
+
+
+def counters_of(
+    counted: Collection[Feed], datasets: Iterable[Node], parents: Mapping[Feed, Sequence[Node]]
+) -> dict[Feed, list[Feed]]:
+    """By feed its readers that are made of no other reader of it: they do not wait for each other.
+
+    First those that are not built by events, which may wait for long, or be paused; then by name.
+    """
+    readers: dict[Feed, list[Feed]] = {feed: [] for feed in counted}
+    for node in sorted(datasets, key=lambda each: (each.by_events is not None, each.feed)):
+        for parent in parents[node.feed]:
+            if parent.feed in readers:
+                readers[parent.feed].append(node.feed)
+    return {feed: [each for each in some if not _above(each, parents) & {*some}] for feed, some in readers.items()}
+
+
+def _above(feed: Feed, parents: Mapping[Feed, Sequence[Node]]) -> set[Feed]:
+    """All that a dataset is made of, over all steps; rejects stand for the dataset that turned them away, too."""
+    found, waiting = set[Feed](), {feed}
+    while waiting:
+        new = {name for each in waiting for node in parents.get(each, ()) for name in _names(node)} - found - {feed}
+        found, waiting = found | new, new
+    return found
+
+
+def _names(node: Node) -> set[Feed]:
+    declared = node.declaration
+    return {node.feed, *declared.outputs} if isinstance(declared, Rejects) else {node.feed}
