@@ -3,8 +3,10 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
+import pytest
+
 from feed_assets.core.completeness import Completeness, WindowState
-from feed_assets.core.members import Life, Regions, Tracked
+from feed_assets.core.members import Life, Member, Regions, SubPartitions, Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.states import datasets, reports, windows
 from feed_assets.ledger.states.watermarks import Watermarks, watermarks
@@ -159,3 +161,105 @@ def test_a_region_that_is_none_is_refused(ledger):
         "sub-partition '': expected one of region=apac, region=emea.",
         "sub-partition 'x=y': expected one of region=apac, region=emea.",
     ]
+
+
+def filled(day):
+    """The hours of a UTC day, complete."""
+    counts = {datetime(day.year, day.month, day.day, hour, tzinfo=UTC): 10 for hour in range(24)}
+    return [*source(counts), part(f"{day}", counts)]
+
+
+def bounds(ledger, key, sub_partition=""):
+    address = WindowAddress(FOO, sub_partition, "day", key)
+    with ledger.read() as connection:
+        row = windows.known(connection, [address])[address]
+    return row.start, row.end, row.state.value
+
+
+def test_days_have_the_zone_of_now_whatever_was_declared_or_reported_before(ledger):
+    """As where a dataset is reported before anybody has declared its regions, or a zone was mistaken."""
+    given = {datetime(2025, 12, 31, 16, tzinfo=UTC) + timedelta(hours=hour): 10 for hour in range(24)}
+    sub = {"sub_partition": "region=apac"}
+    five = {at + timedelta(minutes=minute): 1 for at in given for minute in range(0, 60, 5)}
+    reports.report(ledger, [*source(five, **sub), part("part", five, **sub)], NOW)
+    for zone, state in (("UTC", "open"), ("Asia/Singapore", "complete"), ("UTC", "open")):
+        declare(ledger, Regions({"apac": zone}), FIRST, Completeness())
+        begins = datetime(2026, 1, 1, tzinfo=UTC) if zone == "UTC" else datetime(2025, 12, 31, 16, tzinfo=UTC)
+        assert bounds(ledger, "2026-01-01", "region=apac") == (begins, begins + timedelta(days=1), state)
+
+
+def test_regions_of_a_dataset_that_was_counted_as_a_whole_begin_today(ledger):
+    declare(ledger, None, FIRST)
+    reports.report(ledger, filled(FIRST), NOW)
+    seen = last(ledger)
+    declare(ledger, TWO, SECOND)
+    assert transitions(ledger, seen) == []
+    assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
+    late = replace(filled(FIRST)[-1], version=f"{9:020d}")
+    assert reports.report(ledger, [late], NOW).accepted == 1
+
+
+def test_a_region_that_gets_countries_keeps_its_past(ledger):
+    declare(ledger, TWO, FIRST)
+    for region in ("apac", "emea"):
+        fill(ledger, region, FIRST)
+    seen = last(ledger)
+    countries = SubPartitions("country", {"sg": None})
+    declare(ledger, Regions({"apac": Member("Asia/Singapore", below=countries), "emea": "UTC"}), SECOND)
+    assert transitions(ledger, seen) == []
+    at = {datetime(2026, 1, 1, 1, tzinfo=UTC): 10}
+    assert reports.report(ledger, [part("late", at, sub_partition="region=apac")], NOW).accepted == 1
+    at = {datetime(2026, 1, 3, 1, tzinfo=UTC): 10}
+    assert reports.report(ledger, [part("new", at, sub_partition="region=apac/country=sg")], NOW).accepted == 1
+    refused = reports.report(ledger, [part("new", at, sub_partition="region=apac")], NOW).rejected
+    assert "expected one of region=apac/country=sg" in refused[0].reason
+
+
+def test_who_comes_back_is_missed_on_the_days_of_before(ledger):
+    declare(ledger, TWO, FIRST)
+    declare(ledger, Regions({"emea": "UTC"}), SECOND)
+    declare(ledger, TWO, date(2026, 3, 1))
+    fill(ledger, "emea", FIRST)
+    assert state(ledger, "day", "2026-01-01") is WindowState.OPEN
+    fill(ledger, "apac", FIRST)
+    assert state(ledger, "day", "2026-01-01") is WindowState.COMPLETE
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_who_leaves_may_do_so_before_or_after_the_reports(ledger, is_first):
+    declare(ledger, TWO, FIRST)
+    if not is_first:
+        fill(ledger, "emea", SECOND)
+    declare(ledger, Regions({"emea": "UTC"}), SECOND)
+    if is_first:
+        fill(ledger, "emea", SECOND)
+    assert state(ledger, "day", "2026-01-02") is WindowState.COMPLETE
+
+
+def test_who_joins_on_a_day_that_is_complete_does_so_on_the_next(ledger):
+    declare(ledger, TWO, FIRST)
+    for region in ("apac", "emea"):
+        fill(ledger, region, SECOND)
+    declare(ledger, THREE, SECOND)
+    with ledger.read() as connection:
+        assert datasets.tracked(connection, [FOO])[FOO].members["region=latam"].since == date(2026, 1, 3)
+    assert state(ledger, "day", "2026-01-02") is WindowState.COMPLETE
+
+
+def test_a_grain_that_goes_and_comes_back_is_told_both_times(ledger):
+    reports.report(ledger, [*source({HOUR: 1}), part("part", {HOUR: 1})], NOW)
+    windows.accept(ledger, WindowAddress(FOO, "", "hour", "2026-01-01-15:00"), "why", "ada", NOW)
+    seen = last(ledger)
+    windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=("5min", "10min")))}, NOW)
+    assert transitions(ledger, seen) == [("hour@2026-01-01-15:00", "complete", "open")]
+    windows.declare(ledger, {FOO: Tracked.of(Completeness())}, NOW)
+    assert state(ledger, "hour", "2026-01-01-15:00") is WindowState.OPEN
+
+
+def test_a_batch_date_ends_with_its_last_region(ledger):
+    declare(ledger, Regions({"emea": "UTC"}), FIRST)
+    at = {datetime(2026, 1, 3, 5, tzinfo=UTC): 10}
+    reports.report(ledger, [part("early", at, sub_partition="region=emea")], NOW)
+    declare(ledger, THREE, SECOND)
+    start, end, _ = bounds(ledger, "2026-01-03")
+    assert (start, end) == (datetime(2026, 1, 2, 16, tzinfo=UTC), datetime(2026, 1, 4, 3, tzinfo=UTC))

@@ -63,3 +63,38 @@ def test_a_watermark_moves_on_without_going_through_what_was_before(ledger):
     executed = executed_by(ledger, lambda: complete(ledger, one, "one"))
     walks = [sql for sql, _ in executed if "ORDER BY" in sql and "LIMIT" in sql]
     assert 0 < len(walks) <= 2
+
+
+def test_a_backfill_from_the_newest_window_to_the_oldest_costs_the_same_each_time(ledger):
+    complete(ledger, hours(24), "history")
+    counted = []
+    for number in range(1, 4):
+        one = {FIRST - number * timedelta(minutes=5): 10}
+        counted.append(len(executed_by(ledger, lambda one=one, number=number: complete(ledger, one, f"back {number}"))))
+    few = {FIRST + timedelta(hours=24): 10}
+    assert max(counted) <= len(executed_by(ledger, lambda: complete(ledger, few, "ahead"))) + 4
+    assert marks(ledger).contiguous == FIRST + timedelta(hours=24, minutes=5)
+
+
+def test_a_window_that_is_open_again_is_the_hole_and_its_completion_walks_nothing(ledger):
+    complete(ledger, hours(24), "history")
+    end = FIRST + timedelta(hours=24)
+    reports.report(ledger, [part("twice", {FIRST + timedelta(hours=1): -9})], NOW)
+    assert (marks(ledger).contiguous, marks(ledger).latest) == (FIRST + timedelta(hours=1), end)
+    back = [part("twice", {}, version=1)]
+    executed = executed_by(ledger, lambda: reports.report(ledger, back, NOW))
+    walks = [sql for sql, _ in executed if "ORDER BY" in sql and "LIMIT" in sql]
+    assert len(walks) <= 4
+    assert (marks(ledger).contiguous, marks(ledger).latest) == (end, end)
+
+
+def test_the_latest_window_that_is_open_again_gives_way_to_the_one_before(ledger):
+    complete(ledger, hours(24), "history")
+    late = FIRST + timedelta(hours=24) - timedelta(minutes=5)
+    reports.report(ledger, [part("twice", {late: -9})], NOW)
+    assert (marks(ledger).contiguous, marks(ledger).latest) == (late, late)
+
+
+def marks(ledger):
+    with ledger.read() as connection:
+        return watermarks(connection, [(FOO, "", "5min")])[FOO, "", "5min"]

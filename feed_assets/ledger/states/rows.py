@@ -96,7 +96,7 @@ def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
             kept.append(row.values())
         else:
             gone.append({"d": str(at.dataset), "s": at.sub_partition, "g": at.grain, "k": at.key})
-    bulk.insert(connection, window, kept, replaced=_STATE)
+    bulk.insert(connection, window, kept, replaced=(*_STATE, "start", "end"))
     if gone:
         connection.execute(sa.delete(window).where(is_(_bound("d"), _bound("s"), _bound("g")), _key_is("k")), gone)
 

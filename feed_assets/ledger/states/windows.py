@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import partial
 
 import sqlalchemy as sa
@@ -116,14 +116,12 @@ def _counted(before: Tracked, kept: Iterable[Row]) -> set[str]:
 
 
 def _today(kept: Sequence[Row], now: datetime, path: str, life: Life) -> date:
-    """The batch date of now in a sub-partition's zone, or the first after it that is not complete above it."""
-    done = {
-        (row.address.sub_partition, row.address.key) for row in kept if row.address.grain == DAY and row.state in DONE
-    }
-    today = date.fromisoformat(window_of(DAY, now, life.zone).key)
-    while (above(path), today.isoformat()) in done:
-        today += timedelta(days=1)
-    return today
+    """The batch date of now in a sub-partition's zone, or the first that begins after all that is complete above it."""
+    complete = (row.end for row in kept if row.address.sub_partition == above(path) and row.state in DONE)
+    day, last = window_of(DAY, now, life.zone), max(complete, default=now)
+    while day.start < last and last != now:
+        day = window_of(DAY, day.end, life.zone)
+    return date.fromisoformat(day.key)
 
 
 def _remove(connection: sa.Connection, name: Feed, gone: Sequence[Row], now: datetime) -> None:
