@@ -41,6 +41,7 @@ class QualityReport:
     check: str
     state: str
     reason: str | None = None
+    version: str | None = None
 
 
 def parse_report(line: str) -> tuple[Report, ...] | QualityReport:
@@ -250,7 +251,8 @@ class _Quality(_Line):
 
     def reports(self) -> QualityReport:
         """The report that it is."""
-        return QualityReport(*self.place, self.grain, self.start, self.check, self.state, self.reason)
+        version = self.version if "version" in self.model_fields_set else None
+        return QualityReport(*self.place, self.grain, self.start, self.check, self.state, self.reason, version)
 
 
 _KINDS: dict[str, type[_Part | _Source | _Quality]] = {"part": _Part, "source": _Source, "quality": _Quality}

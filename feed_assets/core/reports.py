@@ -60,6 +60,11 @@ class Report:
         return sha256(repr(said).encode()).hexdigest()[:32]
 
 
+def version_shown(version: str) -> str:
+    """A version as people write it."""
+    return version.lstrip("0") or "0" if version.isdigit() else version
+
+
 @lru_cache(maxsize=16_384)  # Of a batch of reports many name the same windows.
 def _key(start: datetime) -> str:
     return start.strftime("%Y-%m-%d-%H:%M")

@@ -6,10 +6,14 @@ Source: the global state store of the second article, "data quality as state".
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
+from typing import Any
 
 import sqlalchemy as sa
 
+from feed_assets.core.errors import InvalidReport
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.reports import version_shown
 from feed_assets.ledger import log, wanted
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.log import Change
@@ -20,17 +24,42 @@ PASSED, WARNED, FAILED = "passed", "warned", "failed"
 
 
 def report(
-    connection: sa.Connection, partition: Partition, check: str, state: str, reason: str | None, by: str, now: datetime
-) -> None:
-    """Record the state of a check; the log hears of it if state or reason are other ones than before. Repeatable."""
+    connection: sa.Connection,
+    partition: Partition,
+    check: str,
+    state: str,
+    reason: str | None,
+    by: str,
+    now: datetime,
+    version: str | None = None,
+) -> bool:
+    """Record the state of a check, and say whether it was new: a version is, if it is the greatest. Repeatable.
+
+    The log hears of it if state or reason are other ones than before. What has no version is taken as it comes, and
+    leaves the version as it is. Raises InvalidReport for other content of the version that is there.
+    """
     key = {"feed": str(partition.feed), "partition": partition.key, "check": check}
     same = sa.and_(*(quality.c[name] == value for name, value in key.items()))
-    before = connection.execute(sa.select(quality.c.state, quality.c.reason).where(same)).first()
-    row = {**key, "state": state, "reason": reason, "by": by, "at": now}
-    upsert(connection, quality, [row], ["state", "reason", "by", "at"])
+    before = connection.execute(sa.select(quality).where(same)).first()
+    values: dict[str, Any] = {"state": state, "reason": reason, "by": by, "at": now}
+    if version is not None:
+        values |= {"version": version, "digest": sha256(repr((state, reason)).encode()).hexdigest()[:32]}
+        if before and before.version is not None and not _is_newer(values, before):
+            return False
+    upsert(connection, quality, [{**key, **values}], [*values])
     if before is None or (before.state, before.reason) != (state, reason):
         was = before.state if before else None
         log.append(connection, [Change(partition, log.QUALITY, check, now, was, state, reason, by)])
+    return True
+
+
+def _is_newer(values: Mapping[str, Any], before: sa.Row[Any]) -> bool:
+    if values["version"] == before.version and values["digest"] != before.digest:
+        raise InvalidReport(
+            f"check {before.check} was reported with the same version {version_shown(before.version)} and other "
+            "content: expected a greater version for a correction."
+        )
+    return values["version"] > before.version
 
 
 def release(

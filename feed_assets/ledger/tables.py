@@ -64,6 +64,8 @@ quality = sa.Table(
     sa.Column("reason", TEXT),
     sa.Column("by", TEXT, comment="run or person that reported it"),
     sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("version", TEXT, comment="the greatest that was reported; NULL if none was"),
+    sa.Column("digest", TEXT, comment="of what that version says"),
 )
 
 pause = sa.Table(

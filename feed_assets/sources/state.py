@@ -101,8 +101,7 @@ def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> Re
     outcome = reports.report(ledger, counts, now, by)
     for line, check in checks:
         try:
-            outcome.transitions += _checked(ledger, check, now, by)
-            outcome.accepted += 1
+            _add(outcome, _checked(ledger, check, now, by))
         except _NONE as error:
             rejected.append(Rejected(line, str(error)))
     _keep(ledger, rejected, now)
@@ -117,15 +116,15 @@ def _parsed(line: Line) -> tuple[Report, ...] | QualityReport | Rejected:
         return Rejected(str(line), str(error))
 
 
-def _checked(ledger: Ledger, check: QualityReport, now: datetime, by: str) -> bool:
-    """Record what a check has found of a window, and say whether the window's state changed."""
+def _checked(ledger: Ledger, check: QualityReport, now: datetime, by: str) -> Reported:
+    """Record what a check has found of a window."""
     with ledger.read() as connection:
         tracked = datasets.tracked(connection, [check.dataset]).get(check.dataset) or datasets.default()
     window = window_of(check.grain, check.start, tracked.zone_of(tracked.path_of(check.sub_partition)))
     if window.start != check.start:
         raise InvalidReport(f"start: found {check.start}, expected where a window begins, such as {window.start}.")
     address = WindowAddress(check.dataset, check.sub_partition, check.grain, window.key)
-    return windows.report_quality(ledger, address, check.check, check.state, check.reason, by, now)
+    return windows.report_quality(ledger, address, check.check, check.state, check.reason, by, now, check.version)
 
 
 def _keep(ledger: Ledger, rejected: Sequence[Rejected], now: datetime) -> None:

@@ -80,6 +80,12 @@ def test_quality_is_of_one_window():
     )
 
 
+def test_quality_has_a_version_if_it_names_one():
+    assert parsed(QUALITY).version is None
+    assert parsed(QUALITY, version=0).version == f"{0:020d}"
+    assert "version: found None" in refusal(QUALITY, version=None)
+
+
 def test_without_a_sub_partition_it_is_all_of_the_dataset():
     (report,) = parse_report(json.dumps({key: value for key, value in PART.items() if key != "sub_partition"}))
     assert report.sub_partition == ""

@@ -18,7 +18,11 @@ from feed_assets_tests.ledger.records import NOW, SHOWN
 from feed_assets_tests.servers import PostgreSQL
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-BEFORE = ("UPDATE alembic_version SET version_num = '0006'", "DROP VIEW partition_state")
+BEFORE = (
+    "UPDATE alembic_version SET version_num = '0006'",
+    "DROP VIEW partition_state",
+    "ALTER TABLE quality DROP COLUMN version, DROP COLUMN digest",
+)
 """The ledger as the version before left it."""
 
 

@@ -121,7 +121,7 @@ def test_a_failed_check_makes_a_window_invalid_and_its_day_waits(almost):
     reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
     address = WindowAddress(FOO, "", "10min", "2026-01-01-15:50")
     seen = last(almost)
-    assert windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW)
+    assert windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW).transitions == 2
     found = transitions(almost, seen)
     assert found[-2:] == [
         ("hour@2026-01-01-15:00", "complete", "open"),

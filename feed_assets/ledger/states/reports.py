@@ -16,7 +16,7 @@ from feed_assets.core.errors import FeedAssetsError, InvalidReport
 from feed_assets.core.events import Rejected, is_moment
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
-from feed_assets.core.reports import NO_VERSION, Report, as_text, windows_of
+from feed_assets.core.reports import NO_VERSION, Report, as_text, version_shown, windows_of
 from feed_assets.core.windows import window_of
 from feed_assets.ledger import bulk, event_rejects, wanted
 from feed_assets.ledger.counts import COUNTER
@@ -160,7 +160,7 @@ class _Recording:
         if known is None:
             return True
         if not _are_of_one_kind(new.version, known.version):
-            told = f"part {new.part!r} has the version {_shown(known.version)}, and now {_shown(new.version)}"
+            told = f"part {new.part!r} has the version {version_shown(known.version)}, and now {version_shown(new.version)}"
             self._reject(new, f"{told}: expected moments, or whole numbers, and not both.")
             return False
         if new.version > known.version:
@@ -168,7 +168,7 @@ class _Recording:
         if new.version == known.version and new.digest != known.digest:
             self._reject(
                 new,
-                f"part {new.part!r} was reported with the same version {_shown(new.version)} and other content: "
+                f"part {new.part!r} was reported with the same version {version_shown(new.version)} and other content: "
                 "expected a greater version for a correction.",
             )
         else:
@@ -233,10 +233,6 @@ def _version(report: Report) -> str:
 def _are_of_one_kind(*versions: str) -> bool:
     """Whether versions are all moments, or all numbers. Who names none begins either."""
     return len({is_moment(version) for version in versions if version != NO_VERSION}) < 2
-
-
-def _shown(version: str) -> str:
-    return version.lstrip("0") or "0" if version.isdigit() else version
 
 
 def _starts(new: Report) -> set[datetime]:

@@ -18,7 +18,7 @@ from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.judging import Judging
-from feed_assets.ledger.states.reports import all_deltas
+from feed_assets.ledger.states.reports import Reported, all_deltas
 from feed_assets.ledger.states.rows import Row, all_rows, place, remove, rows
 
 
@@ -45,11 +45,19 @@ def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: d
 
 
 def report_quality(
-    ledger: Ledger, address: WindowAddress, check: str, state: str, reason: str | None, by: str, now: datetime
-) -> bool:
-    """Record the state of a check of a window: one that failed makes it invalid, once all of it is there.
+    ledger: Ledger,
+    address: WindowAddress,
+    check: str,
+    state: str,
+    reason: str | None,
+    by: str,
+    now: datetime,
+    version: str | None = None,
+) -> Reported:
+    """Record the state of a check of a window, if `quality.report` takes it: one that failed makes it invalid, once all
+    of it is there.
 
-    Returns whether its state changed. Raises InvalidName for a window that the dataset has not.
+    Raises InvalidName for a window that the dataset has not, InvalidReport for other content of the same version.
     """
     with ledger.write() as connection:
         tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
@@ -57,9 +65,10 @@ def report_quality(
         judging = Judging(connection, address.dataset, tracked, now, by)
         row = judging.row(address)
         lock_log(connection)
-        quality.report(connection, address.partition, check, state, reason, by, now)
+        if not quality.report(connection, address.partition, check, state, reason, by, now, version):
+            return Reported(known=1)
         row.issue = quality.failed(connection, [address.partition]).get(address.partition)
-        return address in judging.judge_again([address])
+        return Reported(accepted=1, transitions=len(judging.judge_again([address])))
 
 
 def _placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:

@@ -3,7 +3,10 @@
 What it stands on cannot be altered while it is there: a later migration drops it first, and makes it again.
 """
 
+import sqlalchemy as sa
 from alembic import op
+
+from feed_assets.ledger.tables import TEXT
 
 revision = "0007"
 down_revision = "0006"
@@ -35,5 +38,7 @@ FROM (SELECT feed, "partition", max(CASE WHEN state = 'published' THEN id END) A
 
 
 def upgrade() -> None:
-    """Engines read this; tables may change."""
+    """Engines read the view; tables may change. Of a check the greatest version counts, whatever the order."""
+    op.add_column("quality", sa.Column("version", TEXT))
+    op.add_column("quality", sa.Column("digest", TEXT))
     op.execute(f"CREATE VIEW partition_state AS {_WINDOWS} UNION ALL {_PARTITIONS}")
