@@ -270,7 +270,8 @@ def test_who_accepts_a_window_says_why_in_one_line(why):
 
 
 def test_a_reason_of_many_lines_is_one_line_of_the_table():
-    report(source(EARLIER), part(EARLIER), quality("failed", reason="half are bots:\n 1\r\n 2\x1b[2J"))
+    starts = [*EARLIER, "15:55"]
+    report(source(starts), part(starts), quality("failed", reason="half are bots:\n 1\r\n 2\x1b[2J"))
     rows = as_json("state", "transitions")
     assert rows[-1]["why"] == "half are bots:\n 1\r\n 2\x1b[2J"
     assert len(said("state", "transitions").splitlines()) == 1 + len(rows)

@@ -126,7 +126,7 @@ def test_an_upgrade_is_the_owners_and_until_then_it_is_told(app, owners, home, m
         for statement in BEFORE:
             connection.exec_driver_sql(statement)
     url = url_of(owners, "feed_assets_app")
-    with pytest.raises(LedgerUnavailable, match="permission denied for schema public"):
+    with pytest.raises(LedgerUnavailable, match="must be owner of table quality"):
         open_ledger.__wrapped__(url)
     assert (
         upgrade(url_of(owners, "feed_assets_owner"), monkeypatch)

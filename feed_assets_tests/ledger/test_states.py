@@ -139,7 +139,7 @@ def test_a_failed_check_of_a_window_whose_data_are_not_there_waits_for_them(almo
     address = WindowAddress(FOO, "", "5min", "2026-01-01-16:00")
     reports.report(almost, [part("part-3", {FOUR: 10})], NOW)
     seen = last(almost)
-    assert not windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW)
+    assert not windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW).transitions
     assert transitions(almost, seen) == []
     reports.report(almost, [part("part-3", {FOUR: 1234}, version=1)], NOW)
     assert ("5min@2026-01-01-16:00", "open", "invalid") in transitions(almost, seen)
