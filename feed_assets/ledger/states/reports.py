@@ -160,7 +160,8 @@ class _Recording:
         if known is None:
             return True
         if not _are_of_one_kind(new.version, known.version):
-            told = f"part {new.part!r} has the version {version_shown(known.version)}, and now {version_shown(new.version)}"
+            before, now = version_shown(known.version), version_shown(new.version)
+            told = f"part {new.part!r} has the version {before}, and now {now}"
             self._reject(new, f"{told}: expected moments, or whole numbers, and not both.")
             return False
         if new.version > known.version:
