@@ -13,7 +13,9 @@ from feed_assets import (
     DayToDate,
     Input,
     Late,
+    Member,
     Regions,
+    SubPartitions,
     Watermark,
     Within,
     feed_asset,
@@ -332,6 +334,15 @@ def test_by_hand_an_invalid_window_is_read_by_who_does_not_mind_alone(harness, i
     options = {"instance": tested.instance, "partition_key": key, "asset_selection": keys}
     ran = job.execute_in_process(raise_on_error=False, **options)
     assert (ran.success, bool(READ)) == (reads, reads)
+
+
+def test_two_sub_partitions_that_have_one_key_in_a_dimension_are_refused():
+    below = SubPartitions(
+        "a",
+        {"a.b": Member(below=SubPartitions("b", {"c": None})), "a": Member(below=SubPartitions("b", {"b.c": None}))},
+    )
+    with pytest.raises(InvalidDefinition, match=r"found two that are 'a\.b\.c'"):
+        state_table("web/foo", partitions_def=HOURS, completeness=KAFKA, sub_partitions=below)
 
 
 def test_what_an_operator_accepts_is_read(harness):

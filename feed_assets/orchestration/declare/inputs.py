@@ -29,6 +29,7 @@ from feed_assets.orchestration.declare.declarations import (
 )
 from feed_assets.orchestration.declare.mappings import BySpan, Previous, Within
 from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, times_of
+from feed_assets.orchestration.declare.sub_partitions import checked
 from feed_assets.runs.recipe import Format, Source
 
 PARTITION = "partition"
@@ -122,7 +123,7 @@ def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions |
     """How the windows of a feed are judged, if they are. Raises InvalidDefinition for regions of a feed without."""
     if regions and not completeness:
         raise InvalidDefinition(f"{feed} has regions and no completeness: expected both. Add Completeness().")
-    return Tracked.of(completeness, regions) if completeness else None
+    return checked(Tracked.of(completeness, regions)) if completeness else None
 
 
 @typed

@@ -12,6 +12,7 @@ from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import StateTable, metadata_of
 from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
 from feed_assets.orchestration.declare.partitions import Partitions, times_of
+from feed_assets.orchestration.declare.sub_partitions import checked
 
 
 @typed
@@ -69,4 +70,4 @@ def _tracked(completeness: Completeness, regions: Regions | None, sub_partitions
             "regions and sub_partitions are both given: expected one of them. Put the latter below the regions: "
             "Regions({…}, below=SubPartitions(…))."
         )
-    return Tracked.of(completeness, regions or sub_partitions)
+    return checked(Tracked.of(completeness, regions or sub_partitions))

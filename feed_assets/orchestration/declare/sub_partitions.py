@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.members import Tracked, mapping_of, text_of
 
 JOINED = "."
@@ -12,6 +13,12 @@ JOINED = "."
 def levels_of(tracked: Tracked) -> tuple[str, ...]:
     """The names of a dataset's levels of sub-partitions, those above first."""
     return tuple(dict.fromkeys(name for path in sorted(tracked.members) for name in mapping_of(path)))
+
+
+def checked(tracked: Tracked) -> Tracked:
+    """What is declared. Raises InvalidDefinition for two sub-partitions that have one key in a dimension."""
+    _joined(tuple(tracked.members))
+    return tracked
 
 
 def sub_partition_of(tracked: Tracked, values: Mapping[str, str]) -> str:
@@ -25,4 +32,11 @@ def sub_partition_of(tracked: Tracked, values: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=256)
 def _joined(paths: tuple[str, ...]) -> Mapping[str, str]:
-    return {JOINED.join(mapping_of(path).values()): path for path in paths}
+    """The paths by their joined keys: InvalidDefinition if two are the same."""
+    keys = [JOINED.join(mapping_of(path).values()) for path in paths]
+    if twice := {key for key in keys if keys.count(key) > 1}:
+        raise InvalidDefinition(
+            f"sub-partitions: found two that are {min(twice)!r} with their levels joined by {JOINED!r}, expected one. "
+            f"Give them values without {JOINED!r}."
+        )
+    return dict(zip(keys, paths, strict=True))
