@@ -1,28 +1,26 @@
 """What the ledger knows of the windows that outputs wait for: one statement of each kind for all of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import DONE, WindowState, why
+from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.events import decode, is_moment
 from feed_assets.core.facts import Facts, KnownWindow
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.inputs import TableInput, UpdateInput, WindowInput
-from feed_assets.core.members import Tracked
+from feed_assets.core.inputs import NAMED, TableInput, UpdateInput, WindowInput
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need, State
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import counts, events, log, subscriptions, updates, wanted
 from feed_assets.ledger.states import datasets
-from feed_assets.ledger.states.rows import Row, row_of
+from feed_assets.ledger.states.lacking import whys
+from feed_assets.ledger.states.rows import Row
 from feed_assets.ledger.states.watermarks import Line, watermarks
 from feed_assets.ledger.states.windows import known
-from feed_assets.ledger.tables import change, due, update, window
-
-_KEY = "%Y-%m-%d-%H:%M"
+from feed_assets.ledger.tables import change, due, update
 
 
 def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: datetime) -> Facts:
@@ -37,53 +35,24 @@ def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> froze
 
 
 def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> dict[Partition, KnownWindow]:
-    """The windows of some inputs of which anything is known, with what they lack in words."""
-    addresses = {address for each in inputs for at in each.windows if (address := address_of(at))}
-    rows = known(connection, addresses) if addresses else {}
-    tracked = datasets.tracked(connection, {address.dataset for address in rows}) if rows else {}
-    base = _base_windows(connection, [row for row in rows.values() if row.state not in DONE], tracked)
+    """The windows of some inputs of which anything is known; of those that a reason names what they lack, in words."""
+    addresses = {each: [at for path in each.windows if (at := address_of(path))] for each in inputs}
+    found = known(connection, {at for each in addresses.values() for at in each}) if addresses else {}
+    named = {at: found[at] for each in addresses.values() for at in _named(found, each)}
+    tracked = datasets.tracked(connection, {at.dataset for at in named}) if named else {}
+    said = whys(connection, named.values(), tracked)
     return {
-        at.partition: KnownWindow(
-            row.state, _why(row, tracked[at.dataset], base.get(at, [])), row.records, row.changed or 0
-        )
-        for at, row in rows.items()
+        at.partition: KnownWindow(row.state, said.get(at, ""), row.records, row.changed or 0)
+        for at, row in found.items()
     }
 
 
-def _why(row: Row, tracked: Tracked, base: Sequence[Row]) -> str:
-    """What somebody said of a window, or its counts; of a larger one those of its base windows."""
-    if row.state is not WindowState.OPEN and (row.issue or row.accepted):
-        return row.issue or row.accepted or ""
-    if row.address.grain == tracked.base:
-        return why(row.records, row.counts, tracked.tiers)
-    if not base:
-        return f"{row.records:,} records, and not all that it is made of is complete"
-    tiers = sorted({tier for each in base for tier in each.counts})
-    sums = {tier: sum(each.counts.get(tier, 0) for each in base) for tier in tiers}
-    return why(sum(each.records for each in base), sums, tracked.tiers)
-
-
-def _base_windows(
-    connection: sa.Connection, rows: Sequence[Row], tracked: Mapping[Feed, Tracked]
-) -> dict[WindowAddress, list[Row]]:
-    """The base windows of larger ones that are not complete, of one sub-partition: a range of the index for each."""
-    names = ("dataset", "sub_partition", "grain", "first", "last")
-    asked_for = {_asked(row, tracked[row.address.dataset]): row.address for row in rows}
-    if not asked_for:
-        return {}
-    asked = wanted.rows(connection, names, asked_for)
-    mine = sa.and_(*(window.c[name] == asked.c[name] for name in names[:3]))
-    within = (window.c.key >= asked.c.first) & (window.c.key < asked.c.last)
-    found: dict[WindowAddress, list[Row]] = {}
-    for row in connection.execute(sa.select(window, asked.c.first, asked.c.last).join(asked, mine & within)):
-        key = row.dataset, row.sub_partition, row.grain, row.first, row.last
-        found.setdefault(asked_for[key], []).append(row_of(row))
-    return found
-
-
-def _asked(row: Row, tracked: Tracked) -> tuple[str, ...]:
-    first, last = (moment.astimezone(UTC).strftime(_KEY) for moment in (row.start, row.end))
-    return str(row.address.dataset), row.address.sub_partition, tracked.base, first, last
+def _named(found: Mapping[WindowAddress, Row], windows: Iterable[WindowAddress]) -> list[WindowAddress]:
+    """The first windows of an input that it is not complete for, and the first that something is wrong with."""
+    known = [(at, found[at].state) for at in windows if at in found]
+    is_open = [at for at, state in known if state not in DONE and state is not WindowState.INVALID]
+    is_bad = [at for at, state in known if state in (WindowState.INVALID, WindowState.COMPLETE_WITH_ISSUE)]
+    return is_open[:NAMED] + is_bad[:NAMED]
 
 
 def uncounted(connection: sa.Connection, needs: Iterable[Need], newest: Iterable[updates.Row]) -> set[Partition]:

@@ -6,16 +6,20 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from feed_assets.core.completeness import WindowState
+from feed_assets.core.choosing import Choice
+from feed_assets.core.completeness import Completeness, WindowState
+from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import WindowInput
+from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.readiness import Need
 from feed_assets.core.reports import Report
 from feed_assets.core.spans import Span
-from feed_assets.core.windows import HOUR, window_of
+from feed_assets.core.windows import HOUR, WindowAddress, window_of
 from feed_assets.ledger.counts import COUNTER, reported_by_others
 from feed_assets.ledger.facts import facts
 from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states.windows import declare, report_quality
 from feed_assets.ledger.window_facts import reporting
 from feed_assets_tests.ledger.records import NOW, scanned, statements
 
@@ -51,7 +55,10 @@ def test_many_windows_are_asked_about_in_as_many_statements_as_a_few(ledger, hou
     few, _ = asked(ledger, [need(each) for each in hours[:2]])
     many, known = asked(ledger, [need(each) for each in hours])
     assert (few, len(known)) == (many, 40)
-    assert known[need(hours[0]).windows[0].windows[0]] == (WindowState.OPEN, "108 of 120 records at kafka (90.0000 %)")
+    assert known[need(hours[0]).windows[0].windows[0]] == (
+        WindowState.OPEN,
+        f"5min {hours[0]:%Y-%m-%d-%H:%M} has 9 of 10 records at kafka (90.0000 %)",
+    )
     assert known[need(hours[1]).windows[0].windows[0]][0] is WindowState.COMPLETE
 
 
@@ -80,3 +87,55 @@ def test_no_history_is_gone_through(sqlite_ledger):
         plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values) for sql, values in executed]
         steps = [row.detail for plan in plans for row in plan]
     assert not scanned([step for step in steps if " window" in step])
+
+
+REGIONS = Tracked.of(Completeness(tiers=("kafka",)), Regions({"apac": "Asia/Singapore", "emea": "UTC"}))
+EMEA = "region=emea"
+
+
+def told(first: datetime, last: datetime, **counts: dict[str, int]) -> list[Report]:
+    """Reports of foo from one moment to another: by region how many records of each base window at which tier."""
+    starts = [first + number * BASE for number in range((last - first) // BASE)]
+    return [
+        Report(FOO, f"region={region}", f"{tier}{first}", tuple((at, count) for at in starts), tier)
+        for region, tiers in counts.items()
+        for tier, count in ({"": 100, "kafka": 100} | tiers).items()
+    ]
+
+
+def of_hour(ledger, start: datetime) -> str | None:
+    """What an output is told of an hour of all regions."""
+    hour = need(start)
+    with ledger.read() as connection:
+        found = facts(connection, [hour], NOW, 3)
+    return hour.windows[0].behind(found, Choice())
+
+
+def test_a_larger_window_says_which_base_window_of_which_region_it_waits_for(ledger):
+    start = NOW.replace(minute=0, second=0, microsecond=0)
+    declare(ledger, {FOO: REGIONS}, NOW)
+    report(ledger, told(start, start + 12 * BASE, apac={}), NOW)
+    report(ledger, told(start, start + 3 * BASE, emea={}), NOW)
+    report(ledger, told(start + 3 * BASE, start + 4 * BASE, emea={"kafka": 200}), NOW)
+    said = f"hour {start:%Y-%m-%d-%H:%M} of web/foo is open: "
+    slot = start + 3 * BASE
+    mended = told(slot, slot + BASE, emea={"": 200})[0]
+    base = f"5min {slot:%Y-%m-%d-%H:%M} in {EMEA} "
+    assert of_hour(ledger, start) == f"{said}{base}has 100 of 200 records at kafka (50.0000 %)"
+    report(ledger, [replace(mended, version=encode(1))], NOW)
+    empty = f"10min {start + 4 * BASE:%Y-%m-%d-%H:%M} in {EMEA} is open: nothing is reported of it"
+    assert of_hour(ledger, start) == said + empty
+    report_quality(ledger, WindowAddress(FOO, EMEA, "5min", f"{slot:%Y-%m-%d-%H:%M}"), "n", "failed", "dup", "dq", NOW)
+    assert of_hour(ledger, start) == f"{said}{base}is invalid: dup"
+
+
+def test_a_larger_window_with_duplicates_says_where_they_are(ledger):
+    start = NOW.replace(minute=0, second=0, microsecond=0)
+    report(ledger, [replace(each, sub_partition="") for each in told(start, start + 11 * BASE, all={})], NOW)
+    last = start + 11 * BASE
+    report(ledger, [replace(each, sub_partition="") for each in told(last, last + BASE, all={"": 101})], NOW)
+    hour = need(start)
+    with ledger.read() as connection:
+        said = hour.windows[0].problem(facts(connection, [hour], NOW, 3))
+    assert said
+    assert said.endswith(f"issue: 5min {last:%Y-%m-%d-%H:%M} has 101 of 100 records at kafka (101.0000 %)")

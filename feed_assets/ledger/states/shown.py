@@ -13,9 +13,9 @@ from feed_assets.core.members import Tracked
 from feed_assets.core.windows import WindowAddress, address_of, minutes_of, window_at
 from feed_assets.ledger import log
 from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.lacking import empty, whys
 from feed_assets.ledger.states.rows import Row, rows
 from feed_assets.ledger.states.watermarks import Watermarks, watermarks
-from feed_assets.ledger.states.windows import why_open
 from feed_assets.ledger.tables import TEXT, UtcDateTime, change, dataset, window
 
 partition_state = sa.table(
@@ -177,7 +177,7 @@ def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tu
     addresses = [WindowAddress(name, each.sub_partition, each.grain, each.partition) for each in found]
     known = rows(connection, addresses)
     return tuple(
-        _explained(connection, tracked, each, known.get(at) or _empty(tracked, at)) if each.grain else each
+        _explained(connection, tracked, each, known.get(at) or empty(tracked, at)) if each.grain else each
         for each, at in zip(found, addresses, strict=True)
     )
 
@@ -192,30 +192,11 @@ def _unknown(name: Feed, key: str, *, is_tracked: bool) -> Shown:
     return Shown(str(name), at.sub_partition, at.grain, at.key, complete=False, good=True)
 
 
-def _empty(tracked: Tracked, at: WindowAddress) -> Row:
-    window = tracked.window(at.sub_partition, at.grain, at.key)
-    return Row(at, window.start, window.end)
-
-
 def _explained(connection: sa.Connection, tracked: Tracked, shown: Shown, row: Row) -> Shown:
-    parts = tracked.parts(row.address, row.window)
+    parts = () if row.state in DONE else tracked.parts(row.address, row.window)
     known = rows(connection, parts)
-    undone = [(at, each) for at in parts if (each := known.get(at) or _empty(tracked, at)).state not in DONE]
-    waits = [Waiting(at.partition.key, each.state, lacks(tracked, each)) for at, each in undone]
+    undone = [each for at in parts if (each := known.get(at) or empty(tracked, at)).state not in DONE]
+    said = whys(connection, [row, *undone], {row.address.dataset: tracked})
+    waits = tuple(Waiting(each.address.partition.key, each.state, said[each.address]) for each in undone)
     behind = {"state": row.state, "records": row.records, "sources": row.counts, "since": row.since}
-    bounds = {"start": row.start, "end": row.end}
-    return replace(
-        shown, **bounds, **behind, why=lacks(tracked, row), waits_for=() if row.state in DONE else tuple(waits)
-    )
-
-
-def lacks(tracked: Tracked, row: Row) -> str:
-    """What is said of a window: why it is not complete or good, who accepted it, or its counts."""
-    at = row.address
-    if said := row.issue or row.accepted:
-        return said
-    if not row.is_kept:
-        return "nothing is reported of it"
-    if at.grain == tracked.base and tracked.is_leaf(at.sub_partition, row.window):
-        return why_open(tracked, row)
-    return "" if row.state in DONE else "a part of it is not complete"
+    return replace(shown, start=row.start, end=row.end, **behind, why=said[row.address], waits_for=waits)

@@ -7,7 +7,7 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import DONE, WindowState, why
+from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidName, InvalidReport
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Life, Tracked, above, dated
@@ -153,8 +153,3 @@ def _check_base(name: Feed, before: Tracked, new: Tracked, kept: Iterable[Row]) 
             f"{name} has counts by windows of {before.base}, its declaration says {new.base}: expected that grain, or "
             "one that is made of it. Correct the declaration, or give the dataset another name or version."
         )
-
-
-def why_open(tracked: Tracked, row: Row) -> str:
-    """What a base window lacks, in words."""
-    return why(row.records, row.counts, tracked.tiers)

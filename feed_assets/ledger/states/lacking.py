@@ -1,0 +1,69 @@
+"""What windows lack, in words: of a larger one which smaller one or sub-partition, down to where counts are."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import DONE, WindowState, why
+from feed_assets.core.feeds import Feed
+from feed_assets.core.members import Tracked
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger.states.rows import Row, rows
+
+
+def whys(
+    connection: sa.Connection, windows: Iterable[Row], tracked: Mapping[Feed, Tracked]
+) -> dict[WindowAddress, str]:
+    """Why windows are not complete or good, who accepted them, or their counts: a statement for each step down."""
+    given = {row.address: row for row in windows}
+    blamed = followed = given
+    while followed:
+        parts = {at: _parts(tracked[at.dataset], row) for at, row in followed.items()}
+        known = rows(connection, {each for below in parts.values() for each in below})
+        below = {at: [known.get(each) or empty(tracked[at.dataset], each) for each in parts[at]] for at in parts}
+        followed = {at: part for at, row in followed.items() if (part := _blamed(row, below[at]))}
+        blamed = blamed | followed
+    return {at: _said(tracked[at.dataset], given[at], row) for at, row in blamed.items()}
+
+
+def empty(tracked: Tracked, at: WindowAddress) -> Row:
+    """A window that nothing is known of."""
+    window = tracked.window(at.sub_partition, at.grain, at.key)
+    return Row(at, window.start, window.end)
+
+
+def _parts(tracked: Tracked, row: Row) -> tuple[WindowAddress, ...]:
+    """The windows to look at for what one lacks; () if it is known of the window itself."""
+    is_open = row.state not in DONE and row.state is not WindowState.INVALID
+    looks = is_open or row.state is WindowState.COMPLETE_WITH_ISSUE
+    return tracked.parts(row.address, row.window) if looks and row.is_kept else ()
+
+
+def _blamed(row: Row, parts: Sequence[Row]) -> Row | None:
+    """The first part that makes a window what it is: open, or complete with an issue."""
+    is_open = row.state not in DONE
+    return next((each for each in parts if (each.state not in DONE if is_open else each.state is row.state)), None)
+
+
+def _said(tracked: Tracked, row: Row, blamed: Row) -> str:
+    at, name = row.address, blamed.address
+    if blamed is row:
+        return _own(tracked, row)
+    of = f" in {name.sub_partition}" if name.sub_partition != at.sub_partition else ""
+    window = f"{name.grain} {name.key}{of}"
+    if blamed.state is WindowState.INVALID or not blamed.is_kept:
+        return f"{window} is {blamed.state.value}: {_own(tracked, blamed)}"
+    return f"{window} has {_own(tracked, blamed)}"
+
+
+def _own(tracked: Tracked, row: Row) -> str:
+    """What is said of a window itself."""
+    at = row.address
+    said = row.issue if row.state is WindowState.INVALID else row.accepted
+    if said and row.state in (WindowState.INVALID, WindowState.COMPLETE):
+        return said
+    if not row.is_kept:
+        return "nothing is reported of it"
+    if at.grain == tracked.base and tracked.is_leaf(at.sub_partition, row.window):
+        return why(row.records, row.counts, tracked.tiers)
+    return "" if row.state in DONE else "nothing that it is made of is expected then"
