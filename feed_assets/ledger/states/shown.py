@@ -199,4 +199,4 @@ def _explained(connection: sa.Connection, tracked: Tracked, shown: Shown, row: R
     said = whys(connection, [row, *undone], {row.address.dataset: tracked})
     waits = tuple(Waiting(each.address.partition.key, each.state, said[each.address]) for each in undone)
     behind = {"state": row.state, "records": row.records, "sources": row.counts, "since": row.since}
-    return replace(shown, start=row.start, end=row.end, **behind, why=said[row.address], waits_for=waits)
+    return replace(shown, start=row.start, end=row.end, **behind, why=row.issue or said[row.address], waits_for=waits)
