@@ -56,6 +56,7 @@ class Numbered:
     before: str | None = None
     after: str | None = None
     who: str | None = None
+    why: str | None = None
 
 
 def append(connection: sa.Connection, changes: Sequence[Change]) -> int:
@@ -135,13 +136,13 @@ def after(
 
 
 _COLUMNS: list[sa.ColumnElement[Any]] = [
-    change.c[name] for name in ("sequence", "feed", "partition", "kind", "subject", "before", "after", "who")
+    change.c[name] for name in ("sequence", "feed", "partition", "kind", "subject", "before", "after", "who", "why")
 ]
 
 
 def _numbered(row: sa.Row[Any]) -> Numbered:
     partition = Partition(Feed.parse(row.feed), row.partition)
-    return Numbered(row.sequence, partition, row.kind, row.subject, row.before, row.after, row.who)
+    return Numbered(row.sequence, partition, row.kind, row.subject, row.before, row.after, row.who, row.why)
 
 
 def _overtaken() -> sa.ColumnElement[bool]:

@@ -370,6 +370,25 @@ def events_of(tested, asset: str, kind: str) -> list[tuple[str | None, dict]]:
     return [(each.partition, {name: value.value for name, value in each.metadata.items()}) for each in found]
 
 
+def descriptions_of(tested, kind: str) -> list[str]:
+    """What Dagster shows of foo, oldest first."""
+    wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string("web/foo"))
+    records = getattr(tested.instance, f"fetch_{kind}s")(wanted, limit=100).records
+    return [getattr(record, f"asset_{kind}").description for record in reversed(records)]
+
+
+def test_dagster_tells_a_window_that_somebody_has_accepted_from_one_that_is_complete(harness):
+    tested = harness(foo())
+    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    accept(open_ledger(settings().ledger), address("hour", "2026-01-02-16:00"), "kafka lost a broker", "ops", NOW)
+    tested.run_until_idle()
+    counted, accepted = descriptions_of(tested, "materialization")
+    assert counted.startswith("complete: of ")
+    assert accepted == "complete: accepted by ops: kafka lost a broker"
+    (_, told) = events_of(tested, "web/foo", "materialization")[1]
+    assert (told["who"], told["why"]) == ("ops", "accepted by ops: kafka lost a broker")
+
+
 def test_dagster_hears_of_windows_at_the_grain_of_the_assets_partitions(harness):
     table = foo(BY_REGION, regions=REGIONS)
     tested = harness(table)
@@ -387,9 +406,11 @@ def test_a_window_that_opens_again_is_an_observation_and_its_next_completion_ano
     tested = built(harness)
     tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=90)
     tested.run_until_idle()
-    assert events_of(tested, "web/foo", "observation") == [
-        ("2026-01-02-15:00", {"window": "hour@2026-01-02-15:00", "from": "complete", "to": "open"})
-    ]
+    ((partition, told),) = events_of(tested, "web/foo", "observation")
+    assert (partition, told["window"]) == ("2026-01-02-15:00", "hour@2026-01-02-15:00")
+    assert (told["from"], told["to"]) == ("complete", "open")
+    assert told["why"]
+    assert descriptions_of(tested, "observation") == [f"open again: {told['why']}"]
     tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
     tested.run_until_idle()
     newest, before = tested.reported("web/foo")

@@ -6,14 +6,14 @@ A path has one segment for each dimension, the time dimension first and the othe
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import Enum
 from functools import lru_cache
 from itertools import product
 
 import dagster as dg
 
-from feed_assets.core.errors import InvalidName
+from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.windows import DAY, HOUR_MINUTES, minutes_of
 
 Partitions = dg.PartitionsDefinition[str] | None
@@ -121,8 +121,20 @@ def times_of(partitions_def: Partitions) -> dg.TimeWindowPartitionsDefinition | 
     return next((part for part in parts if isinstance(part, dg.TimeWindowPartitionsDefinition)), None)
 
 
+def is_offset_day(times: dg.TimeWindowPartitionsDefinition) -> bool:
+    """Whether partitions are days that do not begin at midnight."""
+    kind = times.schedule_type
+    return kind is not None and kind.name == "DAILY" and not times.is_basic_daily
+
+
 def windows_from(start: str, grain: str) -> dg.TimeWindowPartitionsDefinition:
     """Dagster's partitions of a grain (`10min`, `hour`, `day`; UTC) from a day on. Raises InvalidDefinition."""
+    try:
+        is_day = date.fromisoformat(start).isoformat() == start
+    except ValueError:
+        is_day = False
+    if not is_day:
+        raise InvalidDefinition(f"start {start!r}: expected a day, such as 2026-01-01.")
     if grain == DAY:
         return dg.DailyPartitionsDefinition(start)
     minutes = minutes_of(grain)

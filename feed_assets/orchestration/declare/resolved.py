@@ -2,17 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
+from feed_assets.core.windows import DAY, tiles
 from feed_assets.orchestration.declare.declarations import Dataset, Declaration, Foreign, StateTable, metadata_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key
-from feed_assets.orchestration.declare.mappings import Previous
-from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, times_of
-from feed_assets.orchestration.declare.sub_partitions import levels_of
+from feed_assets.orchestration.declare.mappings import BatchDate, Previous
+from feed_assets.orchestration.declare.partitions import Partitions, bounds, by_dimension, times_of
+from feed_assets.orchestration.declare.sub_partitions import levels_of, sub_partition_of
+
+NAMED = 5
+"""Sub-partitions that a refusal names."""
 
 
 def resolve(
@@ -54,6 +59,55 @@ def _check_time(feed: Feed, partitions_def: Partitions, read: Input) -> None:
             f"{declared.feed} has no partitions of time, and {feed} reads it by time: expected no mapping. Remove it."
         )
     _check_only(declared, read)
+    _check_zones(feed, partitions_def, read)
+    if isinstance(declared, StateTable):
+        _check_members(feed, partitions_def, declared, read)
+        _check_windows(feed, partitions_def, declared, read)
+
+
+def _check_zones(feed: Feed, partitions_def: Partitions, read: Input) -> None:
+    """Raise InvalidDefinition if Dagster is to map partitions of another time zone: it would refuse each of them."""
+    own, its = times_of(partitions_def), times_of(read.spec.partitions_def)
+    maps = read.mapping is None or isinstance(read.mapping, dg.TimeWindowPartitionMapping)
+    if own and its and own.timezone != its.timezone and maps and not read.by_span:
+        raise InvalidDefinition(
+            f"{feed} has partitions of {own.timezone}, and reads {read.declaration.feed} of {its.timezone}: expected a "
+            "mapping across time zones. Use Within() or BatchDate(): Input(…, mapping=Within())."
+        )
+
+
+def _check_members(feed: Feed, partitions_def: Partitions, table: StateTable, read: Input) -> None:
+    """Raise InvalidDefinition for a sub-partition that the table has not: no window of it would ever be complete."""
+    tracked, parts = table.tracked, by_dimension(partitions_def)
+    named = {*by_dimension(read.spec.partitions_def), *levels_of(tracked)}
+    only = dict(read.by_span.only) if read.by_span else {}
+    keys = {
+        name: [only[name]] if name in only else part.get_partition_keys()
+        for name, part in parts.items()
+        if name in named and isinstance(part, dg.StaticPartitionsDefinition)
+    } | {name: [key] for name, key in only.items()}
+    for values in product(*keys.values()) if tracked.members else ():
+        asked = sub_partition_of(tracked, dict(zip(keys, values, strict=True)))
+        if asked and asked not in tracked.members:
+            known = ", ".join(sorted(tracked.members)[:NAMED])
+            raise InvalidDefinition(
+                f"{feed} reads {asked} of {table.feed}, which has not got it: expected one of its sub-partitions, such "
+                f"as {known}. Correct the key, or add it there."
+            )
+
+
+def _check_windows(feed: Feed, partitions_def: Partitions, table: StateTable, read: Input) -> None:
+    """Raise InvalidDefinition if the smallest windows of a table do not fill the first partition of its reader."""
+    times, tracked = times_of(partitions_def), table.tracked
+    if times is None or tracked.base == DAY or isinstance(read.mapping, BatchDate):
+        return
+    first = bounds(times, times.get_partition_key_for_timestamp(times.start_timestamp))
+    if not tiles(*first, (tracked.base,)):
+        raise InvalidDefinition(
+            f"{feed} has partitions of {first[0]:%H:%M} to {first[1]:%H:%M} UTC, which no windows of {table.feed} "
+            f"fill: the smallest are of {tracked.base}. Expected a multiple of these, or a smaller grain in its "
+            "completeness."
+        )
 
 
 def _check_only(declared: Declaration, read: Input) -> None:

@@ -11,7 +11,7 @@ from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import StateTable, metadata_of
 from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
-from feed_assets.orchestration.declare.partitions import Partitions, times_of
+from feed_assets.orchestration.declare.partitions import Partitions, is_offset_day, times_of
 from feed_assets.orchestration.declare.sub_partitions import checked
 
 
@@ -50,8 +50,14 @@ def state_table(
             one of the smallest windows.
     """
     found = declared_feed(name)
-    if times_of(partitions_def) is None:
+    times = times_of(partitions_def)
+    if times is None:
         raise InvalidDefinition(f"{found} has partitions without time: expected a dimension of time windows. Add one.")
+    if is_offset_day(times):
+        raise InvalidDefinition(
+            f"{found} has days that begin at {times.hour_offset:02d}:{times.minute_offset:02d}: expected midnight, as "
+            "its windows do. Remove the offset; what reads it may have days of its own."
+        )
     return dg.AssetSpec(
         asset_key(found),
         partitions_def=partitions_def,

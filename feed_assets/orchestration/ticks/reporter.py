@@ -21,7 +21,7 @@ from typing import Literal
 import dagster as dg
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import DONE
+from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.events import Recorded, in_words
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin, pins_digest
@@ -183,11 +183,15 @@ def _windows(graph: Graph, changes: Sequence[Numbered]) -> list[Report]:
 
 
 def _window(node: Node, change: Numbered, at: Partition) -> dg.AssetMaterialization | dg.AssetObservation:
-    said = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
+    """A window that opens again takes back no materialization: only the description tells it from one that is there."""
+    told = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
+    told |= {"why": change.why or "", "who": change.who or ""}
+    state = "open again" if change.after == WindowState.OPEN else (change.after or "").replace("_", " ")
+    said = f"{state}: {change.why}" if change.why else state
     if change.after not in DONE:
-        return dg.AssetObservation(asset_key=node.key, partition=node.key_of(at), metadata=said)
+        return dg.AssetObservation(node.key, said, told, node.key_of(at))
     tags = {DATA_VERSION_TAG: str(change.sequence)}
-    return dg.AssetMaterialization(asset_key=node.key, partition=node.key_of(at), metadata=said, tags=tags)
+    return dg.AssetMaterialization(node.key, said, told, node.key_of(at), tags)
 
 
 def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:

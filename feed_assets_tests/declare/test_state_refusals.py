@@ -1,0 +1,59 @@
+"""Declarations of windows that could never be complete are refused when they are made, with what to do."""
+
+import dagster as dg
+import pytest
+
+from feed_assets import Regions, Within, feed_asset, foreign_feed, state_table
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.orchestration.declare.inputs import Input
+from feed_assets.orchestration.declare.partitions import windows_from
+
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+DAYS = dg.DailyPartitionsDefinition("2026-01-01")
+SINGAPORE = dg.DailyPartitionsDefinition("2026-01-01", timezone="Asia/Singapore")
+REGIONS = Regions({"apac": "Asia/Singapore", "emea": "UTC"})
+FOO = state_table("web/foo", partitions_def=HOURS, regions=REGIONS)
+RAW = foreign_feed("web/raw/v1.0", schema="k string", partitions_def=HOURS)
+THREE = dg.TimeWindowPartitionsDefinition(cron_schedule="*/3 * * * *", start="2026-01-01-00:00", fmt="%Y-%m-%d-%H:%M")
+
+
+def reader(partitions_def, read) -> None:
+    @feed_asset("web/out/v1.0", partitions_def=partitions_def, inputs={"foo": read})
+    def made(foo):
+        """Of foo."""
+
+
+def by_region(*keys: str) -> dg.MultiPartitionsDefinition:
+    return dg.MultiPartitionsDefinition({"hour": HOURS, "region": dg.StaticPartitionsDefinition([*keys])})
+
+
+@pytest.mark.parametrize(
+    ("partitions_def", "read", "why"),
+    [
+        (HOURS, Input(FOO, mapping=Within(only={"region": "apca"})), "region=apca of web/foo"),
+        (by_region("apac", "latam"), FOO, "region=latam of web/foo"),
+        (SINGAPORE, RAW, r"Use Within\(\) or BatchDate\(\)"),
+        (THREE, FOO, "the smallest are of 5min"),
+    ],
+)
+def test_what_could_never_be_read_is_refused(partitions_def, read, why):
+    with pytest.raises(InvalidDefinition, match=why):
+        reader(partitions_def, read)
+
+
+def test_what_can_be_read_is_not():
+    reader(by_region("apac", "emea"), FOO)
+    reader(HOURS, Input(FOO, mapping=Within(only={"region": "apac"})))
+    reader(SINGAPORE, Input(RAW, mapping=Within()))
+    reader(DAYS, RAW)
+
+
+def test_days_of_a_state_table_begin_at_midnight():
+    with pytest.raises(InvalidDefinition, match="begin at 06:00: expected midnight"):
+        state_table("web/foo", partitions_def=dg.DailyPartitionsDefinition("2026-01-01", hour_offset=6))
+
+
+@pytest.mark.parametrize("start", ["01.01.2026", "2026-01-01-00:00", "soon"])
+def test_a_start_that_is_no_day_is_refused_with_the_form(start):
+    with pytest.raises(InvalidDefinition, match=f"start '{start}': expected a day, such as 2026-01-01"):
+        windows_from(start, "hour")
