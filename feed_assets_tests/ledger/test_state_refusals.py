@@ -132,3 +132,14 @@ def test_the_newest_schema_is_that_of_the_dataset(ledger):
     reports.report(ledger, both, NOW)
     with ledger.read() as connection:
         assert connection.execute(sa.select(dataset.c.schema)).scalar_one() == "v5"
+
+
+def test_what_a_producer_reports_takes_the_place_of_what_our_runs_have_counted(ledger):
+    counted = [part(key, {AT: 5}, version=7) for key in ("2026-01-01/men", "2026-01-01/women")]
+    reports.report(ledger, counted, NOW, COUNTER)
+    reports.report(ledger, source({AT: 10}), NOW, "producer")
+    assert row(ledger).state is WindowState.COMPLETE
+    reports.report(ledger, [part("s3://lake/all", {AT: 10})], NOW, "producer")
+    assert (row(ledger).records, row(ledger).state) == (10, WindowState.COMPLETE)
+    reports.report(ledger, [part("s3://lake/more", {AT: 1})], NOW, "producer")
+    assert row(ledger).records == 11

@@ -75,10 +75,10 @@ def put(connection: sa.Connection, name: Feed, declared: Tracked) -> None:
     connection.execute(sa.update(dataset).where(dataset.c.name == str(name)).values(declared=_text(declared)))
 
 
-def put_reported(connection: sa.Connection, name: Feed) -> None:
+def put_reported(connection: sa.Connection, name: Feed) -> bool:
     """Keep that the producer of a dataset reports what was ingested: nobody has to look for its reports."""
     mine = (dataset.c.name == str(name)) & dataset.c.reported.is_(None)
-    connection.execute(sa.update(dataset).where(mine).values(reported=True))
+    return bool(connection.execute(sa.update(dataset).where(mine).values(reported=True)).rowcount)
 
 
 def put_schema(connection: sa.Connection, name: Feed, schema: str, version: str) -> None:

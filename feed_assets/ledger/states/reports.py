@@ -104,13 +104,23 @@ class _Recording:
         if not new:
             return
         bulk.insert(self.connection, table, [self._values(each) for each in new], (*_COLUMNS, "by", "at"))
-        if self.by != COUNTER and any(each.tier == INGESTED for each in new):
-            datasets.put_reported(self.connection, self.dataset)
-        self.outcome.transitions += judging.count(_deltas(new, before))
+        deltas = _deltas(new, before)
+        is_by_others = self.by != COUNTER and any(each.tier == INGESTED for each in new)
+        if is_by_others and datasets.put_reported(self.connection, self.dataset):
+            self._take_back(deltas)
+        self.outcome.transitions += judging.count(deltas)
         self.outcome.accepted += len(new)
         if named := [each for each in new if each.schema]:
             last = max(named, key=_version)
             datasets.put_schema(self.connection, self.dataset, last.schema or "", last.version)
+
+    def _take_back(self, deltas: dict[tuple[str, datetime], Delta]) -> None:
+        """Remove what our own runs have counted of a feed whose producer reports, from now on: once for each feed."""
+        ours = (table.c.dataset == str(self.dataset)) & (table.c.by == COUNTER)
+        gone = sa.delete(table).where(ours).returning(table.c.sub_partition, table.c.windows)
+        for sub_partition, counts in self.connection.execute(gone).all():
+            for start, count in windows_of(counts).items():
+                deltas.setdefault((sub_partition, start), Delta()).add(INGESTED, -count, -1)
 
     def _placed(self, new: Report) -> Report:
         """A report with the levels of its sub-partition in the declared order, whatever theirs was."""
