@@ -319,7 +319,7 @@ def test_who_does_not_mind_the_quality_of_a_window_waits_for_its_data_all_the_sa
     at = address("hour", "2026-01-02-15:00")
     report_quality(open_ledger(settings().ledger), at, "no_bots", "failed", "41 % of rows are bots", "dq", NOW)
     assert made(tested.run_until_idle()) == []
-    assert "is open: 12 of 1,200 records" in verdict(tested, "not", "2026-01-02-15:00").reason
+    assert "is open: 5min 2026-01-02-15:00 has 1 of 100 records" in verdict(tested, "not", "2026-01-02-15:00").reason
     tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=100)
     assert made(tested.run_until_idle()) == ["not 2026-01-02-15:00"]
 
