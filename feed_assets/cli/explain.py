@@ -61,7 +61,8 @@ def _explain(graph: "Graph", services: "Services", feed: str | None, partition: 
     if not partition and node.partitions_def is not None:
         return show(_overview(graph, services, node, unread), as_json)
     outputs = [Partition(node.feed, key) for key in keys_of(node, [partition], services.now())]
-    views = [_said(services, _decided(graph, services, node, output), unread) for output in outputs]
+    told = [*map(_caveat, unread), *_undeclared(graph, services, [node])]
+    views = [_said(services, _decided(graph, services, node, output), unread, told) for output in outputs]
     return show(views if len(views) > 1 else views[0], as_json)
 
 
@@ -76,7 +77,20 @@ def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
         groups = [each for each in waiting.by_state(connection) if each.feed in graph.by_feed]
     views = [WaitingView(feed=str(each.feed), **GroupView.of(each).model_dump()) for each in groups[:GROUPS]]
     notes = [f"and {len(groups) - GROUPS} more"] if len(groups) > GROUPS else [] if groups else ["nothing waits"]
-    show(views, as_json, "\n".join([*notes, *map(_caveat, unread)]))
+    told = _undeclared(graph, services, graph.datasets())
+    show(views, as_json, "\n".join([*notes, *map(_caveat, unread), *told]))
+
+
+def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
+    """What the ledger does not judge yet as these datasets' inputs are declared: it goes by what it had before."""
+    from feed_assets.ledger.states import datasets
+
+    names = {parent.feed for node in nodes for parent in [node, *graph.parents(node)]}
+    declared = {feed: tracked for feed, tracked in graph.tracked().items() if feed in names}
+    with services.ledger.read() as connection:
+        differing = datasets.differing(connection, declared)
+    told = "is not in the ledger yet as it is declared: `feed-assets run`, or the daemon's next tick, puts it there"
+    return [f"but {name} {told}" for name in sorted(differing)]
 
 
 def _overview(graph: "Graph", services: "Services", node: "Node", unread: tuple[UnreadView, ...]) -> OverviewView:
@@ -101,7 +115,9 @@ def _decide_some(graph: "Graph", services: "Services", nodes: "Sequence[Node]") 
     decide_due(graph, nodes, services.ledger, services.now(), DECISIONS, lambda: False)
 
 
-def _said(services: "Services", view: VerdictView, unread: tuple[UnreadView, ...]) -> VerdictView:
+def _said(
+    services: "Services", view: VerdictView, unread: tuple[UnreadView, ...], caveats: "Sequence[str]"
+) -> VerdictView:
     """The verdict with what one must know beside it, in its one line: a pause, and a source that cannot be read."""
     from feed_assets.ledger import pauses
 
@@ -109,7 +125,7 @@ def _said(services: "Services", view: VerdictView, unread: tuple[UnreadView, ...
     with services.ledger.read() as connection:
         paused = pauses.paused(connection, [feed]).get(feed)
     more = [paused] if paused and paused not in view.reason else []
-    reason = "; ".join([first_line(view.reason), *more, *map(_caveat, unread)])
+    reason = "; ".join([first_line(view.reason), *more, *caveats])
     return view.model_copy(update={"unread": unread, "reason": reason})
 
 

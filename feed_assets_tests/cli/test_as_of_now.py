@@ -11,8 +11,14 @@ from typer.testing import CliRunner
 
 from feed_assets.cli import app
 from feed_assets.cli.location import open_instance
+from feed_assets.core.completeness import Completeness
 from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.core.feeds import Feed
+from feed_assets.core.members import Tracked
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.states.windows import declare
 from feed_assets.runs.services import utc_now
+from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink
 
 REPORT, LOST = "gamma/report/v1.0", "gamma/lost/v1.0"
@@ -151,3 +157,31 @@ def test_dynamic_partitions_are_those_of_the_instance(team, tmp_path, monkeypatc
     for partition, state in (((), "missing"), (("north",), "waits for input")):
         told = CliRunner().invoke(app, ["explain", "t/out/v1.0", *partition, "-m", "regions"], catch_exceptions=False)
         assert state in told.stdout
+
+
+WINDOWS = """
+import dagster as dg
+from feed_assets import feed_asset, state_table, with_automation
+
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+foo = state_table("web/foo", partitions_def=HOURS)
+
+@feed_asset("web/hourly/v1.0", partitions_def=HOURS, inputs={"foo": foo})
+def hourly(foo):
+    return foo
+
+defs = with_automation(dg.Definitions(assets=[foo, hourly]))
+"""
+
+
+def test_what_the_ledger_does_not_judge_as_it_is_declared_is_said(team, tmp_path, monkeypatch):
+    (tmp_path / "windows_of_foo.py").write_text(WINDOWS)
+    monkeypatch.delitem(sys.modules, "windows_of_foo", raising=False)
+    asked = ["explain", "web/hourly/v1.0", "2026-01-01-15:00", "-m", "windows_of_foo"]
+    told = CliRunner().invoke(app, asked, catch_exceptions=False).stdout
+    assert "but web/foo is not in the ledger yet as it is declared: `feed-assets run`" in " ".join(told.split())
+    every = CliRunner().invoke(app, ["explain", "-m", "windows_of_foo"], catch_exceptions=False).stdout
+    assert "but web/foo is not in the ledger yet" in every
+    tracked = Tracked.of(Completeness())
+    declare(open_ledger(settings().ledger), {Feed.parse("web/foo"): tracked}, utc_now())
+    assert "not in the ledger yet" not in CliRunner().invoke(app, asked, catch_exceptions=False).stdout

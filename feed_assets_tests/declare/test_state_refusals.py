@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from feed_assets import Regions, Within, feed_asset, foreign_feed, state_table
+from feed_assets import Regions, Watermark, Within, feed_asset, foreign_feed, state_table
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.orchestration.declare.inputs import Input
 from feed_assets.orchestration.declare.partitions import windows_from
@@ -34,6 +34,7 @@ def by_region(*keys: str) -> dg.MultiPartitionsDefinition:
         (by_region("apac", "latam"), FOO, "region=latam of web/foo"),
         (SINGAPORE, RAW, r"Use Within\(\) or BatchDate\(\)"),
         (THREE, FOO, "the smallest are of 5min"),
+        (HOURS, Input(FOO, beyond=Watermark("end of partition")), "Remove `beyond`"),
     ],
 )
 def test_what_could_never_be_read_is_refused(partitions_def, read, why):

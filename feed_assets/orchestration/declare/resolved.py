@@ -48,6 +48,11 @@ def _check_time(feed: Feed, partitions_def: Partitions, read: Input) -> None:
             f"{feed} has no partitions of time, and reads {declared.feed} by time: expected partitions_def with a "
             "dimension of time windows. Add one."
         )
+    if read.beyond and isinstance(declared, StateTable):
+        raise InvalidDefinition(
+            f"{feed} waits for the watermark of {declared.feed}, and for its windows anyway, which are those of the "
+            "output's own time. Remove `beyond`."
+        )
     if read.beyond and isinstance(declared, Foreign) and declared.appendable:
         raise InvalidDefinition(
             f"{feed} waits until the batches of {declared.feed} go far enough: expected a feed whose partitions are "
