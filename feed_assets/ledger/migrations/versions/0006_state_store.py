@@ -31,7 +31,7 @@ def upgrade() -> None:
     _reports()
     _windows()
     if op.get_bind().dialect.supports_comments:
-        op.alter_column("change", "kind", comment="update, event, quality, window or unchanged")
+        op.alter_column("change", "kind", comment="update, event, quality, window, unchanged or counted")
         op.alter_column("change", "subject", comment="what changed: update id, marker, check or grain")
 
 

@@ -39,6 +39,7 @@ FROM (SELECT feed, "partition", max(CASE WHEN state = 'published' THEN id END) A
 
 def upgrade() -> None:
     """Engines read the view; tables may change. Of a check the greatest version counts, whatever the order."""
-    op.add_column("quality", sa.Column("version", TEXT))
-    op.add_column("quality", sa.Column("digest", TEXT))
+    greatest = "the greatest that was reported; NULL if none was"
+    op.add_column("quality", sa.Column("version", TEXT, comment=greatest))
+    op.add_column("quality", sa.Column("digest", TEXT, comment="of what that version says"))
     op.execute(f"CREATE VIEW partition_state AS {_WINDOWS} UNION ALL {_PARTITIONS}")
