@@ -231,12 +231,16 @@ class Tracked:
 
     def path_of(self, sub_partition: str) -> str:
         """A sub-partition with its levels in the order that is declared; by name, if it is not declared."""
+        if "/" not in sub_partition:
+            return sub_partition
         levels = sub_partition.split("/")
         return self._paths.get(frozenset(levels)) or "/".join(sorted(levels))
 
     def check(self, sub_partition: str, window: Window | None = None) -> None:
         """Raise InvalidName for a sub-partition that is none, or for which counts of a window cannot be reported."""
-        is_known = not self.members or sub_partition in self.members or sub_partition == ALL
+        if not self.members:
+            return
+        is_known = sub_partition in self.members or sub_partition == ALL
         if is_known and (window is None or self.is_leaf(sub_partition, window)):
             return
         leaves = [path for path in sorted(self.members) if path not in self.below]

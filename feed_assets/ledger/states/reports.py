@@ -150,7 +150,9 @@ class _Recording:
                 f"window {start:%Y-%m-%dT%H:%M:%SZ} does not begin where one of {base!r} does: expected, for example, "
                 f"{window.start:%Y-%m-%dT%H:%M:%SZ}."
             )
-        if self.tracked.members and not self.tracked.expects(sub_partition, window):
+        if not self.tracked.members:
+            return
+        if not self.tracked.expects(sub_partition, window):
             raise InvalidReport(
                 f"{sub_partition} is not expected in {window.key}: it joined the dataset later, or had left it. "
                 "Correct its dates in the declaration, or the report."
