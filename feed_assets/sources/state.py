@@ -44,7 +44,7 @@ def report_state(records: Iterable[Mapping[str, Any]], by: str | None = None) ->
     """
     whole = Reported()
     for outcome in record(open_ledger(settings().ledger), map(as_text, records), by):
-        _add(whole, outcome)
+        whole = whole.with_(outcome)
     return whole
 
 
@@ -101,7 +101,7 @@ def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> Re
     outcome = reports.report(ledger, counts, now, by)
     for line, check in checks:
         try:
-            _add(outcome, _checked(ledger, check, now, by))
+            outcome = outcome.with_(_checked(ledger, check, now, by))
         except _NONE as error:
             rejected.append(Rejected(line, str(error)))
     _keep(ledger, rejected, now)
@@ -131,10 +131,3 @@ def _keep(ledger: Ledger, rejected: Sequence[Rejected], now: datetime) -> None:
     if rejected:
         with ledger.write() as connection:
             event_rejects.reject(connection, reports.SOURCE, rejected, now)
-
-
-def _add(whole: Reported, outcome: Reported) -> None:
-    whole.accepted += outcome.accepted
-    whole.known += outcome.known
-    whole.transitions += outcome.transitions
-    whole.rejected.extend(outcome.rejected)

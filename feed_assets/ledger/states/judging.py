@@ -21,7 +21,7 @@ from feed_assets.ledger import log
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import watermarks
-from feed_assets.ledger.states.rows import Row, rows, state_counts, write
+from feed_assets.ledger.states.rows import Row, empty, rows, state_counts, write
 
 
 @dataclass
@@ -38,15 +38,18 @@ class Delta:
         if not tier:
             self.records += records
             return
-        known = self.sources.get(tier, (0, 0))
-        self.sources[tier] = known[0] + records, known[1] + parts
+        _add_source(self.sources, tier, records, parts)
 
     def merge(self, other: "Delta", *, is_base: bool) -> None:
         """Add another one of the same window, or of a smaller one in it: sources are kept of base windows alone."""
         self.records, self.parts = self.records + other.records, self.parts + other.parts
-        for tier, (records, parts) in other.sources.items() if is_base else ():
-            known = self.sources.get(tier, (0, 0))
-            self.sources[tier] = known[0] + records, known[1] + parts
+        for tier, counted in other.sources.items() if is_base else ():
+            _add_source(self.sources, tier, *counted)
+
+
+def _add_source(sources: dict[str, tuple[int, int]], tier: str, records: int, parts: int) -> None:
+    known = sources.get(tier, (0, 0))
+    sources[tier] = known[0] + records, known[1] + parts
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ class Judging:
         """Whether the window is one of the declaration of now, whose times it then has: its zone may be another one."""
         if row.address.grain != self._tracked.base:
             try:
-                window = self._window(row.address)
+                window = self._tracked.window(row.address.sub_partition, row.address.grain, row.address.key)
             except InvalidName:
                 return False
             row.start, row.end = window.start, window.end
@@ -158,19 +161,12 @@ class Judging:
     def _load(self, addresses: Iterable[WindowAddress]) -> None:
         new = [at for at in addresses if at not in self._rows]
         self._rows |= rows(self._connection, new)
-        for at in new:
-            if at not in self._rows:
-                window = self._window(at)
-                self._rows[at] = Row(at, window.start, window.end)
-
-    def _window(self, at: WindowAddress) -> Window:
-        return self._tracked.window(at.sub_partition, at.grain, at.key)
+        self._rows |= {at: empty(self._tracked, at) for at in new if at not in self._rows}
 
     def _add(self, row: Row, delta: Delta) -> None:
         row.records, row.parts = row.records + delta.records, row.parts + delta.parts
-        for tier, (records, parts) in delta.sources.items():
-            known = row.sources.get(tier, (0, 0))
-            row.sources[tier] = known[0] + records, known[1] + parts
+        for tier, counted in delta.sources.items():
+            _add_source(row.sources, tier, *counted)
         if max(row.records, *(each for each, _ in row.sources.values()), 0) > LAST_VERSION:
             raise InvalidReport(
                 f"{row.address.partition}: its records are more than {LAST_VERSION}. Correct the report."

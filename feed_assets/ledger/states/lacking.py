@@ -8,7 +8,7 @@ from feed_assets.core.completeness import DONE, WindowState, why
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger.states.rows import Row, rows
+from feed_assets.ledger.states.rows import Row, empty, rows
 
 
 def whys(
@@ -24,12 +24,6 @@ def whys(
         followed = {at: part for at, row in followed.items() if (part := _blamed(row, below[at]))}
         blamed = blamed | followed
     return {at: _said(tracked[at.dataset], given[at], row) for at, row in blamed.items()}
-
-
-def empty(tracked: Tracked, at: WindowAddress) -> Row:
-    """A window that nothing is known of."""
-    window = tracked.window(at.sub_partition, at.grain, at.key)
-    return Row(at, window.start, window.end)
 
 
 def _parts(tracked: Tracked, row: Row) -> tuple[WindowAddress, ...]:

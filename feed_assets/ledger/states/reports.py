@@ -29,6 +29,7 @@ SOURCE = "state"
 """What rejected reports are kept under, beside rejected events."""
 
 _Key = tuple[str, str, str]
+_Deltas = dict[tuple[str, datetime], Delta]
 _COLUMNS = ("version", "digest", "windows", "records", "first", "last", "offsets", "snapshot", "batch", "schema")
 
 
@@ -114,13 +115,12 @@ class _Recording:
             last = max(named, key=_version)
             datasets.put_schema(self.connection, self.dataset, last.schema or "", last.version)
 
-    def _take_back(self, deltas: dict[tuple[str, datetime], Delta]) -> None:
+    def _take_back(self, deltas: _Deltas) -> None:
         """Remove what our own runs have counted of a feed whose producer reports, from now on: once for each feed."""
         ours = (table.c.dataset == str(self.dataset)) & (table.c.by == COUNTER)
         gone = sa.delete(table).where(ours).returning(table.c.sub_partition, table.c.windows)
         for sub_partition, counts in self.connection.execute(gone).all():
-            for start, count in windows_of(counts).items():
-                deltas.setdefault((sub_partition, start), Delta()).add(INGESTED, -count, -1)
+            _add(deltas, sub_partition, INGESTED, windows_of(counts).items(), -1)
 
     def _placed(self, new: Report) -> Report:
         """A report with the levels of its sub-partition in the declared order, whatever theirs was."""
@@ -252,23 +252,26 @@ def _starts(new: Report) -> set[datetime]:
     return {start for start, _ in new.windows}
 
 
-def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> dict[tuple[str, datetime], Delta]:
+def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
     """By how much the counts of windows change: what is reported now, less what these replace."""
-    deltas: dict[tuple[str, datetime], Delta] = {}
+    deltas: _Deltas = {}
     for each in new:
-        known = before.get(each.key)
-        for start, count in each.windows:
-            deltas.setdefault((each.sub_partition, start), Delta()).add(each.tier, count, 1)
-        for start, count in windows_of(known.windows).items() if known else ():
-            deltas.setdefault((each.sub_partition, start), Delta()).add(each.tier, -count, -1)
+        _add(deltas, each.sub_partition, each.tier, each.windows, 1)
+        if known := before.get(each.key):
+            _add(deltas, each.sub_partition, each.tier, windows_of(known.windows).items(), -1)
     return deltas
 
 
-def all_deltas(connection: sa.Connection, dataset: Feed) -> dict[tuple[str, datetime], Delta]:
+def all_deltas(connection: sa.Connection, dataset: Feed) -> _Deltas:
     """What all reports of a dataset count, by sub-partition and start: only where its base grain has changed."""
-    deltas: dict[tuple[str, datetime], Delta] = {}
+    deltas: _Deltas = {}
     columns = table.c.sub_partition, table.c.tier, table.c.windows
     for sub_partition, tier, counts in connection.execute(sa.select(*columns).where(table.c.dataset == str(dataset))):
-        for start, count in windows_of(counts).items():
-            deltas.setdefault((sub_partition, start), Delta()).add(tier, count, 1)
+        _add(deltas, sub_partition, tier, windows_of(counts).items(), 1)
     return deltas
+
+
+def _add(deltas: _Deltas, sub_partition: str, tier: str, windows: Iterable[tuple[datetime, int]], sign: int) -> None:
+    """Count the windows of a report, or take them back (-1)."""
+    for start, count in windows:
+        deltas.setdefault((sub_partition, start), Delta()).add(tier, sign * count, sign)

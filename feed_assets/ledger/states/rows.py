@@ -86,6 +86,12 @@ def row_of(row: Any) -> Row:
     return Row(address, row.start, row.end, sources=sources, state=WindowState(row.state), **values)
 
 
+def empty(tracked: Tracked, at: WindowAddress) -> Row:
+    """A window that nothing is known of."""
+    window = tracked.window(at.sub_partition, at.grain, at.key)
+    return Row(at, window.start, window.end)
+
+
 def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
     """Write windows; what nothing is known of any more goes."""
     kept: list[dict[str, Any]] = []
@@ -95,10 +101,12 @@ def write(connection: sa.Connection, changed: Iterable[Row]) -> None:
         if row.is_kept:
             kept.append(row.values())
         else:
-            gone.append({"d": str(at.dataset), "s": at.sub_partition, "g": at.grain, "k": at.key})
+            key = {"dataset": str(at.dataset), "sub_partition": at.sub_partition, "grain": at.grain, "key": at.key}
+            gone.append({f"its_{name}": value for name, value in key.items()})
     bulk.insert(connection, window, kept, replaced=(*_STATE, "start", "end"))
     if gone:
-        connection.execute(sa.delete(window).where(is_(_bound("d"), _bound("s"), _bound("g")), _key_is("k")), gone)
+        same = (column == sa.bindparam(f"its_{column.name}") for column in window.primary_key)
+        connection.execute(sa.delete(window).where(*same), gone)
 
 
 def all_rows(connection: sa.Connection, dataset: Feed) -> list[Row]:
@@ -113,34 +121,21 @@ def remove(connection: sa.Connection, dataset: Feed, grains: Collection[str]) ->
         connection.execute(sa.delete(table).where(mine))
 
 
-def place(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> bool:
-    """Put levels of sub-partitions into the declared order, where they were reported before; whether any was not."""
-    moved = False
+def place(connection: sa.Connection, dataset: Feed, tracked: Tracked) -> None:
+    """Put levels of sub-partitions into the declared order, where they were reported before."""
     for table in (report, window, watermark):
         mine = table.c.dataset == str(dataset)
         known = connection.execute(sa.select(table.c.sub_partition).where(mine).distinct()).scalars().all()
         for path in (path for path in known if tracked.path_of(path) != path):
             renamed = sa.update(table).where(mine, table.c.sub_partition == path)
             connection.execute(renamed.values(sub_partition=tracked.path_of(path)))
-            moved = True
-    return moved
 
 
 def _by_address(row: Row) -> WindowAddress:
     return row.address
 
 
-def _bound(name: str) -> sa.BindParameter[str]:
-    return sa.bindparam(name, type_=sa.String)
-
-
-def _key_is(name: str) -> sa.ColumnElement[bool]:
-    return window.c.key == _bound(name)
-
-
-def is_(
-    dataset: str | sa.BindParameter[str], sub_partition: str | sa.BindParameter[str], grain: str | sa.BindParameter[str]
-) -> sa.ColumnElement[bool]:
+def is_(dataset: str, sub_partition: str, grain: str) -> sa.ColumnElement[bool]:
     """The windows of one grain of a sub-partition."""
     return (window.c.dataset == dataset) & (window.c.sub_partition == sub_partition) & (window.c.grain == grain)
 

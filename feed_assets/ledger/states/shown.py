@@ -13,8 +13,8 @@ from feed_assets.core.members import Tracked
 from feed_assets.core.windows import WindowAddress, address_of, minutes_of, window_at
 from feed_assets.ledger import log
 from feed_assets.ledger.states import datasets
-from feed_assets.ledger.states.lacking import empty, whys
-from feed_assets.ledger.states.rows import Row, rows
+from feed_assets.ledger.states.lacking import whys
+from feed_assets.ledger.states.rows import Row, empty, rows
 from feed_assets.ledger.states.watermarks import Watermarks, watermarks
 from feed_assets.ledger.tables import TEXT, UtcDateTime, change, dataset, window
 

@@ -127,8 +127,9 @@ def _counted(before: Tracked, kept: Iterable[Row]) -> set[str]:
 def _today(kept: Sequence[Row], now: datetime, path: str, life: Life) -> date:
     """The batch date of now in a sub-partition's zone, or the first that begins after all that is complete above it."""
     complete = (row.end for row in kept if row.address.sub_partition == above(path) and row.state in DONE)
-    day, last = window_of(DAY, now, life.zone), max(complete, default=now)
-    while day.start < last and last != now:
+    day = window_of(DAY, now, life.zone)
+    last = max(complete, default=day.start)
+    while day.start < last:
         day = window_of(DAY, day.end, life.zone)
     return date.fromisoformat(day.key)
 
