@@ -41,6 +41,10 @@ class InvalidReport(FeedAssetsError):
     """A report of counts or quality that is none, names what its dataset has not, or contradicts one of its version."""
 
 
+class IllegalTransition(InvalidReport):
+    """A window cannot come from the state that it is in to the other one."""
+
+
 class SourceUnavailable(FeedAssetsError):
     """An event source cannot be read: its database or files do not answer, or lack what its declaration names."""
 

@@ -38,17 +38,25 @@ class Built:
 
 @dataclass(frozen=True)
 class KnownWindow:
-    """The state of a window, what it is so for in words, its records, and the number of its last transition."""
+    """The state of a window, what it is so for in words, its records, and the number of its last transition.
+
+    `held`: it is open for a bad part alone, so that all its data are there. `stale`: why a check failed before it was
+    made again. `data` is a digest of what was reported of it: a check that passes, or fails, leaves it as it is.
+    """
 
     state: WindowState = WindowState.OPEN
     why: str = "nothing is reported of it yet"
     records: int = 0
     changed: int = 0
+    held: bool = False
+    stale: str | None = None
+    data: int = 0
 
     @property
     def is_bad(self) -> bool:
         """Whether a consumer waits for its quality."""
-        return self.state in (WindowState.COMPLETE_WITH_ISSUE, WindowState.INVALID)
+        is_issue = self.state in (WindowState.COMPLETE_WITH_ISSUE, WindowState.INVALID)
+        return is_issue or self.held or (self.state is WindowState.BACKFILLED and self.stale is not None)
 
     @property
     def said(self) -> str:
@@ -57,8 +65,9 @@ class KnownWindow:
 
     def pin(self, window: Partition) -> Pin | None:
         """What reading it is recorded as, if it can be read: of a bad one, too, by whoever does not mind."""
-        version = f"{self.changed:020d}"
-        return Pin(window, version, version, self.records) if self.is_bad or self.state in DONE else None
+        position = f"{self.changed:020d}"
+        version = f"{self.data:016x}" if self.data else position
+        return Pin(window, position, version, self.records) if self.is_bad or self.state in DONE else None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Reports as others send them: one object of JSON on a line, of the kind part, source or quality.
+"""Reports as others send them: one object of JSON on a line, of the kind part, source, quality or backfill.
 
 Source: the sample story of the second article, where the record count and Kafka offsets of each part are sent.
 """
@@ -16,7 +16,15 @@ from feed_assets.core.completeness import INGESTED
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidEvent, InvalidReport
 from feed_assets.core.events import LAST_VERSION, encode, parse_marker
 from feed_assets.core.feeds import Feed, Partition, check_segment
-from feed_assets.core.limits import CONTEXT_BYTES, NAME_BYTES, REJECT_BYTES, ROW_BYTES, check_partition, excerpt
+from feed_assets.core.limits import (
+    CONTEXT_BYTES,
+    NAME_BYTES,
+    REASON_BYTES,
+    REJECT_BYTES,
+    ROW_BYTES,
+    check_partition,
+    excerpt,
+)
 from feed_assets.core.members import text_of
 from feed_assets.core.reports import FOLDED, NO_VERSION, Report
 from feed_assets.core.windows import minutes_of
@@ -44,7 +52,19 @@ class QualityReport:
     version: str | None = None
 
 
-def parse_report(line: str) -> tuple[Report, ...] | QualityReport:
+@dataclass(frozen=True)
+class BackfillReport:
+    """That one window is being made again (`started`), was (`done`), or is not after all (`failed`), and why."""
+
+    dataset: Feed
+    sub_partition: str
+    grain: str
+    start: datetime
+    state: str
+    reason: str
+
+
+def parse_report(line: str) -> tuple[Report, ...] | QualityReport | BackfillReport:
     """The reports of a line; a source's without a part is one for each window, which is named by its start.
 
     Raises InvalidReport, whatever the text is.
@@ -202,13 +222,6 @@ class _Line(_Model):
             raise InvalidReport(f"min: found {self.first}, after max, {self.last}: expected an earlier one.")
         return self
 
-    @property
-    def place(self) -> tuple[Feed, str]:
-        """The dataset and the sub-partition as text. Raises InvalidName."""
-        dataset, below = Feed.parse(self.dataset), text_of(self.sub_partition)
-        check_partition(Partition(dataset, f"{_LONGEST_KEY}/{below}" if below else _LONGEST_KEY))
-        return dataset, below
-
 
 class _Part(_Line):
     """Counts of what was ingested."""
@@ -252,10 +265,37 @@ class _Quality(_Line):
     def reports(self) -> QualityReport:
         """The report that it is."""
         version = self.version if "version" in self.model_fields_set else None
-        return QualityReport(*self.place, self.grain, self.start, self.check, self.state, self.reason, version)
+        return QualityReport(*_place(self), self.grain, self.start, self.check, self.state, self.reason, version)
 
 
-_KINDS: dict[str, type[_Part | _Source | _Quality]] = {"part": _Part, "source": _Source, "quality": _Quality}
+class _Backfill(_Model):
+    """That a window is made again."""
+
+    dataset: Name
+    sub_partition: dict[Name, Name] = {}
+    grain: Annotated[str, AfterValidator(_grain)]
+    start: Start
+    state: Literal["started", "done", "failed"]
+    reason: Annotated[str, _text(REASON_BYTES)]
+
+    def reports(self) -> BackfillReport:
+        """The report that it is."""
+        return BackfillReport(*_place(self), self.grain, self.start, self.state, self.reason)
+
+
+_KINDS: dict[str, type[_Part | _Source | _Quality | _Backfill]] = {
+    "part": _Part,
+    "source": _Source,
+    "quality": _Quality,
+    "backfill": _Backfill,
+}
+
+
+def _place(line: "_Line | _Backfill") -> tuple[Feed, str]:
+    """The dataset and the sub-partition as text. Raises InvalidName."""
+    dataset, below = Feed.parse(line.dataset), text_of(line.sub_partition)
+    check_partition(Partition(dataset, f"{_LONGEST_KEY}/{below}" if below else _LONGEST_KEY))
+    return dataset, below
 
 
 def _named(window: _Window) -> str:
@@ -265,7 +305,7 @@ def _named(window: _Window) -> str:
 def _whole(line: _Line, tier: str, part: str, windows: list[_Window], offsets: dict[str, list[int]] | None) -> Report:
     names = ("version", "records", "first", "last", "snapshot", "batch")
     return Report(
-        *line.place,
+        *_place(line),
         part,
         tuple(sorted((each.start, each.records) for each in windows)),
         tier,

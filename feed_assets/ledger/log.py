@@ -22,6 +22,9 @@ UPDATE, EVENT, QUALITY, WINDOW, UNCHANGED = "update", "event", "quality", "windo
 COUNTED = "counted"
 """The kind that says that the records of another team's update were counted, which it did not bring with it."""
 
+CLOSED = "closed"
+"""The kind that says that a partition is final, or is no longer: `after` is `closed` or `open`."""
+
 PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
 """The states of updates that the log tells of."""
 

@@ -3,7 +3,7 @@
 Source: the global state store of the second article, "data quality as state".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -20,7 +20,19 @@ from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import quality
 
 PASSED, WARNED, FAILED = "passed", "warned", "failed"
-"""States of a check. A failed one blocks what reads the partition, a warning does not."""
+"""States that a check reports. A failed one blocks what reads the partition, a warning does not."""
+
+STALE = "stale"
+"""The state of a check that failed before the data were made again, and has not run since."""
+
+MARKED = "marked"
+"""The state of the check `INPUTS`: what the partition was made of is bad."""
+
+BLOCKING = (FAILED, STALE, MARKED)
+"""The states that a consumer waits for the end of."""
+
+INPUTS = "inputs"
+"""The check whose state follows from lineage (`ledger/marks.py`): nobody reports it."""
 
 
 def report(
@@ -65,19 +77,36 @@ def _is_newer(values: Mapping[str, Any], before: sa.Row[Any]) -> bool:
 def release(
     connection: sa.Connection, partitions: Iterable[Partition], by: str, now: datetime, why: str | None = None
 ) -> None:
-    """Let every failed check of some partitions pass: what is published is good (again). Repeatable."""
+    """Let every failed check of some partitions pass: what is published is good (again). Repeatable.
+
+    What it is marked for lies in its inputs, and stays.
+    """
     asked = wanted.partitions(connection, partitions)
-    key = quality.c.feed, quality.c.partition, quality.c.check
-    query = sa.select(*key).join(asked, wanted.same(quality, asked)).where(quality.c.state == FAILED)
+    key = quality.c.feed, quality.c.partition, quality.c.check, quality.c.state
+    query = sa.select(*key).join(asked, wanted.same(quality, asked)).where(quality.c.state.in_((FAILED, STALE)))
     failed = connection.execute(query.order_by(*key)).mappings().all()
-    values = {"state": PASSED, "reason": why, "by": by, "at": now}
-    upsert(connection, quality, [{**row, **values} for row in failed], [*values])
-    log.append(connection, [_passed(row, by, now, why) for row in failed])
+    _put(connection, failed, {"state": PASSED, "reason": why, "by": by, "at": now})
 
 
-def _passed(row: sa.RowMapping, by: str, now: datetime, why: str | None) -> Change:
+def make_stale(connection: sa.Connection, partition: Partition, by: str, now: datetime) -> None:
+    """Say of every failed check of a partition that it failed before the data were made again. Repeatable."""
+    mine = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
+    failed = connection.execute(sa.select(quality).where(mine, quality.c.state == FAILED)).mappings().all()
+    for row in failed:
+        before = row["reason"] or f"check {row['check']} failed"
+        why = f"check {row['check']} failed before the backfill, and has not run since: {before}"
+        _put(connection, [row], {"state": STALE, "reason": why, "by": by, "at": now})
+
+
+def _put(connection: sa.Connection, rows: Sequence[sa.RowMapping], values: Mapping[str, Any]) -> None:
+    upsert(connection, quality, [{**row, **values} for row in rows], [*values])
+    log.append(connection, [_change(row, values) for row in rows])
+
+
+def _change(row: sa.RowMapping, new: Mapping[str, Any]) -> Change:
     partition = Partition(Feed.parse(row["feed"]), row["partition"])
-    return Change(partition, log.QUALITY, row["check"], now, FAILED, PASSED, why, by)
+    before, after = row["state"], new["state"]
+    return Change(partition, log.QUALITY, row["check"], new["at"], before, after, new["reason"], new["by"])
 
 
 @dataclass(frozen=True)
@@ -97,10 +126,12 @@ def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[tu
     }
 
 
-def failed(connection: sa.Connection, partitions: Iterable[Partition]) -> Mapping[Partition, str]:
-    """Those of some partitions of which a check has failed, with the reasons."""
+def failed(
+    connection: sa.Connection, partitions: Iterable[Partition], states: Collection[str] = BLOCKING
+) -> Mapping[Partition, str]:
+    """Those of some partitions that a check blocks, by its state, with the reasons."""
     asked = wanted.partitions(connection, partitions)
-    query = sa.select(quality).join(asked, wanted.same(quality, asked)).where(quality.c.state == FAILED)
+    query = sa.select(quality).join(asked, wanted.same(quality, asked)).where(quality.c.state.in_(states))
     found: dict[Partition, list[str]] = {}
     for row in connection.execute(query.order_by(quality.c.check)):
         reasons = found.setdefault(Partition(Feed.parse(row.feed), row.partition), [])

@@ -36,7 +36,7 @@ change = sa.Table(
     sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False, comment="commit order"),
     sa.Column("feed", TEXT, nullable=False),
     sa.Column("partition", TEXT, nullable=False),
-    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality, window, unchanged or counted"),
+    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality, window, closed, unchanged or counted"),
     sa.Column("subject", TEXT, nullable=False, comment="what changed: update id, marker, check or grain"),
     sa.Column("before", TEXT, comment="its state before; NULL if it was not known"),
     sa.Column("after", TEXT, comment="its state after"),
@@ -60,12 +60,43 @@ quality = sa.Table(
     sa.Column("feed", TEXT, primary_key=True),
     sa.Column("partition", TEXT, primary_key=True),
     sa.Column("check", TEXT, primary_key=True),
-    sa.Column("state", TEXT, nullable=False, comment="passed, warned or failed"),
+    sa.Column("state", TEXT, nullable=False, comment="passed, warned, failed, stale or marked"),
     sa.Column("reason", TEXT),
     sa.Column("by", TEXT, comment="run or person that reported it"),
     sa.Column("at", UtcDateTime, nullable=False),
     sa.Column("version", TEXT, comment="the greatest that was reported; NULL if none was"),
     sa.Column("digest", TEXT, comment="of what that version says"),
+)
+
+waiver = sa.Table(
+    "waiver",
+    metadata,
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True),
+    sa.Column("problem", TEXT, nullable=False, comment="what was waived: another problem blocks again"),
+    sa.Column("why", TEXT, nullable=False),
+    sa.Column("who", TEXT, nullable=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+)
+
+closure = sa.Table(
+    "closure",
+    metadata,
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True, comment="that is final: no run, no late data"),
+    sa.Column("why", TEXT, nullable=False),
+    sa.Column("who", TEXT, nullable=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+)
+
+profile = sa.Table(
+    "profile",
+    metadata,
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("partition", TEXT, primary_key=True),
+    sa.Column("position", TEXT, nullable=False, comment="update or transition whose data these are"),
+    sa.Column("measures", TEXT, nullable=False, comment="JSON: numbers by name"),
+    sa.Column("at", UtcDateTime, nullable=False),
 )
 
 pause = sa.Table(
@@ -112,6 +143,7 @@ update = sa.Table(
     sa.Column("changed", sa.BigInteger, nullable=False, comment="sequence of its last change"),
     sa.Column("origin", TEXT, nullable=False, comment="who writes it: foreign, run or rebuilt"),
     sa.Column("windows", TEXT, comment="JSON: its records by base window, where its feed is counted"),
+    sa.Column("without", TEXT, comment="JSON: the required inputs that it went without; NULL: none"),
 )
 sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
 sa.Index("update_of_run", update.c.run, update.c.state)
@@ -159,6 +191,7 @@ run = sa.Table(
     sa.Column("asked_by", TEXT, comment="who asked for it by hand; NULL: sensor, condition or schedule"),
     sa.Column("cluster", TEXT, comment="Spark master or Connect server that ran it, without secrets"),
     sa.Column("parameters", TEXT, comment="JSON: what it was asked to do beside its partition; NULL: nothing"),
+    sa.Column("why", TEXT, comment="the verdict that asked for it, in words; NULL: somebody did by hand"),
 )
 sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.state, run.c.began)
 sa.Index("run_by_state", run.c.state)
@@ -338,7 +371,12 @@ window = sa.Table(
     sa.Column("since", UtcDateTime, comment="when its state became what it is"),
     sa.Column("accepted", TEXT, comment="who accepted it as it is, and why"),
     sa.Column("issue", TEXT, comment="why a check of it failed"),
+    sa.Column("marked", TEXT, comment="what is wrong with what it was made of"),
+    sa.Column("flagged", TEXT, comment="what is wrong with a larger window that holds it"),
+    sa.Column("stale", TEXT, comment="why a check of it failed before it was made again; it has not run since"),
+    sa.Column("held", TEXT, comment="what is wrong in it, where nothing else keeps it open"),
     sa.Column("folded", sa.Boolean, nullable=False, comment="its reports are one row: it takes no more"),
+    sa.Column("data", sa.BigInteger, nullable=False, server_default="0", comment="digest of its reports"),
 )
 sa.Index("window_by_state", window.c.dataset, window.c.sub_partition, window.c.grain, window.c.state, window.c.key)
 

@@ -42,7 +42,15 @@ def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> d
     tracked = datasets.tracked(connection, {at.dataset for at in named}) if named else {}
     said = whys(connection, named.values(), tracked)
     return {
-        at.partition: KnownWindow(row.state, said.get(at, ""), row.records, row.changed or 0)
+        at.partition: KnownWindow(
+            row.state,
+            row.bad or said.get(at, ""),
+            row.records,
+            row.changed or 0,
+            row.held is not None,
+            row.stale,
+            row.data,
+        )
         for at, row in found.items()
     }
 

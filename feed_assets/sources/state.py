@@ -9,12 +9,12 @@ from typing import Any, BinaryIO
 from feed_assets.core.errors import InvalidDefinition, InvalidName, InvalidReport
 from feed_assets.core.events import Rejected
 from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, as_text, shortened
-from feed_assets.core.report_lines import QualityReport, parse_report
+from feed_assets.core.report_lines import BackfillReport, QualityReport, parse_report
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger import event_rejects
 from feed_assets.ledger.database import Ledger, open_ledger
-from feed_assets.ledger.states import datasets, reports, windows
+from feed_assets.ledger.states import backfills, datasets, reports, windows
 from feed_assets.ledger.states.reports import Reported
 from feed_assets.settings import settings
 
@@ -23,6 +23,9 @@ LINES_PER_TRANSACTION = 1000
 
 _BOM = b"\xef\xbb\xbf"
 _NONE = (InvalidDefinition, InvalidName, InvalidReport)
+
+_MOVES = {"started": backfills.begin, "done": backfills.finish, "failed": backfills.give_up}
+_OfWindow = QualityReport | BackfillReport
 
 Line = str | Rejected
 """A line as it was read; one that was too long to be kept is rejected already."""
@@ -88,20 +91,20 @@ def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 
 def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> Reported:
-    """Record a batch: its counts at once, then what checks have found. A kill leaves its beginning: repeat it all."""
-    counts, checks, rejected = list[Report](), list[tuple[str, QualityReport]](), list[Rejected]()
+    """Record a batch: its counts at once, then what is said of windows. A kill leaves its beginning: repeat it all."""
+    counts, said, rejected = list[Report](), list[tuple[str, _OfWindow]](), list[Rejected]()
     for line in lines:
         parsed = _parsed(line)
         if isinstance(parsed, Rejected):
             rejected.append(parsed)
-        elif isinstance(parsed, QualityReport):
-            checks.append((str(line), parsed))
+        elif isinstance(parsed, _OfWindow):
+            said.append((str(line), parsed))
         else:
             counts.extend(parsed)
     outcome = reports.report(ledger, counts, now, by)
-    for line, check in checks:
+    for line, each in said:
         try:
-            outcome = outcome.with_(_checked(ledger, check, now, by))
+            outcome = outcome.with_(_said(ledger, each, now, by))
         except _NONE as error:
             rejected.append(Rejected(line, str(error)))
     _keep(ledger, rejected, now)
@@ -109,22 +112,24 @@ def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> Re
     return outcome
 
 
-def _parsed(line: Line) -> tuple[Report, ...] | QualityReport | Rejected:
+def _parsed(line: Line) -> tuple[Report, ...] | _OfWindow | Rejected:
     try:
         return line if isinstance(line, Rejected) else parse_report(line)
     except InvalidReport as error:
         return Rejected(str(line), str(error))
 
 
-def _checked(ledger: Ledger, check: QualityReport, now: datetime, by: str) -> Reported:
-    """Record what a check has found of a window."""
+def _said(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> Reported:
+    """Record what is said of a window: what a check has found, or that it is made again."""
     with ledger.read() as connection:
-        tracked = datasets.tracked(connection, [check.dataset]).get(check.dataset) or datasets.default()
-    window = window_of(check.grain, check.start, tracked.zone_of(tracked.path_of(check.sub_partition)))
-    if window.start != check.start:
-        raise InvalidReport(f"start: found {check.start}, expected where a window begins, such as {window.start}.")
-    address = WindowAddress(check.dataset, check.sub_partition, check.grain, window.key)
-    return windows.report_quality(ledger, address, check.check, check.state, check.reason, by, now, check.version)
+        tracked = datasets.tracked(connection, [each.dataset]).get(each.dataset) or datasets.default()
+    window = window_of(each.grain, each.start, tracked.zone_of(tracked.path_of(each.sub_partition)))
+    if window.start != each.start:
+        raise InvalidReport(f"start: found {each.start}, expected where a window begins, such as {window.start}.")
+    address = WindowAddress(each.dataset, each.sub_partition, each.grain, window.key)
+    if isinstance(each, BackfillReport):
+        return _MOVES[each.state](ledger, address, each.reason, by, now)
+    return windows.report_quality(ledger, address, each.check, each.state, each.reason, by, now, each.version)
 
 
 def _keep(ledger: Ledger, rejected: Sequence[Rejected], now: datetime) -> None:

@@ -121,16 +121,19 @@ def test_a_failed_check_makes_a_window_invalid_and_its_day_waits(almost):
     reports.report(almost, [part("part-2", {HOUR_15[-1]: 1234, FOUR: 1234})], NOW)
     address = WindowAddress(FOO, "", "10min", "2026-01-01-15:50")
     seen = last(almost)
-    assert windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW).transitions == 2
-    found = transitions(almost, seen)
-    assert found[-2:] == [
+    assert windows.report_quality(almost, address, "no_bots", "failed", "many bots", "dq", NOW).transitions == 4
+    assert transitions(almost, seen) == [
         ("hour@2026-01-01-15:00", "complete", "open"),
         ("10min@2026-01-01-15:50", "complete", "invalid"),
+        ("5min@2026-01-01-15:50", "complete", "complete_with_issue"),
+        ("5min@2026-01-01-15:55", "complete", "complete_with_issue"),
     ]
     windows.report_quality(almost, address, "no_bots", "passed", None, "dq", NOW)
-    assert transitions(almost, seen)[-2:] == [
+    assert transitions(almost, seen)[4:] == [
         ("hour@2026-01-01-15:00", "open", "complete"),
         ("10min@2026-01-01-15:50", "invalid", "complete"),
+        ("5min@2026-01-01-15:50", "complete_with_issue", "complete"),
+        ("5min@2026-01-01-15:55", "complete_with_issue", "complete"),
     ]
 
 

@@ -130,6 +130,6 @@ class _Folding:
         return [WindowAddress(self.dataset, each.sub_partition, base, key) for key in keys]
 
     def _is_old(self, row: Row | None) -> bool:
-        if row is None or row.state is not WindowState.COMPLETE:
+        if row is None or row.state not in (WindowState.COMPLETE, WindowState.BACKFILLED) or row.stale:
             return False
         return row.since is not None and row.since <= self.before

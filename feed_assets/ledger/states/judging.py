@@ -11,17 +11,19 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import DONE, WindowState, combined, judge, why
+from feed_assets.core.completeness import WindowState, combined, judge, why
 from feed_assets.core.errors import InvalidName, InvalidReport
 from feed_assets.core.events import LAST_VERSION
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked, above
+from feed_assets.core.transitions import check_transition
 from feed_assets.core.windows import Window, WindowAddress, minutes_of, parents, window_of
-from feed_assets.ledger import log
+from feed_assets.ledger import log, quality
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import watermarks
-from feed_assets.ledger.states.rows import Row, empty, rows, state_counts, write
+from feed_assets.ledger.states.flags import held_by, inside
+from feed_assets.ledger.states.rows import DIGESTS, Row, empty, rows, state_counts, write
 
 
 @dataclass
@@ -31,18 +33,20 @@ class Delta:
     records: int = 0
     parts: int = 0
     sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    data: int = 0
 
-    def add(self, tier: str, records: int, parts: int) -> None:
-        """Count a report (or take it back, by negative numbers)."""
+    def add(self, tier: str, records: int, parts: int, data: int) -> None:
+        """Count a report and its digest (or take them back, by negative numbers)."""
         self.parts += parts
         if not tier:
-            self.records += records
+            self.records, self.data = self.records + records, self.data + data
             return
         _add_source(self.sources, tier, records, parts)
 
     def merge(self, other: "Delta", *, is_base: bool) -> None:
         """Add another one of the same window, or of a smaller one in it: sources are kept of base windows alone."""
         self.records, self.parts = self.records + other.records, self.parts + other.parts
+        self.data += other.data
         for tier, counted in other.sources.items() if is_base else ():
             _add_source(self.sources, tier, *counted)
 
@@ -72,6 +76,8 @@ class Judging:
         self._rows: dict[WindowAddress, Row] = {}
         self._touched: dict[WindowAddress, Row] = {}
         self._transitions: dict[WindowAddress, Transition] = {}
+        self._held: dict[WindowAddress, str | None] = {}
+        self._suspicions: dict[WindowAddress, str | None] = {}
 
     def count(self, deltas: Mapping[tuple[str, datetime], Delta]) -> int:
         """Change the counts of base windows, by sub-partition and start; how many windows change their state."""
@@ -96,7 +102,7 @@ class Judging:
     def count_again(self, kept: Sequence[Row], deltas: Mapping[tuple[str, datetime], Delta]) -> None:
         """Sum up and judge all windows again, from what was reported, where the base grain is another one."""
         for row in kept:
-            row.records, row.parts, row.sources = 0, 0, {}
+            row.records, row.parts, row.sources, row.data = 0, 0, {}, 0
         self._rows = {row.address: row for row in kept}
         counted = {(sub, start): self._base(sub, start) for sub, start in deltas}
         self._load(counted.values())
@@ -109,12 +115,12 @@ class Judging:
         self._rows = self._touched = {row.address: row for row in kept if self._is_bound(row)}
         base = [row for row in self._rows.values() if self._is_base(row)]
         for row in self._rows.values():
-            row.records, row.parts = (row.records, row.parts) if self._is_base(row) else (0, 0)
+            row.records, row.parts, row.data = (row.records, row.parts, row.data) if self._is_base(row) else (0, 0, 0)
         larger = {row.address: self._holding(row.address.sub_partition, row.start)[1:] for row in base}
         self._load({at for found in larger.values() for at in found})
         for row in base:
             for at in larger[row.address]:
-                self._add(self._rows[at], Delta(row.records, row.parts))
+                self._add(self._rows[at], Delta(row.records, row.parts, data=row.data))
         self._settle([*self._rows])
 
     def _is_bound(self, row: Row) -> bool:
@@ -135,7 +141,16 @@ class Judging:
 
     def judge_again(self, addresses: Iterable[WindowAddress]) -> set[WindowAddress]:
         """Judge windows of which something else than a count has changed; those whose state changes."""
-        self._settle(addresses)
+        seeds = {*addresses}
+        self._settle(seeds.union(self._flag(seeds)))
+        return {*self._transitions}
+
+    def move(self, address: WindowAddress, state: WindowState, why: str) -> set[WindowAddress]:
+        """Bring a window into a state, unless its counts or checks say that it is another one."""
+        row = self.row(address)
+        self._transitions[address] = Transition(row, row.state, why)
+        row.state, row.since = state, self._now
+        self._settle({address, *self._above(address)})
         return {*self._transitions}
 
     def row(self, address: WindowAddress) -> Row:
@@ -160,11 +175,31 @@ class Judging:
 
     def _load(self, addresses: Iterable[WindowAddress]) -> None:
         new = [at for at in addresses if at not in self._rows]
-        self._rows |= rows(self._connection, new)
-        self._rows |= {at: empty(self._tracked, at) for at in new if at not in self._rows}
+        self._keep(rows(self._connection, new))
+        self._keep({at: empty(self._tracked, at) for at in new if at not in self._rows})
+
+    def _keep(self, found: Mapping[WindowAddress, Row]) -> None:
+        """Rows as they are in the ledger, before anything of them changes."""
+        self._rows |= found
+        self._held |= {at: row.held for at, row in found.items() if row.held}
+        self._suspicions |= {at: why for at, row in found.items() if (why := row.suspicion)}
+
+    def _load_inside(self, row: Row) -> list[WindowAddress]:
+        """The windows in one that anything is known of, with all that holds them."""
+        addresses = [*inside(self._tracked, row.address, row.window)]
+        self._keep(rows(self._connection, [at for at in addresses if at not in self._rows]))
+        known = [at for at in addresses if at in self._rows and self._rows[at].is_kept]
+        self._load({above for at in known for above in self._ancestors(at)})
+        return known
+
+    def _ancestors(self, at: WindowAddress) -> list[WindowAddress]:
+        """The larger windows that hold one, and those of the sub-partitions above."""
+        holding = self._holding(at.sub_partition, self._rows[at].start)
+        return [each for each in holding if each != at and minutes_of(each.grain) >= minutes_of(at.grain)]
 
     def _add(self, row: Row, delta: Delta) -> None:
         row.records, row.parts = row.records + delta.records, row.parts + delta.parts
+        row.data = (row.data + delta.data) % DIGESTS
         for tier, counted in delta.sources.items():
             _add_source(row.sources, tier, *counted)
         if max(row.records, *(each for each, _ in row.sources.values()), 0) > LAST_VERSION:
@@ -178,10 +213,17 @@ class Judging:
         waiting: dict[tuple[int, int], set[WindowAddress]] = {}
         self._queue(waiting, seeds)
         while waiting:
-            changed = self._judge(waiting.pop(min(waiting)))
-            self._queue(waiting, (each for at in changed for each in self._above(at)))
+            group = waiting.pop(min(waiting))
+            self._queue(waiting, (each for at in self._judge(group) for each in self._above(at)))
+            self._queue(waiting, self._flag(group))
         self._write()
         return len(self._transitions)
+
+    def _flag(self, judged: Iterable[WindowAddress]) -> list[WindowAddress]:
+        """What lies in those of some windows that are suspect now, or no longer, and what holds them."""
+        new = [at for at in judged if self._rows[at].suspicion != self._suspicions.get(at)]
+        self._suspicions |= {at: self._rows[at].suspicion for at in new}
+        return [each for at in new for each in [*self._load_inside(self._rows[at]), *self._above(at)]]
 
     def _queue(self, waiting: dict[tuple[int, int], set[WindowAddress]], addresses: Iterable[WindowAddress]) -> None:
         """Put windows where their turn is: from the leaves up, and there from small to large."""
@@ -199,7 +241,7 @@ class Judging:
         return found
 
     def _judge(self, group: set[WindowAddress]) -> list[WindowAddress]:
-        """Those of some windows of one grain and level whose state changes."""
+        """Those of some windows of one grain and level whose state changes, or what holds it."""
         self._load(group)
         parts = {at: self._tracked.parts(at, self._rows[at].window) for at in group}
         self._load({each for below in parts.values() for each in below})
@@ -209,36 +251,58 @@ class Judging:
         return changed
 
     def _is_changed(self, row: Row, below: Sequence[WindowAddress]) -> bool:
+        before = row.state, row.held, row.flagged
+        row.flagged = self._flagged_by(row)
         state = self._state(row, below)
-        if state is row.state:
+        row.held = held_by(self._rows[each] for each in below) if state is WindowState.OPEN else None
+        if state is not row.state:
+            first = self._transitions[row.address].before if row.address in self._transitions else row.state
+            row.state, row.since = state, self._now
+            self._transitions[row.address] = Transition(row, first, self._why(row, below))
+        if (row.state, row.held, row.flagged) == before:
             return False
-        before = self._transitions[row.address].before if row.address in self._transitions else row.state
-        row.state, row.since = state, self._now
-        self._transitions[row.address] = Transition(row, before, self._why(row, below))
         self._touched[row.address] = row
         return True
+
+    def _flagged_by(self, row: Row) -> str | None:
+        """What is wrong with a window that holds it: what of those is not loaded is not suspect."""
+        if not any(self._suspicions.values()):
+            return None
+        found = (self._suspicions.get(at) for at in self._ancestors(row.address))
+        return next((why for why in found if why), None)
 
     def _state(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
         """By its counts, or what somebody has accepted; of a check that failed nobody hears before the data are there.
 
-        Who reads what is invalid, as it ignores quality, then never reads a part of it.
+        Who reads what is invalid, as it ignores quality, then never reads a part of it. What is being made again is
+        that until somebody says that it was.
         """
         counted = self._counted(row, below)
-        if counted is WindowState.OPEN:
-            counted = WindowState.COMPLETE if row.accepted else counted
-        return WindowState.INVALID if row.issue and counted in DONE else counted
+        if row.state is WindowState.BACKFILLING:
+            return row.state
+        if counted is WindowState.OPEN and not row.accepted:
+            return counted
+        if row.issue:
+            return WindowState.INVALID
+        if row.flagged or row.marked or (counted is WindowState.COMPLETE_WITH_ISSUE and not row.stale):
+            return WindowState.COMPLETE_WITH_ISSUE  # What is stale has flagged the windows in it itself.
+        return row.state if row.state is WindowState.BACKFILLED else WindowState.COMPLETE
 
     def _counted(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
         """The state by counts alone: of a base window its own, of a larger one those of its children."""
         if self._is_base(row):
             return judge(row.records, row.counts, self._tracked.tiers, self._tracked.share)
-        states = state_counts(self._rows[each].state for each in below)
+        states = state_counts(self._rows[each].judged_as for each in below)
         return combined(states, len(below)) if below else WindowState.OPEN
 
     def _why(self, row: Row, below: Sequence[WindowAddress]) -> str:
         """Why it has the state that it has, in words."""
         if row.state is WindowState.INVALID and row.issue:
             return row.issue
+        if row.state is WindowState.COMPLETE_WITH_ISSUE and (row.flagged or row.marked):
+            return row.flagged or row.marked or ""
+        if row.held:
+            return row.held
         if row.state is WindowState.COMPLETE and row.accepted and self._counted(row, below) is WindowState.OPEN:
             return row.accepted
         if self._is_base(row):
@@ -250,18 +314,37 @@ class Judging:
     def _write(self) -> None:
         """Number the transitions, in order of time, and write what has changed."""
         new = sorted((each for each in self._transitions.values() if each.before is not each.row.state), key=_in_order)
+        for each in new:
+            check_transition(str(each.row.address.partition), each.before, each.row.state)
         if new:
             first = log.append(self._connection, [self._change(each) for each in new])
             for number, each in enumerate(new, first):
                 each.row.changed = number
+        self._tell_held({each.row.address for each in new})
         write(self._connection, self._touched.values())
         watermarks.move(self._connection, self._tracked, self._touched.values())
         self._transitions = {each.row.address: each for each in new}
+
+    def _tell_held(self, told: set[WindowAddress]) -> None:
+        """Tell the log of windows that stay open, and of which all data are there now, or no longer."""
+        both = {at for at, row in self._touched.items() if row.held} | self._held.keys()
+        new = sorted(at for at in both - told if self._rows[at].held != self._held.get(at))
+        if new:
+            lock_log(self._connection)
+            log.append(self._connection, [self._held_change(self._rows[at]) for at in new])
+
+    def _held_change(self, row: Row) -> Change:
+        after = quality.FAILED if row.held else None
+        return Change(row.address.partition, log.QUALITY, SMALLER, self._now, None, after, row.held, self._by)
 
     def _change(self, new: Transition) -> Change:
         row = new.row
         at, before, after = row.address, new.before.value, row.state.value
         return Change(at.partition, log.WINDOW, at.grain, self._now, before, after, new.why, self._by)
+
+
+SMALLER = "smaller windows"
+"""What the log calls that the windows in one are bad, beside the names of checks."""
 
 
 def _in_order(transition: Transition) -> tuple[datetime, int, WindowAddress]:

@@ -7,6 +7,7 @@ Source: "Data Dependency Driven Orchestration", "the record count and Kafka offs
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,6 +31,7 @@ SOURCE = "state"
 
 _Key = tuple[str, str, str]
 _Deltas = dict[tuple[str, datetime], Delta]
+_COUNTED = tuple(table.c[name] for name in ("sub_partition", "tier", "part", "version", "digest", "windows"))
 _COLUMNS = ("version", "digest", "windows", "records", "first", "last", "offsets", "snapshot", "batch", "schema")
 
 
@@ -118,9 +120,9 @@ class _Recording:
     def _take_back(self, deltas: _Deltas) -> None:
         """Remove what our own runs have counted of a feed whose producer reports, from now on: once for each feed."""
         ours = (table.c.dataset == str(self.dataset)) & (table.c.by == COUNTER)
-        gone = sa.delete(table).where(ours).returning(table.c.sub_partition, table.c.windows)
-        for sub_partition, counts in self.connection.execute(gone).all():
-            _add(deltas, sub_partition, INGESTED, windows_of(counts).items(), -1)
+        gone = sa.delete(table).where(ours).returning(*_COUNTED)
+        for each in self.connection.execute(gone).all():
+            _add(deltas, each, windows_of(each.windows).items(), -1)
 
     def _placed(self, new: Report) -> Report:
         """A report with the levels of its sub-partition in the declared order, whatever theirs was."""
@@ -256,22 +258,30 @@ def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:
     """By how much the counts of windows change: what is reported now, less what these replace."""
     deltas: _Deltas = {}
     for each in new:
-        _add(deltas, each.sub_partition, each.tier, each.windows, 1)
+        _add(deltas, each, each.windows, 1)
         if known := before.get(each.key):
-            _add(deltas, each.sub_partition, each.tier, windows_of(known.windows).items(), -1)
+            _add(deltas, known, windows_of(known.windows).items(), -1)
     return deltas
 
 
 def all_deltas(connection: sa.Connection, dataset: Feed) -> _Deltas:
     """What all reports of a dataset count, by sub-partition and start: only where its base grain has changed."""
     deltas: _Deltas = {}
-    columns = table.c.sub_partition, table.c.tier, table.c.windows
-    for sub_partition, tier, counts in connection.execute(sa.select(*columns).where(table.c.dataset == str(dataset))):
-        _add(deltas, sub_partition, tier, windows_of(counts).items(), 1)
+    for each in connection.execute(sa.select(*_COUNTED).where(table.c.dataset == str(dataset))):
+        _add(deltas, each, windows_of(each.windows).items(), 1)
     return deltas
 
 
-def _add(deltas: _Deltas, sub_partition: str, tier: str, windows: Iterable[tuple[datetime, int]], sign: int) -> None:
-    """Count the windows of a report, or take them back (-1)."""
+def _add(deltas: _Deltas, reported: Any, windows: Iterable[tuple[datetime, int]], sign: int) -> None:
+    """Count the windows of a report, or of its row, or take them back (-1)."""
+    data = sign * _data(reported)
     for start, count in windows:
-        deltas.setdefault((sub_partition, start), Delta()).add(tier, sign * count, sign)
+        deltas.setdefault((reported.sub_partition, start), Delta()).add(reported.tier, sign * count, sign, data)
+
+
+def _data(reported: Any) -> int:
+    """A number of what was ingested by a report: sums of these tell whether windows hold the same reports."""
+    if reported.tier != INGESTED:
+        return 0
+    said = f"{reported.part} {reported.version} {reported.digest}"
+    return int.from_bytes(blake2b(said.encode(), digest_size=7).digest())

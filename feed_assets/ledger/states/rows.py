@@ -15,7 +15,11 @@ from feed_assets.core.windows import Window, WindowAddress
 from feed_assets.ledger import bulk, wanted
 from feed_assets.ledger.tables import report, watermark, window
 
-_STATE = ("records", "parts", "sources", "state", "changed", "since", "accepted", "issue", "folded")
+_SAID = ("accepted", "issue", "marked", "flagged", "stale", "held")
+_STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "folded", "data")
+
+DIGESTS = 1 << 62
+"""Digests of what was reported are below this, also of several, added up."""
 
 
 @dataclass
@@ -34,7 +38,18 @@ class Row:
     since: datetime | None = None
     accepted: str | None = None
     issue: str | None = None
+    """Why a check of it failed."""
+    marked: str | None = None
+    """What is wrong with what it was made of."""
+    flagged: str | None = None
+    """What is wrong with a larger window that holds it, or with that of a sub-partition above."""
+    stale: str | None = None
+    """Why a check of it failed before it was made again; it has not run since."""
+    held: str | None = None
+    """What is wrong in it, where nothing else keeps it open."""
     folded: bool = False
+    data: int = 0
+    """A digest of the reports of ingested parts that are in it, whatever their order."""
 
     @property
     def window(self) -> Window:
@@ -49,7 +64,35 @@ class Row:
     @property
     def is_kept(self) -> bool:
         """Whether anything is known of it: a report names it, or somebody has said something of it."""
-        return bool(self.parts or self.accepted or self.issue)
+        is_made_again = self.state in (WindowState.BACKFILLING, WindowState.BACKFILLED)
+        return bool(self.parts or self.accepted or self.issue or self.marked or self.stale) or is_made_again
+
+    @property
+    def suspicion(self) -> str | None:
+        """Why its data are not to be trusted, since they are there: nor are those of the windows in it."""
+        said = self.issue or self.stale
+        is_there = self.state in (WindowState.INVALID, WindowState.BACKFILLING, WindowState.BACKFILLED)
+        return f"{self.named} is {self.state}: {said}" if said and is_there else None
+
+    @property
+    def judged_as(self) -> WindowState:
+        """Its state, as what it is a part of sees it: what has not been checked again is as it was."""
+        is_stale = self.state is WindowState.BACKFILLED and self.stale
+        return WindowState.INVALID if is_stale else self.state
+
+    @property
+    def bad(self) -> str | None:
+        """What is wrong with it, in it, or with what holds it, if all of its data are there."""
+        if self.state is WindowState.COMPLETE_WITH_ISSUE:
+            return self.flagged or self.marked
+        is_bad = self.judged_as is WindowState.INVALID
+        return self.held or (self.issue or self.stale if is_bad else None)
+
+    @property
+    def named(self) -> str:
+        """Its grain, key and sub-partition in words."""
+        at = self.address
+        return f"{at.grain} {at.key}{f' in {at.sub_partition}' if at.sub_partition else ''}"
 
     def values(self) -> dict[str, Any]:
         """The columns of its row."""

@@ -38,7 +38,7 @@ def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: d
                 f"nothing is known of {address.dataset}: expected a dataset that was reported or declared."
             )
         tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
-        address = _placed(tracked, address)
+        address = placed(tracked, address)
         judging = Judging(connection, address.dataset, tracked, now, who)
         judging.row(address).accepted = f"accepted by {who}: {reason}"
         return address in judging.judge_again([address])
@@ -61,17 +61,25 @@ def report_quality(
     """
     with ledger.write() as connection:
         tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
-        address = _placed(tracked, address)
+        address = placed(tracked, address)
         judging = Judging(connection, address.dataset, tracked, now, by)
         row = judging.row(address)
         lock_log(connection)
         if not quality.report(connection, address.partition, check, state, reason, by, now, version):
             return Reported(known=1)
-        row.issue = quality.failed(connection, [address.partition]).get(address.partition)
+        look_at_checks(connection, row)
         return Reported(accepted=1, transitions=len(judging.judge_again([address])))
 
 
-def _placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
+def look_at_checks(connection: sa.Connection, row: Row) -> None:
+    """Put into a row what its checks say, by their states."""
+    at = row.address.partition
+    row.issue, row.stale, row.marked = (
+        quality.failed(connection, [at], [state]).get(at) for state in (quality.FAILED, quality.STALE, quality.MARKED)
+    )
+
+
+def placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
     """A window with its levels in the declared order. Raises InvalidName for a sub-partition that is none."""
     path = tracked.path_of(address.sub_partition)
     tracked.check(path)

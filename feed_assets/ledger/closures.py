@@ -1,0 +1,60 @@
+"""Partitions that somebody has closed: they are final, so that no run changes them and no late data count."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import log, wanted
+from feed_assets.ledger.database import Ledger, upsert
+from feed_assets.ledger.log import Change
+from feed_assets.ledger.tables import closure
+
+
+@dataclass(frozen=True)
+class Closure:
+    """Why a partition is final, who said so, and when (UTC)."""
+
+    why: str
+    who: str
+    at: datetime
+
+    def __str__(self) -> str:
+        return f"closed by {self.who} at {self.at:%Y-%m-%d %H:%M} UTC: {self.why}"
+
+
+def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> int:
+    """Close partitions; how many were not closed. The log tells of these. Repeatable."""
+    wanted_now = sorted(set(partitions))
+    with ledger.change() as connection:
+        known = closed(connection, wanted_now)
+        new = [each for each in wanted_now if each not in known]
+        rows = [{**_key(each), "why": why, "who": who, "at": now} for each in new]
+        upsert(connection, closure, rows, ["why", "who", "at"])
+        log.append(connection, [Change(each, log.CLOSED, "", now, "open", "closed", why, who) for each in new])
+    return len(new)
+
+
+def reopen(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> int:
+    """Open closed partitions again; how many were closed. The log tells of these. Repeatable."""
+    with ledger.change() as connection:
+        known = sorted(closed(connection, set(partitions)))
+        same = (closure.c[name] == sa.bindparam(f"its_{name}") for name in ("feed", "partition"))
+        gone = [{f"its_{name}": value for name, value in _key(each).items()} for each in known]
+        if gone:
+            connection.execute(sa.delete(closure).where(*same), gone)
+        log.append(connection, [Change(each, log.CLOSED, "", now, "closed", "open", why, who) for each in known])
+    return len(known)
+
+
+def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Closure]:
+    """Those of some partitions that are closed: one seek for each."""
+    asked = wanted.partitions(connection, partitions)
+    rows = connection.execute(sa.select(closure).join(asked, wanted.same(closure, asked)))
+    return {Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at) for row in rows}
+
+
+def _key(partition: Partition) -> dict[str, str]:
+    return {"feed": str(partition.feed), "partition": partition.key}

@@ -1,0 +1,28 @@
+"""What was measured of partitions: the newest profile of each, from which the baseline of others is made."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import wanted
+from feed_assets.ledger.database import upsert
+from feed_assets.ledger.tables import profile
+
+
+def keep(
+    connection: sa.Connection, partition: Partition, position: str, measures: Mapping[str, float], now: datetime
+) -> None:
+    """Keep what was measured of a partition's data, those of an update or a transition. Repeatable."""
+    values = {"position": position, "measures": json.dumps(measures, sort_keys=True), "at": now}
+    row = {"feed": str(partition.feed), "partition": partition.key, **values}
+    upsert(connection, profile, [row], [*values])
+
+
+def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Mapping[str, float]]:
+    """The newest profiles of some partitions, numbers by name: one seek for each."""
+    asked = wanted.partitions(connection, partitions)
+    rows = connection.execute(sa.select(profile).join(asked, wanted.same(profile, asked)))
+    return {Partition(Feed.parse(row.feed), row.partition): json.loads(row.measures) for row in rows}

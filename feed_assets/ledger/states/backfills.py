@@ -1,0 +1,96 @@
+"""A window is made again: begun, finished or given up, by compare and set in one transaction.
+
+What the window holds is judged by its counts as ever. A check that failed before has to run again: until it passes
+what is in the window stays flagged. Killed between two of these, the window is `backfilling` until somebody says more.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import WindowState
+from feed_assets.core.errors import IllegalTransition
+from feed_assets.core.transitions import check_transition
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import quality
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.sessions import lock_log
+from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.judging import Judging
+from feed_assets.ledger.states.reports import Reported
+from feed_assets.ledger.states.rows import Row
+from feed_assets.ledger.states.windows import look_at_checks, placed
+
+_Prepare = Callable[[sa.Connection, Row], WindowState]
+
+
+def begin(
+    ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime, expected: WindowState | None = None
+) -> Reported:
+    """Say that a window is being made again. Known, if it is already.
+
+    Raises IllegalTransition if it is open, or not in the state that is expected; InvalidName for a window that the
+    dataset has not.
+    """
+
+    def prepare(_: sa.Connection, row: Row) -> WindowState:
+        check_transition(str(row.address.partition), row.state, WindowState.BACKFILLING)
+        return WindowState.BACKFILLING
+
+    return _move(ledger, address, WindowState.BACKFILLING, prepare, why, who, now, expected)
+
+
+def finish(
+    ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime, expected: WindowState | None = None
+) -> Reported:
+    """Say that a window was made again: it is backfilled, or open if its counts say so. Known, if it is already.
+
+    Checks of it that failed before are stale from then on. Raises as `begin` does, if it was not begun.
+    """
+
+    def prepare(connection: sa.Connection, row: Row) -> WindowState:
+        check_transition(str(row.address.partition), row.state, WindowState.BACKFILLED)
+        lock_log(connection)
+        quality.make_stale(connection, row.address.partition, who, now)
+        look_at_checks(connection, row)
+        return WindowState.BACKFILLED
+
+    return _move(ledger, address, WindowState.BACKFILLED, prepare, why, who, now, expected)
+
+
+def give_up(ledger: Ledger, address: WindowAddress, why: str, who: str, now: datetime) -> Reported:
+    """Say that a window is not made again after all: it is what its counts and checks say. Known, if it was not begun.
+
+    Raises InvalidName for a window that the dataset has not.
+    """
+
+    def prepare(_: sa.Connection, row: Row) -> WindowState:
+        return WindowState.OPEN if row.state is WindowState.BACKFILLING else row.state
+
+    return _move(ledger, address, None, prepare, why, who, now, None)
+
+
+def _move(
+    ledger: Ledger,
+    address: WindowAddress,
+    known: WindowState | None,
+    prepare: _Prepare,
+    why: str,
+    who: str,
+    now: datetime,
+    expected: WindowState | None,
+) -> Reported:
+    with ledger.write() as connection:
+        tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
+        address = placed(tracked, address)
+        judging = Judging(connection, address.dataset, tracked, now, who)
+        row = judging.row(address)
+        if expected is not None and row.state is not expected:
+            raise IllegalTransition(f"{address.partition} is {row.state}, expected {expected}: somebody was faster.")
+        if row.state is known:
+            return Reported(known=1)
+        state = prepare(connection, row)
+        if state is row.state:
+            return Reported(known=1)
+        return Reported(accepted=1, transitions=len(judging.move(address, state, why)))
