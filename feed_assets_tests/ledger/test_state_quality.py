@@ -214,3 +214,15 @@ def test_the_data_version_of_a_window_is_of_its_reports_alone(hour):
     reports.report(hour, [part("part-2", {HOUR_15[0]: 0})], NOW)
     reports.report(hour, [part("part-2", {}, version=1)], NOW)
     assert fact(hour, HOUR).pin(HOUR.partition).version == other
+
+
+def test_an_hour_and_a_window_in_it_that_both_failed_are_both_invalid(hour):
+    five = WindowAddress(FOO, "", "5min", "2026-01-01-15:55")
+    failed(hour, five, reason="few")
+    assert row(hour, HOUR).held == "5min 2026-01-01-15:55 is invalid: few"
+    failed(hour)
+    assert (row(hour, HOUR).state, row(hour, five).state) == (WindowState.INVALID, WindowState.INVALID)
+    passed(hour, five)
+    assert row(hour, five).state is WindowState.COMPLETE_WITH_ISSUE
+    passed(hour)
+    assert (row(hour, HOUR).state, row(hour, five).state) == (WindowState.COMPLETE, WindowState.COMPLETE)

@@ -10,7 +10,8 @@ from feed_assets.core.members import Tracked
 from feed_assets.core.reports import Report
 from feed_assets.ledger import log
 from feed_assets.ledger.states import datasets, reports
-from feed_assets.ledger.states.judging import Delta, Judging
+from feed_assets.ledger.states.deltas import Delta
+from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.tables import report, window
 from feed_assets_tests.feeds.workers import processes, start
 from feed_assets_tests.ledger.test_states import FOO, NOW, part, source, transitions

@@ -6,7 +6,6 @@ nothing of it, a repeat finds it done.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -16,53 +15,13 @@ from feed_assets.core.errors import InvalidName, InvalidReport
 from feed_assets.core.events import LAST_VERSION
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked, above
-from feed_assets.core.transitions import check_transition
 from feed_assets.core.windows import Window, WindowAddress, minutes_of, parents, window_of
-from feed_assets.ledger import log, quality
-from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import watermarks
+from feed_assets.ledger.states.deltas import Delta, add_source
 from feed_assets.ledger.states.flags import held_by, inside
+from feed_assets.ledger.states.posting import Transition, post
 from feed_assets.ledger.states.rows import DIGESTS, Row, empty, rows, state_counts, write
-
-
-@dataclass
-class Delta:
-    """By how much the counts of a window change: records, reports that name it, and the same of each source."""
-
-    records: int = 0
-    parts: int = 0
-    sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    data: int = 0
-
-    def add(self, tier: str, records: int, parts: int, data: int) -> None:
-        """Count a report and its digest (or take them back, by negative numbers)."""
-        self.parts += parts
-        if not tier:
-            self.records, self.data = self.records + records, self.data + data
-            return
-        _add_source(self.sources, tier, records, parts)
-
-    def merge(self, other: "Delta", *, is_base: bool) -> None:
-        """Add another one of the same window, or of a smaller one in it: sources are kept of base windows alone."""
-        self.records, self.parts = self.records + other.records, self.parts + other.parts
-        self.data += other.data
-        for tier, counted in other.sources.items() if is_base else ():
-            _add_source(self.sources, tier, *counted)
-
-
-def _add_source(sources: dict[str, tuple[int, int]], tier: str, records: int, parts: int) -> None:
-    known = sources.get(tier, (0, 0))
-    sources[tier] = known[0] + records, known[1] + parts
-
-
-@dataclass(frozen=True)
-class Transition:
-    """A window's change of state, and why."""
-
-    row: Row
-    before: WindowState
-    why: str
 
 
 class Judging:
@@ -156,6 +115,7 @@ class Judging:
     def row(self, address: WindowAddress) -> Row:
         """A window to change, which `judge_again` then has to judge."""
         self._load([address])
+        self._load(self._ancestors(address))
         self._touched[address] = self._rows[address]
         return self._rows[address]
 
@@ -201,7 +161,7 @@ class Judging:
         row.records, row.parts = row.records + delta.records, row.parts + delta.parts
         row.data = (row.data + delta.data) % DIGESTS
         for tier, counted in delta.sources.items():
-            _add_source(row.sources, tier, *counted)
+            add_source(row.sources, tier, *counted)
         if max(row.records, *(each for each, _ in row.sources.values()), 0) > LAST_VERSION:
             raise InvalidReport(
                 f"{row.address.partition}: its records are more than {LAST_VERSION}. Correct the report."
@@ -253,8 +213,9 @@ class Judging:
     def _is_changed(self, row: Row, below: Sequence[WindowAddress]) -> bool:
         before = row.state, row.held, row.flagged
         row.flagged = self._flagged_by(row)
-        state = self._state(row, below)
-        row.held = held_by(self._rows[each] for each in below) if state is WindowState.OPEN else None
+        held = held_by(self._rows[each] for each in below)
+        state = self._state(row, below, is_there=held is not None)
+        row.held = held if state is WindowState.OPEN else None
         if state is not row.state:
             first = self._transitions[row.address].before if row.address in self._transitions else row.state
             row.state, row.since = state, self._now
@@ -271,19 +232,20 @@ class Judging:
         found = (self._suspicions.get(at) for at in self._ancestors(row.address))
         return next((why for why in found if why), None)
 
-    def _state(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
+    def _state(self, row: Row, below: Sequence[WindowAddress], *, is_there: bool) -> WindowState:
         """By its counts, or what somebody has accepted; of a check that failed nobody hears before the data are there.
 
         Who reads what is invalid, as it ignores quality, then never reads a part of it. What is being made again is
-        that until somebody says that it was.
+        that until somebody says that it was. `is_there`: all of it is, though a part is bad.
         """
         counted = self._counted(row, below)
         if row.state is WindowState.BACKFILLING:
             return row.state
-        if counted is WindowState.OPEN and not row.accepted:
-            return counted
-        if row.issue:
+        is_open = counted is WindowState.OPEN and not row.accepted
+        if row.issue and (is_there or not is_open):
             return WindowState.INVALID
+        if is_open:
+            return counted
         if row.flagged or row.marked or (counted is WindowState.COMPLETE_WITH_ISSUE and not row.stale):
             return WindowState.COMPLETE_WITH_ISSUE  # What is stale has flagged the windows in it itself.
         return row.state if row.state is WindowState.BACKFILLED else WindowState.COMPLETE
@@ -312,41 +274,12 @@ class Judging:
         return f"of {len(below)} smaller windows: {said}"
 
     def _write(self) -> None:
-        """Number the transitions, in order of time, and write what has changed."""
-        new = sorted((each for each in self._transitions.values() if each.before is not each.row.state), key=_in_order)
-        for each in new:
-            check_transition(str(each.row.address.partition), each.before, each.row.state)
-        if new:
-            first = log.append(self._connection, [self._change(each) for each in new])
-            for number, each in enumerate(new, first):
-                each.row.changed = number
-        self._tell_held({each.row.address for each in new})
+        """Post what has changed, and write it."""
+        new = [each for each in self._transitions.values() if each.before is not each.row.state]
+        moved = {each.row.address for each in new}
+        held = {at for at, row in self._touched.items() if row.held} | self._held.keys()
+        told = [self._rows[at] for at in held - moved if self._rows[at].held != self._held.get(at)]
+        post(self._connection, new, told, self._now, self._by)
         write(self._connection, self._touched.values())
         watermarks.move(self._connection, self._tracked, self._touched.values())
         self._transitions = {each.row.address: each for each in new}
-
-    def _tell_held(self, told: set[WindowAddress]) -> None:
-        """Tell the log of windows that stay open, and of which all data are there now, or no longer."""
-        both = {at for at, row in self._touched.items() if row.held} | self._held.keys()
-        new = sorted(at for at in both - told if self._rows[at].held != self._held.get(at))
-        if new:
-            lock_log(self._connection)
-            log.append(self._connection, [self._held_change(self._rows[at]) for at in new])
-
-    def _held_change(self, row: Row) -> Change:
-        after = quality.FAILED if row.held else None
-        return Change(row.address.partition, log.QUALITY, SMALLER, self._now, None, after, row.held, self._by)
-
-    def _change(self, new: Transition) -> Change:
-        row = new.row
-        at, before, after = row.address, new.before.value, row.state.value
-        return Change(at.partition, log.WINDOW, at.grain, self._now, before, after, new.why, self._by)
-
-
-SMALLER = "smaller windows"
-"""What the log calls that the windows in one are bad, beside the names of checks."""
-
-
-def _in_order(transition: Transition) -> tuple[datetime, int, WindowAddress]:
-    row = transition.row
-    return row.start, -minutes_of(row.address.grain), row.address

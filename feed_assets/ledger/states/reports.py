@@ -23,7 +23,8 @@ from feed_assets.ledger import bulk, event_rejects, wanted
 from feed_assets.ledger.counts import COUNTER
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.states import datasets
-from feed_assets.ledger.states.judging import Delta, Judging
+from feed_assets.ledger.states.deltas import Delta
+from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.tables import report as table
 
 SOURCE = "state"

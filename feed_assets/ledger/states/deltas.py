@@ -1,0 +1,34 @@
+"""By how much counts of windows change: what is reported now, less what it replaces."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Delta:
+    """By how much the counts of a window change: records, reports that name it, and the same of each source."""
+
+    records: int = 0
+    parts: int = 0
+    sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    data: int = 0
+
+    def add(self, tier: str, records: int, parts: int, data: int) -> None:
+        """Count a report and its digest (or take them back, by negative numbers)."""
+        self.parts += parts
+        if not tier:
+            self.records, self.data = self.records + records, self.data + data
+            return
+        add_source(self.sources, tier, records, parts)
+
+    def merge(self, other: "Delta", *, is_base: bool) -> None:
+        """Add another one of the same window, or of a smaller one in it: sources are kept of base windows alone."""
+        self.records, self.parts = self.records + other.records, self.parts + other.parts
+        self.data += other.data
+        for tier, counted in other.sources.items() if is_base else ():
+            add_source(self.sources, tier, *counted)
+
+
+def add_source(sources: dict[str, tuple[int, int]], tier: str, records: int, parts: int) -> None:
+    """Add records and reports to those of a tier."""
+    known = sources.get(tier, (0, 0))
+    sources[tier] = known[0] + records, known[1] + parts

@@ -1,0 +1,66 @@
+"""What the log is told of windows: transitions, and what is wrong in those that stay open."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import WindowState
+from feed_assets.core.transitions import check_transition
+from feed_assets.core.windows import WindowAddress, minutes_of
+from feed_assets.ledger import log, quality
+from feed_assets.ledger.log import Change
+from feed_assets.ledger.sessions import lock_log
+from feed_assets.ledger.states.rows import Row
+
+SMALLER = "smaller windows"
+"""What the log calls that something is wrong in a window, beside the names of checks."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A window's change of state, and why."""
+
+    row: Row
+    before: WindowState
+    why: str
+
+
+def post(
+    connection: sa.Connection, new: Sequence[Transition], held: Sequence[Row], now: datetime, by: str | None
+) -> None:
+    """Number transitions in order of time, and tell who waits for them of windows of which all data are there now.
+
+    Raises IllegalTransition for one that is none.
+    """
+    for each in new:
+        check_transition(str(each.row.address.partition), each.before, each.row.state)
+    if not new and not held:
+        return
+    lock_log(connection)
+    ordered = sorted(new, key=_in_order)
+    changes = [_transition(each, now, by) for each in ordered]
+    changes += [_held(row, now, by) for row in sorted(held, key=_address)]
+    for number, each in enumerate(ordered, log.append(connection, changes)):
+        each.row.changed = number
+
+
+def _transition(new: Transition, now: datetime, by: str | None) -> Change:
+    row = new.row
+    at, before, after = row.address, new.before.value, row.state.value
+    return Change(at.partition, log.WINDOW, at.grain, now, before, after, new.why, by)
+
+
+def _held(row: Row, now: datetime, by: str | None) -> Change:
+    after = quality.FAILED if row.held else quality.PASSED
+    return Change(row.address.partition, log.QUALITY, SMALLER, now, None, after, row.held, by)
+
+
+def _in_order(transition: Transition) -> tuple[datetime, int, WindowAddress]:
+    row = transition.row
+    return row.start, -minutes_of(row.address.grain), row.address
+
+
+def _address(row: Row) -> WindowAddress:
+    return row.address
