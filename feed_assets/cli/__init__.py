@@ -14,6 +14,7 @@ from feed_assets.cli.explain import explain
 from feed_assets.cli.publish import publish
 from feed_assets.cli.reconcile import reconcile
 from feed_assets.cli.run import run
+from feed_assets.cli.status import status
 from feed_assets.cli.ui import ui
 from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
 from feed_assets.core.secrets import shown
@@ -32,7 +33,7 @@ app.add_typer(events.app, name="events")
 app.add_typer(feed.app, name="feed")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(state.app, name="state")
-for command in (build, demo, doctor, explain, reconcile, run, ui):
+for command in (build, demo, doctor, explain, reconcile, run, status, ui):
     app.command()(command)
 
 

@@ -69,16 +69,22 @@ def _explain(graph: "Graph", services: "Services", feed: str | None, partition: 
 def _explain_all(graph: "Graph", services: "Services", as_json: bool) -> None:
     """What waits, over all datasets of the code location."""
     from feed_assets.ledger import waiting
-    from feed_assets.orchestration.ticks.ingest import ingest_for
 
-    unread = ingest_for(graph, services, graph.datasets(), services.now())
-    _decide_some(graph, services, graph.datasets())
+    told = caught_up(graph, services, graph.datasets())
     with services.ledger.read() as connection:
         groups = [each for each in waiting.by_state(connection) if each.feed in graph.by_feed]
     views = [WaitingView(feed=str(each.feed), **GroupView.of(each).model_dump()) for each in groups[:GROUPS]]
     notes = [f"and {len(groups) - GROUPS} more"] if len(groups) > GROUPS else [] if groups else ["nothing waits"]
-    told = _undeclared(graph, services, graph.datasets())
-    show(views, as_json, "\n".join([*notes, *map(_caveat, unread), *told]))
+    show(views, as_json, "\n".join([*notes, *told]))
+
+
+def caught_up(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:
+    """Take what the next ticks of some datasets would take; in words what is nevertheless not as of now."""
+    from feed_assets.orchestration.ticks.ingest import ingest_for
+
+    unread = ingest_for(graph, services, nodes, services.now())
+    _decide_some(graph, services, nodes)
+    return [*map(_caveat, unread), *_undeclared(graph, services, nodes)]
 
 
 def _undeclared(graph: "Graph", services: "Services", nodes: "Sequence[Node]") -> list[str]:

@@ -1,0 +1,181 @@
+"""`feed-assets status`: what is complete, late, invalid, waiting or running, of all datasets at once, and why."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from feed_assets.cli.feed import AsJson
+from feed_assets.cli.location import Module, dynamic_partitions, load_graph, open_services
+from feed_assets.cli.show import View, show
+from feed_assets.cli.status_views import MarkView, StaleView, StatusView
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed
+from feed_assets.core.grid import LEGEND, CellState, cells
+
+if TYPE_CHECKING:
+    from feed_assets.orchestration.decide.graph import Graph
+    from feed_assets.orchestration.decide.status import Row, Status
+    from feed_assets.runs.services import Services
+
+
+class _Colour(NamedTuple):
+    fg: str | None = None
+    bg: str | None = None
+    bold: bool = False
+    dim: bool = False
+
+
+COLOURS = {
+    CellState.PERSON: _Colour("white", "red", bold=True),
+    CellState.INVALID: _Colour("white", "bright_black"),
+    CellState.ISSUE: _Colour("black", "white"),
+    CellState.LATE: _Colour("black", "yellow"),
+    CellState.WAITING: _Colour("blue"),
+    CellState.MISSING: _Colour("red"),
+    CellState.RUNNING: _Colour("cyan"),
+    CellState.CLOSED: _Colour(dim=True),
+    CellState.COMPLETE: _Colour("green"),
+    CellState.LATER: _Colour(dim=True),
+}
+"""How a terminal shows each sign; without colours the sign itself says all."""
+
+DAYS_AT_MOST = 92
+
+_Datasets = Annotated[
+    list[str] | None, typer.Option("--dataset", metavar="DATASET", help="Only these; by default all.")
+]
+
+
+def status(
+    day: Annotated[str | None, typer.Option(metavar="DAY", help="The last day shown (UTC); by default today.")] = None,
+    days: Annotated[
+        int, typer.Option(min=1, max=DAYS_AT_MOST, help="So many days; of more than 2 each is a column.")
+    ] = 2,
+    dataset: _Datasets = None,
+    module: Module = None,
+    as_json: AsJson = False,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page.")] = None,
+    stale: Annotated[bool, typer.Option("--stale", help="List all that was built and is out of date.")] = False,
+    live: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Show every dataset's partitions of a day or more by their states, and why each waits: as of now.
+
+    What no tick has decided yet is decided first, as by `explain`.
+    """
+    graph, services = load_graph(module), open_services(makes=False)
+    feeds = [Feed.parse(each) for each in dataset or ()]
+    with dynamic_partitions(graph):
+        if stale:
+            _show_stale(graph, services, feeds, as_json)
+        else:
+            found = _status(graph, services, feeds, _day(day, services.now()), days)
+            _show(found, as_json, html, live=live)
+
+
+def _show(found: "Status", as_json: bool, html: Path | None, *, live: bool) -> None:
+    from feed_assets.cli.page import page
+
+    if html:
+        html.write_text(page(found, is_live=live), encoding="utf-8")
+    if as_json:
+        show(StatusView.of(found), as_json)
+    elif not html:
+        _print(found)
+
+
+def _day(text: str | None, now: datetime) -> date:
+    try:
+        return date.fromisoformat(text) if text else now.astimezone(UTC).date()
+    except ValueError:
+        raise InvalidName(f"--day {text!r}: expected a day, such as 2026-01-01.") from None
+
+
+def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], day: date, days: int) -> "Status":
+    """The status as of now: what the next tick would read, hear of and decide is taken first."""
+    from dataclasses import replace
+
+    from feed_assets.cli.explain import caught_up
+    from feed_assets.core.grid import Slots
+    from feed_assets.orchestration.decide.status import nodes_shown, status_of
+
+    nodes = nodes_shown(graph, feeds)
+    told = caught_up(graph, services, [node for node in nodes if node.role == "dataset"])
+    with services.ledger.read() as connection:
+        found = status_of(graph, connection, nodes, Slots.of(day, days), services.now())
+    return replace(found, notes=(*found.notes, *told))
+
+
+def _show_stale(graph: "Graph", services: "Services", feeds: Sequence[Feed], as_json: bool) -> None:
+    from feed_assets.cli.explain import caught_up
+    from feed_assets.ledger.status import stale
+
+    nodes = [graph.dataset_of(feed) for feed in feeds] or graph.datasets()
+    told = caught_up(graph, services, nodes)
+    with services.ledger.read() as connection:
+        found, _ = stale(connection, [node.feed for node in nodes])
+    show(StaleView.each(found), as_json, "\n".join([*([] if found else ["nothing is stale"]), *told]))
+
+
+def _print(found: "Status") -> None:
+    view = StatusView.of(found)
+    for line in _grid(found):
+        typer.echo(line)
+    typer.echo("  ".join(f"{count:,} {state}" for state, count in view.counts.items()) or "nothing is shown")
+    for title, rows in _tables(found, view):
+        if rows:
+            typer.echo(f"\n{title}")
+            show(rows, as_json=False)
+    for note in view.notes:
+        typer.echo(note)
+
+
+def _tables(found: "Status", view: StatusView) -> list[tuple[str, Sequence[View]]]:
+    """What is printed below the grid, each with its title."""
+    out_of_date = f"Built, and out of date: {view.stale_in_all:,}"
+    return [
+        ("Why", view.waits),
+        ("Watermarks", [each for each in MarkView.each(found.rows) if each.latest]),
+        ("Gaps", view.gaps),
+        (out_of_date, view.stale),
+        ("On other days", view.elsewhere),
+    ]
+
+
+def _grid(found: "Status") -> Iterator[str]:
+    """The header, a line for each row, and the legend."""
+    wide = 1 if len(found.slots) and found.slots.step.days == 0 else 3
+    names = [f"{row.node.feed} {row.of}".rstrip() for row in found.rows]
+    width = max(map(len, names), default=0)
+    yield from (f"{'':{width}}  {line}".rstrip() for line in _header(found, wide))
+    for name, row in zip(names, found.rows, strict=True):
+        yield f"{name:{width}}  {_line(row, found, wide)}"
+    yield "  ".join(f"{_styled(state, sign)} {words.partition(':')[0]}" for state, (sign, words) in LEGEND.items())
+
+
+def _header(found: "Status", wide: int) -> Iterator[str]:
+    """Days, and of hours every third one."""
+    starts = found.slots.starts
+    if wide > 1:
+        yield "".join(f"{each:%d} " for each in starts)
+        return
+    yield "".join(f"{each:%Y-%m-%d}".ljust(24) for each in starts if each.hour == 0)
+    yield "".join(f"{each:%H} " for each in starts if each.hour % 3 == 0)
+
+
+def _line(row: "Row", found: "Status", wide: int) -> str:
+    text, reached = "", 0
+    for cell in cells(row.shown, found.slots):
+        sign = LEGEND[cell.state][0]
+        text += " " * (cell.first - reached) * wide + _styled(
+            cell.state, (sign * (wide - (wide > 1))).ljust(wide) * cell.width
+        )
+        reached = cell.first + cell.width
+    return text.rstrip()
+
+
+def _styled(state: CellState, text: str) -> str:
+    colour = COLOURS[state]
+    return typer.style(text, fg=colour.fg, bg=colour.bg, bold=colour.bold, dim=colour.dim)

@@ -1,0 +1,167 @@
+"""What `feed-assets status` says, as models: `--json` has all of them, the terminal's tables are some."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import AliasPath, BeforeValidator, Field
+
+from feed_assets.cli.show import View
+from feed_assets.cli.views import Text
+from feed_assets.core.feeds import Partition
+from feed_assets.core.grid import CellState, reasons
+from feed_assets.core.words import first_line, first_of, some
+from feed_assets.ledger.status import verdict_of
+
+if TYPE_CHECKING:
+    from feed_assets.core.grid import Hole, Reason
+    from feed_assets.ledger.waiting import Group
+    from feed_assets.orchestration.decide.status import Row, Status
+
+NAMED = 4
+"""Partitions that a line names; of the others it says how many there are."""
+
+Line = Annotated[str, BeforeValidator(first_line)]
+
+
+class StaleView(View):
+    """A partition that was built and is out of date: its verdict, and since when it is on the list of what is due."""
+
+    dataset: Text = Field(validation_alias=AliasPath("partition", "feed"))
+    partition: str = Field(validation_alias=AliasPath("partition", "key"))
+    state: str
+    since: datetime
+    why: Line
+
+
+class ShownView(View):
+    """A partition of the grid; `verdict` is that of `explain`, if it is due."""
+
+    partition: str = Field(validation_alias=AliasPath("partition", "key"))
+    start: datetime | None
+    end: datetime | None
+    state: CellState
+    verdict: str | None
+    why: str
+    since: datetime | None
+
+
+class MarkView(View):
+    """Up to when a row is complete: without a hole before, if that is known, and at all."""
+
+    dataset: Text = Field(validation_alias=AliasPath("node", "feed"))
+    of: str
+    contiguous: datetime | None = Field(validation_alias=AliasPath("marks", "contiguous"))
+    latest: datetime | None = Field(validation_alias=AliasPath("marks", "latest"))
+
+
+class RowView(MarkView):
+    """One line of the grid: a dataset, or its partitions of one key of its other dimensions."""
+
+    role: str = Field(validation_alias=AliasPath("node", "role"))
+    partitions: tuple[ShownView, ...] = Field(validation_alias="shown")
+
+
+class ReasonView(View):
+    """Partitions of one row in one state, with why the first of them is; `all` of them are not printed."""
+
+    all: Annotated[tuple[Partition, ...], Field(exclude=True)]
+    state: str
+    dataset: str
+    verdict: str | None
+    count: int
+    partitions: str
+    since: datetime | None
+    why: str
+
+    @classmethod
+    def of_row(cls, row: "Row", reason: "Reason") -> Self:
+        """The view of one reason."""
+        partitions = tuple(each.partition for each in reason.shown)
+        return cls(
+            all=partitions,
+            state=reason.first.state.value,
+            dataset=str(row.node.feed),
+            verdict=reason.first.verdict,
+            count=len(partitions),
+            partitions=some([each.key for each in partitions], NAMED),
+            since=reason.since,
+            why=first_line(reason.first.why),
+        )
+
+
+class HoleView(View):
+    """From where to where something is not there that something is behind."""
+
+    dataset: str
+    of: str
+    start: datetime | None
+    end: datetime
+    why: str
+
+    @classmethod
+    def of_row(cls, row: "Row", hole: "Hole") -> Self:
+        """The view of one hole."""
+        return cls(dataset=str(row.node.feed), of=row.of, start=hole.start, end=hole.end, why=first_line(hole.why))
+
+
+class ElsewhereView(View):
+    """What is due of a dataset on other days, in one state."""
+
+    dataset: str
+    state: str
+    count: int
+    partitions: str
+
+    @classmethod
+    def of_group(cls, group: "Group") -> Self:
+        """The view of one group."""
+        named = [each.key for each in group.examples]
+        partitions = first_of(named, group.count) if named else ""
+        return cls(dataset=str(group.feed), state=verdict_of(group.state), count=group.count, partitions=partitions)
+
+
+class StatusView(View):
+    """All of it: one line of the grid for each row, then what only this page can show."""
+
+    now: datetime
+    start: datetime
+    end: datetime
+    counts: dict[str, int]
+    datasets: tuple[RowView, ...]
+    waits: tuple[ReasonView, ...]
+    gaps: tuple[HoleView, ...]
+    stale: tuple[StaleView, ...]
+    stale_in_all: int
+    elsewhere: tuple[ElsewhereView, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, status: "Status") -> Self:
+        """The view of a status."""
+        return cls(
+            now=status.now,
+            start=status.slots.start,
+            end=status.slots.end,
+            counts=counts(status),
+            datasets=RowView.each(status.rows),
+            waits=waits(status),
+            gaps=tuple(HoleView.of_row(row, hole) for row, hole in status.holes),
+            stale=StaleView.each(status.stale),
+            stale_in_all=status.stale_in_all,
+            elsewhere=tuple(map(ElsewhereView.of_group, status.elsewhere)),
+            notes=status.notes,
+        )
+
+
+def counts(status: "Status") -> dict[str, int]:
+    """How many partitions are in which state, what a person has to look at first."""
+    states = [each.state for row in status.rows for each in row.shown]
+    return {each.value: states.count(each) for each in CellState if each in states}
+
+
+def waits(status: "Status") -> tuple[ReasonView, ...]:
+    """Why partitions are what they are: what a person has to look at first, then by dataset."""
+    order = {state: number for number, state in enumerate(CellState)}
+    found = [(row, reason) for row in status.rows for reason in reasons(row.shown)]
+    found.sort(key=lambda each: order[each[1].first.state])
+    return tuple(ReasonView.of_row(row, reason) for row, reason in found)

@@ -1,0 +1,255 @@
+"""The state of each partition at a glance, and the cells of time that these make: the grid of `feed-assets status`."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from enum import StrEnum
+
+from feed_assets.core.completeness import DONE, WindowState
+from feed_assets.core.feeds import Partition
+from feed_assets.core.readiness import State
+
+HOURS_UP_TO = 2
+"""Days of which each hour is a column; of more days each day is one."""
+
+
+class CellState(StrEnum):
+    """What a partition is shown as; of several in one cell the first of these that any is in."""
+
+    PERSON = "waits for a person"
+    INVALID = "invalid"
+    ISSUE = "with issue"
+    LATE = "late"
+    WAITING = "waiting"
+    MISSING = "missing"
+    RUNNING = "running"
+    LATER = "not over yet"
+    CLOSED = "closed"
+    COMPLETE = "complete"
+
+
+LEGEND = {
+    CellState.COMPLETE: ("=", "complete: all of it is there"),
+    CellState.RUNNING: (">", "running, or backfilled just now"),
+    CellState.LATE: ("L", "late: built, and out of date"),
+    CellState.WAITING: ("w", "waiting: for its inputs, time, quality or a run"),
+    CellState.MISSING: ("-", "missing: nothing has come for it"),
+    CellState.INVALID: ("X", "invalid: a check of it has failed"),
+    CellState.ISSUE: ("!", "with issue: something it is part of, or made of, is invalid"),
+    CellState.PERSON: ("P", "waits for a person: no run starts by itself"),
+    CellState.CLOSED: ("#", "closed: final, nothing changes it"),
+    CellState.LATER: (".", "not over yet"),
+}
+"""The sign of each state, and what it means, in the order of the legend."""
+
+QUIET = (CellState.COMPLETE, CellState.LATER)
+"""States that nobody needs a reason for."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the ledger knows of one partition; what is None it knows nothing of. Reasons are in words."""
+
+    published: bool = False
+    """Whether it has a valid update, or an event tells of it."""
+    running: str | None = None
+    closed: str | None = None
+    failed: str | None = None
+    """The checks that have failed."""
+    marked: str | None = None
+    """What is wrong with what it was made of."""
+    waived: str | None = None
+    """Who lets consumers go on all the same, and why."""
+    verdict: str | None = None
+    """The last verdict, if it is on the list of what is due."""
+    reason: str = ""
+    since: datetime | None = None
+    """Since when it is on the list (UTC)."""
+    window: WindowState | None = None
+    window_why: str = ""
+    is_flagged: bool = False
+    """Whether its window is not good, although no check of it has failed."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A partition as it is shown; times are UTC, None of one without time."""
+
+    partition: Partition
+    start: datetime | None
+    end: datetime | None
+    state: CellState
+    why: str = ""
+    verdict: str | None = None
+    since: datetime | None = None
+
+
+Judged = tuple[CellState, str]
+
+
+def judge(known: Known, *, is_over: bool) -> Judged:
+    """What a partition is shown as, and why. The first rule that has an answer decides."""
+    return next(found for rule in _RULES if (found := rule(known, is_over)))
+
+
+def _running(known: Known, _: bool) -> Judged | None:
+    if known.window is WindowState.BACKFILLING and not known.running:
+        return CellState.RUNNING, f"backfilling: {known.window_why}"
+    return (CellState.RUNNING, known.running) if known.running else None
+
+
+def _closed(known: Known, _: bool) -> Judged | None:
+    return (CellState.CLOSED, known.closed) if known.closed else None
+
+
+def _stopped(known: Known, _: bool) -> Judged | None:
+    return (CellState.PERSON, known.reason) if known.verdict == State.WAITS_FOR_A_PERSON else None
+
+
+def _bad(known: Known, _: bool) -> Judged | None:
+    """Quality: grey, also for what is let through by a waiver."""
+    waived = f"; {known.waived}" if known.waived else ""
+    if known.window is WindowState.INVALID or known.failed:
+        return CellState.INVALID, (known.failed or known.window_why) + waived
+    if known.is_flagged or known.marked:
+        return CellState.ISSUE, (known.marked or known.window_why) + waived
+    return None
+
+
+def _waits(known: Known, is_over: bool) -> Judged | None:
+    is_there = known.published or known.window in DONE
+    if not is_over and not is_there:
+        return CellState.LATER, ""
+    if known.verdict:
+        return (CellState.LATE if known.published else CellState.WAITING), known.reason
+    return (CellState.WAITING, known.window_why) if known.window is WindowState.OPEN else None
+
+
+def _rest(known: Known, _: bool) -> Judged:
+    if known.published or known.window in DONE:
+        return CellState.COMPLETE, known.window_why
+    return CellState.MISSING, "nothing has come for it"
+
+
+_RULES: tuple[Callable[[Known, bool], Judged | None], ...] = (_running, _closed, _stopped, _bad, _waits, _rest)
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The columns of a grid: `[start, end)` in steps of an hour or a day, UTC."""
+
+    start: datetime
+    end: datetime
+    step: timedelta
+
+    @classmethod
+    def of(cls, last: date, days: int) -> "Slots":
+        """So many days, the last of which is this one."""
+        end = datetime.combine(last, time(), UTC) + timedelta(days=1)
+        step = timedelta(hours=1) if days <= HOURS_UP_TO else timedelta(days=1)
+        return cls(end - timedelta(days=days), end, step)
+
+    def __len__(self) -> int:
+        return (self.end - self.start) // self.step
+
+    @property
+    def starts(self) -> list[datetime]:
+        """Where each column begins."""
+        return [self.start + number * self.step for number in range(len(self))]
+
+    def columns(self, start: datetime | None, end: datetime | None) -> tuple[int, int]:
+        """The first column that `[start, end)` has a moment in, and the one after its last."""
+        first = max(start, self.start) if start else self.start
+        last = min(end, self.end) if end else self.end
+        return (first - self.start) // self.step, -((self.start - last) // self.step)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """So many columns from the first on, and the partitions that they stand for."""
+
+    first: int
+    width: int
+    shown: tuple[Shown, ...]
+
+    @property
+    def state(self) -> CellState:
+        """Of several partitions the first state in the order of `CellState`."""
+        states = {each.state for each in self.shown}
+        return next(each for each in CellState if each in states)
+
+
+def cells(shown: Iterable[Shown], slots: Slots) -> tuple[Cell, ...]:
+    """The cells of one row, in order: a partition has the columns of its time, and those in one column share a cell."""
+    found: list[tuple[int, int, list[Shown]]] = []
+    reached = 0
+    for each in sorted(shown, key=_by_time):
+        first, last = slots.columns(each.start, each.end)
+        if last > reached:
+            found.append((max(first, reached), last, [each]))
+            reached = last
+        elif found:
+            found[-1][2].append(each)
+    return tuple(Cell(first, last - first, tuple(held)) for first, last, held in found)
+
+
+def _by_time(shown: Shown) -> tuple[bool, datetime, str]:
+    return shown.start is not None, shown.start or datetime.min.replace(tzinfo=UTC), shown.partition.key
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Partitions of one row that are in one state with one verdict, in order of time, and why the first of them is."""
+
+    shown: tuple[Shown, ...]
+
+    @property
+    def first(self) -> Shown:
+        """The one that the others are like."""
+        return self.shown[0]
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when the first of them is on the list of what is due (UTC)."""
+        return min((each.since for each in self.shown if each.since), default=None)
+
+
+def reasons(shown: Iterable[Shown]) -> list[Reason]:
+    """Why the partitions of one row are what they are, but for those that are as they should be.
+
+    What a person has to mend has a line for each reason, the rest one for each verdict.
+    """
+    found: dict[tuple[CellState, str | None], list[Shown]] = {}
+    for each in sorted(shown, key=_by_time):
+        if each.state not in QUIET:
+            found.setdefault((each.state, each.why if each.state in _EACH else each.verdict), []).append(each)
+    return [Reason(tuple(held)) for held in found.values()]
+
+
+_EACH = (CellState.PERSON, CellState.INVALID, CellState.CLOSED)
+
+
+@dataclass(frozen=True)
+class Hole:
+    """From where to where something is missing that something is behind, and why the first of it is not there (UTC)."""
+
+    start: datetime | None
+    end: datetime
+    why: str
+
+
+def holes(shown: Iterable[Shown]) -> list[Hole]:
+    """The partitions of one row that are not there before one that is; those that follow each other are one hole."""
+    ordered = sorted((each for each in shown if each.start), key=_by_time)
+    there = [number for number, each in enumerate(ordered) if each.state in _THERE]
+    found: list[Hole] = []
+    for each in ordered[: there[-1]] if there else ():
+        if each.state in _ABSENT and each.end:
+            joins = bool(found) and found[-1].end == each.start
+            start, why = (found[-1].start, found[-1].why) if joins else (each.start, each.why)
+            found[len(found) - joins :] = [Hole(start, each.end, why)]
+    return found
+
+
+_THERE = (CellState.COMPLETE, CellState.LATE, CellState.ISSUE)
+_ABSENT = (CellState.MISSING, CellState.WAITING, CellState.PERSON, CellState.INVALID)

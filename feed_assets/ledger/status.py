@@ -1,0 +1,186 @@
+"""What a status page shows of partitions: a fixed number of statements, by seeks of what is shown and no history."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import DONE, WindowState
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.grid import Known
+from feed_assets.core.readiness import State
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import due, quality, runs, wanted
+from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.lacking import whys
+from feed_assets.ledger.states.rows import Row
+from feed_assets.ledger.states.windows import known as known_windows
+from feed_assets.ledger.tables import batch, event, update
+from feed_assets.ledger.tables import due as due_table
+from feed_assets.ledger.updates import PUBLISHED
+
+TO_BE_DECIDED = "to be decided"
+"""In place of a verdict: something has changed since the last one."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A partition that is shown: the windows that it is, and how it is known to be there."""
+
+    partition: Partition
+    windows: tuple[WindowAddress, ...] = ()
+    is_set: bool = False
+    """Whether it holds batches."""
+    is_table: bool = False
+    """Whether events tell of it, and no updates."""
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A partition that was built and is out of date: what is to be done about it, why, and since when (UTC)."""
+
+    partition: Partition
+    state: str
+    since: datetime
+    why: str
+
+
+def known(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, Known]:
+    """What the ledger knows of each partition."""
+    partitions = [each.partition for each in asked]
+    there = _published(connection, asked)
+    listed = _listed(connection, partitions)
+    running = {each.output: _run(each) for each in runs.running(connection)}
+    failed = quality.failed(connection, partitions)
+    uncounted = {each.partition: _UNCOUNTED for each in asked if each.windows and each.partition in there}
+    windows = uncounted | _windows(connection, asked)
+    return {
+        at: Known(
+            published=at in there,
+            running=running.get(at),
+            failed=failed.get(at),
+            **listed.get(at, {}),
+            **windows.get(at, {}),
+        )
+        for at in partitions
+    }
+
+
+_UNCOUNTED: Mapping[str, Any] = {"window": WindowState.OPEN, "window_why": "its records are not counted yet"}
+
+
+def _run(run: runs.Run) -> str:
+    by = f", asked for by {run.asked_by}" if run.asked_by else ""
+    return f"a run of it goes on since {run.started:%Y-%m-%d %H:%M:%S} UTC{by}"
+
+
+def _published(connection: sa.Connection, asked: Iterable[Asked]) -> set[Partition]:
+    """What has a valid update, itself or a batch of it, or an event: one seek for each."""
+    kinds: dict[Callable[[sa.CTE], sa.Exists], list[Partition]] = {}
+    for each in asked:
+        exists = _has_event if each.is_table else _has_batch if each.is_set else _has_update
+        kinds.setdefault(exists, []).append(each.partition)
+    found: set[Partition] = set()
+    for exists, partitions in kinds.items():
+        mine = wanted.partitions(connection, partitions)
+        query = sa.select(mine.c.feed, mine.c.partition).where(exists(mine))
+        found |= {Partition(Feed.parse(feed), key) for feed, key in connection.execute(query)}
+    return found
+
+
+def _has_update(mine: sa.CTE) -> sa.Exists:
+    return sa.exists().where(wanted.same(update, mine), update.c.state == PUBLISHED).correlate(mine)
+
+
+def _has_batch(mine: sa.CTE) -> sa.Exists:
+    of_batch = (update.c.feed == batch.c.feed) & (update.c.partition == batch.c.key) & (update.c.state == PUBLISHED)
+    return sa.exists().where(wanted.same(batch, mine), of_batch).correlate(mine)
+
+
+def _has_event(mine: sa.CTE) -> sa.Exists:
+    return sa.exists().where(wanted.same(event, mine)).correlate(mine)
+
+
+def _listed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, dict[str, Any]]:
+    """The verdicts of what is on the list; of what is no partition yet there is none."""
+    asked = wanted.partitions(connection, partitions)
+    query = sa.select(due_table).join(asked, wanted.same(due_table, asked))
+    rows = [row for row in connection.execute(query) if row.state != due.NOT_YET]
+    return {
+        Partition(Feed.parse(row.feed), row.partition): {
+            "verdict": verdict_of(row.state),
+            "reason": row.reason or TO_BE_DECIDED,
+            "since": row.since,
+        }
+        for row in rows
+    }
+
+
+def verdict_of(state: str | None) -> str:
+    """A verdict as it is shown: what cannot be decided takes a person, who has its alert."""
+    return State.WAITS_FOR_A_PERSON.value if state == due.UNDECIDED else state or TO_BE_DECIDED
+
+
+def _windows(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partition, Mapping[str, Any]]:
+    """The state of each partition that is a window, or several: of several the first that is not done, or not good."""
+    of = {each.partition: each.windows for each in asked if each.windows}
+    rows = known_windows(connection, {at for each in of.values() for at in each}) if of else {}
+    worst = {at: rows[min(known, key=lambda one: _rank(rows[one]))] for at, known in _there(of, rows).items()}
+    tracked = datasets.tracked(connection, {at.feed for at in worst}) if worst else {}
+    said = whys(connection, [row for row in worst.values() if row.state is not WindowState.COMPLETE], tracked)
+    found: dict[Partition, Mapping[str, Any]] = {}
+    for at, row in worst.items():
+        lacking = next((one for one in of[at] if one not in rows), None)
+        flagged = {"is_flagged": row.state is WindowState.COMPLETE_WITH_ISSUE}
+        found[at] = {"window": row.state, "window_why": said.get(row.address, ""), **flagged}
+        if row.state in DONE and lacking:
+            why = f"nothing is reported of {lacking.grain} {lacking.key}"
+            found[at] = {"window": WindowState.OPEN, "window_why": why}
+    return found
+
+
+def _there(
+    of: Mapping[Partition, Iterable[WindowAddress]], rows: Collection[WindowAddress]
+) -> dict[Partition, list[WindowAddress]]:
+    """Of each partition the windows that anything is known of, if there are some."""
+    found = {at: [one for one in each if one in rows] for at, each in of.items()}
+    return {at: each for at, each in found.items() if each}
+
+
+def _rank(row: Row) -> tuple[bool, bool]:
+    return row.state in DONE, row.state is WindowState.COMPLETE
+
+
+def said(connection: sa.Connection, windows: Collection[WindowAddress]) -> dict[WindowAddress, str]:
+    """Why windows are not complete."""
+    rows = known_windows(connection, windows) if windows else {}
+    tracked = datasets.tracked(connection, {at.dataset for at in rows}) if rows else {}
+    found = whys(connection, rows.values(), tracked)
+    return {at: found.get(at) or "nothing is reported of it" for at in windows}
+
+
+def latest_keys(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, str]:
+    """The last partition by name of each feed that has a valid update: one seek for each."""
+    asked = wanted.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
+    mine = (update.c.feed == asked.c.feed) & (update.c.state == PUBLISHED)
+    last = sa.select(sa.func.max(update.c.partition)).where(mine).correlate(asked).scalar_subquery()
+    return {Feed.parse(feed): key for feed, key in connection.execute(sa.select(asked.c.feed, last)) if key is not None}
+
+
+def stale(connection: sa.Connection, feeds: Collection[Feed], limit: int | None = None) -> tuple[list[Stale], int]:
+    """What was built and is out of date of some datasets, what is so longest first, and how much it is in all.
+
+    It is found on the list of what is due, which is as long as what is new or incomplete.
+    """
+    asked = wanted.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
+    mine = (update.c.feed == due_table.c.feed) & (update.c.partition == due_table.c.partition)
+    built = sa.exists().where(mine, update.c.state == PUBLISHED).correlate(due_table)
+    query = sa.select(due_table, sa.func.count().over().label("total")).join(asked, wanted.same(due_table, asked))
+    query = query.where(built, due_table.c.state.is_not(None), due_table.c.state != due.NOT_YET)
+    rows = connection.execute(
+        query.order_by(due_table.c.since, due_table.c.feed, due_table.c.partition).limit(limit)
+    ).all()
+    found = [Stale(Partition(Feed.parse(row.feed), row.partition), row.state, row.since, row.reason) for row in rows]
+    return found, rows[0].total if rows else 0

@@ -1,0 +1,238 @@
+"""The grid of all datasets of a code location: what is in which state, why, and what is not shown beside it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.failures import failing_alone
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.grid import CellState, Hole, Known, Shown, Slots, holes, judge
+from feed_assets.core.readiness import Need, State
+from feed_assets.core.windows import DAY, WindowAddress, tiles, window_of
+from feed_assets.ledger import pauses, status, waiting
+from feed_assets.ledger.states.watermarks import Line, Watermarks, watermarks
+from feed_assets.ledger.status import Asked, Stale
+from feed_assets.orchestration.decide.decisions import decide_needs
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.windows import own_grain
+from feed_assets.orchestration.declare.declarations import Dataset, EventTable, Rejects
+from feed_assets.orchestration.declare.partitions import Extent, extent_of, paths_within, times_of
+from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
+
+ROWS_EACH = 12
+"""Rows of one dataset: one for each key of its other dimensions, or all in one if there are more keys."""
+
+PARTITIONS_EACH = 5000
+"""Partitions of one dataset that are looked at."""
+
+DECISIONS = 1000
+"""Partitions that nothing has come for of which it is said what exactly is missing."""
+
+STALE_SHOWN = 100
+"""Partitions that are out of date of which the page says why: `--stale` lists all."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One dataset, or its partitions of one key of its other dimensions; watermarks are ends of windows (UTC)."""
+
+    node: Node
+    of: str
+    shown: tuple[Shown, ...]
+    line: Line | None = None
+    """What has watermarks in the state store."""
+    marks: Watermarks = field(default_factory=Watermarks)
+
+
+@dataclass(frozen=True)
+class Status:
+    """All that the page shows, as of one state of the ledger; times are UTC."""
+
+    now: datetime
+    slots: Slots
+    rows: tuple[Row, ...]
+    holes: tuple[tuple[Row, Hole], ...]
+    stale: tuple[Stale, ...]
+    stale_in_all: int
+    elsewhere: tuple[waiting.Group, ...]
+    """What is due on other days, by dataset and verdict."""
+    notes: tuple[str, ...]
+
+
+def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:
+    """The nodes that have rows: of these feeds, or of all; rejects have none, which a dataset's run writes beside it.
+
+    Raises InvalidName.
+    """
+    mine = [graph.node(feed) for feed in feeds] or graph.by_feed.values()
+    return [node for node in mine if not isinstance(node.declaration, Rejects)]
+
+
+def status_of(graph: Graph, connection: sa.Connection, nodes: Sequence[Node], slots: Slots, now: datetime) -> Status:
+    """The status of some nodes: statements grow with the kinds of what is shown, never with its number or history."""
+    notes, asked = dict[str, str](), dict[Feed, dict[Partition, Extent]]()
+    for node in nodes:
+        with failing_alone(notes, str(node.feed)):
+            asked[node.feed] = _extents(node, slots, notes)
+    mine = [node for node in nodes if node.feed in asked]
+    shown = _shown(connection, [(node, asked[node.feed]) for node in mine], now)
+    shown |= _decided(graph, connection, shown, now)
+    rows = [row for node in mine for row in _rows(node, asked[node.feed], shown)]
+    marked = tuple(_with_marks(connection, rows))
+    stale, in_all = status.stale(connection, [node.feed for node in mine if _is_built(node)], STALE_SHOWN)
+    notes |= {str(feed): why for feed, why in pauses.paused(connection, [node.feed for node in mine]).items()}
+    said = tuple(f"{name}: {why}" for name, why in notes.items())
+    elsewhere = tuple(_elsewhere(connection, {node.feed for node in mine}, shown))
+    return Status(now, slots, marked, tuple(_holes(connection, marked)), tuple(stale), in_all, elsewhere, said)
+
+
+def _is_built(node: Node) -> bool:
+    return isinstance(node.declaration, Dataset)
+
+
+def _extents(node: Node, slots: Slots, notes: dict[str, str]) -> dict[Partition, Extent]:
+    """The partitions of a node that have a moment in the slots, or have no time."""
+    definition = node.partitions_def
+    if definition is None:
+        paths = [""]
+    elif times_of(definition):
+        paths = paths_within(definition, slots.start, slots.end, {})
+    else:
+        paths = [each.key for each in node.partitions]
+    if len(paths) > PARTITIONS_EACH:
+        notes[str(node.feed)] = f"{PARTITIONS_EACH:,} of its {len(paths):,} partitions are shown"
+    return {Partition(node.feed, path): extent_of(definition, path) for path in paths[:PARTITIONS_EACH]}
+
+
+def _shown(
+    connection: sa.Connection, asked: Sequence[tuple[Node, Mapping[Partition, Extent]]], now: datetime
+) -> dict[Partition, Shown]:
+    all_asked = [each for node, extents in asked for each in _asked(node, extents)]
+    known = status.known(connection, all_asked)
+    found: dict[Partition, Shown] = {}
+    for _, extents in asked:
+        for at, extent in extents.items():
+            its = known[at]
+            state, why = judge(its, is_over=extent.end is None or extent.end <= now)
+            found[at] = Shown(at, extent.start, extent.end, state, why, its.verdict, its.since)
+    return found
+
+
+def _decided(
+    graph: Graph, connection: sa.Connection, shown: Mapping[Partition, Shown], now: datetime
+) -> dict[Partition, Shown]:
+    """What of our datasets nothing has come for, as it would be decided: what is not due has no verdict in the ledger.
+
+    The newest ones; of a mapping that raises it is said when there is something to decide.
+    """
+    ours = {node.feed for node in graph.datasets()}
+    missing = [each for each in shown.values() if each.state is CellState.MISSING and each.partition.feed in ours]
+    missing.sort(key=lambda each: each.start or now, reverse=True)
+    needs: list[Need] = []
+    for each in missing[:DECISIONS]:
+        with suppress(Exception):
+            needs.append(graph.need(each.partition))
+    found: dict[Partition, Shown] = {}
+    for verdict in decide_needs(connection, needs, now):
+        each, known = shown[verdict.output], Known(verdict=verdict.state.value, reason=verdict.reason)
+        state = each.state if verdict.state is State.WAITS_FOR_INPUT else judge(known, is_over=True)[0]
+        found[verdict.output] = replace(each, state=state, verdict=verdict.state.value, why=verdict.reason)
+    return found
+
+
+def _asked(node: Node, extents: Mapping[Partition, Extent]) -> list[Asked]:
+    is_table = isinstance(node.declaration, EventTable)
+    grain = own_grain(node) if node.tracked else None
+    return [Asked(at, _windows(node, extent, grain), node.is_appendable, is_table) for at, extent in extents.items()]
+
+
+def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddress, ...]:
+    """The windows that a partition is: one of its own grain, or those that fill it."""
+    if node.tracked is None or extent.start is None or extent.end is None:
+        return ()
+    sub_partition = sub_partition_of(node.tracked, extent.values)
+    if grain in node.tracked.grains:
+        local = extent.start.astimezone(ZoneInfo(extent.zone)).date().isoformat()
+        key = local if grain == DAY else window_of(grain, extent.start).key
+        return (WindowAddress(node.feed, sub_partition, grain, key),)
+    filled = tiles(extent.start, extent.end, node.tracked.grains, node.tracked.zone_of(sub_partition))
+    return tuple(WindowAddress(node.feed, sub_partition, each.grain, each.key) for each in filled)
+
+
+def _rows(node: Node, extents: Mapping[Partition, Extent], shown: Mapping[Partition, Shown]) -> list[Row]:
+    """One row for each key of the dimensions beside time, or one for all."""
+    by_key: dict[str, list[Partition]] = {}
+    for at in extents:
+        by_key.setdefault(at.key.partition("/")[2] if times_of(node.partitions_def) else at.key, []).append(at)
+    if len(by_key) > ROWS_EACH:
+        return [Row(node, f"{len(by_key)} keys", tuple(shown[at] for at in extents))]
+    found = [
+        Row(node, key, tuple(shown[at] for at in mine), _line(node, extents[mine[0]])) for key, mine in by_key.items()
+    ]
+    return found or [Row(node, "", ())]
+
+
+def _line(node: Node, extent: Extent) -> Line | None:
+    grain = own_grain(node) if node.tracked else None
+    if node.tracked is None or grain not in node.tracked.grains:
+        return None
+    return node.feed, sub_partition_of(node.tracked, extent.values), grain
+
+
+def _with_marks(connection: sa.Connection, rows: Sequence[Row]) -> Iterable[Row]:
+    """Rows with their watermarks; of what is not judged by windows only the end of the last that is there."""
+    marks = watermarks(connection, {row.line for row in rows if row.line})
+    latest = status.latest_keys(connection, {row.node.feed for row in rows if not row.line})
+    for row in rows:
+        if row.line:
+            yield replace(row, marks=marks.get(row.line, Watermarks()))
+        else:
+            yield replace(row, marks=Watermarks(latest=_end(row.node, latest.get(row.node.feed))))
+
+
+def _end(node: Node, key: str | None) -> datetime | None:
+    """The end of a partition; None of one that the definitions do not have any more."""
+    with suppress(InvalidName):
+        return extent_of(node.partitions_def, key).end if key else None
+
+
+def _holes(connection: sa.Connection, rows: Iterable[Row]) -> Iterable[tuple[Row, Hole]]:
+    """The first hole of each line of the state store; of other rows those that are shown."""
+    lines = {row.line: at for row in rows if (at := _hole_of(row))}
+    said = status.said(connection, lines.values())
+    for row in rows:
+        if row.line is None:
+            yield from ((row, each) for each in holes(row.shown))
+        elif row.line in lines and row.marks.latest:
+            yield row, Hole(row.marks.contiguous, row.marks.latest, said[lines[row.line]])
+
+
+def _hole_of(row: Row) -> WindowAddress | None:
+    """The first window that is not complete before one that is; that before all complete ones nobody can name."""
+    marks, tracked = row.marks, row.node.tracked
+    if row.line is None or tracked is None or not marks.latest or not marks.contiguous:
+        return None
+    feed, sub_partition, grain = row.line
+    if marks.contiguous >= marks.latest:
+        return None
+    zone = tracked.zone_of(sub_partition)
+    return WindowAddress(feed, sub_partition, grain, window_of(grain, marks.contiguous, zone).key)
+
+
+def _elsewhere(
+    connection: sa.Connection, feeds: set[Feed], shown: Mapping[Partition, Shown]
+) -> Iterable[waiting.Group]:
+    counts: dict[tuple[Feed, str | None], int] = {}
+    for at, each in shown.items():
+        counts[at.feed, each.verdict] = counts.get((at.feed, each.verdict), 0) + 1
+    for group in waiting.by_state(connection):
+        left = group.count - counts.get((group.feed, status.verdict_of(group.state)), 0)
+        if group.feed in feeds and left > 0:
+            others = (each for each in group.examples if Partition(group.feed, each.key) not in shown)
+            yield replace(group, count=left, examples=tuple(others))

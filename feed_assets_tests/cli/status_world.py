@@ -1,0 +1,94 @@
+"""A table, what is made of it by the hour and the day, and who reports what of it: a day to be shown."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from feed_assets import Completeness, Input, Within, checks, feed_asset, foreign_feed, state_table, with_automation
+from feed_assets.core.feeds import Feed
+from feed_assets.core.reports import Report
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states.windows import report_quality
+from feed_assets.settings import settings
+from feed_assets.testing import Given, Harness, PlainMaker
+
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+DAYS = dg.DailyPartitionsDefinition("2026-01-01")
+PLACES = dg.MultiPartitionsDefinition({"day": DAYS, "place": dg.StaticPartitionsDefinition(["apac", "emea"])})
+DAY, NASTY = "2026-01-20", "<script>alert(1)</script> & \"more\" <img src=x onerror='alert(2)'>"
+MIDNIGHT = datetime(2026, 1, 20, tzinfo=UTC)
+FOO, HOUR, BASE = Feed.parse("web/foo"), timedelta(hours=1), timedelta(minutes=5)
+
+foo = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
+raw = foreign_feed("web/raw/v1.0", partitions_def=PLACES, schema="n int")
+
+
+@feed_asset("web/feature/v1.0", partitions_def=HOURS, inputs={"foo": foo})
+def feature(foo):
+    """By the hour."""
+
+
+@feed_asset("web/metric/v1.0", partitions_def=DAYS, inputs={"foo": Input(foo, mapping=Within())})
+def metric(foo):
+    """By the day."""
+
+
+@feed_asset("web/sums/v1.0", partitions_def=PLACES, inputs={"raw": raw}, checks=[checks.within("n", 0, 100)])
+def sums(raw):
+    """By day and place: that of apac is refused."""
+
+
+defs = with_automation(dg.Definitions(assets=[foo, raw, feature, metric, sums]))
+
+
+def harness() -> Harness:
+    """Of this module, without Spark."""
+    return Harness(defs, maker=PlainMaker(_give), now=lambda: MIDNIGHT + 15.5 * HOUR)
+
+
+def _give(task) -> Given:
+    return Given([{"n": 1}], [], {"within_n": 1} if "apac" in task.output.key else {})
+
+
+def tell(ledger: Ledger, first: int, last: int, *, ingested: int = 100) -> None:
+    """Report hours of foo: 100 records of each 5 minutes at the source, and so many ingested."""
+    starts = [MIDNIGHT + first * HOUR + number * BASE for number in range((last - first) * 12)]
+    counts = [("kafka", 100), ("", ingested)]
+    told = [Report(FOO, "", f"{first}", tuple((start, n) for start in starts), tier) for tier, n in counts]
+    report(ledger, told, MIDNIGHT)
+
+
+@contextmanager
+def filled(folder: Path, empty_ledger: Path) -> Iterator[Path]:
+    """A home with the day in it."""
+    (folder / "blackboard").mkdir()
+    (folder / "ledger.db").write_bytes(empty_ledger.read_bytes())
+    folder.chmod(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder))
+        settings.cache_clear()
+        _fill(open_ledger(settings().ledger))
+        yield folder
+    settings.cache_clear()
+
+
+def _fill(ledger: Ledger) -> None:
+    """Hours 0 to 8 and 10 to 11 are complete, 12 is not yet, 9 never came; hour 3 is found invalid after it was read."""
+    with harness() as world:
+        world.tick()
+        tell(ledger, 0, 9)
+        tell(ledger, 10, 12)
+        tell(ledger, 12, 13, ingested=90)
+        for place in ("apac", "emea"):
+            world.drop("web/raw/v1.0", f"{DAY}/{place}", "n\n1\n")
+        world.now = lambda: MIDNIGHT + 24.5 * HOUR
+        world.run_until_idle()
+        hour = WindowAddress(FOO, "", "hour", f"{DAY}-03:00")
+        report_quality(ledger, hour, "no_bots", "failed", NASTY, "quality team", MIDNIGHT)
+        world.tick()

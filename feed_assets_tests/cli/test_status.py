@@ -1,0 +1,133 @@
+"""`status`: one day of a table and of what is made of it, in the terminal, as JSON and as a page; no Spark."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets_tests.cli import status_world
+from feed_assets_tests.cli.status_world import DAY, NASTY
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path):
+    """For all tests: none changes anything."""
+    with status_world.filled(tmp_path_factory.mktemp("status"), empty_ledger) as folder:
+        yield folder
+
+
+def said(*args: str) -> str:
+    command = ["status", "-m", status_world.__name__, "--day", DAY, "--days", "1", *args]
+    return CliRunner().invoke(app, command, catch_exceptions=False).stdout
+
+
+@pytest.fixture(scope="module")
+def found(filled):
+    return json.loads(said("--json"))
+
+
+def line(found, dataset, of=""):
+    (row,) = [row for row in found["datasets"] if (row["dataset"], row["of"]) == (dataset, of)]
+    return row
+
+
+def states(found, dataset, of=""):
+    return [each["state"] for each in line(found, dataset, of)["partitions"]]
+
+
+def test_each_hour_is_shown_by_its_state(found):
+    complete, missing = ["complete"], ["missing"]
+    expected = [*complete * 3, "invalid", *complete * 5, *missing, *complete * 2, "waiting", *missing * 11]
+    assert states(found, "web/foo") == expected
+    expected[3], expected[12] = "late", "missing"
+    assert states(found, "web/feature/v1.0") == expected
+
+
+def test_a_key_of_another_dimension_has_a_line_of_its_own(found):
+    assert states(found, "web/raw/v1.0", "apac") == states(found, "web/sums/v1.0", "emea") == ["complete"]
+    assert states(found, "web/sums/v1.0", "apac") == ["invalid"]
+
+
+def test_each_waits_for_what_explain_says(found):
+    by_key = {each["partition"]: each for each in line(found, "web/feature/v1.0")["partitions"]}
+    for hour in ("03:00", "09:00", "12:00"):
+        shown = by_key[f"{DAY}-{hour}"]
+        command = ["explain", "web/feature/v1.0", shown["partition"], "-m", status_world.__name__, "--json"]
+        told = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+        assert (shown["verdict"], shown["why"]) == (told["state"], told["reason"])
+
+
+def test_watermarks_and_the_first_hole(found):
+    row = line(found, "web/foo")
+    assert (row["contiguous"], row["latest"]) == (f"{DAY}T03:00:00Z", f"{DAY}T12:00:00Z")
+    (gap,) = [each for each in found["gaps"] if each["dataset"] == "web/foo"]
+    assert (gap["start"], gap["end"], gap["why"]) == (row["contiguous"], row["latest"], NASTY)
+    (gap,) = [each for each in found["gaps"] if each["dataset"] == "web/feature/v1.0"]
+    assert (gap["start"], gap["end"]) == (f"{DAY}T09:00:00Z", f"{DAY}T10:00:00Z")
+
+
+def test_what_is_out_of_date_is_listed_in_bulk(found, filled):
+    (stale,) = found["stale"]
+    assert (stale["dataset"], stale["partition"]) == ("web/feature/v1.0", f"{DAY}-03:00")
+    assert stale["state"] == "waits for quality"
+    assert json.loads(said("--stale", "--json")) == [stale]
+    assert json.loads(said("--stale", "--json", "--dataset", "web/metric/v1.0")) == []
+
+
+def test_the_counts_come_with_what_a_person_has_to_look_at_first(found):
+    assert [*found["counts"]] == ["invalid", "late", "waiting", "missing", "complete"]
+    assert found["counts"]["invalid"] == 2
+    assert [each["state"] for each in found["waits"]][:3] == ["invalid", "invalid", "late"]
+
+
+def test_the_terminal_shows_a_sign_for_each_hour(filled):
+    lines = said().splitlines()
+    assert "00 03 06 09 12 15 18 21" in lines[1]
+    assert "web/feature/v1.0    ===L=====-==------------" in lines
+    assert "web/foo             ===X=====-==w-----------" in lines
+    assert f"web/sums/v1.0 apac  {'X' * 24}" in lines
+    assert any(each.startswith("= complete  > running") for each in lines)
+
+
+def test_some_datasets_alone(filled):
+    assert [row["dataset"] for row in json.loads(said("--json", "--dataset", "web/foo"))["datasets"]] == ["web/foo"]
+
+
+def test_a_week_has_a_column_for_each_day(filled):
+    lines = said("--days", "7", "--dataset", "web/foo").splitlines()
+    assert lines[0].split() == ["14", "15", "16", "17", "18", "19", "20"]
+    assert lines[1].rstrip() == "web/foo  -- -- -- -- -- -- XX"
+
+
+class _Read(HTMLParser):
+    """What a browser would make of it: tags with their attributes, and the text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_page_is_one_file_and_what_others_have_said_stays_text(filled, tmp_path):
+    assert said("--html", str(tmp_path / "status.html")) == ""
+    page = _Read((tmp_path / "status.html").read_text())
+    names = {name for name, _ in page.tags}
+    assert names & {"script", "img", "link", "iframe"} == set()
+    assert {name for _, attrs in page.tags for name in attrs} & {"onerror", "onload", "src"} == set()
+    assert [attrs["href"] for _, attrs in page.tags if not attrs.get("href", "#").startswith("#")] == []
+    assert NASTY in page.text
+    assert f"{DAY}-03:00: {NASTY}" in [attrs.get("title") for _, attrs in page.tags]
+
+
+def test_a_day_that_is_none_is_refused(filled):
+    with pytest.raises(Exception, match="expected a day, such as 2026-01-01"):
+        said("--day", "yesterday")

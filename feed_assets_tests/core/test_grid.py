@@ -1,0 +1,123 @@
+"""What a partition is shown as, and the cells that these make."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from feed_assets.core.completeness import WindowState
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.grid import LEGEND, CellState, Known, Shown, Slots, cells, holes, judge, reasons
+from feed_assets.core.readiness import State
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+DAY = Slots.of(date(2026, 1, 1), 1)
+HOUR = timedelta(hours=1)
+
+JUDGED = [
+    (Known(), CellState.MISSING),
+    (Known(published=True), CellState.COMPLETE),
+    (Known(window=WindowState.COMPLETE), CellState.COMPLETE),
+    (Known(window=WindowState.BACKFILLED), CellState.COMPLETE),
+    (Known(window=WindowState.OPEN), CellState.WAITING),
+    (Known(published=True, window=WindowState.OPEN), CellState.WAITING),
+    (Known(window=WindowState.INVALID), CellState.INVALID),
+    (Known(window=WindowState.COMPLETE_WITH_ISSUE, is_flagged=True), CellState.ISSUE),
+    (Known(window=WindowState.BACKFILLING), CellState.RUNNING),
+    (Known(verdict=State.WAITS_FOR_INPUT), CellState.WAITING),
+    (Known(verdict=State.BUILD), CellState.WAITING),
+    (Known(published=True, verdict=State.WAITS_FOR_LATE_DATA), CellState.LATE),
+    (Known(published=True, verdict=State.REBUILD), CellState.LATE),
+    (Known(published=True, verdict=State.WAITS_FOR_INPUT), CellState.LATE),
+    (Known(verdict=State.WAITS_FOR_QUALITY, failed="n is 1000"), CellState.INVALID),
+    (Known(published=True, failed="n is 1000"), CellState.INVALID),
+    (Known(published=True, marked="an input is invalid"), CellState.ISSUE),
+    (Known(published=True, failed="n is 1000", verdict=State.WAITS_FOR_A_PERSON), CellState.PERSON),
+    (Known(failed="n is 1000", closed="final"), CellState.CLOSED),
+    (Known(closed="final", running="since three"), CellState.RUNNING),
+]
+
+
+@pytest.mark.parametrize(("known", "state"), JUDGED)
+def test_a_partition_is_shown_as_one_state(known, state):
+    assert judge(known, is_over=True)[0] is state
+
+
+def test_each_state_can_be_shown_and_has_a_sign_of_its_own():
+    assert {state for _, state in JUDGED} == {*CellState} - {CellState.LATER}
+    assert len({sign for sign, _ in LEGEND.values()}) == len(LEGEND) == len(CellState)
+
+
+@pytest.mark.parametrize(
+    ("known", "state"),
+    [
+        (Known(), CellState.LATER),
+        (Known(verdict=State.WAITS_FOR_INPUT), CellState.LATER),
+        (Known(window=WindowState.OPEN), CellState.LATER),
+        (Known(published=True), CellState.COMPLETE),
+        (Known(running="since three"), CellState.RUNNING),
+        (Known(failed="n is 1000"), CellState.INVALID),
+    ],
+)
+def test_what_is_not_over_is_not_missed(known, state):
+    assert judge(known, is_over=False)[0] is state
+
+
+def test_who_waives_a_problem_is_named_and_it_stays_grey():
+    state, why = judge(Known(failed="bots", waived="ann: known"), is_over=True)
+    assert (state, why) == (CellState.INVALID, "bots; ann: known")
+
+
+def shown(hour, length=1.0, state=CellState.COMPLETE, why="", verdict=None):
+    start = START + hour * HOUR
+    key = f"{start:%Y-%m-%d-%H:%M}"
+    return Shown(Partition(Feed.parse("a/b"), key), start, start + length * HOUR, state, why, verdict)
+
+
+def test_a_partition_has_the_columns_of_its_time():
+    found = cells([shown(3), shown(0, 3), shown(5)], DAY)
+    assert [(cell.first, cell.width) for cell in found] == [(0, 3), (3, 1), (5, 1)]
+
+
+def test_what_reaches_over_the_edges_is_cut_there():
+    (cell,) = cells([shown(-8, 48)], DAY)
+    assert (cell.first, cell.width) == (0, 24)
+
+
+def test_days_that_begin_between_two_hours_have_their_columns_one_after_the_other():
+    found = cells([shown(-5.5, 24), shown(18.5, 24)], DAY)
+    assert [(cell.first, cell.width) for cell in found] == [(0, 19), (19, 5)]
+
+
+def test_shorter_partitions_share_a_cell_that_shows_the_worst():
+    parts = [shown(number / 6, 1 / 6) for number in range(5)]
+    (cell,) = cells([*parts, shown(5 / 6, 1 / 6, CellState.MISSING)], DAY)
+    assert (cell.first, cell.width, len(cell.shown)) == (0, 1, 6)
+    assert cell.state is CellState.MISSING
+
+
+def test_what_has_no_time_has_all_columns():
+    (cell,) = cells([Shown(Partition(Feed.parse("a/b"), ""), None, None, CellState.LATE)], DAY)
+    assert (cell.first, cell.width) == (0, 24)
+
+
+def test_of_more_than_two_days_each_is_a_column():
+    slots = Slots.of(date(2026, 1, 7), 7)
+    found = cells([shown(hour) for hour in range(48)], slots)
+    assert [(cell.first, cell.width, len(cell.shown)) for cell in found] == [(0, 1, 24), (1, 1, 24)]
+    assert len(slots) == 7
+    assert len(Slots.of(date(2026, 1, 7), 2)) == 48
+
+
+def test_a_hole_is_before_something_that_is_there():
+    missing = CellState.MISSING
+    parts = [shown(0), shown(1, state=missing, why="x"), shown(2, state=missing), shown(3), shown(4, state=missing)]
+    (hole,) = holes(parts)
+    assert (hole.start, hole.end, hole.why) == (START + HOUR, START + 3 * HOUR, "x")
+    assert holes([shown(0, state=missing)]) == []
+
+
+def test_what_is_missing_is_one_line_for_each_verdict_and_what_is_invalid_one_for_each_reason():
+    waiting = [shown(hour, state=CellState.WAITING, why=str(hour), verdict="waits for input") for hour in (1, 0)]
+    invalid = [shown(hour, state=CellState.INVALID, why=str(hour)) for hour in (2, 3)]
+    found = reasons([*waiting, *invalid, shown(4)])
+    assert [(each.first.why, len(each.shown)) for each in found] == [("0", 2), ("2", 1), ("3", 1)]
