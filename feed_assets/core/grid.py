@@ -58,8 +58,8 @@ class Known:
     """The checks that have failed."""
     marked: str | None = None
     """What is wrong with what it was made of."""
-    waived: str | None = None
-    """Who lets consumers go on all the same, and why."""
+    waiver: tuple[str, str, str] | None = None
+    """The problem in spite of which consumers go on, who said so, and why."""
     verdict: str | None = None
     """The last verdict, if it is on the list of what is due."""
     reason: str = ""
@@ -68,7 +68,7 @@ class Known:
     window: WindowState | None = None
     window_why: str = ""
     is_flagged: bool = False
-    """Whether its window is not good, although no check of it has failed."""
+    """Whether its window is not good."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,14 @@ def _stopped(known: Known, _: bool) -> Judged | None:
 
 
 def _bad(known: Known, _: bool) -> Judged | None:
-    """Quality: grey, also for what is let through by a waiver."""
-    waived = f"; {known.waived}" if known.waived else ""
-    if known.window is WindowState.INVALID or known.failed:
-        return CellState.INVALID, (known.failed or known.window_why) + waived
-    if known.is_flagged or known.marked:
-        return CellState.ISSUE, (known.marked or known.window_why) + waived
-    return None
+    """Quality: grey, also where a waiver of this very problem lets consumers go on."""
+    is_invalid = known.window is WindowState.INVALID or known.failed
+    if not is_invalid and not known.is_flagged and not known.marked:
+        return None
+    why = known.failed or known.marked or known.window_why
+    problem, who, because = known.waiver or ("", "", "")
+    waived = f"; waived by {who}: {because}" if problem == why else ""
+    return (CellState.INVALID if is_invalid else CellState.ISSUE), why + waived
 
 
 def _waits(known: Known, is_over: bool) -> Judged | None:

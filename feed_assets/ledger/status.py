@@ -12,7 +12,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Known
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import due, quality, runs, wanted
+from feed_assets.ledger import closures, due, quality, runs, waivers, wanted
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.lacking import whys
 from feed_assets.ledger.states.rows import Row
@@ -51,20 +51,26 @@ def known(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, 
     """What the ledger knows of each partition."""
     partitions = [each.partition for each in asked]
     there = _published(connection, asked)
-    listed = _listed(connection, partitions)
-    running = {each.output: _run(each) for each in runs.running(connection)}
-    failed = quality.failed(connection, partitions)
     uncounted = {each.partition: _UNCOUNTED for each in asked if each.windows and each.partition in there}
-    windows = uncounted | _windows(connection, asked)
+    kinds = (_listed(connection, partitions), uncounted | _windows(connection, asked), _said(connection, asked))
+    found = {at: {key: value for kind in kinds for key, value in kind.get(at, {}).items()} for at in partitions}
+    return {at: Known(published=at in there, **values) for at, values in found.items()}
+
+
+def _said(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, dict[str, Any]]:
+    """What runs, checks and people say of partitions; a person may name the window that one is."""
+    named = {each.partition: [each.partition, *(one.partition for one in each.windows)] for each in asked}
+    every = [name for names in named.values() for name in names]
+    by_name = {
+        "failed": quality.failed(connection, named, (quality.FAILED, quality.STALE)),
+        "marked": quality.failed(connection, named, (quality.MARKED,)),
+        "running": {each.output: _run(each) for each in runs.running(connection)},
+        "closed": {at: str(each) for at, each in closures.closed(connection, every).items()},
+        "waiver": {at: (each.problem, each.who, each.why) for at, each in waivers.waived(connection, every).items()},
+    }
     return {
-        at: Known(
-            published=at in there,
-            running=running.get(at),
-            failed=failed.get(at),
-            **listed.get(at, {}),
-            **windows.get(at, {}),
-        )
-        for at in partitions
+        at: {what: found[name] for what, found in by_name.items() for name in names if name in found}
+        for at, names in named.items()
     }
 
 
@@ -133,8 +139,9 @@ def _windows(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partitio
     found: dict[Partition, Mapping[str, Any]] = {}
     for at, row in worst.items():
         lacking = next((one for one in of[at] if one not in rows), None)
-        flagged = {"is_flagged": row.state is WindowState.COMPLETE_WITH_ISSUE}
-        found[at] = {"window": row.state, "window_why": said.get(row.address, ""), **flagged}
+        why = row.bad or said.get(row.address, "")
+        is_flagged = row.bad is not None or row.state is WindowState.COMPLETE_WITH_ISSUE
+        found[at] = {"window": row.state, "window_why": why, "is_flagged": is_flagged}
         if row.state in DONE and lacking:
             why = f"nothing is reported of {lacking.grain} {lacking.key}"
             found[at] = {"window": WindowState.OPEN, "window_why": why}

@@ -79,7 +79,7 @@ def filled(folder: Path, empty_ledger: Path) -> Iterator[Path]:
 
 
 def _fill(ledger: Ledger) -> None:
-    """Hours 0 to 8 and 10 to 11 are complete, 12 is not yet, 9 never came; hour 3 is found invalid after it was read."""
+    """Hours 0 to 8, 10 and 11 are complete, 12 is not yet, 9 never came; hour 3 is found invalid after it was read."""
     with harness() as world:
         world.tick()
         tell(ledger, 0, 9)

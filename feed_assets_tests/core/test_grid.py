@@ -23,6 +23,8 @@ JUDGED = [
     (Known(window=WindowState.INVALID), CellState.INVALID),
     (Known(window=WindowState.COMPLETE_WITH_ISSUE, is_flagged=True), CellState.ISSUE),
     (Known(window=WindowState.BACKFILLING), CellState.RUNNING),
+    (Known(window=WindowState.BACKFILLED, is_flagged=True), CellState.ISSUE),
+    (Known(window=WindowState.OPEN, is_flagged=True), CellState.ISSUE),
     (Known(verdict=State.WAITS_FOR_INPUT), CellState.WAITING),
     (Known(verdict=State.BUILD), CellState.WAITING),
     (Known(published=True, verdict=State.WAITS_FOR_LATE_DATA), CellState.LATE),
@@ -62,9 +64,10 @@ def test_what_is_not_over_is_not_missed(known, state):
     assert judge(known, is_over=False)[0] is state
 
 
-def test_who_waives_a_problem_is_named_and_it_stays_grey():
-    state, why = judge(Known(failed="bots", waived="ann: known"), is_over=True)
-    assert (state, why) == (CellState.INVALID, "bots; ann: known")
+def test_who_waives_this_very_problem_is_named_and_it_stays_grey():
+    waiver = ("bots", "ann", "known")
+    assert judge(Known(failed="bots", waiver=waiver), is_over=True) == (CellState.INVALID, "bots; waived by ann: known")
+    assert judge(Known(failed="more bots", waiver=waiver), is_over=True) == (CellState.INVALID, "more bots")
 
 
 def shown(hour, length=1.0, state=CellState.COMPLETE, why="", verdict=None):

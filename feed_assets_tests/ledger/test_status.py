@@ -1,0 +1,78 @@
+"""What the ledger says of shown partitions: a fixed number of statements, and what people and checks have said."""
+
+from datetime import UTC, datetime, timedelta
+
+from feed_assets.core.completeness import WindowState
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import closures, quality, updates, waivers
+from feed_assets.ledger.status import Asked, known, latest_keys, stale
+from feed_assets_tests.statements import counted
+
+NOW = datetime(2026, 1, 20, tzinfo=UTC)
+FEED = Feed.parse("a/b/v1.0")
+
+
+def at(number, feed=FEED):
+    return Partition(feed, f"{NOW + timedelta(hours=number):%Y-%m-%d-%H:%M}")
+
+
+def window(number, feed=FEED):
+    return WindowAddress(feed, "", "hour", at(number).key)
+
+
+def asked(count, feeds=1):
+    feeds = [Feed.parse(f"a/b{number}/v1.0") for number in range(feeds)]
+    return [Asked(at(number, feed), (window(number, feed),)) for feed in feeds for number in range(count)]
+
+
+def published(ledger, partition, day=20):
+    with ledger.change() as connection:
+        updates.insert(connection, partition, f"202601{day}.000000", updates.FOREIGN, updates.PUBLISHED, NOW)
+
+
+def test_what_people_have_said_of_a_partition_or_of_the_window_that_it_is(ledger):
+    closures.close(ledger, [at(0), window(1).partition], "it is final", "ann", NOW)
+    waivers.waive(ledger, window(2).partition, "bots", "known", "bob", NOW)
+    with ledger.read() as connection:
+        found = known(connection, [Asked(at(number), (window(number),)) for number in range(4)])
+    told = "closed by ann at 2026-01-20 00:00 UTC: it is final"
+    assert [found[at(number)].closed for number in range(4)] == [told, told, None, None]
+    assert [found[at(number)].waiver for number in range(4)] == [None, None, ("bots", "bob", "known"), None]
+
+
+def test_what_failed_and_what_is_marked_are_told_apart(ledger):
+    states = [quality.FAILED, quality.STALE, quality.MARKED, quality.WARNED, quality.PASSED]
+    with ledger.change() as connection:
+        for number, state in enumerate(states):
+            quality.report(connection, at(number), "c", state, state, "me", NOW)
+    with ledger.read() as connection:
+        found = known(connection, [Asked(at(number)) for number in range(len(states))])
+    assert [found[at(number)].failed for number in range(5)] == ["failed", "stale", None, None, None]
+    assert [found[at(number)].marked for number in range(5)] == [None, None, "marked", None, None]
+
+
+def test_what_was_published_and_is_not_counted_yet_is_open(ledger):
+    published(ledger, at(0))
+    with ledger.read() as connection:
+        found = known(connection, [Asked(at(0), (window(0),)), Asked(at(1), (window(1),))])
+    assert (found[at(0)].window, found[at(0)].window_why) == (WindowState.OPEN, "its records are not counted yet")
+    assert found[at(1)].window is None
+
+
+def test_statements_are_as_many_for_many_datasets_and_partitions_as_for_one(ledger):
+    def statements(shown):
+        with counted(ledger.engine) as found, ledger.read() as connection:
+            known(connection, shown)
+        return len(found)
+
+    assert statements(asked(48, feeds=50)) == statements(asked(1)) < 12
+
+
+def test_how_far_a_feed_is_and_nothing_of_what_others_published_is_stale(ledger):
+    for number in range(3):
+        published(ledger, at(number))
+    published(ledger, at(0), 21)
+    with ledger.read() as connection:
+        assert latest_keys(connection, [FEED, Feed.parse("no/thing/v1.0")]) == {FEED: at(2).key}
+        assert stale(connection, [FEED]) == ([], 0)
