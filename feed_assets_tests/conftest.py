@@ -15,6 +15,7 @@ from pyspark import java_gateway
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
+from feed_assets_tests import scratch
 from feed_assets_tests.servers import BUCKET, JVM, PostgreSQL, S3Server, fetched
 from feed_assets_tests.shared import shared
 
@@ -25,6 +26,7 @@ hypothesis.settings.register_profile(  # a busy machine is no failure
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
+scratch.prepare()
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)  # of this process's Spark and of what its tests start
 TESTS = Path(__file__).parent
 LONGEST = (

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tempfile
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,8 +30,8 @@ def link_to_nothing(path: Path) -> None:
 
 def listening(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as made:  # A path of a socket is short: it is made here, and moved there.
-        made.bind(f"/tmp/feed-assets-{os.getpid()}")  # noqa: S108
-    Path(f"/tmp/feed-assets-{os.getpid()}").rename(path)  # noqa: S108
+        made.bind(short := f"{tempfile.gettempdir()}/feed-assets-{os.getpid()}")
+    Path(short).rename(path)
 
 
 def device(path: Path) -> None:
