@@ -56,7 +56,7 @@ class KnownWindow:
     def is_bad(self) -> bool:
         """Whether a consumer waits for its quality."""
         is_issue = self.state in (WindowState.COMPLETE_WITH_ISSUE, WindowState.INVALID)
-        return is_issue or self.held or (self.state is WindowState.BACKFILLED and self.stale is not None)
+        return is_issue or self.held or (self.state in DONE and self.stale is not None)
 
     @property
     def said(self) -> str:

@@ -246,8 +246,10 @@ class Judging:
             return WindowState.INVALID
         if is_open:
             return counted
-        if row.flagged or row.marked or (counted is WindowState.COMPLETE_WITH_ISSUE and not row.stale):
-            return WindowState.COMPLETE_WITH_ISSUE  # What is stale has flagged the windows in it itself.
+        if row.stale and row.state is WindowState.BACKFILLED:
+            return row.state
+        if row.flagged or row.marked or row.stale or counted is WindowState.COMPLETE_WITH_ISSUE:
+            return WindowState.COMPLETE_WITH_ISSUE
         return row.state if row.state is WindowState.BACKFILLED else WindowState.COMPLETE
 
     def _counted(self, row: Row, below: Sequence[WindowAddress]) -> WindowState:
@@ -261,8 +263,8 @@ class Judging:
         """Why it has the state that it has, in words."""
         if row.state is WindowState.INVALID and row.issue:
             return row.issue
-        if row.state is WindowState.COMPLETE_WITH_ISSUE and (row.flagged or row.marked):
-            return row.flagged or row.marked or ""
+        if row.state is WindowState.COMPLETE_WITH_ISSUE and row.bad:
+            return row.bad
         if row.held:
             return row.held
         if row.state is WindowState.COMPLETE and row.accepted and self._counted(row, below) is WindowState.OPEN:

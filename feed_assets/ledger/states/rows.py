@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import WindowState
+from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
 from feed_assets.core.windows import Window, WindowAddress
@@ -71,20 +71,20 @@ class Row:
     def suspicion(self) -> str | None:
         """Why its data are not to be trusted, since they are there: nor are those of the windows in it."""
         said = self.issue or self.stale
-        is_there = self.state in (WindowState.INVALID, WindowState.BACKFILLING, WindowState.BACKFILLED)
+        is_there = self.state not in (WindowState.OPEN, WindowState.COMPLETE)
         return f"{self.named} is {self.state}: {said}" if said and is_there else None
 
     @property
     def judged_as(self) -> WindowState:
         """Its state, as what it is a part of sees it: what has not been checked again is as it was."""
-        is_stale = self.state is WindowState.BACKFILLED and self.stale
+        is_stale = self.stale and self.state in DONE
         return WindowState.INVALID if is_stale else self.state
 
     @property
     def bad(self) -> str | None:
         """What is wrong with it, in it, or with what holds it, if all of its data are there."""
         if self.state is WindowState.COMPLETE_WITH_ISSUE:
-            return self.flagged or self.marked
+            return self.flagged or self.marked or self.stale
         is_bad = self.judged_as is WindowState.INVALID
         return self.held or (self.issue or self.stale if is_bad else None)
 

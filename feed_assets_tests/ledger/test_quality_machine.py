@@ -1,0 +1,241 @@
+"""Test 15 of the promises: checks and backfills at random against an oracle, and writers that compare and set.
+
+Source: the second story of "Data Dependency Driven Orchestration".
+"""
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import Completeness, WindowState
+from feed_assets.core.errors import IllegalTransition
+from feed_assets.core.members import Regions, Tracked
+from feed_assets.core.reports import Report
+from feed_assets.core.transitions import TRANSITIONS
+from feed_assets.core.windows import WindowAddress, window_of
+from feed_assets.ledger import log
+from feed_assets.ledger.states import backfills, reports, windows
+from feed_assets.ledger.tables import change
+from feed_assets_tests.ledger.quality_oracle import DAY, LEGAL, SIZES, At, Oracle
+from feed_assets_tests.ledger.test_states import FOO, HOUR_15, NOW, part, source
+
+WRITERS = 8
+STARTS = [DAY + timedelta(minutes=20 * n) for n in range(72)]
+CHANGING = STARTS[45:51]
+"""Hours 15 and 16: of the others all is there."""
+ZONES = {"east": "UTC", "west": "UTC"}
+
+
+def address(at):
+    region = f"region={at.region}" if at.region else ""
+    return WindowAddress(FOO, region, at.grain, window_of(at.grain, at.start, "UTC").key)
+
+
+class Machine:
+    """One sequence of operations, on the ledger and on the oracle."""
+
+    def __init__(self, ledger, seed, oracle=Oracle):
+        self.ledger, self.random = ledger, random.Random(seed)  # noqa: S311
+        self.oracle = oracle(tuple(ZONES) if seed % 2 else ())
+        self.refused = 0
+        regions = Regions(ZONES) if self.oracle.regions else None
+        windows.declare(ledger, {FOO: Tracked.of(Completeness(grains=tuple(SIZES)), regions)}, NOW)
+        for region in self.leaves:
+            self.report(region, "kafka", dict.fromkeys(STARTS, 10))
+            self.report(region, "", dict.fromkeys(STARTS, 10))
+        grains = [("20min", CHANGING), ("hour", CHANGING[::3]), ("day", [DAY])]
+        self.looked = [
+            At(region, grain, start) for region in {"", *self.leaves} for grain, starts in grains for start in starts
+        ]
+        self.looked.sort()
+
+    @property
+    def leaves(self):
+        return self.oracle.regions or ("",)
+
+    def report(self, region, tier, counts, part="part-1"):
+        """The parts of a source are its windows."""
+        place, known = f"region={region}" if region else "", self.oracle.parts.get((region, part), (-1, {}))
+        version = known[0] + 1 if not tier else self.random.randrange(10**9, 10**12)
+        said = [Report(FOO, place, part, tuple(counts.items()), tier, f"{version:020d}")]
+        if tier:
+            version = self.next_version()
+            said = [Report(FOO, place, str(at), ((at, n),), tier, f"{version:020d}") for at, n in counts.items()]
+            self.oracle.sources |= {(region, at): n for at, n in counts.items()}
+        else:
+            self.oracle.parts[region, part] = version, dict(counts)
+        assert not reports.report(self.ledger, said, NOW).rejected
+
+    def next_version(self):
+        self.version = getattr(self, "version", 0) + 1
+        return self.version
+
+    def count(self):
+        counts = {at: self.random.choice([10, 10, 10, 0, 11]) for at in CHANGING}
+        region = self.random.choice(self.leaves)
+        self.report(region, "", dict.fromkeys(STARTS, 10) | counts)
+
+    def mend(self):
+        for region in self.leaves:
+            self.report(region, "", dict.fromkeys(STARTS, 10))
+
+    def source(self):
+        self.report(self.random.choice(self.leaves), "kafka", {self.random.choice(CHANGING): 10})
+
+    def check(self):
+        at, name = self.random.choice(self.looked), self.random.choice(["bots", "nulls"])
+        state = self.random.choice(["passed", "failed", "warned"])
+        windows.report_quality(self.ledger, address(at), name, state, f"{name} {state}", "dq", NOW)
+        self.oracle.checks[at, name] = state
+
+    def passes(self):
+        """All that has been said against somewhere."""
+        for at, name in [key for key, state in self.oracle.checks.items() if state in ("failed", "stale")]:
+            windows.report_quality(self.ledger, address(at), name, "passed", None, "dq", NOW)
+            self.oracle.checks[at, name] = "passed"
+
+    def begin(self):
+        at = self.random.choice(self.looked)
+        before = self.oracle.state(at)
+        if self.moved(backfills.begin, at, before, "backfilling"):
+            self.oracle.made_again[at] = "backfilling"
+
+    def finish(self):
+        begun = [at for at, state in self.oracle.made_again.items() if state == "backfilling"]
+        at = self.random.choice(begun if begun and self.random.random() < 0.8 else self.looked)
+        if self.moved(backfills.finish, at, self.oracle.state(at), "backfilled"):
+            self.oracle.made_again[at] = "backfilled"
+            for key in [key for key, state in self.oracle.checks.items() if key[0] == at and state == "failed"]:
+                self.oracle.checks[key] = "stale"
+
+    def give_up(self):
+        at = self.random.choice(self.looked)
+        backfills.give_up(self.ledger, address(at), "why", "ada", NOW)
+        if self.oracle.made_again.get(at) == "backfilling":
+            del self.oracle.made_again[at]
+
+    def moved(self, move: Callable, at, before, after):
+        """Whether it changed; what the rules refuse is refused."""
+        if before == after:
+            assert move(self.ledger, address(at), "why", "ada", NOW).known == 1
+            return False
+        if after in LEGAL[before]:
+            move(self.ledger, address(at), "why", "ada", NOW)
+            return True
+        self.refused += 1
+        with pytest.raises(IllegalTransition, match=f"is {before} and cannot become {after}"):
+            move(self.ledger, address(at), "why", "ada", NOW)
+        return False
+
+    def step(self):
+        name = self.random.choice(["count", "mend", "source", "check", "check", "passes", "begin", "finish", "give_up"])
+        getattr(self, name)()
+        return name
+
+    def states(self):
+        with self.ledger.read() as connection:
+            known = windows.known(connection, [address(at) for at in self.looked])
+        return {at: known[address(at)].state.value for at in self.looked if address(at) in known}
+
+    def run(self, steps):
+        done = []
+        for _ in range(steps):
+            done.append(self.step())
+            assert self.states() == self.oracle.settle(self.looked), done
+
+
+def log_of(ledger, partition=None):
+    query = sa.select(change).where(change.c.kind == log.WINDOW).order_by(change.c.sequence)
+    with ledger.read() as connection:
+        return [row for row in connection.execute(query) if partition in (None, row.partition)]
+
+
+def check_log(ledger):
+    """Each transition is a legal one, and begins where the one before it ended: none was lost."""
+    by_window = {}
+    for row in log_of(ledger):
+        assert row.after in LEGAL[row.before], row
+        by_window.setdefault(row.partition, []).append(row)
+    for rows in by_window.values():
+        assert rows[0].before == "open"
+        assert all(first.after == second.before for first, second in pairwise(rows))
+
+
+def test_the_table_says_what_the_issue_says():
+    assert {before.value: {after.value for after in some} for before, some in TRANSITIONS.items()} == LEGAL
+
+
+@pytest.mark.parametrize("seed", range(46))
+def test_checks_and_backfills_at_random(sqlite_ledger, seed):
+    machine = Machine(sqlite_ledger, seed)
+    machine.run(50)
+    check_log(sqlite_ledger)
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_the_same_on_postgresql(postgresql_ledger, seed):
+    Machine(postgresql_ledger, seed).run(50)
+    check_log(postgresql_ledger)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1000, 1500))
+def test_five_hundred_sequences(sqlite_ledger, seed):
+    machine = Machine(sqlite_ledger, seed)
+    machine.run(50)
+    check_log(sqlite_ledger)
+
+
+class Flagless(Oracle):
+    """The wrong control: what lies in a bad window is not flagged."""
+
+    def holding(self, at):
+        return []
+
+
+def test_an_oracle_without_flags_is_caught(sqlite_ledger):
+    with pytest.raises(AssertionError, match="complete_with_issue"):
+        Machine(sqlite_ledger, 0, Flagless).run(200)
+
+
+def compare_and_set(ledger, at, count):
+    """Begin or finish by what was seen; how often this writer was the one."""
+    done = 0
+    for _ in range(count):
+        with ledger.read() as connection:
+            seen = windows.known(connection, [at])[at].state
+        move = backfills.finish if seen is WindowState.BACKFILLING else backfills.begin
+        with suppress(IllegalTransition):  # Somebody was faster.
+            done += move(ledger, at, "again", "ada", NOW, seen).accepted
+    return done
+
+
+def check_writers(ledger, count):
+    """As many transitions as writers were told of, none lost and none double."""
+    reports.report(ledger, source(dict.fromkeys(HOUR_15, 10)), NOW)
+    reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15, 10))], NOW)
+    at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
+    with ThreadPoolExecutor(WRITERS) as pool:
+        done = sum(pool.map(lambda _: compare_and_set(ledger, at, count), range(WRITERS)))
+    moves = [row for row in log_of(ledger, at.partition.key) if row.why == "again"]
+    assert len(moves) == done > count
+    check_log(ledger)
+
+
+def test_eight_writers_compare_and_set(sqlite_ledger):
+    check_writers(sqlite_ledger, 500)
+
+
+def test_the_writers_on_postgresql(postgresql_ledger):
+    check_writers(postgresql_ledger, 50)
+
+
+@pytest.mark.soak
+def test_eight_writers_of_five_thousand_each(ledger):
+    check_writers(ledger, 5_000)
