@@ -1,21 +1,27 @@
-"""Blocking checks of one partition's data, run on what was written and before it is published.
+"""Checks of one partition's data, run on what was written and before it is published.
 
 A check is a value with SQL in it: declaring one needs no Spark. What is counted row by row is counted in one job.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
+from feed_assets.core.profiles import PROFILE
 from feed_assets.core.rules import Name, Share, as_share
 from feed_assets.core.typed import typed
+from feed_assets.ledger.quality import FAILED, PASSED, WARNED, CheckState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 else:
     DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
+
+Severity = Literal["ERROR", "WARN"]
+
+RECORDS = "_records"
 
 ROWS_PER_SAMPLE = 5
 """Offending rows that a failed check shows at most."""
@@ -54,6 +60,8 @@ class Check:
         offending: A function from the written rows to those that break the rule, of which a person sees a sample.
         inputs: The inputs that the measure reads, which the dataset must have.
         finding: What was found, in words: `{found}` is the number, `{rows}` how many rows were written.
+        severity: What it means if it does not pass: `ERROR`, and nothing is published, or `WARN`, and the partition is
+            published and marked. It may be a function of the number that was found.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the name cannot be one, or it has not one of `aggregate` and
@@ -68,6 +76,7 @@ class Check:
     offending: "Callable[[DataFrame], DataFrame] | None" = None
     inputs: tuple[str, ...] = ()
     finding: str = "found {found:g}"
+    severity: Severity | Callable[[float], str] = "ERROR"
 
     def __post_init__(self) -> None:
         if (self.aggregate is None) == (self.measure is None):
@@ -81,6 +90,43 @@ class Check:
             why = f"check {self.name}: finding is {self.finding!r} ({type(error).__name__}: {error})"
             raise InvalidDefinition(f"{why}, expected a text with '{{found}}' or '{{rows}}'.") from None
 
+    def warn(self) -> "Check":
+        """The same check, which marks what does not pass it, and lets it be published.
+
+        Returns:
+            The check, with the severity `WARN`.
+        """
+        return replace(self, severity="WARN")
+
+    def severity_of(self, found: float) -> str:
+        """What it means that a number is not right.
+
+        Args:
+            found: The number.
+
+        Returns:
+            `ERROR` or `WARN`.
+
+        Raises:
+            InvalidDefinition: The check's own function says something else.
+        """
+        severity = self.severity(found) if callable(self.severity) else self.severity
+        if severity not in ("ERROR", "WARN"):
+            raise InvalidDefinition(
+                f"check {self.name}: its severity for {found:g} is {severity!r}, expected 'ERROR' or 'WARN'."
+            )
+        return severity
+
+
+PROFILED = Check(
+    PROFILE,
+    "no measure may be off from those of its baseline",
+    passes=lambda found: found == 0,
+    aggregate="0",
+    severity="WARN",
+)
+"""A dataset's profile, as one of its checks; what it finds, how many measures are off, `runs.profiling` says."""
+
 
 @dataclass(frozen=True)
 class CheckResult:
@@ -92,6 +138,7 @@ class CheckResult:
         found: The number that it judged.
         sample: Up to five rows that break the rule.
         rows: How many rows were written.
+        said: What was found in words, if the check itself has none for it.
     """
 
     check: Check
@@ -99,34 +146,61 @@ class CheckResult:
     found: float
     sample: tuple[dict[str, Any], ...] = ()
     rows: int = 0
+    said: str | None = None
+
+    @property
+    def severity(self) -> str:
+        """What it means if it did not pass, `ERROR` or `WARN`."""
+        return self.check.severity_of(self.found)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it keeps the data from being published."""
+        return not self.passed and self.severity == "ERROR"
+
+    @property
+    def state(self) -> CheckState:
+        """What it makes known of the partition."""
+        state = PASSED if self.passed else FAILED if self.blocks else WARNED
+        return CheckState(state, self.message)
 
     @property
     def message(self) -> str:
         """The outcome in words."""
-        finding = self.check.finding.format(found=self.found, rows=self.rows)
+        finding = self.said or self.check.finding.format(found=self.found, rows=self.rows)
         return f"{self.check.name}: {self.check.description}; {finding}"
 
 
 def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
     """Run every check. What is read back must be as many rows as were written."""
-    counts = _aggregates(checks, audited)
+    counts = aggregates(audited, wanted_of(checks))
+    return results(checks, counts, audited)
+
+
+def wanted_of(checks: Sequence[Check]) -> dict[str, str]:
+    """The SQL aggregates of some checks, by name."""
+    return {check.name: check.aggregate for check in checks if check.aggregate}
+
+
+def aggregates(audited: Audited, wanted: Mapping[str, str]) -> dict[str, Any]:
+    """SQL aggregates of the rows by name, in one job. Raises UpdateAbandoned if some are lost."""
+    selected = [f"{aggregate} AS {_quoted(name)}" for name, aggregate in wanted.items()]
+    found = audited.written.selectExpr(f"count(1) AS {RECORDS}", *selected).collect()[0].asDict()
+    if found[RECORDS] != audited.records:
+        raise UpdateAbandoned(
+            f"{found[RECORDS]} rows were read back where {audited.records} were written: expected the same number. "
+            "Something else writes under this update. Run it again."
+        )
+    return found
+
+
+def results(checks: Sequence[Check], counts: Mapping[str, Any], audited: Audited) -> tuple[CheckResult, ...]:
+    """The outcome of each check, by what its aggregate has found."""
     return tuple(_result(check, counts, audited) for check in checks)
 
 
-def _aggregates(checks: Sequence[Check], audited: Audited) -> dict[str, float]:
-    wanted = {check.name: check.aggregate for check in checks if check.aggregate}
-    selected = [f"{aggregate} AS {_quoted(name)}" for name, aggregate in wanted.items()]
-    row = audited.written.selectExpr("count(1) AS _records", *selected).collect()[0].asDict()
-    if row["_records"] != audited.records:
-        raise UpdateAbandoned(
-            f"{row['_records']} rows were read back where {audited.records} were written: expected the same number. "
-            "Something else writes under this update. Run it again."
-        )
-    return {name: float(value or 0) for name, value in row.items()}
-
-
-def _result(check: Check, counts: Mapping[str, float], audited: Audited) -> CheckResult:
-    found = float(check.measure(audited)) if check.measure else counts[check.name]
+def _result(check: Check, counts: Mapping[str, Any], audited: Audited) -> CheckResult:
+    found = float(check.measure(audited) if check.measure else counts[check.name] or 0)
     passed = check.passes(found)
     if passed or check.offending is None:
         return CheckResult(check, passed, found, rows=audited.records)

@@ -70,8 +70,8 @@ class Refused:
 
     @property
     def reason(self) -> str:
-        """Every failed check in words."""
-        return "; ".join(result.message for result in self.checks if not result.passed)
+        """Every check that blocks, in words."""
+        return "; ".join(result.message for result in self.checks if result.blocks)
 
 
 @dataclass(frozen=True)

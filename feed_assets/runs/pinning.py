@@ -37,6 +37,8 @@ class Order:
     optional: Set[Partition]
     windows: Mapping[str, Sequence[WindowInput]]
     """By input the windows that have to be complete."""
+    baseline: Sequence[Partition] = ()
+    """The partitions whose profiles it is compared with."""
 
 
 def pin_inputs(order: Order, services: Services) -> Pinned:
