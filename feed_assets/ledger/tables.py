@@ -144,6 +144,7 @@ update = sa.Table(
     sa.Column("origin", TEXT, nullable=False, comment="who writes it: foreign, run or rebuilt"),
     sa.Column("windows", TEXT, comment="JSON: its records by base window, where its feed is counted"),
     sa.Column("without", TEXT, comment="JSON: the required inputs that it went without; NULL: none"),
+    sa.Column("audit", TEXT, comment="JSON: by check the state and reason that its run found; NULL: none ran"),
 )
 sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
 sa.Index("update_of_run", update.c.run, update.c.state)

@@ -55,6 +55,8 @@ def upgrade() -> None:
 def _columns() -> None:
     without = "JSON: the required inputs that it went without; NULL: none"
     op.add_column("update_", sa.Column("without", TEXT, comment=without))
+    audit = "JSON: by check the state and reason that its run found; NULL: none ran"
+    op.add_column("update_", sa.Column("audit", TEXT, comment=audit))
     why = "the verdict that asked for it, in words; NULL: somebody did by hand"
     op.add_column("run", sa.Column("why", TEXT, comment=why))
     op.add_column("window", sa.Column("marked", TEXT, comment="what is wrong with what it was made of"))
