@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from feed_assets.core.slices import Slice
     from feed_assets.core.spans import Span
     from feed_assets.orchestration.build.assets import feed_asset
-    from feed_assets.orchestration.build.profiled import profiled
-    from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
-    from feed_assets.orchestration.declare.components import (
+    from feed_assets.orchestration.build.components import (
         EventTableComponent,
         ForeignFeedsComponent,
         StateTablesComponent,
     )
+    from feed_assets.orchestration.build.profiled import profiled
+    from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
     from feed_assets.orchestration.declare.event_tables import event_table
     from feed_assets.orchestration.declare.inputs import Input, Watermark, foreign_feed
     from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Within
@@ -55,7 +55,7 @@ _MODULES = {
     "orchestration.build.assets": ("feed_asset",),
     "orchestration.build.profiled": ("profiled",),
     "orchestration.declare.by_events": ("ByEvents", "LineageTable"),
-    "orchestration.declare.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
+    "orchestration.build.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
     "orchestration.declare.event_tables": ("event_table",),
     "orchestration.declare.inputs": ("Input", "Watermark", "foreign_feed"),
     "orchestration.declare.mappings": ("BatchDate", "DayToDate", "Within"),

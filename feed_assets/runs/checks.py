@@ -1,18 +1,17 @@
 """Checks of one partition's data, run on what was written and before it is published.
 
-A check is a value with SQL in it: declaring one needs no Spark. What is counted row by row is counted in one job.
+A check is a value with SQL in it: declaring one needs no Spark.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.profiles import PROFILE
 from feed_assets.core.rules import Name, Share, as_share
 from feed_assets.core.typed import typed
-from feed_assets.ledger.quality import FAILED, PASSED, WARNED, CheckState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,11 +19,6 @@ else:
     DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
 
 Severity = Literal["ERROR", "WARN"]
-
-RECORDS = "_records"
-
-ROWS_PER_SAMPLE = 5
-"""Offending rows that a failed check shows at most."""
 
 
 @dataclass(frozen=True)
@@ -128,88 +122,8 @@ PROFILED = Check(
 """A dataset's profile, as one of its checks; what it finds, how many measures are off, `runs.profiling` says."""
 
 
-@dataclass(frozen=True)
-class CheckResult:
-    """The outcome of a check.
-
-    Attributes:
-        check: The check.
-        passed: Whether it passed.
-        found: The number that it judged.
-        sample: Up to five rows that break the rule.
-        rows: How many rows were written.
-        said: What was found in words, if the check itself has none for it.
-    """
-
-    check: Check
-    passed: bool
-    found: float
-    sample: tuple[dict[str, Any], ...] = ()
-    rows: int = 0
-    said: str | None = None
-
-    @property
-    def severity(self) -> str:
-        """What it means if it did not pass, `ERROR` or `WARN`."""
-        return self.check.severity_of(self.found)
-
-    @property
-    def blocks(self) -> bool:
-        """Whether it keeps the data from being published."""
-        return not self.passed and self.severity == "ERROR"
-
-    @property
-    def state(self) -> CheckState:
-        """What it makes known of the partition."""
-        state = PASSED if self.passed else FAILED if self.blocks else WARNED
-        return CheckState(state, self.message)
-
-    @property
-    def message(self) -> str:
-        """The outcome in words."""
-        finding = self.said or self.check.finding.format(found=self.found, rows=self.rows)
-        return f"{self.check.name}: {self.check.description}; {finding}"
-
-
-def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
-    """Run every check. What is read back must be as many rows as were written."""
-    counts = aggregates(audited, wanted_of(checks))
-    return results(checks, counts, audited)
-
-
-def wanted_of(checks: Sequence[Check]) -> dict[str, str]:
-    """The SQL aggregates of some checks, by name."""
-    return {check.name: check.aggregate for check in checks if check.aggregate}
-
-
-def aggregates(audited: Audited, wanted: Mapping[str, str]) -> dict[str, Any]:
-    """SQL aggregates of the rows by name, in one job. Raises UpdateAbandoned if some are lost."""
-    selected = [f"{aggregate} AS {_quoted(name)}" for name, aggregate in wanted.items()]
-    found = audited.written.selectExpr(f"count(1) AS {RECORDS}", *selected).collect()[0].asDict()
-    if found[RECORDS] != audited.records:
-        raise UpdateAbandoned(
-            f"{found[RECORDS]} rows were read back where {audited.records} were written: expected the same number. "
-            "Something else writes under this update. Run it again."
-        )
-    return found
-
-
-def results(checks: Sequence[Check], counts: Mapping[str, Any], audited: Audited) -> tuple[CheckResult, ...]:
-    """The outcome of each check, by what its aggregate has found."""
-    return tuple(_result(check, counts, audited) for check in checks)
-
-
-def _result(check: Check, counts: Mapping[str, Any], audited: Audited) -> CheckResult:
-    found = float(check.measure(audited) if check.measure else counts[check.name] or 0)
-    passed = check.passes(found)
-    if passed or check.offending is None:
-        return CheckResult(check, passed, found, rows=audited.records)
-    rows = check.offending(audited.written).limit(ROWS_PER_SAMPLE).collect()
-    sample = tuple(row.asDict(recursive=True) for row in rows)
-    return CheckResult(check, passed, found, sample, audited.records)
-
-
-def _quoted(column: str) -> str:
+def quoted(column: str) -> str:
+    """A column as SQL has it, whatever its name is."""
     return "`" + column.replace("`", "``") + "`"
 
 
@@ -266,7 +180,7 @@ def not_null(*columns: str) -> Check:
     Raises:
         InvalidDefinition: A value is of a wrong type, or there is no column.
     """
-    predicate = " OR ".join(f"{_quoted(column)} IS NULL" for column in columns)
+    predicate = " OR ".join(f"{quoted(column)} IS NULL" for column in columns)
     return _no_row(_name("not_null", *columns), f"no row may lack {' or '.join(columns)}", predicate, "lacking it")
 
 
@@ -287,7 +201,7 @@ def within(column: str, low: float, high: float) -> Check:
     """
     if low > high:
         raise InvalidDefinition(f"checks.within({column!r}, {low}, {high}): expected the least first.")
-    predicate = f"NOT coalesce({_quoted(column)} BETWEEN {low} AND {high}, false)"
+    predicate = f"NOT coalesce({quoted(column)} BETWEEN {low} AND {high}, false)"
     return _no_row(_name("within", column), f"{column} must be in [{low}, {high}]", predicate, "not in it")
 
 
@@ -306,10 +220,10 @@ def unique(*columns: str) -> Check:
     """
 
     def repeated(written: "DataFrame") -> "DataFrame":
-        counted = written.groupBy(*map(_quoted, columns)).count()
+        counted = written.groupBy(*map(quoted, columns)).count()
         return counted.toDF(*columns, "_rows").where("_rows > 1")  # a column may be called `count`
 
-    aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(_quoted, columns))}))"
+    aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(quoted, columns))}))"
     description = f"no two rows may share {', '.join(columns)}"
     return Check(
         _name("unique", *columns), description, _is_zero, aggregate, offending=repeated, finding=_rows("repeated")
@@ -335,7 +249,7 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
     needed = as_share(at_least)
 
     def share(audited: Audited) -> float:
-        keys = audited.inputs[parent].select(on).distinct().selectExpr(_quoted(on), "1 AS _known")
+        keys = audited.inputs[parent].select(on).distinct().selectExpr(quoted(on), "1 AS _known")
         joined = audited.inputs[child].join(keys, on, "left")
         row = joined.selectExpr("count(1) AS all", "count(_known) AS known").collect()[0]
         return row["known"] / row["all"] if row["all"] else 1.0

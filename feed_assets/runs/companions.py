@@ -6,7 +6,7 @@ from feed_assets.core.errors import UpdateChanged
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import quality
 from feed_assets.ledger.states import windows
-from feed_assets.runs.checks import CheckResult
+from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.phases import Pinned
 from feed_assets.runs.pinning import Order, pin_inputs
 from feed_assets.runs.services import Services

@@ -16,7 +16,7 @@ from feed_assets.core.slices import Slice
 from feed_assets.core.spans import Span
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.runs.checks import CheckResult
+from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.recipe import Recipe
 
 

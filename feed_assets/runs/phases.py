@@ -7,8 +7,8 @@ from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
 from feed_assets.core.spans import Span
-from feed_assets.runs.checks import CheckResult
 from feed_assets.runs.maker import Audit, Output
+from feed_assets.runs.outcomes import CheckResult
 
 
 @dataclass(frozen=True)

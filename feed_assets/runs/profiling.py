@@ -6,7 +6,8 @@ from typing import Any
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.profiles import Compared, Measures, asks_for_more, compare, in_words
-from feed_assets.runs.checks import PROFILED, Audited, CheckResult, aggregates, results, run_checks, wanted_of
+from feed_assets.runs.checks import PROFILED, Audited
+from feed_assets.runs.outcomes import CheckResult, aggregates, results, run_checks, wanted_of
 from feed_assets.runs.recipe import Recipe
 
 _MEASURE = "measure:"

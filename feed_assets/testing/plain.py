@@ -16,8 +16,9 @@ from feed_assets.core.profiles import Measures
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import listed
-from feed_assets.runs.checks import Check, CheckResult
+from feed_assets.runs.checks import Check
 from feed_assets.runs.maker import Audit, Output, Task
+from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.profiling import judged
 
 Row = Mapping[str, Any]

@@ -13,8 +13,8 @@ import dagster as dg
 from feed_assets.core.events import in_words
 from feed_assets.core.positions import Pin
 from feed_assets.orchestration.declare.inputs import asset_key
-from feed_assets.runs.checks import CheckResult
 from feed_assets.runs.maker import Output
+from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.phases import Published, Refused
 
 
