@@ -1,0 +1,156 @@
+"""YAML components: feeds and tables of others that are declared without a line of Python."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from feed_assets.core.completeness import GRAINS, RATIO, Completeness
+from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.members import Regions
+from feed_assets.core.places import as_seen_from_here
+from feed_assets.orchestration.declare.event_tables import event_table
+from feed_assets.orchestration.declare.inputs import foreign_feed
+from feed_assets.orchestration.declare.partitions import windows_from
+from feed_assets.orchestration.declare.state_tables import state_table
+from feed_assets.sources.declared import EventSource, of_json
+
+
+@contextmanager
+def _placed(context: dg.ComponentLoadContext) -> Generator[None]:
+    """Name the YAML file of what is raised: no line of Python declares it."""
+    try:
+        yield
+    except FeedAssetsError as error:
+        error.place = as_seen_from_here(str(context.path / "defs.yaml"))
+        raise
+
+
+class CompletenessModel(dg.Model):
+    """When windows are complete: the arguments of `Completeness`."""
+
+    grains: list[str] = Field(default_factory=lambda: list(GRAINS))
+    ratio: str = RATIO
+    tiers: list[str] = Field(default_factory=list[str])
+    tz: str = "UTC"
+
+    @property
+    def value(self) -> Completeness:
+        """As it is declared in Python. Raises InvalidDefinition."""
+        return Completeness(tuple(self.grains), self.ratio, tuple(self.tiers), self.tz)
+
+
+class ForeignFeed(dg.Model):
+    """One foreign feed: `{feed: ads/shown/v1.0, schema: "impression_id string, item_id int"}`."""
+
+    feed: str
+    columns: str = Field(alias="schema")
+    """Its name in YAML is `schema`, which pydantic has a method for."""
+    appendable: bool = False
+    completeness: CompletenessModel | None = None
+    event_time: str | None = None
+
+
+class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Feeds by day that somebody else writes, as external assets.
+
+    Args:
+        start_date: Their first day, such as `2024-01-01` (UTC).
+        format: The format of their files: `csv`, `json` or `parquet`.
+        feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness` and
+            `event_time`.
+    """
+
+    start_date: str
+    format: Literal["csv", "json", "parquet"] = "csv"
+    feeds: list[ForeignFeed]
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """One external asset for each feed, with daily partitions from `start_date`."""
+        days = dg.DailyPartitionsDefinition(self.start_date)
+        with _placed(context):
+            return dg.Definitions(assets=[self._spec(each, days) for each in self.feeds])
+
+    def _spec(self, each: ForeignFeed, days: dg.DailyPartitionsDefinition) -> dg.AssetSpec:
+        return foreign_feed(
+            each.feed,
+            schema=each.columns,
+            partitions_def=days,
+            format=self.format,
+            appendable=each.appendable,
+            completeness=each.completeness.value if each.completeness else None,
+            event_time=each.event_time,
+        )
+
+
+class Table(dg.Model):
+    """One event table: `{table: shop/orders, table_name: ORDERS, start_date: "2024-01-01"}`."""
+
+    table: str
+    table_name: str | None = None
+    start_date: str | None = None
+    """Its first day, if it is partitioned by day."""
+
+
+class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Tables that others write and publish events of, as external assets.
+
+    Args:
+        source: The arguments of their `EventSource`.
+        tables: The tables, each with `table`, `table_name` and `start_date`.
+    """
+
+    source: dict[str, Any]
+    tables: list[Table]
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """One external asset for each table."""
+        with _placed(context):
+            source = of_json(self.source)
+            return dg.Definitions(assets=[_event_table(each, source) for each in self.tables])
+
+
+def _event_table(each: Table, source: EventSource) -> dg.AssetSpec:
+    days = dg.DailyPartitionsDefinition(each.start_date) if each.start_date else None
+    return event_table(each.table, source=source, table_name=each.table_name, partitions_def=days)
+
+
+class StateTable(dg.Model):
+    """One state table: `{table: web/foo, regions: {apac: Asia/Singapore, emea: UTC}}`."""
+
+    table: str
+    completeness: CompletenessModel | None = None
+    regions: dict[str, str] = Field(default_factory=dict[str, str])
+    """Time zones by region; its partitions then have the dimension `region`, too."""
+
+
+class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Tables of which reports tell how complete they are, as external assets.
+
+    Args:
+        start: Their first day, such as `2026-01-01` (UTC).
+        every: Their partitions: `10min` or other minutes that divide an hour, `hour` or `day`.
+        tables: The tables, each with `table`, `completeness` and `regions`.
+    """
+
+    start: str
+    every: str = "hour"
+    tables: list[StateTable]
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """One external asset for each table."""
+        with _placed(context):
+            times = windows_from(self.start, self.every)
+            return dg.Definitions(assets=[_state_table(each, times) for each in self.tables])
+
+
+def _state_table(each: StateTable, times: dg.TimeWindowPartitionsDefinition) -> dg.AssetSpec:
+    regions = dg.StaticPartitionsDefinition(sorted(each.regions))
+    return state_table(
+        each.table,
+        partitions_def=dg.MultiPartitionsDefinition({"time": times, "region": regions}) if each.regions else times,
+        completeness=each.completeness.value if each.completeness else None,
+        regions=Regions(each.regions) if each.regions else None,
+    )
