@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     from feed_assets.core.lateness import Late
     from feed_assets.core.members import Member, Regions, SubPartitions
     from feed_assets.core.plans import Plan, Rule, RunSpec
+    from feed_assets.core.profiles import Profile
     from feed_assets.core.retention import Retention
     from feed_assets.core.slices import Slice
     from feed_assets.core.spans import Span
     from feed_assets.orchestration.build.assets import feed_asset
-    from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
-    from feed_assets.orchestration.declare.components import (
+    from feed_assets.orchestration.build.components import (
         EventTableComponent,
         ForeignFeedsComponent,
         StateTablesComponent,
     )
+    from feed_assets.orchestration.build.profiled import profiled
+    from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
     from feed_assets.orchestration.declare.event_tables import event_table
     from feed_assets.orchestration.declare.inputs import Input, Watermark, foreign_feed
     from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Within
@@ -46,12 +48,14 @@ _MODULES = {
     "core.lateness": ("Late",),
     "core.members": ("Member", "Regions", "SubPartitions"),
     "core.plans": ("Plan", "Rule", "RunSpec"),
+    "core.profiles": ("Profile",),
     "core.slices": ("Slice",),
     "core.spans": ("Span",),
     "core.retention": ("Retention",),
     "orchestration.build.assets": ("feed_asset",),
+    "orchestration.build.profiled": ("profiled",),
     "orchestration.declare.by_events": ("ByEvents", "LineageTable"),
-    "orchestration.declare.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
+    "orchestration.build.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
     "orchestration.declare.event_tables": ("event_table",),
     "orchestration.declare.inputs": ("Input", "Watermark", "foreign_feed"),
     "orchestration.declare.mappings": ("BatchDate", "DayToDate", "Within"),
@@ -88,6 +92,7 @@ __all__ = [
     "Operation",
     "Partition",
     "Plan",
+    "Profile",
     "Regions",
     "Retention",
     "Rule",
@@ -105,6 +110,7 @@ __all__ = [
     "feed_asset",
     "foreign_feed",
     "is_clean",
+    "profiled",
     "reject",
     "reject_duplicates",
     "report_state",

@@ -50,6 +50,14 @@ Age = Annotated[timedelta, _rule(lambda age: age >= timedelta(), "a time of 0 or
 NotNegative = Annotated[int, _rule(lambda number: number >= 0, "0 or more")]
 Positive = Annotated[int, _rule(lambda number: number >= 1, "1 or more")]
 
+BASELINE = re.compile("([1-9][0-9]{0,2}) (same hours|same weekdays|partitions)")
+BaselineText = Annotated[
+    str, _rule(BASELINE.fullmatch, "up to 999 'same hours', 'same weekdays' or 'partitions', such as '28 same hours'")
+]
+"""Which partitions before it a partition is compared with."""
+
+Deviations = Annotated[float, _rule(lambda number: number > 0, "a number above 0")]
+
 Name = Annotated[str, _rule(re.compile("[A-Za-z0-9_]+").fullmatch, "letters, digits and '_'")]
 """What Dagster takes for a name."""
 

@@ -1,7 +1,7 @@
 """What a run claims, reads and writes, until its updates are published or given up."""
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
 from feed_assets.ledger import inbox, updates
 from feed_assets.ledger.announce import correlations
+from feed_assets.ledger.quality import CheckState
 from feed_assets.ledger.tables import consumed, update
 
 
@@ -72,6 +73,12 @@ def stage(connection: sa.Connection, written: Update, version: str, **statistics
     """Record what was written under a claimed update, before anybody can see it."""
     values = {"version": version, **updates.files_of(written), **statistics}
     connection.execute(sa.update(update).where(updates.is_(written.partition, written.id)).values(values))
+
+
+def audited(connection: sa.Connection, written: Update, found: Mapping[str, CheckState]) -> None:
+    """Record what each check has found in a claimed update: it is that of the partition once it is published."""
+    audit = json.dumps({check: [each.state, each.reason] for check, each in found.items()})
+    connection.execute(sa.update(update).where(updates.is_(written.partition, written.id)).values(audit=audit))
 
 
 def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:

@@ -74,6 +74,25 @@ def _is_newer(values: Mapping[str, Any], before: sa.Row[Any]) -> bool:
     return values["version"] > before.version
 
 
+def audited(
+    connection: sa.Connection, partition: Partition, found: Mapping[str, Sequence[str]], by: str, now: datetime
+) -> None:
+    """Record the state and reason of each check of a partition's published update, by check. Repeatable.
+
+    That a check passes which did so before, or never was heard of, is no news: the log has the update itself.
+    """
+    before = known(connection, [partition])
+    key = {"feed": str(partition.feed), "partition": partition.key}
+    rows = [{**key, "check": check, "state": each[0], "reason": each[1]} for check, each in found.items()]
+    upsert(connection, quality, [{**row, "by": by, "at": now} for row in rows], ["state", "reason", "by", "at"])
+    news = list[Change]()
+    for check, (state, reason) in found.items():
+        was = before.get((partition, check), CheckState(PASSED, None))
+        if was != CheckState(state, reason) and {was.state, state} != {PASSED}:
+            news.append(Change(partition, log.QUALITY, check, now, was.state, state, reason, by))
+    log.append(connection, news)
+
+
 def release(
     connection: sa.Connection, partitions: Iterable[Partition], by: str, now: datetime, why: str | None = None
 ) -> None:

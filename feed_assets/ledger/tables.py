@@ -144,6 +144,7 @@ update = sa.Table(
     sa.Column("origin", TEXT, nullable=False, comment="who writes it: foreign, run or rebuilt"),
     sa.Column("windows", TEXT, comment="JSON: its records by base window, where its feed is counted"),
     sa.Column("without", TEXT, comment="JSON: the required inputs that it went without; NULL: none"),
+    sa.Column("audit", TEXT, comment="JSON: by check the state and reason that its run found; NULL: none ran"),
 )
 sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
 sa.Index("update_of_run", update.c.run, update.c.state)
@@ -379,12 +380,6 @@ window = sa.Table(
     sa.Column("data", sa.BigInteger, nullable=False, server_default="0", comment="digest of its reports"),
 )
 sa.Index("window_by_state", window.c.dataset, window.c.sub_partition, window.c.grain, window.c.state, window.c.key)
-sa.Index(
-    "window_backfilling",
-    window.c.dataset,
-    sqlite_where=window.c.state == "backfilling",
-    postgresql_where=window.c.state == "backfilling",
-)
 
 watermark = sa.Table(
     "watermark",

@@ -174,6 +174,8 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
     if row:
         announce(connection, row, now)
     if row and row.run:
+        audit = connection.execute(sa.select(update.c.audit).where(is_(partition, update_id))).scalar()
+        quality.audited(connection, partition, json.loads(audit or "{}"), row.run, now)
         quality.release(connection, [partition], row.run, now)
         inbox.consume(connection, partition, row.run, now)
 

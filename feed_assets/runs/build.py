@@ -5,28 +5,26 @@ statistics before the manifest, so `reconcile` can finish what has a manifest an
 """
 
 from collections.abc import Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from feed_assets.core.attempts import end_of
-from feed_assets.core.errors import IllegalTransition, MixedInputs, NoValidUpdate
+from feed_assets.core.errors import MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.plans import BY_HAND, RunSpec
 from feed_assets.core.positions import changed, pins_digest
+from feed_assets.core.profiles import Measures
 from feed_assets.core.reports import text_of
 from feed_assets.core.secrets import without_secrets
 from feed_assets.core.slices import Slice
-from feed_assets.core.windows import WindowAddress
 from feed_assets.core.written import Counts
 from feed_assets.feeds import write as feed_write
-from feed_assets.ledger import claims, counts, inbox, log, marks, quality, runs, updates, window_facts
+from feed_assets.ledger import claims, counts, inbox, log, profiles, quality, runs, updates
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.states import backfills
-from feed_assets.runs import reconcile
+from feed_assets.runs import companions, reconcile
 from feed_assets.runs.maker import Made, Output, Task
 from feed_assets.runs.phases import Checked, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
 from feed_assets.runs.pinning import Inputs, Order, pin_inputs
@@ -56,14 +54,13 @@ def build(
     launch: runs.Launch = UNKNOWN,
     optional: Set[Partition] = frozenset(),
     windows: Mapping[str, Sequence[WindowInput]] = NO_WINDOWS,
-    made_again: Sequence[WindowAddress] = (),
+    baseline: Sequence[Partition] = (),
 ) -> Outcome:
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
 
     `optional` partitions are left out if they have no valid update, unless one is named; `windows` of inputs have to be
-    complete. `made_again` are the windows that the partition fills, if somebody asks for it by hand: what is bad of
-    these is backfilled. Of event tables the slices of `run_spec` are read; if it consumes, markers move with the
-    publication.
+    complete. Of event tables the slices of `run_spec` are read; if it consumes, markers move with the publication. The
+    profile is compared with those of the partitions `baseline`.
 
     Raises AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
     SparkUnavailable, and what the function raises, without the secrets in it; the run then ends as `core.attempts`
@@ -74,8 +71,9 @@ def build(
     runs.start(services.ledger, run)
     services.on_step("started")
     try:
-        order = Order(recipe, output, inputs, named, run_spec, optional, windows, made_again)
-        return _Build(order, services, run.id).run()
+        return _Build(
+            Order(recipe, output, inputs, named, run_spec, optional, windows, baseline), services, run.id
+        ).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
         told = without_secrets(error)  # The ledger keeps its text, and Dagster that of all that led to it.
         reconcile.finish(services, run, end_of(error), f"{type(told).__name__}: {told}"[:1000])
@@ -93,17 +91,17 @@ class _Build:
     run_id: str
 
     def run(self) -> Outcome:
-        pinned, bad = self._pin(), self._bad()
-        if unchanged := self._unchanged(pinned, is_backfill=bool(bad)):
+        pinned = self._pin()
+        if unchanged := self._unchanged(pinned):
             return unchanged
         claimed = self._claim(pinned)
-        self._begin(bad)
         with self.services.maker().make(self._task(claimed), self.services.board) as made:
             staged = self._stage(claimed, made)
             audited = self._audit(staged, made)
-        outcome = self._publish(audited) if audited.audit.passed else self._refuse(audited)
-        backfills.settle(self.services.ledger, self.services.now())
-        return outcome
+        if self.order.recipe.is_companion:
+            companions.report(self.services, self.order, staged.pinned, audited.audit.checks, self.run_id)
+        is_good = audited.audit.passed or self.order.recipe.is_companion
+        return self._publish(audited) if is_good else self._refuse(audited)
 
     def _pin(self) -> Pinned:
         try:
@@ -115,14 +113,14 @@ class _Build:
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 
-    def _unchanged(self, pinned: Pinned, *, is_backfill: bool) -> Unchanged | None:
+    def _unchanged(self, pinned: Pinned) -> Unchanged | None:
         """The end of a build whose work was published already, by this run before a kill or by one that was faster."""
         output, now = self.order.output, self.services.now()
         sync(self.services.board, self.services.ledger, output, now)
         with self.services.ledger.change() as connection:
             runs.pinned(connection, self.run_id, pins_digest(pinned.pins))
             published = updates.newest(connection, [output]).get(output)
-            if published is None or is_backfill or not self._is_done(connection, published, pinned):
+            if published is None or not self._is_done(connection, published, pinned):
                 return None
             log.append(connection, [Change(output, log.UNCHANGED, published.id, now, who=self.run_id)])
             quality.release(connection, [output], self.run_id, now, "it was built from these very inputs")
@@ -159,20 +157,6 @@ class _Build:
         self.services.on_step("claimed in the ledger")
         return Claimed(pinned, ids)
 
-    def _bad(self) -> list[WindowAddress]:
-        """What this run makes again because it is bad: rows of equal inputs are made again, too."""
-        with self.services.ledger.read() as connection:
-            known = window_facts.known_at(connection, [self.order.made_again] if self.order.made_again else ())
-        return [at for at in self.order.made_again if (found := known.get(at.partition)) and found.is_bad]
-
-    def _begin(self, bad: Sequence[WindowAddress]) -> None:
-        """Say so, after the claims: whoever finishes these ends the backfill, too, as the log names this run."""
-        for at in bad:
-            with suppress(IllegalTransition):  # It has opened since: then its counts are judged.
-                backfills.begin(self.services.ledger, at, "it is made again by hand", self.run_id, self.services.now())
-        if bad:
-            self.services.on_step("backfills begun")
-
     def _claimed(self, feed: Feed) -> tuple[Partition, str]:
         partition = Partition(feed, self.order.output.key)
         return partition, feed_write.claim(self.services.board, partition, self.run_id.encode(), self.services.now())
@@ -180,10 +164,14 @@ class _Build:
     def _task(self, claimed: Claimed) -> Task:
         """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
         pinned, recipe = claimed.pinned, self.order.recipe
-        uncounted = self._uncounted(pinned)
-        return Task(
-            recipe, self.order.output, pinned.updates, pinned.slices, self.order.run_spec, uncounted, pinned.spans
-        )
+        read = pinned.updates, pinned.slices, self.order.run_spec, self._uncounted(pinned), pinned.spans
+        return Task(recipe, self.order.output, *read, self._baseline())
+
+    def _baseline(self) -> tuple[Measures, ...]:
+        if not self.order.baseline:
+            return ()
+        with self.services.ledger.read() as connection:
+            return tuple(profiles.known(connection, self.order.baseline).values())
 
     def _uncounted(self, pinned: Pinned) -> Mapping[str, Sequence[Update]]:
         """What this run counts of its inputs, as the first one that reads it."""
@@ -214,7 +202,13 @@ class _Build:
                 counts.keep(connection, found, self.run_id, self.services.now())
 
     def _audit(self, staged: Staged, made: Made) -> Checked:
-        audit = made.audit(staged.outputs)
+        """What is found is in the ledger before the manifest, and is said of the partition by whoever publishes."""
+        audit, output = made.audit(staged.outputs), staged.outputs[-1]
+        with self.services.ledger.write() as connection:
+            if not self.order.recipe.is_companion:
+                claims.audited(connection, output.update, {each.check.name: each.state for each in audit.checks})
+            if audit.measures is not None and (audit.passed or self.order.recipe.is_companion):
+                profiles.keep(connection, output.partition, output.id, audit.measures, self.services.now())
         self.services.on_step("audited")
         return Checked(staged, audit)
 
@@ -226,10 +220,8 @@ class _Build:
             for output in refused.outputs:
                 updates.change(connection, output.partition, output.id, updates.REFUSED, now, reason=refused.reason)
             for result in refused.checks:
-                state = quality.PASSED if result.passed else quality.FAILED
-                quality.report(
-                    connection, self.order.output, result.check.name, state, result.message, self.run_id, now
-                )
+                name, found = result.check.name, result.state
+                quality.report(connection, self.order.output, name, found.state, found.reason, self.run_id, now)
             runs.end(connection, self.run_id, updates.REFUSED, now, refused.reason)
         return refused
 
@@ -242,7 +234,6 @@ class _Build:
         with self.services.ledger.change() as connection:
             for output in staged.outputs:
                 updates.publish(connection, output.partition, output.id, self.services.now())
-            marks.mark(connection, self.order.output, self.services.now())
             runs.end(connection, self.run_id, updates.PUBLISHED, self.services.now(), None)
         self.services.on_step("published")
         return Published(staged.outputs, staged.pinned.pins, audit.checks, audit.preview, audit.chart)

@@ -1,14 +1,15 @@
-"""Blocking checks of one partition's data, run on what was written and before it is published.
+"""Checks of one partition's data, run on what was written and before it is published.
 
-A check is a value with SQL in it: declaring one needs no Spark. What is counted row by row is counted in one job.
+A check is a value with SQL in it: declaring one needs no Spark.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.profiles import PROFILE
 from feed_assets.core.rules import Name, Share, as_share
 from feed_assets.core.typed import typed
 
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 else:
     DataFrame = Any  # Types are looked at when a dataset is declared, and that loads no Spark.
 
-ROWS_PER_SAMPLE = 5
-"""Offending rows that a failed check shows at most."""
+Severity = Literal["ERROR", "WARN"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class Check:
         offending: A function from the written rows to those that break the rule, of which a person sees a sample.
         inputs: The inputs that the measure reads, which the dataset must have.
         finding: What was found, in words: `{found}` is the number, `{rows}` how many rows were written.
+        severity: What it means if it does not pass: `ERROR`, and nothing is published, or `WARN`, and the partition is
+            published and marked. It may be a function of the number that was found.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the name cannot be one, or it has not one of `aggregate` and
@@ -68,6 +70,7 @@ class Check:
     offending: "Callable[[DataFrame], DataFrame] | None" = None
     inputs: tuple[str, ...] = ()
     finding: str = "found {found:g}"
+    severity: Severity | Callable[[float], str] = "ERROR"
 
     def __post_init__(self) -> None:
         if (self.aggregate is None) == (self.measure is None):
@@ -81,61 +84,46 @@ class Check:
             why = f"check {self.name}: finding is {self.finding!r} ({type(error).__name__}: {error})"
             raise InvalidDefinition(f"{why}, expected a text with '{{found}}' or '{{rows}}'.") from None
 
+    def warn(self) -> "Check":
+        """The same check, which marks what does not pass it, and lets it be published.
 
-@dataclass(frozen=True)
-class CheckResult:
-    """The outcome of a check.
+        Returns:
+            The check, with the severity `WARN`.
+        """
+        return replace(self, severity="WARN")
 
-    Attributes:
-        check: The check.
-        passed: Whether it passed.
-        found: The number that it judged.
-        sample: Up to five rows that break the rule.
-        rows: How many rows were written.
-    """
+    def severity_of(self, found: float) -> str:
+        """What it means that a number is not right.
 
-    check: Check
-    passed: bool
-    found: float
-    sample: tuple[dict[str, Any], ...] = ()
-    rows: int = 0
+        Args:
+            found: The number.
 
-    @property
-    def message(self) -> str:
-        """The outcome in words."""
-        finding = self.check.finding.format(found=self.found, rows=self.rows)
-        return f"{self.check.name}: {self.check.description}; {finding}"
+        Returns:
+            `ERROR` or `WARN`.
 
-
-def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
-    """Run every check. What is read back must be as many rows as were written."""
-    counts = _aggregates(checks, audited)
-    return tuple(_result(check, counts, audited) for check in checks)
+        Raises:
+            InvalidDefinition: The check's own function says something else.
+        """
+        severity = self.severity(found) if callable(self.severity) else self.severity
+        if severity not in ("ERROR", "WARN"):
+            raise InvalidDefinition(
+                f"check {self.name}: its severity for {found:g} is {severity!r}, expected 'ERROR' or 'WARN'."
+            )
+        return severity
 
 
-def _aggregates(checks: Sequence[Check], audited: Audited) -> dict[str, float]:
-    wanted = {check.name: check.aggregate for check in checks if check.aggregate}
-    selected = [f"{aggregate} AS {_quoted(name)}" for name, aggregate in wanted.items()]
-    row = audited.written.selectExpr("count(1) AS _records", *selected).collect()[0].asDict()
-    if row["_records"] != audited.records:
-        raise UpdateAbandoned(
-            f"{row['_records']} rows were read back where {audited.records} were written: expected the same number. "
-            "Something else writes under this update. Run it again."
-        )
-    return {name: float(value or 0) for name, value in row.items()}
+PROFILED = Check(
+    PROFILE,
+    "no measure may be off from those of its baseline",
+    passes=lambda found: found == 0,
+    aggregate="0",
+    severity="WARN",
+)
+"""A dataset's profile, as one of its checks; what it finds, how many measures are off, `runs.profiling` says."""
 
 
-def _result(check: Check, counts: Mapping[str, float], audited: Audited) -> CheckResult:
-    found = float(check.measure(audited)) if check.measure else counts[check.name]
-    passed = check.passes(found)
-    if passed or check.offending is None:
-        return CheckResult(check, passed, found, rows=audited.records)
-    rows = check.offending(audited.written).limit(ROWS_PER_SAMPLE).collect()
-    sample = tuple(row.asDict(recursive=True) for row in rows)
-    return CheckResult(check, passed, found, sample, audited.records)
-
-
-def _quoted(column: str) -> str:
+def quoted(column: str) -> str:
+    """A column as SQL has it, whatever its name is."""
     return "`" + column.replace("`", "``") + "`"
 
 
@@ -192,7 +180,7 @@ def not_null(*columns: str) -> Check:
     Raises:
         InvalidDefinition: A value is of a wrong type, or there is no column.
     """
-    predicate = " OR ".join(f"{_quoted(column)} IS NULL" for column in columns)
+    predicate = " OR ".join(f"{quoted(column)} IS NULL" for column in columns)
     return _no_row(_name("not_null", *columns), f"no row may lack {' or '.join(columns)}", predicate, "lacking it")
 
 
@@ -213,7 +201,7 @@ def within(column: str, low: float, high: float) -> Check:
     """
     if low > high:
         raise InvalidDefinition(f"checks.within({column!r}, {low}, {high}): expected the least first.")
-    predicate = f"NOT coalesce({_quoted(column)} BETWEEN {low} AND {high}, false)"
+    predicate = f"NOT coalesce({quoted(column)} BETWEEN {low} AND {high}, false)"
     return _no_row(_name("within", column), f"{column} must be in [{low}, {high}]", predicate, "not in it")
 
 
@@ -232,10 +220,10 @@ def unique(*columns: str) -> Check:
     """
 
     def repeated(written: "DataFrame") -> "DataFrame":
-        counted = written.groupBy(*map(_quoted, columns)).count()
+        counted = written.groupBy(*map(quoted, columns)).count()
         return counted.toDF(*columns, "_rows").where("_rows > 1")  # a column may be called `count`
 
-    aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(_quoted, columns))}))"
+    aggregate = f"count(1) - count(DISTINCT struct({', '.join(map(quoted, columns))}))"
     description = f"no two rows may share {', '.join(columns)}"
     return Check(
         _name("unique", *columns), description, _is_zero, aggregate, offending=repeated, finding=_rows("repeated")
@@ -261,7 +249,7 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
     needed = as_share(at_least)
 
     def share(audited: Audited) -> float:
-        keys = audited.inputs[parent].select(on).distinct().selectExpr(_quoted(on), "1 AS _known")
+        keys = audited.inputs[parent].select(on).distinct().selectExpr(quoted(on), "1 AS _known")
         joined = audited.inputs[child].join(keys, on, "left")
         row = joined.selectExpr("count(1) AS all", "count(_known) AS known").collect()[0]
         return row["known"] / row["all"] if row["all"] else 1.0

@@ -11,11 +11,12 @@ from typing import Protocol
 
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.plans import RunSpec
+from feed_assets.core.profiles import Measures
 from feed_assets.core.slices import Slice
 from feed_assets.core.spans import Span
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.runs.checks import CheckResult
+from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.recipe import Recipe
 
 
@@ -35,6 +36,8 @@ class Task:
     uncounted: Mapping[str, Sequence[Update]] = field(default_factory=dict[str, Sequence[Update]])
     """Those of the pinned updates, by input, whose records this run counts."""
     spans: Mapping[str, Span | None] = field(default_factory=dict[str, Span | None])
+    baseline: Sequence[Measures] = ()
+    """What was measured of the partitions that the profile of this one is compared with."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,20 @@ class Output:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found in a dataset's written rows: its checks, the first rows and the recipe's chart as Markdown."""
+    """What was found in a dataset's written rows: its checks, the first rows and the recipe's chart as Markdown.
+
+    `measures` are those of its profile, if it has one.
+    """
 
     checks: tuple[CheckResult, ...]
     preview: str
     chart: str | None
+    measures: Measures | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed."""
-        return all(result.passed for result in self.checks)
+        """Whether no check keeps the data from being published."""
+        return not any(result.blocks for result in self.checks)
 
 
 class Made(Protocol):

@@ -7,8 +7,8 @@ from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
 from feed_assets.core.spans import Span
-from feed_assets.runs.checks import CheckResult
 from feed_assets.runs.maker import Audit, Output
+from feed_assets.runs.outcomes import CheckResult
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Refused:
 
     @property
     def reason(self) -> str:
-        """Every failed check in words."""
-        return "; ".join(result.message for result in self.checks if not result.passed)
+        """Every check that blocks, in words."""
+        return "; ".join(result.message for result in self.checks if result.blocks)
 
 
 @dataclass(frozen=True)

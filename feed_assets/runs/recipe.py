@@ -7,12 +7,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from feed_assets.core.feeds import Feed
+from feed_assets.core.profiles import Profile
+from feed_assets.runs.checks import PROFILED, Check
 from feed_assets.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from feed_assets.runs.checks import Check
 
 Format = Literal["csv", "json", "parquet"]
 
@@ -54,7 +54,7 @@ class Recipe:
     feed: Feed
     sources: tuple[Source, ...]
     transform: Callable[..., Any]
-    checks: "tuple[Check, ...]" = ()
+    checks: tuple[Check, ...] = ()
     rejects: Feed | None = None
     event_time: str | None = None
     chart: "Callable[[DataFrame], str] | None" = None
@@ -65,6 +65,17 @@ class Recipe:
     """The base grain of its windows, if its rows are counted by `event_time`."""
     is_by_events: bool = False
     """Inputs that come through one pipeline are read together, or not at all."""
+    profile: Profile | None = None
+    deep_checks: tuple[Check, ...] = ()
+    """Run if the profile is off, or has too little to be compared with."""
+    is_companion: bool = False
+    """The function's rows are those of its input, another team's: what is written is their profile, and what is found
+    wrong is reported of the input."""
+
+    @property
+    def all_checks(self) -> tuple[Check, ...]:
+        """Every check whose results its runs tell."""
+        return (*self.checks, *((PROFILED,) if self.profile else ()), *self.deep_checks)
 
     @property
     def outputs(self) -> tuple[Feed, ...]:
@@ -74,12 +85,17 @@ class Recipe:
     @property
     def digest(self) -> str:
         """What a mended declaration has another of: of the code version, the inputs' schemas and the checks."""
-        checks = [
-            (each.name, each.description, each.aggregate, source_digest(each.passes), source_digest(each.measure))
-            for each in self.checks
-        ]
-        declared = self.code_version, self.sources, checks, self.event_time, self.grain
+        checks = [_declared(each) for each in (*self.checks, *self.deep_checks)]
+        declared: tuple[Any, ...] = self.code_version, self.sources, checks, self.event_time, self.grain
+        declared += (self.profile,) if self.profile else ()
         return sha256(repr(declared).encode()).hexdigest()[:12]
+
+
+def _declared(check: Check) -> tuple[Any, ...]:
+    """What is declared of a check: of a severity only if it is another one than all had once."""
+    judged = source_digest(check.passes), source_digest(check.measure)
+    severity = source_digest(check.severity) if callable(check.severity) else check.severity
+    return (check.name, check.description, check.aggregate, *judged, *(() if severity == "ERROR" else (severity,)))
 
 
 def source_digest(function: Callable[..., Any] | None) -> str | None:

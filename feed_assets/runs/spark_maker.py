@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -10,14 +10,17 @@ from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.windows import step_of
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.runs.checks import Audited, run_checks
+from feed_assets.runs.checks import Audited
 from feed_assets.runs.maker import Audit, Output, Task
+from feed_assets.runs.profiling import audit
 from feed_assets.runs.transform import Frames, path_of_file, transformed
 from feed_assets.spark.digest import measured
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import read_own
 from feed_assets.spark.windows import Counting
 from feed_assets.spark.write import preview, write
+
+PROFILE_SCHEMA = "measure string, found double, median double, mad double, is_anomaly boolean"
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,35 @@ class SparkMade:
         written = read_own(self.spark, self.board, main.update, self._frame(main.partition).schema)
         rejected = sum(output.written.records for output in outputs[:-1])
         audited = Audited(written, main.written.records, rejected, self.frames.inputs, self.frames.read)
-        checks = run_checks(recipe.checks, audited)
+        checks, measures = audit(recipe, audited, self.task.baseline)
         chart = recipe.chart(written) if recipe.chart else None
-        return Audit(checks, preview(written), chart)
+        return Audit(checks, preview(written), chart, measures if recipe.profile else None)
 
     def _frame(self, partition: Partition) -> DataFrame:
         return self.frames.outputs[self.task.recipe.outputs.index(partition.feed)]
+
+
+@dataclass(frozen=True)
+class SparkProfiled(SparkMade):
+    """The profile of rows that others wrote, in place of these."""
+
+    found: Audit
+
+    @classmethod
+    def of(cls, made: SparkMade) -> "SparkProfiled":
+        """Measure and check the rows that the function gave."""
+        rows, task = made.frames.outputs[-1], made.task
+        audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read)
+        checks, measures = audit(task.recipe, audited, task.baseline)
+        profile: DataFrame = made.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
+        frames = replace(made.frames, outputs=(profile,))
+        return cls(task, made.board, made.spark, frames, Audit(checks, "", None, measures))
+
+    def audit(self, outputs: Sequence[Output]) -> Audit:
+        """What was found in the rows; the profile itself is read back to be shown."""
+        main = outputs[-1]
+        written = read_own(self.spark, self.board, main.update, self._frame(main.partition).schema)
+        return replace(self.found, preview=preview(written))
 
 
 @dataclass(frozen=True)
@@ -72,7 +98,8 @@ class SparkMaker:
     def make(self, task: Task, board: Blackboard) -> Generator[SparkMade]:
         """Read the inputs as frames and run the function on them."""
         with self.sessions() as spark, transformed(task, spark, board) as frames:
-            yield SparkMade(task, board, spark, frames)
+            made = SparkMade(task, board, spark, frames)
+            yield SparkProfiled.of(made) if task.recipe.is_companion else made
 
     def measure(self, board: Blackboard, update: Update) -> tuple[int, str]:
         """Count and digest the rows of an update, in one job."""

@@ -65,6 +65,8 @@ class _Transform:
         if is_tagged(result):
             result, turned_away = split(self._keep(_without_clean_texts(result)))
             rejected.append(turned_away)
+        if self.task.recipe.is_companion:
+            result = self._keep(result)  # Others' rows may change between the jobs that measure and check them.
         rejected = rejected or [no_rejects(self.spark)]  # Of an optional input nothing may be there.
         outputs = (reduce(DataFrame.unionByName, rejected), result) if self.task.recipe.rejects else (result,)
         return Frames(inputs, {**inputs, **tagged}, outputs)

@@ -12,11 +12,14 @@ from typing import Any
 
 from feed_assets.core.errors import InvalidDefinition, UnreadableUpdate
 from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.profiles import Measures
 from feed_assets.core.written import Counts, Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import listed
-from feed_assets.runs.checks import CheckResult
+from feed_assets.runs.checks import Check
 from feed_assets.runs.maker import Audit, Output, Task
+from feed_assets.runs.outcomes import CheckResult
+from feed_assets.runs.profiling import judged
 
 Row = Mapping[str, Any]
 
@@ -28,10 +31,12 @@ class Given:
     Args:
         rows: The dataset's rows; they are written as JSON lines, and equal rows have an equal data version.
         rejects: The rows of its feed of rejects.
-        failed: By the names of the checks that fail, what each found. Every other check passes.
+        failed: By the names of the checks that fail, what each found. Every other check passes; of deep checks those
+            alone fail that the profile asks for.
         windows: The dataset's rows by window: start (UTC) and number of each. None: they are not counted.
         counted: By the name of an input of another team that is counted, the records of each of its updates that
             nobody has counted yet; of an input without a name here there are none.
+        measures: What is measured for the profile, by the names of its measures; one without a number here is NULL.
     """
 
     rows: Sequence[Row] = ()
@@ -39,6 +44,7 @@ class Given:
     failed: Mapping[str, float] = field(default_factory=dict[str, float])
     windows: Counts | None = None
     counted: Mapping[str, Counts] = field(default_factory=dict[str, Counts])
+    measures: Measures = field(default_factory=dict[str, float])
 
 
 def by_inputs(task: Task) -> Given:
@@ -87,7 +93,7 @@ class PlainMade:
 
     def write(self, partition: Partition, update_id: str) -> Written:
         """Write the rows of one output as one part of JSON lines."""
-        rows = self.given.rows if partition == self.task.output else self.given.rejects
+        rows = self._rows if partition == self.task.output else self.given.rejects
         text = "".join(f"{json.dumps(dict(row), default=str)}\n" for row in rows).encode()
         self.board.put(f"{partition.path}/{update_id}/part-0.json", text)
         files = listed(self.board, partition, update_id)
@@ -101,15 +107,28 @@ class PlainMade:
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
         """Every check of the recipe as the test says."""
-        failed, checks = self.given.failed, self.task.recipe.checks
-        if unknown := sorted(failed.keys() - {check.name for check in checks}):
-            raise InvalidDefinition(f"{self.task.recipe.feed} has no check {unknown[0]}: expected one that it has.")
-        rows = rows_of(self.board, outputs[-1].update)
-        results = [
-            CheckResult(check, check.name not in failed, failed.get(check.name, 0.0), rows=len(rows))
-            for check in checks
-        ]
-        return Audit(tuple(results), _preview(rows), None)
+        recipe = self.task.recipe
+        if unknown := sorted(self.given.failed.keys() - {check.name for check in recipe.all_checks}):
+            raise InvalidDefinition(f"{recipe.feed} has no check {unknown[0]}: expected one that it has.")
+        measures = self.given.measures if recipe.profile else None
+        preview = _preview(rows_of(self.board, outputs[-1].update))
+        return Audit((*self._results(recipe.checks), *self._profile), preview, None, measures)
+
+    @property
+    def _rows(self) -> Sequence[Row]:
+        """The rows of the dataset; of a companion they are its profile."""
+        return self._profile[0].sample if self.task.recipe.is_companion else self.given.rows
+
+    @property
+    def _profile(self) -> Sequence[CheckResult]:
+        recipe, task = self.task.recipe, self.task
+        return judged(recipe, self.given.measures, task.baseline, lambda: self._results(recipe.deep_checks))
+
+    def _results(self, checks: Sequence[Check]) -> tuple[CheckResult, ...]:
+        failed, rows = self.given.failed, len(self.given.rows)
+        return tuple(
+            CheckResult(check, check.name not in failed, failed.get(check.name, 0.0), rows=rows) for check in checks
+        )
 
 
 def rows_of(board: Blackboard, update: Update) -> list[dict[str, Any]]:

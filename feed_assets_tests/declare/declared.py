@@ -12,6 +12,7 @@ PARTS = (feed_assets.SqlTable("sqlite:///shop.db", "events", "id"),)
 SHOP = feed_assets.EventSource("shop", PARTS)
 RAW = feed_assets.foreign_feed("t/raw/v1.0", schema="k string")
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+HOURLY = feed_assets.foreign_feed("t/hourly/v1.0", schema="k string", partitions_def=HOURS)
 DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "BatchDate": (feed_assets.BatchDate, {}),
     "ByEvents": (feed_assets.ByEvents, {}),
@@ -28,6 +29,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "LineageTable": (feed_assets.LineageTable, {"url": "sqlite:///shop.db", "table": "lineage"}),
     "Member": (feed_assets.Member, {}),
     "Plan": (feed_assets.Plan, {}),
+    "Profile": (feed_assets.Profile, {}),
     "Regions": (feed_assets.Regions, {}),
     "Retention": (feed_assets.Retention, {"keep": 3}),
     "Rule": (feed_assets.Rule, {"plan": feed_assets.Plan()}),
@@ -45,6 +47,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "event_table": (feed_assets.event_table, {"name": "t/orders", "source": SHOP}),
     "feed_asset": (feed_assets.feed_asset, {"feed": "t/sums/v1.0", "inputs": {"raw": RAW}}),
     "foreign_feed": (feed_assets.foreign_feed, {"feed": "t/raw/v1.0", "schema": "k string"}),
+    "profiled": (feed_assets.profiled, {"table": HOURLY, "profile": feed_assets.Profile()}),
     "state_table": (feed_assets.state_table, {"name": "web/foo", "partitions_def": HOURS}),
     "with_automation": (feed_assets.with_automation, {"definitions": dg.Definitions()}),
 }

@@ -26,8 +26,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import alerts, due, event_rejects, events, inbox, pauses
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration import by_hand
+from feed_assets.orchestration.build.components import Table
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.declare.components import Table
 from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.orchestration.runner import why_failed
 from feed_assets.runs.services import Services

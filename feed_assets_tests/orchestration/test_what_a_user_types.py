@@ -54,6 +54,20 @@ YAML = dedent(
         - {feed: ads/shown/v1.0, schema: "impression_id string, shown_at timestamp, item_id int"}
     """
 )
+PROFILES = dedent(
+    """
+    type: feed_assets.StateTablesComponent
+    attributes:
+      start: "2026-01-01"
+      tables:
+        - table: web/foo
+          rows: feed_assets_tests.orchestration.worlds:nothing
+          profile: {measures: {rows: count(1)}, baseline: 7 same weekdays, off_by: 3}
+          deep_checks:
+            - {check: not_null, arguments: [id], severity: WARN}
+            - {check: few, aggregate: count(1), within: [1, 9]}
+    """
+)
 SHOWN = "impression_id,shown_at,item_id\n1,2019-11-24 10:00:00,7\n2,2019-11-24 11:00:00,7\n3,2019-11-24 12:00:00,8\n"
 CLICKED = "impression_id,clicked_at\n2,2019-11-24 11:00:05\n"
 
@@ -116,6 +130,31 @@ def test_the_yaml_file_alone_declares_the_feed(project):
     world.drop("ads/shown/v1.0", "2019-11-24", SHOWN)
     world.run_until_idle()
     assert len(world.reported("ads/shown", "2019-11-24")) == 1
+
+
+def test_a_profile_in_yaml_makes_the_dataset_that_measures_the_table(project):
+    graph = project({"defs.yaml": PROFILES}).resolve_asset_graph()
+    assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {"web/foo", "web/foo_profile"}
+    assert {key.name for key in graph.asset_check_keys} == {"profile", "not_null_id", "few"}
+
+
+@pytest.mark.parametrize(
+    ("given", "other", "words"),
+    [
+        ("worlds:nothing", "worlds:nobody", "expected a function, as my_project.tables.rows"),
+        ("check: not_null", "check: not_nul", "expected one of not_empty, not_null, unique, within, or an aggregate"),
+        ("within: [1, 9]", "within: [1]", "expected two numbers"),
+        (
+            "profile: {measures: {rows: count(1)}, baseline: 7 same weekdays, off_by: 3}",
+            "",
+            "deep_checks and no profile",
+        ),
+    ],
+)
+def test_a_profile_in_yaml_that_cannot_be_is_refused(project, given, other, words):
+    with pytest.raises(Exception, match="Error while building definitions") as refused:
+        project({"defs.yaml": PROFILES.replace(given, other)})
+    assert words in str(refused.value.__cause__)
 
 
 def test_a_feed_declared_twice_alike_is_one_asset(project):

@@ -4,7 +4,8 @@ import pytest
 
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
 from feed_assets.runs import checks
-from feed_assets.runs.checks import ROWS_PER_SAMPLE, Audited, Check, run_checks
+from feed_assets.runs.checks import Audited, Check
+from feed_assets.runs.outcomes import ROWS_PER_SAMPLE, run_checks
 
 
 def audited(frame, rejected=0, records=None, **inputs):
@@ -171,3 +172,15 @@ def test_a_check_of_one_s_own_is_an_aggregate_and_a_rule(frame):
 def test_a_check_of_no_column_is_refused(make):
     with pytest.raises(InvalidDefinition, match="was given no column"):
         make()
+
+
+def test_a_severity_is_a_value_or_what_a_function_says_of_the_number():
+    some = Check("a", "b", bool, "count(1)", severity=lambda found: "WARN" if found < 3 else "ERROR")
+    assert [some.severity_of(found) for found in (2, 3)] == ["WARN", "ERROR"]
+    assert (checks.not_empty().severity_of(0), checks.not_empty().warn().severity_of(0)) == ("ERROR", "WARN")
+
+
+def test_a_severity_that_is_none_is_refused():
+    wrong = Check("a", "b", bool, "count(1)", severity=lambda found: "warn")
+    with pytest.raises(InvalidDefinition, match="its severity for 2 is 'warn', expected 'ERROR' or 'WARN'"):
+        wrong.severity_of(2)

@@ -14,11 +14,11 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.lateness import Late
 from feed_assets.core.members import Regions
+from feed_assets.core.profiles import Profile
 from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
-from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.build.durations import durations_metadata
 from feed_assets.orchestration.build.makers import cluster_of, maker_of
@@ -26,9 +26,10 @@ from feed_assets.orchestration.build.reports import failed_checks, materialized
 from feed_assets.orchestration.decide.automation import late_rerun
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
-from feed_assets.orchestration.decide.windows import windows_within
+from feed_assets.orchestration.declare.baselines import baseline_of
 from feed_assets.orchestration.declare.by_events import ByEvents
-from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of
+from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of, with_profile
+from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, tracked_of
 from feed_assets.orchestration.declare.partitions import Partitions, extent_of
 from feed_assets.orchestration.declare.resolved import resolve
@@ -60,6 +61,8 @@ def feed_asset(
     inputs: Mapping[str, Readable],
     partitions_def: Partitions = None,
     checks: Sequence[Check] = (),
+    profile: Profile | None = None,
+    deep_checks: Sequence[Check] = (),
     late: Late | None = None,
     retention: Retention | None = None,
     by_events: ByEvents | None = None,
@@ -84,6 +87,8 @@ def feed_asset(
             `@feed_asset` gives, or an `Input` of one. Each feed once.
         partitions_def: Dagster's partitions; without them the dataset is one partition.
         checks: What must be true of the written rows before anybody sees them, made by `feed_assets.checks`.
+        profile: What is measured of the written rows, and compared with the partitions before: by time.
+        deep_checks: Checks that are run only if the profile is off, or has too little to be compared with.
         late: What late data are worth a re-run; by default every change.
         retention: How much history the job `prune` keeps of the dataset and its rejects; by default all of it.
         by_events: Build when an update has reached all that is read, instead of whenever an input is newer, after "Data
@@ -113,40 +118,49 @@ def feed_asset(
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
         recipe = recipe_of(found, function, read, checks, event_time, chart, code_version)
-        recipe = replace(recipe, is_by_events=by_events is not None)
+        recipe = replace(with_profile(recipe, profile, deep_checks, partitions_def), is_by_events=by_events is not None)
         declared = dataset_of(recipe, read, late or Late(), retention, by_events, cadence, tracked)
-        condition = None if by_events else late_rerun()
-        specs = [spec_of(recipe, output, read, declared, owners, condition) for output in recipe.outputs]
-        # Dagster's stub leaves a type argument open.
-        partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
-        return dg.multi_asset(
-            name=asset_key(recipe.feed).to_python_identifier(),
-            specs=partitioned,
-            check_specs=[check_spec_of(recipe, check, partitions_def) for check in checks],
-            partitions_def=partitions_def,
-            can_subset=True,
-        )(_run_of(recipe, read, partitioned, is_by_events=by_events is not None))
+        return assets_of(recipe, read, declared, partitions_def, owners)
 
     return typed(dataset)
 
 
-def _run_of(
-    recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec], *, is_by_events: bool
-) -> Callable[..., Iterator[Any]]:
+def assets_of(
+    recipe: Recipe,
+    read: Mapping[str, Input],
+    declared: Dataset,
+    partitions_def: Partitions,
+    owners: Sequence[str] | None,
+) -> dg.AssetsDefinition:
+    """The assets of a dataset and of its rejects, with its checks, which one run makes."""
+    condition = None if recipe.is_by_events else late_rerun()
+    specs = [spec_of(recipe, output, read, declared, owners, condition) for output in recipe.outputs]
+    # Dagster's stub leaves a type argument open.
+    partitioned = [spec.replace_attributes(partitions_def=partitions_def) for spec in specs]  # pyright: ignore[reportUnknownMemberType]
+    return dg.multi_asset(
+        name=asset_key(recipe.feed).to_python_identifier(),
+        specs=partitioned,
+        check_specs=[check_spec_of(recipe, check, partitions_def) for check in recipe.all_checks],
+        partitions_def=partitions_def,
+        can_subset=True,
+    )(_run_of(recipe, read, partitioned))
+
+
+def _run_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
     known = [*specs, *(given.feed for given in read.values() if given.spec.key != asset_key(recipe.feed))]
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-            need, made_again = _place(recipe, known, context)
+            need = _place(recipe, known, context)
         output, services = need.output, _services(context, need.output)
         inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
         windows = {source.name: need.windows_of(source.feed) for source in recipe.sources}
         named, run_spec = named_in(config, inputs), run_spec_in(config)
         order = partial(build, recipe, output, inputs, services, named, run_spec)
         launch = _launch(context, config, need)
-        again = made_again if launch.asked_by else ()
-        outcome = order(launch=launch, optional=need.optional, windows=windows, made_again=again)
-        tables = [source.feed for source in recipe.sources] if is_by_events else []
+        baseline = baseline_of(specs[-1].partitions_def, recipe.profile, output)
+        outcome = order(launch=launch, optional=need.optional, windows=windows, baseline=baseline)
+        tables = [source.feed for source in recipe.sources] if recipe.is_by_events else []
         yield from _events(outcome, context, durations_metadata(services.ledger, tables, recipe.feed))
 
     return run
@@ -171,11 +185,8 @@ def _services(context: dg.AssetExecutionContext, output: Partition) -> Services:
 
 def _place(
     recipe: Recipe, known: Sequence[dg.AssetSpec | dg.AssetsDefinition], context: dg.AssetExecutionContext
-) -> tuple[Need, list[WindowAddress]]:
-    """The partition that a run builds, what it needs of its inputs, and the windows that it fills.
-
-    Whatever assets the run selects.
-    """
+) -> Need:
+    """The partition that a run builds, and what it needs of its inputs: whatever assets the run selects."""
     graph = Graph(dg.Definitions(assets=known).resolve_asset_graph())
     node = graph.node(recipe.feed)
     if node.partitions_def is not None and not context.has_partition_key:
@@ -185,7 +196,7 @@ def _place(
     need = graph.need(replace(output, start=extent.start, end=extent.end))
     if absent := [each.name for each in need.inputs if isinstance(each, AbsentInput)]:
         raise NoValidUpdate(f"{need.output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
-    return need, windows_within(node, output)
+    return need
 
 
 def _log_step(context: dg.AssetExecutionContext, output: Partition, step: str) -> None:

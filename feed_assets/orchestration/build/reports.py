@@ -13,8 +13,8 @@ import dagster as dg
 from feed_assets.core.events import in_words
 from feed_assets.core.positions import Pin
 from feed_assets.orchestration.declare.inputs import asset_key
-from feed_assets.runs.checks import CheckResult
 from feed_assets.runs.maker import Output
+from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.phases import Published, Refused
 
 
@@ -50,6 +50,7 @@ def _check_results(
                 asset_key=key,
                 check_name=result.check.name,
                 passed=result.passed,
+                severity=dg.AssetCheckSeverity(result.severity),
                 description=result.message,
                 metadata=_check_metadata(result),
             )
@@ -60,7 +61,7 @@ def _check_metadata(result: CheckResult) -> dict[str, Any]:
     if result.sample:
         rows = json.loads(json.dumps(result.sample, default=str))
         metadata["sample"] = dg.MetadataValue.json({"rows": rows})
-    if not result.passed:
+    if result.blocks:
         metadata["what to do"] = "Mend the input or the function, then materialize this partition again."
     return metadata
 

@@ -1,6 +1,7 @@
 """What `@feed_asset` declares: the recipe that a run follows, and the specs of its assets and checks."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -10,7 +11,9 @@ from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
 from feed_assets.core.members import Tracked
+from feed_assets.core.profiles import Profile
 from feed_assets.core.retention import Retention
+from feed_assets.orchestration.declare.baselines import check_baseline
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import Dataset, Rejects, metadata_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key, group_of, match_parameters
@@ -36,9 +39,8 @@ def recipe_of(
     if feed.version is None:
         raise InvalidName(f"{feed} has no version: expected one, such as '{feed}/v1.0'.")
     sources = tuple(given.source(name) for name, given in read.items())
-    _refuse_twice(feed, "check", [check.name for check in checks])
     _refuse_twice(feed, "input", [str(source.feed) for source in sources])
-    _refuse_unknown(feed, checks, read)
+    _refuse_itself(feed, read)
     is_parsed = any(source.tagged or (source.schema and source.format != "parquet") for source in sources)
     rejects = Feed(f"{feed.name}_rejects", feed.version) if is_parsed else None
     wants = frozenset(match_parameters(function, set(read)))
@@ -46,22 +48,43 @@ def recipe_of(
     return Recipe(feed, sources, function, tuple(checks), rejects, event_time, chart, code, wants)
 
 
+def with_profile(
+    recipe: Recipe, profile: Profile | None, deep_checks: Sequence[Check], partitions_def: Partitions
+) -> Recipe:
+    """A recipe with its profile. Raises InvalidDefinition for deep checks without one, and for one without time."""
+    if deep_checks and profile is None:
+        raise InvalidDefinition(
+            f"{recipe.feed} has deep_checks and no profile, which says when they run: expected both. Add Profile(), or "
+            "make them checks."
+        )
+    check_baseline(recipe.feed, profile, partitions_def)
+    found = replace(recipe, profile=profile, deep_checks=tuple(deep_checks))
+    _refuse_twice(recipe.feed, "check", [check.name for check in found.all_checks])
+    _refuse_unread(found)
+    return found
+
+
 def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidDefinition(f"{feed} has the {what} {twice[0]} twice: expected each once.")
 
 
-def _refuse_unknown(feed: Feed, checks: Sequence[Check], read: Mapping[str, Input]) -> None:
-    """Raise InvalidDefinition if the dataset reads itself, or a check asks for an input that it has not."""
+def _refuse_itself(feed: Feed, read: Mapping[str, Input]) -> None:
+    """Raise InvalidDefinition if the dataset reads itself."""
     own = [name for name, given in read.items() if given.spec.key == asset_key(feed)]
     if own and not isinstance(read[own[0]].mapping, Previous):
         raise InvalidDefinition(
             f"{feed} reads itself, as {own[0]}: expected other feeds, or Input.previous_bucket(). Remove that input."
         )
-    for check in checks:
+
+
+def _refuse_unread(recipe: Recipe) -> None:
+    """Raise InvalidDefinition if a check asks for an input that the dataset has not."""
+    read = [source.name for source in recipe.sources]
+    for check in recipe.all_checks:
         if unknown := [name for name in check.inputs if name not in read]:
             raise InvalidDefinition(
-                f"{feed}: check {check.name} is of the input {unknown[0]!r}: expected one of its inputs, "
+                f"{recipe.feed}: check {check.name} is of the input {unknown[0]!r}: expected one of its inputs, "
                 f"{', '.join(read) or 'of which it has none'}."
             )
 
@@ -132,11 +155,11 @@ def spec_of(
 
 
 def check_spec_of(recipe: Recipe, check: Check, partitions_def: Partitions) -> dg.AssetCheckSpec:
-    """The spec of a check of a dataset: partitioned, as its results are, and blocking."""
+    """The spec of a check of a dataset: partitioned, as its results are, and blocking unless it only warns."""
     return dg.AssetCheckSpec(
         check.name,
         asset=asset_key(recipe.feed),
         description=check.description,
-        blocking=True,
+        blocking=check.severity != "WARN" and not recipe.is_companion,
         partitions_def=partitions_def,
     )

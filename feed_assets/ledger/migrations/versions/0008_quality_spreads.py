@@ -55,6 +55,8 @@ def upgrade() -> None:
 def _columns() -> None:
     without = "JSON: the required inputs that it went without; NULL: none"
     op.add_column("update_", sa.Column("without", TEXT, comment=without))
+    audit = "JSON: by check the state and reason that its run found; NULL: none ran"
+    op.add_column("update_", sa.Column("audit", TEXT, comment=audit))
     why = "the verdict that asked for it, in words; NULL: somebody did by hand"
     op.add_column("run", sa.Column("why", TEXT, comment=why))
     op.add_column("window", sa.Column("marked", TEXT, comment="what is wrong with what it was made of"))
@@ -65,10 +67,6 @@ def _columns() -> None:
     op.add_column("window", sa.Column("held", TEXT, comment=held))
     data = "digest of its reports"
     op.add_column("window", sa.Column("data", sa.BigInteger(), nullable=False, server_default="0", comment=data))
-    is_backfilling = sa.text("state = 'backfilling'")
-    op.create_index(
-        "window_backfilling", "window", ["dataset"], sqlite_where=is_backfilling, postgresql_where=is_backfilling
-    )
 
 
 def _tables() -> None:

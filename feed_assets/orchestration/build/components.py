@@ -1,20 +1,25 @@
 """YAML components: feeds and tables of others that are declared without a line of Python."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
 
 from feed_assets.core.completeness import GRAINS, RATIO, Completeness
-from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
 from feed_assets.core.members import Regions
 from feed_assets.core.places import as_seen_from_here
+from feed_assets.core.profiles import Profile
+from feed_assets.orchestration.build.profiled import profiled
 from feed_assets.orchestration.declare.event_tables import event_table
 from feed_assets.orchestration.declare.inputs import foreign_feed
 from feed_assets.orchestration.declare.partitions import windows_from
 from feed_assets.orchestration.declare.state_tables import state_table
+from feed_assets.runs import checks
+from feed_assets.runs.checks import Check
 from feed_assets.sources.declared import EventSource, of_json
 
 
@@ -42,7 +47,82 @@ class CompletenessModel(dg.Model):
         return Completeness(tuple(self.grains), self.ratio, tuple(self.tiers), self.tz)
 
 
-class ForeignFeed(dg.Model):
+class ProfileModel(dg.Model):
+    """What is measured: the arguments of `Profile`."""
+
+    measures: dict[str, str] = Field(default_factory=lambda: dict(Profile().measures))
+    baseline: str = Profile().baseline
+    off_by: float = Profile().off_by
+
+    @property
+    def value(self) -> Profile:
+        """As it is declared in Python. Raises InvalidDefinition."""
+        return Profile(self.measures, self.baseline, self.off_by)
+
+
+class CheckModel(dg.Model):
+    """A check: `{check: not_null, arguments: [id]}`, or `{check: few, aggregate: count(1), within: [1, 9]}`."""
+
+    check: str
+    arguments: list[Any] = Field(default_factory=list[Any])
+    aggregate: str | None = None
+    within: list[float] = Field(default_factory=list[float])
+    severity: Literal["ERROR", "WARN"] = "ERROR"
+
+    @property
+    def value(self) -> Check:
+        """As it is declared in Python. Raises InvalidDefinition."""
+        found = self._own(self.aggregate) if self.aggregate else self._known()
+        return found.warn() if self.severity == "WARN" else found
+
+    def _own(self, aggregate: str) -> Check:
+        if len(self.within) != 2:
+            raise InvalidDefinition(f"check {self.check}: within is {self.within}, expected two numbers: [low, high].")
+        low, high = self.within
+        said = f"{aggregate} must be in [{low:g}, {high:g}]"
+        return Check(self.check, said, lambda found: low <= found <= high, aggregate)
+
+    def _known(self) -> Check:
+        if self.check not in _OF_ROWS:
+            raise InvalidDefinition(f"check {self.check}: expected one of {', '.join(_OF_ROWS)}, or an aggregate.")
+        return _OF_ROWS[self.check](*self.arguments)
+
+
+_OF_ROWS: dict[str, Callable[..., Check]] = {
+    "not_empty": checks.not_empty,
+    "not_null": checks.not_null,
+    "unique": checks.unique,
+    "within": checks.within,
+}
+
+
+class _Profiled(dg.Model):
+    """What is measured of a feed or table, and checked where that is off."""
+
+    profile: ProfileModel | None = None
+    deep_checks: list[CheckModel] = Field(default_factory=list[CheckModel])
+    rows: str | None = None
+    """The path of a function: `my_project.tables.rows`."""
+
+    def with_profile(self, spec: dg.AssetSpec) -> list[dg.AssetSpec | dg.AssetsDefinition]:
+        """The asset, and the one that measures it. Raises InvalidDefinition."""
+        if self.profile is None:
+            if self.deep_checks:
+                raise InvalidDefinition(f"{spec.key.to_user_string()} has deep_checks and no profile: expected both.")
+            return [spec]
+        rows: Callable[..., Any] | None = _function(self.rows) if self.rows else None
+        deep_checks = [each.value for each in self.deep_checks]
+        return [spec, profiled(spec, self.profile.value, deep_checks=deep_checks, rows=rows)]
+
+
+def _function(path: str) -> Callable[..., Any]:
+    try:
+        return resolve_name(path)
+    except (AttributeError, ImportError, ValueError) as error:
+        raise InvalidDefinition(f"rows: {path!r}: {error}: expected a function, as my_project.tables.rows.") from None
+
+
+class ForeignFeed(_Profiled):
     """One foreign feed: `{feed: ads/shown/v1.0, schema: "impression_id string, item_id int"}`."""
 
     feed: str
@@ -59,8 +139,8 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
     Args:
         start_date: Their first day, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
-        feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness` and
-            `event_time`.
+        feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`, and
+            `profile`, `deep_checks` and `rows`, which make its companion.
     """
 
     start_date: str
@@ -71,7 +151,8 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
         """One external asset for each feed, with daily partitions from `start_date`."""
         days = dg.DailyPartitionsDefinition(self.start_date)
         with _placed(context):
-            return dg.Definitions(assets=[self._spec(each, days) for each in self.feeds])
+            specs = [(each, self._spec(each, days)) for each in self.feeds]
+            return dg.Definitions(assets=[found for each, spec in specs for found in each.with_profile(spec)])
 
     def _spec(self, each: ForeignFeed, days: dg.DailyPartitionsDefinition) -> dg.AssetSpec:
         return foreign_feed(
@@ -117,7 +198,7 @@ def _event_table(each: Table, source: EventSource) -> dg.AssetSpec:
     return event_table(each.table, source=source, table_name=each.table_name, partitions_def=days)
 
 
-class StateTable(dg.Model):
+class StateTable(_Profiled):
     """One state table: `{table: web/foo, regions: {apac: Asia/Singapore, emea: UTC}}`."""
 
     table: str
@@ -132,7 +213,8 @@ class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
     Args:
         start: Their first day, such as `2026-01-01` (UTC).
         every: Their partitions: `10min` or other minutes that divide an hour, `hour` or `day`.
-        tables: The tables, each with `table`, `completeness` and `regions`.
+        tables: The tables, each with `table`, `completeness`, `regions`, and `profile`, `deep_checks` and `rows`, which
+            make its companion.
     """
 
     start: str
@@ -143,7 +225,8 @@ class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
         """One external asset for each table."""
         with _placed(context):
             times = windows_from(self.start, self.every)
-            return dg.Definitions(assets=[_state_table(each, times) for each in self.tables])
+            specs = [(each, _state_table(each, times)) for each in self.tables]
+            return dg.Definitions(assets=[found for each, spec in specs for found in each.with_profile(spec)])
 
 
 def _state_table(each: StateTable, times: dg.TimeWindowPartitionsDefinition) -> dg.AssetSpec:

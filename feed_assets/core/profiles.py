@@ -1,0 +1,122 @@
+"""What a partition measures against those before it: off is what differs by too many median absolute deviations.
+
+Source: "Data Dependency Driven Orchestration": "the preliminary data profiling job detects anomaly for hour 15, it then
+triggers a more comprehensive data quality job". A median and deviations from it heed no few partitions that were off.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from statistics import median
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.rules import BASELINE, BaselineText, Deviations, Name
+from feed_assets.core.typed import typed
+
+PROFILE = "profile"
+"""The name of the check that says what is off."""
+
+ENOUGH = 7
+"""Partitions in a baseline, from which on it tells what is usual; with fewer the deep checks always run."""
+
+STEPS = {"same hours": timedelta(days=1), "same weekdays": timedelta(weeks=1), "partitions": None}
+"""How far apart the partitions of a baseline begin; None: they are those right before."""
+
+Measures = Mapping[str, float]
+"""Numbers by the names of measures; one that was NULL has none."""
+
+
+def _rows() -> Mapping[str, str]:
+    return {"rows": "count(1)"}
+
+
+@typed
+@dataclass(frozen=True)
+class Profile:
+    """What is measured of each partition, and what it is compared with, before deeper checks are worth it.
+
+    Args:
+        measures: SQL aggregates of the rows that are numbers, by name; by default `rows`, which is `count(1)`.
+        baseline: The partitions before it that it is compared with: `28 same hours` (of the 28 days before, by the
+            clock of its time zone), `7 same weekdays` (of the 7 weeks before), or `28 partitions` (right before it).
+        off_by: By how many median absolute deviations a measure may differ from the median of the baseline.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, the baseline is none of these, or there is no measure.
+    """
+
+    measures: Mapping[Name, str] = field(default_factory=_rows)
+    baseline: BaselineText = "28 same hours"
+    off_by: Deviations = 4
+
+    def __post_init__(self) -> None:
+        if not self.measures:
+            raise InvalidDefinition("Profile(): measures is empty: expected one or more, such as {'rows': 'count(1)'}.")
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the baseline has at most."""
+        return int(self.baseline.split()[0])
+
+    @property
+    def step(self) -> timedelta | None:
+        """How far apart they begin; None if they are those right before."""
+        found = BASELINE.fullmatch(self.baseline)
+        return STEPS[found[2]] if found else None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A measure and its baseline: how many partitions that has, their median, and their median absolute deviation.
+
+    What was NULL is None. Of a baseline with fewer than `ENOUGH` nobody knows what is usual, and nothing is off.
+    """
+
+    measure: str
+    found: float | None
+    known: int
+    median: float | None
+    deviation: float | None
+    is_off: bool
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether its baseline tells what is usual."""
+        return self.known >= ENOUGH
+
+    @property
+    def said(self) -> str:
+        """What was found, in words."""
+        found = "NULL" if self.found is None else f"{self.found:,.6g}"
+        if not self.is_enough or self.median is None:
+            return f"{self.measure} is {found}, with {self.known} of {ENOUGH} partitions to compare it with"
+        usual = f"the median of {self.known} is {self.median:,.6g}, deviating by {self.deviation:,.6g}"
+        return f"{self.measure} is {found}: {usual}"
+
+
+def compare(profile: Profile, found: Measures, baseline: Sequence[Measures]) -> tuple[Compared, ...]:
+    """Each measure of a partition against the same of others."""
+    return tuple(_compared(name, found.get(name), baseline, profile.off_by) for name in profile.measures)
+
+
+def _compared(name: str, found: float | None, baseline: Sequence[Measures], off_by: float) -> Compared:
+    known = [each[name] for each in baseline if name in each]
+    if not known:
+        return Compared(name, found, 0, None, None, is_off=False)
+    usual = median(known)
+    deviation = median(abs(each - usual) for each in known)
+    # Where all others agree the deviation is 0, and any other number is off.
+    is_off = found is None or abs(found - usual) > off_by * deviation
+    return Compared(name, found, len(known), usual, deviation, is_off=is_off and len(known) >= ENOUGH)
+
+
+def asks_for_more(compared: Sequence[Compared]) -> bool:
+    """Whether the deep checks have to run: something is off, or nobody knows what is usual."""
+    return any(each.is_off or not each.is_enough for each in compared)
+
+
+def in_words(compared: Sequence[Compared]) -> str:
+    """What is off, else what was too little to compare with, else that nothing is off."""
+    off = [each.said for each in compared if each.is_off]
+    unknown = [each.said for each in compared if not each.is_enough]
+    return "; ".join(off or unknown) or "nothing is off"

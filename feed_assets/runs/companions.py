@@ -1,0 +1,41 @@
+"""What a companion has found in rows that others wrote is said of what it has read: of windows, or of a partition."""
+
+from collections.abc import Sequence
+
+from feed_assets.core.errors import UpdateChanged
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import quality
+from feed_assets.ledger.states import windows
+from feed_assets.runs.outcomes import CheckResult
+from feed_assets.runs.phases import Pinned
+from feed_assets.runs.pinning import Order, pin_inputs
+from feed_assets.runs.services import Services
+
+
+def report(services: Services, order: Order, pinned: Pinned, results: Sequence[CheckResult], run_id: str) -> None:
+    """Report the outcome of each check. Repeatable: after a kill the next run reports all of them again.
+
+    Raises UpdateChanged if what was read has changed since: of the rows of now nothing is known.
+    """
+    if pin_inputs(order, services).pins != pinned.pins:
+        raise UpdateChanged(f"{order.output}: what it reads has changed while it was measured. Run it again.")
+    for address in _windows(pinned):
+        for each in results:
+            found, now = each.state, services.now()
+            windows.report_quality(services.ledger, address, each.check.name, found.state, found.reason, run_id, now)
+    if not pinned.spans:
+        _report_partitions(services, order, results, run_id)
+
+
+def _windows(pinned: Pinned) -> list[WindowAddress]:
+    """The windows of state tables that were read."""
+    spans = [span for span in pinned.spans.values() if span]
+    return [WindowAddress(each.dataset, each.sub_partition, at.grain, at.key) for each in spans for at in each.windows]
+
+
+def _report_partitions(services: Services, order: Order, results: Sequence[CheckResult], run_id: str) -> None:
+    with services.ledger.change() as connection:
+        for partition in [partition for some in order.inputs.values() for partition in some]:
+            for each in results:
+                found, now = each.state, services.now()
+                quality.report(connection, partition, each.check.name, found.state, found.reason, run_id, now)

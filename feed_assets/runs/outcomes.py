@@ -1,0 +1,95 @@
+"""The outcomes of checks. What is counted row by row is counted in one job."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from feed_assets.core.errors import UpdateAbandoned
+from feed_assets.ledger.quality import FAILED, PASSED, WARNED, CheckState
+from feed_assets.runs.checks import Audited, Check, quoted
+
+RECORDS = "_records"
+
+ROWS_PER_SAMPLE = 5
+"""Offending rows that a failed check shows at most."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The outcome of a check.
+
+    Attributes:
+        check: The check.
+        passed: Whether it passed.
+        found: The number that it judged.
+        sample: Up to five rows that break the rule.
+        rows: How many rows were written.
+        said: What was found in words, if the check itself has none for it.
+    """
+
+    check: Check
+    passed: bool
+    found: float
+    sample: tuple[dict[str, Any], ...] = ()
+    rows: int = 0
+    said: str | None = None
+
+    @property
+    def severity(self) -> str:
+        """What it means if it did not pass, `ERROR` or `WARN`."""
+        return self.check.severity_of(self.found)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it keeps the data from being published."""
+        return not self.passed and self.severity == "ERROR"
+
+    @property
+    def state(self) -> CheckState:
+        """What it makes known of the partition."""
+        state = PASSED if self.passed else FAILED if self.blocks else WARNED
+        return CheckState(state, self.message)
+
+    @property
+    def message(self) -> str:
+        """The outcome in words."""
+        finding = self.said or self.check.finding.format(found=self.found, rows=self.rows)
+        return f"{self.check.name}: {self.check.description}; {finding}"
+
+
+def run_checks(checks: Sequence[Check], audited: Audited) -> tuple[CheckResult, ...]:
+    """Run every check. What is read back must be as many rows as were written."""
+    counts = aggregates(audited, wanted_of(checks))
+    return results(checks, counts, audited)
+
+
+def wanted_of(checks: Sequence[Check]) -> dict[str, str]:
+    """The SQL aggregates of some checks, by name."""
+    return {check.name: check.aggregate for check in checks if check.aggregate}
+
+
+def aggregates(audited: Audited, wanted: Mapping[str, str]) -> dict[str, Any]:
+    """SQL aggregates of the rows by name, in one job. Raises UpdateAbandoned if some are lost."""
+    selected = [f"{aggregate} AS {quoted(name)}" for name, aggregate in wanted.items()]
+    found = audited.written.selectExpr(f"count(1) AS {RECORDS}", *selected).collect()[0].asDict()
+    if found[RECORDS] != audited.records:
+        raise UpdateAbandoned(
+            f"{found[RECORDS]} rows were read back where {audited.records} were written: expected the same number. "
+            "Something else writes under this update. Run it again."
+        )
+    return found
+
+
+def results(checks: Sequence[Check], counts: Mapping[str, Any], audited: Audited) -> tuple[CheckResult, ...]:
+    """The outcome of each check, by what its aggregate has found."""
+    return tuple(_result(check, counts, audited) for check in checks)
+
+
+def _result(check: Check, counts: Mapping[str, Any], audited: Audited) -> CheckResult:
+    found = float(check.measure(audited) if check.measure else counts[check.name] or 0)
+    passed = check.passes(found)
+    if passed or check.offending is None:
+        return CheckResult(check, passed, found, rows=audited.records)
+    rows = check.offending(audited.written).limit(ROWS_PER_SAMPLE).collect()
+    sample = tuple(row.asDict(recursive=True) for row in rows)
+    return CheckResult(check, passed, found, sample, audited.records)

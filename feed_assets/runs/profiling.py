@@ -1,0 +1,70 @@
+"""The profile of a partition in its audit: what it measures, and the deep checks where that asks for them."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.profiles import Compared, Measures, asks_for_more, compare, in_words
+from feed_assets.runs.checks import PROFILED, Audited
+from feed_assets.runs.outcomes import CheckResult, aggregates, results, run_checks, wanted_of
+from feed_assets.runs.recipe import Recipe
+
+_MEASURE = "measure:"
+"""Begins the name of a measure where checks have names, too: none of them has a colon."""
+
+Found = tuple[tuple[CheckResult, ...], Measures]
+"""The results of all checks, and what was measured."""
+
+
+def audit(recipe: Recipe, audited: Audited, baseline: Sequence[Measures]) -> Found:
+    """Run the checks, with the measures of the profile in the same job, and the deep checks if it asks for them."""
+    measured = {f"{_MEASURE}{name}": sql for name, sql in recipe.profile.measures.items()} if recipe.profile else {}
+    counts = aggregates(audited, wanted_of(recipe.checks) | measured)
+    numbers = {name.removeprefix(_MEASURE): _number(name, counts) for name in measured}
+    measures = {name: number for name, number in numbers.items() if number is not None}
+    checks = results(recipe.checks, counts, audited)
+    return checks + judged(recipe, measures, baseline, lambda: run_checks(recipe.deep_checks, audited)), measures
+
+
+def _number(name: str, counts: Mapping[str, Any]) -> float | None:
+    """What was measured; None if it is NULL or no finite number. Raises InvalidDefinition for what is no number."""
+    value = counts[name]
+    try:
+        number = None if value is None else float(value)
+    except (TypeError, ValueError):
+        raise InvalidDefinition(
+            f"{name.removeprefix(_MEASURE)} of the profile measures {value!r}: expected a number. Correct the SQL."
+        ) from None
+    return number if number is not None and math.isfinite(number) else None
+
+
+def judged(
+    recipe: Recipe,
+    measures: Measures,
+    baseline: Sequence[Measures],
+    deep_checks: Callable[[], Sequence[CheckResult]],
+) -> tuple[CheckResult, ...]:
+    """The result of the profile, if there is one, and those of the deep checks, which `deep_checks` runs if it must."""
+    if recipe.profile is None:
+        return ()
+    compared = compare(recipe.profile, measures, baseline)
+    off = sum(each.is_off for each in compared)
+    profile = CheckResult(PROFILED, off == 0, off, shown(compared), said=in_words(compared))
+    if asks_for_more(compared):
+        return (profile, *deep_checks())
+    return (profile, *(CheckResult(each, True, 0, said="not run: nothing is off") for each in recipe.deep_checks))
+
+
+def shown(compared: Sequence[Compared]) -> tuple[dict[str, Any], ...]:
+    """A profile as rows: what was found of each measure, and what is usual."""
+    return tuple(
+        {
+            "measure": each.measure,
+            "found": each.found,
+            "median": each.median,
+            "mad": each.deviation,
+            "is_anomaly": each.is_off,
+        }
+        for each in compared
+    )
