@@ -182,6 +182,8 @@ class Judging:
     def _flag(self, judged: Iterable[WindowAddress]) -> list[WindowAddress]:
         """What lies in those of some windows that are suspect now, or no longer, and what holds them."""
         new = [at for at in judged if self._rows[at].suspicion != self._suspicions.get(at)]
+        if not new:
+            return []
         self._suspicions |= {at: self._rows[at].suspicion for at in new}
         return [each for at in new for each in [*self._load_inside(self._rows[at]), *self._above(at)]]
 
@@ -213,8 +215,9 @@ class Judging:
     def _is_changed(self, row: Row, below: Sequence[WindowAddress]) -> bool:
         before = row.state, row.held, row.flagged
         row.flagged = self._flagged_by(row)
-        held = held_by(self._rows[each] for each in below)
-        state = self._state(row, below, is_there=held is not None)
+        counted = self._counted(row, below)
+        held = held_by(self._rows[each] for each in below) if counted is WindowState.OPEN else None
+        state = self._state(row, counted, is_there=held is not None)
         row.held = held if state is WindowState.OPEN else None
         if state is not row.state:
             first = self._transitions[row.address].before if row.address in self._transitions else row.state
@@ -232,13 +235,12 @@ class Judging:
         found = (self._suspicions.get(at) for at in self._ancestors(row.address))
         return next((why for why in found if why), None)
 
-    def _state(self, row: Row, below: Sequence[WindowAddress], *, is_there: bool) -> WindowState:
+    def _state(self, row: Row, counted: WindowState, *, is_there: bool) -> WindowState:
         """By its counts, or what somebody has accepted; of a check that failed nobody hears before the data are there.
 
         Who reads what is invalid, as it ignores quality, then never reads a part of it. What is being made again is
         that until somebody says that it was. `is_there`: all of it is, though a part is bad.
         """
-        counted = self._counted(row, below)
         if row.state is WindowState.BACKFILLING:
             return row.state
         is_open = counted is WindowState.OPEN and not row.accepted
