@@ -53,7 +53,7 @@ def _built(
     connection: sa.Connection, needs: Sequence[Need], outputs: Sequence[Partition], batched: Members
 ) -> dict[Partition, Built]:
     published = {each: row.id for each, row in updates.newest(connection, outputs).items()}
-    consumed = _consumed(connection, published)
+    consumed = consumed_of(connection, published)
     late = _earlier(_late_since(connection, published), _new_since(connection, needs, batched, consumed))
     late = _earlier(late, window_facts.late_since(connection, consumed))
     attempts = _attempts(connection, outputs)
@@ -92,7 +92,8 @@ def _edge(connection: sa.Connection, partitions: Iterable[Partition], edge: Any,
     return {Partition(Feed.parse(feed), key): update_id for feed, key, update_id in rows if update_id}
 
 
-def _consumed(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:
+def consumed_of(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:
+    """What some updates, by partition, were built from."""
     found: dict[Partition, list[Pin]] = {}
     asked = wanted.updates(connection, published.items())
     query = sa.select(consumed).join(asked, wanted.same(consumed, asked)).where(consumed.c.is_input)

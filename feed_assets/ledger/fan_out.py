@@ -1,4 +1,7 @@
-"""From a change to the list: every output that a change of the log affects, for all consumers at once."""
+"""From a change to the list: every output that a change of the log affects, for all consumers at once.
+
+What is bad spreads on the way (`ledger/marks.py`): a mark is a change, which the next round hears of.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,11 +10,12 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import awaited, due, events, inbox, log, subscriptions
+from feed_assets.ledger import awaited, due, events, inbox, log, marks, subscriptions
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Woken
 from feed_assets.ledger.log import Numbered
+from feed_assets.ledger.marks import WindowsRead
 from feed_assets.ledger.subscriptions import Edge
 from feed_assets.ledger.updates import PRUNED
 
@@ -50,11 +54,12 @@ class Batch:
 
 @dataclass
 class _Reach:
-    """What some changes reach: outputs to decide about, events for inboxes, partitions that are not there yet."""
+    """What some changes reach: outputs to decide about or to mark, events for inboxes, what is no partition yet."""
 
     woken: list[Woken] = field(default_factory=list[Woken])
     delivered: list[tuple[Partition, int]] = field(default_factory=list[tuple[Partition, int]])
     absent: dict[tuple[str, Partition], Awaited] = field(default_factory=dict[tuple[str, Partition], Awaited])
+    judged: set[Partition] = field(default_factory=set[Partition])
 
 
 def fan_out(
@@ -64,20 +69,22 @@ def fan_out(
     now: datetime,
     out_of_time: Callable[[], bool],
     limit: int = CHANGES_PER_READ,
+    windows_read: WindowsRead = marks.no_windows,
 ) -> bool:
     """Put on the list every output that a change affects, and events into inboxes, for each (consumer, feed).
 
-    Until the time is over: False if something is left. List, inboxes and subscriptions move in one transaction; what
-    another process has fanned out in between is left to it. So a kill, or a repeat, changes nothing.
+    Until the time is over: False if something is left. List, inboxes, marks and subscriptions move in one transaction;
+    what another process has fanned out in between is left to it. So a kill, or a repeat, changes nothing.
     """
     with ledger.read() as connection:
         new = {*edges} - subscriptions.positions(connection).keys()
     if new:
         with ledger.write() as connection:
             subscriptions.subscribe(connection, new)
-    _look_at_absent(ledger, edges, affected, now)
+    _look_at_absent(ledger, edges, affected, windows_read, now)
     while batch := next_batch(ledger, edges, limit):
-        _put(ledger, batch, _reach(batch.group, batch.changes, affected), now)
+        reach = _reach(batch.group, batch.changes, affected)
+        _put(ledger, batch, reach, _marks(ledger, reach.judged, windows_read), now)
         if out_of_time():
             return next_batch(ledger, edges, limit) is None
     return True
@@ -116,25 +123,40 @@ def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> No
         reach.absent.setdefault((reader, change.partition), new)
         return
     reach.woken += [Woken(output, change.sequence, look_at) for output, look_at in affected.outputs]
+    reach.judged |= {output for output, _ in affected.outputs if marks.may_spread(change, output)}
     if change.kind == log.EVENT and affected.takes_events:
         reach.delivered += [(output, change.sequence) for output, _ in affected.outputs]
 
 
-def _put(ledger: Ledger, batch: Batch, reach: _Reach, now: datetime) -> None:
+_Marks = Mapping[Partition, str | None]
+
+
+def _marks(ledger: Ledger, outputs: Collection[Partition], windows_read: WindowsRead) -> _Marks:
+    """What is wrong with what outputs were made of, as of now: what changes after that is in the log, and looked at."""
+    if not outputs:
+        return {}
+    with ledger.read() as connection:
+        return marks.look(connection, outputs, windows_read)
+
+
+def _put(ledger: Ledger, batch: Batch, reach: _Reach, found: _Marks, now: datetime) -> None:
     with ledger.change() as connection:
         if subscriptions.move(connection, batch.group, batch.start, batch.reached):
             awaited.put(connection, reach.absent.values(), now)
-            _record(connection, reach, now)
+            _record(connection, reach, found, now)
 
 
-def _record(connection: sa.Connection, reach: _Reach, now: datetime) -> None:
+def _record(connection: sa.Connection, reach: _Reach, found: _Marks, now: datetime) -> None:
     """With a number of now: a verdict with an older one than the output's own last change counts as out of date."""
     own = log.last_of(connection, {each.partition for each in reach.woken})
     due.wake(connection, [replace(each, changed=max(each.changed, own[each.partition])) for each in reach.woken], now)
     inbox.deliver(connection, reach.delivered)
+    marks.put(connection, found, now)
 
 
-def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, now: datetime) -> None:
+def _look_at_absent(
+    ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, windows_read: WindowsRead, now: datetime
+) -> None:
     """Fan out what could not be before, if it can be now: in one transaction, so that a kill leaves it all.
 
     What another process has fanned out since is left to it.
@@ -146,7 +168,7 @@ def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedO
         with ledger.change() as connection:
             reach = _reach_of(connection, {each: found[each] for each in awaited.drop(connection, looked)})
             awaited.put(connection, reach.absent.values(), now)
-            _record(connection, reach, now)
+            _record(connection, reach, marks.look(connection, reach.judged, windows_read), now)
 
 
 def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Affected]) -> _Reach:
@@ -164,4 +186,4 @@ def _missed(looked: Awaited, numbers: Iterable[int]) -> list[Numbered]:
     """The change that could not be fanned out, and every event of its partition since."""
     partition, first = looked.partition, looked.sequence
     since = [Numbered(number, partition, log.EVENT) for number in numbers if number >= first]
-    return [Numbered(first, partition, log.UPDATE), *since]
+    return [Numbered(first, partition, log.QUALITY), *since]  # Of which kind it was is not kept: it may spread.

@@ -97,9 +97,9 @@ def newest(
 ) -> tuple[Numbered, ...]:
     """The changes of a kind and of some feeds with numbers in `(sequence, upto]`, in order, without overtaken ones.
 
-    A later change of the same partition and kind overtakes one, but no invalidation, and no event that is among the
-    last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the newest update of a partition stays. Of
-    some datasets the windows of a grain are among them, too.
+    A later change of the same partition and kind (of quality: of the same check) overtakes one, but no invalidation,
+    and no event that is among the last `EVENTS_EACH` changes. Prunes are left out, and overtake nothing: the newest
+    update of a partition stays. Of some datasets the windows of a grain are among them, too.
     """
     mine = change.c.feed.in_(sorted(map(str, feeds))) & (change.c.sequence > sequence) & (change.c.sequence <= upto)
     recent_event = (change.c.kind == EVENT) & (change.c.sequence > upto - EVENTS_EACH)
@@ -149,9 +149,10 @@ def _numbered(row: sa.Row[Any]) -> Numbered:
 
 
 def _overtaken() -> sa.ColumnElement[bool]:
-    """Whether a later change of the same partition and kind is there, and is no prune."""
+    """Whether a later change of the same partition and kind (and check) is there, and is no prune."""
     later = change.alias()
     same = (later.c.feed == change.c.feed) & (later.c.partition == change.c.partition)
+    same &= (change.c.kind != QUALITY) | (later.c.subject == change.c.subject)
     same &= (later.c.kind == change.c.kind) & later.c.after.is_distinct_from(PRUNED)
     return sa.exists().where(same, later.c.sequence > change.c.sequence)
 

@@ -380,6 +380,12 @@ window = sa.Table(
     sa.Column("data", sa.BigInteger, nullable=False, server_default="0", comment="digest of its reports"),
 )
 sa.Index("window_by_state", window.c.dataset, window.c.sub_partition, window.c.grain, window.c.state, window.c.key)
+sa.Index(
+    "window_backfilling",
+    window.c.dataset,
+    sqlite_where=window.c.state == "backfilling",
+    postgresql_where=window.c.state == "backfilling",
+)
 
 watermark = sa.Table(
     "watermark",

@@ -1,6 +1,6 @@
 """What the ledger knows of the windows that outputs wait for: one statement of each kind for all of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -36,9 +36,13 @@ def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> froze
 
 def known_windows(connection: sa.Connection, inputs: Iterable[WindowInput]) -> dict[Partition, KnownWindow]:
     """The windows of some inputs of which anything is known; of those that a reason names what they lack, in words."""
-    addresses = {each: [at for path in each.windows if (at := address_of(path))] for each in inputs}
-    found = known(connection, {at for each in addresses.values() for at in each}) if addresses else {}
-    named = {at: found[at] for each in addresses.values() for at in _named(found, each)}
+    return known_at(connection, [[at for path in each.windows if (at := address_of(path))] for each in inputs])
+
+
+def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddress]]) -> dict[Partition, KnownWindow]:
+    """The same of windows in groups, of each of which the first bad ones are named."""
+    found = known(connection, {at for each in groups for at in each}) if groups else {}
+    named = {at: found[at] for each in groups for at in _named(found, each)}
     tracked = datasets.tracked(connection, {at.dataset for at in named}) if named else {}
     said = whys(connection, named.values(), tracked)
     return {

@@ -5,13 +5,14 @@ statistics before the manifest, so `reconcile` can finish what has a manifest an
 """
 
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from feed_assets.core.attempts import end_of
-from feed_assets.core.errors import MixedInputs, NoValidUpdate
+from feed_assets.core.errors import IllegalTransition, MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.plans import BY_HAND, RunSpec
@@ -20,10 +21,12 @@ from feed_assets.core.profiles import Measures
 from feed_assets.core.reports import text_of
 from feed_assets.core.secrets import without_secrets
 from feed_assets.core.slices import Slice
+from feed_assets.core.windows import WindowAddress
 from feed_assets.core.written import Counts
 from feed_assets.feeds import write as feed_write
-from feed_assets.ledger import claims, counts, inbox, log, profiles, quality, runs, updates
+from feed_assets.ledger import claims, counts, inbox, log, marks, profiles, quality, runs, updates, window_facts
 from feed_assets.ledger.log import Change
+from feed_assets.ledger.states import backfills
 from feed_assets.runs import companions, reconcile
 from feed_assets.runs.maker import Made, Output, Task
 from feed_assets.runs.phases import Checked, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
@@ -55,12 +58,14 @@ def build(
     optional: Set[Partition] = frozenset(),
     windows: Mapping[str, Sequence[WindowInput]] = NO_WINDOWS,
     baseline: Sequence[Partition] = (),
+    made_again: Sequence[WindowAddress] = (),
 ) -> Outcome:
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
 
     `optional` partitions are left out if they have no valid update, unless one is named; `windows` of inputs have to be
     complete. Of event tables the slices of `run_spec` are read; if it consumes, markers move with the publication. The
-    profile is compared with those of the partitions `baseline`.
+    profile is compared with those of the partitions `baseline`. `made_again` are the windows that the partition fills,
+    if somebody asks for it by hand: what is bad of these is backfilled.
 
     Raises AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
     SparkUnavailable, and what the function raises, without the secrets in it; the run then ends as `core.attempts`
@@ -71,9 +76,8 @@ def build(
     runs.start(services.ledger, run)
     services.on_step("started")
     try:
-        return _Build(
-            Order(recipe, output, inputs, named, run_spec, optional, windows, baseline), services, run.id
-        ).run()
+        order = Order(recipe, output, inputs, named, run_spec, optional, windows, baseline, made_again)
+        return _Build(order, services, run.id).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
         told = without_secrets(error)  # The ledger keeps its text, and Dagster that of all that led to it.
         reconcile.finish(services, run, end_of(error), f"{type(told).__name__}: {told}"[:1000])
@@ -91,17 +95,20 @@ class _Build:
     run_id: str
 
     def run(self) -> Outcome:
-        pinned = self._pin()
-        if unchanged := self._unchanged(pinned):
+        pinned, bad = self._pin(), self._bad()
+        if unchanged := self._unchanged(pinned, is_backfill=bool(bad)):
             return unchanged
         claimed = self._claim(pinned)
+        self._begin(bad)
         with self.services.maker().make(self._task(claimed), self.services.board) as made:
             staged = self._stage(claimed, made)
             audited = self._audit(staged, made)
         if self.order.recipe.is_companion:
             companions.report(self.services, self.order, staged.pinned, audited.audit.checks, self.run_id)
         is_good = audited.audit.passed or self.order.recipe.is_companion
-        return self._publish(audited) if is_good else self._refuse(audited)
+        outcome = self._publish(audited) if is_good else self._refuse(audited)
+        backfills.settle(self.services.ledger, self.services.now())
+        return outcome
 
     def _pin(self) -> Pinned:
         try:
@@ -113,14 +120,14 @@ class _Build:
                 runs.pinned(connection, self.run_id, pins_digest(()))
             raise
 
-    def _unchanged(self, pinned: Pinned) -> Unchanged | None:
+    def _unchanged(self, pinned: Pinned, *, is_backfill: bool) -> Unchanged | None:
         """The end of a build whose work was published already, by this run before a kill or by one that was faster."""
         output, now = self.order.output, self.services.now()
         sync(self.services.board, self.services.ledger, output, now)
         with self.services.ledger.change() as connection:
             runs.pinned(connection, self.run_id, pins_digest(pinned.pins))
             published = updates.newest(connection, [output]).get(output)
-            if published is None or not self._is_done(connection, published, pinned):
+            if published is None or is_backfill or not self._is_done(connection, published, pinned):
                 return None
             log.append(connection, [Change(output, log.UNCHANGED, published.id, now, who=self.run_id)])
             quality.release(connection, [output], self.run_id, now, "it was built from these very inputs")
@@ -156,6 +163,20 @@ class _Build:
             claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed)
         self.services.on_step("claimed in the ledger")
         return Claimed(pinned, ids)
+
+    def _bad(self) -> list[WindowAddress]:
+        """What this run makes again because it is bad: rows of equal inputs are made again, too."""
+        with self.services.ledger.read() as connection:
+            known = window_facts.known_at(connection, [self.order.made_again] if self.order.made_again else ())
+        return [at for at in self.order.made_again if (found := known.get(at.partition)) and found.is_bad]
+
+    def _begin(self, bad: Sequence[WindowAddress]) -> None:
+        """Say so, after the claims: whoever finishes these ends the backfill, too, as the log names this run."""
+        for at in bad:
+            with suppress(IllegalTransition):  # It has opened since: then its counts are judged.
+                backfills.begin(self.services.ledger, at, "it is made again by hand", self.run_id, self.services.now())
+        if bad:
+            self.services.on_step("backfills begun")
 
     def _claimed(self, feed: Feed) -> tuple[Partition, str]:
         partition = Partition(feed, self.order.output.key)
@@ -234,6 +255,7 @@ class _Build:
         with self.services.ledger.change() as connection:
             for output in staged.outputs:
                 updates.publish(connection, output.partition, output.id, self.services.now())
+            marks.mark(connection, self.order.output, self.services.now())
             runs.end(connection, self.run_id, updates.PUBLISHED, self.services.now(), None)
         self.services.on_step("published")
         return Published(staged.outputs, staged.pinned.pins, audit.checks, audit.preview, audit.chart)

@@ -11,6 +11,7 @@ from feed_assets.core.inputs import WindowInput
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
 from feed_assets.core.spans import Span
+from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import lineage, window_facts
 from feed_assets.runs import slices
 from feed_assets.runs.phases import Pinned
@@ -39,6 +40,8 @@ class Order:
     """By input the windows that have to be complete."""
     baseline: Sequence[Partition] = ()
     """The partitions whose profiles it is compared with."""
+    made_again: Sequence[WindowAddress] = ()
+    """The windows that the partition fills, of a run by hand: what is bad of these is backfilled."""
 
 
 def pin_inputs(order: Order, services: Services) -> Pinned:

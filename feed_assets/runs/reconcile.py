@@ -12,8 +12,9 @@ from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.errors import BlackboardError
 from feed_assets.core.feeds import Partition
 from feed_assets.core.orphans import RULES, Fate, Status
-from feed_assets.ledger import claims, runs, updates
+from feed_assets.ledger import claims, marks, runs, updates
 from feed_assets.ledger.runs import Run
+from feed_assets.ledger.states import backfills
 from feed_assets.runs.orphans import FINISHED, SWEPT, Done, contents_of
 from feed_assets.runs.services import Services, is_dead
 
@@ -57,7 +58,9 @@ def reconcile(
     with services.ledger.read() as connection:
         believed, left = runs.running(connection, output), runs.with_claims(connection, output)
     killed = tuple(finish(services, run, ABANDONED, GONE) for run in believed if has_ended(run))
-    return killed + tuple(finish(services, run, run.state, run.reason or run.state) for run in left)
+    ended = tuple(finish(services, run, run.state, run.reason or run.state) for run in left)
+    backfills.settle(services.ledger, services.now())
+    return killed + ended
 
 
 def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun:
@@ -80,8 +83,11 @@ def finish(services: Services, run: Run, state: str, reason: str) -> FinishedRun
             updates.publish(connection, row.partition, row.id, services.now())
         for row in finished.swept:
             updates.change(connection, row.partition, row.id, updates.ABANDONED, services.now(), reason=reason)
+        if finished.is_published:
+            marks.mark(connection, run.output, services.now())
         ended = updates.PUBLISHED if finished.is_published else state
         runs.end(connection, run.id, ended, services.now(), None if finished.is_published else reason)
+    backfills.settle(services.ledger, services.now())
     return finished
 
 

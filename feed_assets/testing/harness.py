@@ -16,7 +16,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.orchestration.build.makers import make_with
 from feed_assets.orchestration.declare.declarations import value_of
 from feed_assets.orchestration.runner import Runner, why_failed
-from feed_assets.orchestration.ticks.reporter import DATA_VERSION_TAG
+from feed_assets.orchestration.ticks.observed import DATA_VERSION_TAG
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, open_board, utc_now

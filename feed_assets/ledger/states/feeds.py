@@ -1,11 +1,13 @@
 """Feeds as reporters: what the newest valid updates of their partitions hold becomes reports, by way of the log.
 
+So does what their checks have found: it is known of the windows that a partition fills, as if somebody reported it.
+
 A subscriber of the log like any other: its work grows with what has changed. A feed belongs to who declares it; those
 of other code locations on the same ledger are left to them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,12 +17,13 @@ from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Tracked
 from feed_assets.core.reports import Report, counts_of, windows_of
-from feed_assets.core.windows import window_of
-from feed_assets.ledger import counts, log, subscriptions
+from feed_assets.core.windows import WindowAddress, address_of, window_of
+from feed_assets.ledger import counts, log, quality, subscriptions
 from feed_assets.ledger.counts import COUNTER
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.fan_out import Batch, next_batch
 from feed_assets.ledger.states.reports import report
+from feed_assets.ledger.states.windows import report_quality
 
 PARTITIONS_PER_READ = 500
 """Changes that are taken from the log at a time: then the time is looked at."""
@@ -37,6 +40,8 @@ class CountedFeed:
     sub_partition_of: Callable[[Partition], str | None]
     is_foreign: bool = False
     """Its producer may report what it writes: then nothing else counts."""
+    windows_within: Callable[[Partition], Sequence[WindowAddress]] = lambda _: ()
+    """The windows that a partition fills."""
 
 
 def count(
@@ -46,7 +51,7 @@ def count(
     out_of_time: Callable[[], bool],
     limit: int = PARTITIONS_PER_READ,
 ) -> bool:
-    """Report the counts of every partition that has changed, until the time is over: False if something is left.
+    """Report counts and checks of every partition that has changed, until the time is over: False if something is left.
 
     The version of a report is the number of its partition's last change. Reports come before the subscription moves:
     after a kill between the two they are made again, equal or newer ones, and change nothing.
@@ -71,8 +76,24 @@ def _count(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: Batch, now:
         with ledger.read() as connection:
             reports = [*_reports(connection, feeds, mine)]
         report(ledger, reports, now, COUNTER)
+    _check(ledger, feeds, batch, now)
     with ledger.change() as connection:
         subscriptions.move(connection, batch.group, batch.start, batch.reached)
+
+
+def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: Batch, now: datetime) -> None:
+    """Report the newest state of every check that has changed, for the windows that its partition fills."""
+    found = {(at.partition, at.subject): at.who for at in batch.changes if at.kind == log.QUALITY}
+    mine = {key: who for key, who in found.items() if key[0].feed in feeds and not address_of(key[0])}
+    if not mine:
+        return
+    with ledger.read() as connection:
+        states = quality.known(connection, {partition for partition, _ in mine})
+    for key in sorted(mine.keys() & states.keys()):
+        (partition, check), told = key, states[key]
+        feed = feeds[partition.feed]
+        for at in feed.windows_within(partition) if feed.sub_partition_of(partition) is not None else ():
+            report_quality(ledger, at, check, told.state, told.reason, mine[key] or COUNTER, now)
 
 
 def _reports(

@@ -107,6 +107,7 @@ class Judging:
     def move(self, address: WindowAddress, state: WindowState, why: str) -> set[WindowAddress]:
         """Bring a window into a state, unless its counts or checks say that it is another one."""
         row = self.row(address)
+        lock_log(self._connection)  # It is told of, also where no window above is judged otherwise.
         self._transitions[address] = Transition(row, row.state, why)
         row.state, row.since = state, self._now
         self._settle({address, *self._above(address)})

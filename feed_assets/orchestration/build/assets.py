@@ -19,6 +19,7 @@ from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
+from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.build.durations import durations_metadata
 from feed_assets.orchestration.build.makers import cluster_of, maker_of
@@ -26,6 +27,7 @@ from feed_assets.orchestration.build.reports import failed_checks, materialized
 from feed_assets.orchestration.decide.automation import late_rerun
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
+from feed_assets.orchestration.decide.windows import windows_within
 from feed_assets.orchestration.declare.baselines import baseline_of
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of, with_profile
@@ -151,15 +153,16 @@ def _run_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
 
     def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-            need = _place(recipe, known, context)
+            need, made_again = _place(recipe, known, context)
         output, services = need.output, _services(context, need.output)
         inputs = {source.name: need.partitions_of(source.feed) for source in recipe.sources}
         windows = {source.name: need.windows_of(source.feed) for source in recipe.sources}
         named, run_spec = named_in(config, inputs), run_spec_in(config)
-        order = partial(build, recipe, output, inputs, services, named, run_spec)
+        order = partial(build, recipe, output, inputs, services, named, run_spec, windows=windows)
         launch = _launch(context, config, need)
         baseline = baseline_of(specs[-1].partitions_def, recipe.profile, output)
-        outcome = order(launch=launch, optional=need.optional, windows=windows, baseline=baseline)
+        again = made_again if launch.asked_by else ()
+        outcome = order(launch=launch, optional=need.optional, baseline=baseline, made_again=again)
         tables = [source.feed for source in recipe.sources] if recipe.is_by_events else []
         yield from _events(outcome, context, durations_metadata(services.ledger, tables, recipe.feed))
 
@@ -185,8 +188,11 @@ def _services(context: dg.AssetExecutionContext, output: Partition) -> Services:
 
 def _place(
     recipe: Recipe, known: Sequence[dg.AssetSpec | dg.AssetsDefinition], context: dg.AssetExecutionContext
-) -> Need:
-    """The partition that a run builds, and what it needs of its inputs: whatever assets the run selects."""
+) -> tuple[Need, list[WindowAddress]]:
+    """The partition that a run builds, what it needs of its inputs, and the windows that it fills.
+
+    Whatever assets the run selects.
+    """
     graph = Graph(dg.Definitions(assets=known).resolve_asset_graph())
     node = graph.node(recipe.feed)
     if node.partitions_def is not None and not context.has_partition_key:
@@ -196,7 +202,7 @@ def _place(
     need = graph.need(replace(output, start=extent.start, end=extent.end))
     if absent := [each.name for each in need.inputs if isinstance(each, AbsentInput)]:
         raise NoValidUpdate(f"{need.output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
-    return need
+    return need, windows_within(node, output)
 
 
 def _log_step(context: dg.AssetExecutionContext, output: Partition, step: str) -> None:

@@ -1,10 +1,10 @@
 """From what is on the list to a verdict: the step 'decide' for the datasets of one code location."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -15,7 +15,7 @@ from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Need, State, Verdict, decide
-from feed_assets.core.windows import address_of
+from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import announce, due, events, inbox, log, quality, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
@@ -150,14 +150,26 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: dat
 def fan_out_to(
     graph: Graph, datasets: Sequence[Node], ledger: Ledger, now: datetime, out_of_time: Callable[[], bool]
 ) -> bool:
-    """Fan out what these datasets have not heard of their inputs and themselves; False if something is left."""
+    """Fan out what these datasets have not heard of their inputs and themselves, and mark what is made of bad data.
+
+    False if something is left.
+    """
     edges = {(str(node.feed), str(feed)) for node in datasets for feed in graph.heard(node)}
 
     @cache
     def affected(consumer: str, changed: Partition) -> Affected:
         return _affected(graph, consumer, changed, now)
 
-    return fan_out(ledger, edges, affected, now, out_of_time)
+    return fan_out(ledger, edges, affected, now, out_of_time, windows_read=partial(_windows_read, graph))
+
+
+def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress]:
+    """The windows of feeds that an output waits for; none if that cannot be said: nor can it be decided about then."""
+    try:
+        return graph.windows_read(output, read)
+    except Exception:  # A declaration may have changed since it was made.
+        _logger.exception("it cannot be said which windows %s was made of", output)
+        return []
 
 
 def _affected(graph: Graph, consumer: str, changed: Partition, now: datetime) -> Affected:

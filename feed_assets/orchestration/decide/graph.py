@@ -198,6 +198,14 @@ class Graph:
             near = [each for partition in changed for each in self.affected(child, partition, now) or ()]
         return sorted({each for each in near if address in self._windows(parent, child, each[0])})
 
+    def windows_read(self, output: Partition, read: Collection[Partition]) -> list[WindowAddress]:
+        """The windows of feeds that an output waits for, by the partitions (or batches) that it is made of."""
+        child, found = self.node(output.feed), list[WindowAddress]()
+        for parent in (self.by_feed[feed] for feed in sorted({each.feed for each in read} & self.by_feed.keys())):
+            mine = sorted({self.parent_partition(each) for each in read if each.feed == parent.feed})
+            found += [each for span in spans_of(parent, child, output, mine) for each in addresses_of(span)]
+        return found
+
     def _windows(self, parent: Node, child: Node, output: Partition) -> set[WindowAddress]:
         """The windows of an input that an output waits for."""
         needed, _ = self._upstream(parent, child, child.key_of(output))

@@ -121,6 +121,13 @@ def addresses_of(span: Span) -> list[WindowAddress]:
     return [WindowAddress(span.dataset, span.sub_partition, each.grain, each.key) for each in span.windows]
 
 
+def windows_within(node: Node, partition: Partition) -> list[WindowAddress]:
+    """The windows that a partition of a feed fills; none of one without windows. Raises InvalidDefinition as above."""
+    extent = extent_of(node.partitions_def, partition.key)
+    spans = _of_feed(node, node.tracked, None, extent, [partition]) if node.tracked else []
+    return [each for span in spans for each in addresses_of(span)]
+
+
 def window_of(node: Node, address: WindowAddress) -> Window | None:
     """The window of an address; None if the dataset has none such (any more), or its key is none."""
     tracked = node.tracked

@@ -1,13 +1,15 @@
-"""The counts of feeds, as the sensor `feeds` reports them: those of this code location alone."""
+"""The counts and checks of feeds, as the sensor `feeds` reports them: those of this code location alone."""
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger.states import feeds
 from feed_assets.ledger.states.feeds import CountedFeed
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.windows import windows_within
 from feed_assets.orchestration.declare.declarations import Dataset, Foreign
 from feed_assets.orchestration.declare.partitions import Existence, existence, extent_of
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
@@ -15,7 +17,7 @@ from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
 
 def count(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Report what the partitions hold that have changed."""
+    """Report what the partitions hold that have changed, and what their checks have found."""
     if counted := counted_feeds(tick.graph, tick.now):
         tick.is_complete &= feeds.count(tick.ledger, counted, tick.now, out_of_time)
 
@@ -24,7 +26,12 @@ def counted_feeds(graph: Graph, now: datetime) -> dict[Feed, CountedFeed]:
     """The feeds with completeness of a code location."""
     nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, Foreign | Dataset)]
     return {
-        node.feed: CountedFeed(node.tracked, _places(graph, node, now), isinstance(node.declaration, Foreign))
+        node.feed: CountedFeed(
+            node.tracked,
+            _places(graph, node, now),
+            isinstance(node.declaration, Foreign),
+            partial(windows_within, node),
+        )
         for node in nodes
         if node.tracked
     }

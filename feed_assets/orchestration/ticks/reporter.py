@@ -5,7 +5,9 @@
 | an update | the newest valid update of its partition, unless its run has reported it last | that run goes on |
 | an event of an event table | the event | |
 | a window of a state table, at the grain of its partitions | complete: its materialization; else an observation | |
-| a check that no run makes | the newest results of the partition's checks | |
+| a check of an asset that no run makes | its newest result | |
+| what others' checks have found, a mark, a waiver | an observation of the partition | |
+| a feed's window that is, or was, bad or backfilled, at the grain of its partitions | an observation | |
 | anything else, or of what can never be a partition | nothing | |
 
 A partition that does not exist yet waits, too. What a later change of the same partition has overtaken is not reported,
@@ -21,29 +23,32 @@ from typing import Literal
 import dagster as dg
 import sqlalchemy as sa
 
-from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.events import Recorded, in_words
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin, pins_digest
-from feed_assets.ledger import events, log, quality, runs, updates
+from feed_assets.ledger import events, log, runs, updates
 from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.log import Numbered
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.decide.windows import asset_partition, own_grain
-from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, StateTable
+from feed_assets.orchestration.decide.windows import own_grain
+from feed_assets.orchestration.declare.declarations import Dataset, Declaration, Foreign, StateTable
 from feed_assets.orchestration.declare.partitions import Existence, existence
+from feed_assets.orchestration.ticks.observed import (
+    DATA_VERSION_TAG,
+    OF_ASSETS,
+    Report,
+    of_checks,
+    of_windows,
+    partition_of,
+    unsaid,
+)
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
-
-DATA_VERSION_TAG = "dagster/data_version"
-"""Dagster's tag of a materialization by which it tells whether data have changed."""
 
 REPORTED = "feed_assets/reported"
 """Where an instance keeps the position of a sensor, whichever program drives it; the name goes on with the sensor's."""
 
 _LOG = "log"
-
-Report = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ def _report(tick: Tick, kind: str, feeds: Collection[Feed]) -> None:
     with tick.ledger.read() as connection:
         upto = log.last(connection)
         start = _confirmed(tick, upto)
-        windows = _grains(tick.graph) if kind == log.UPDATE else {}
+        windows = _grains(tick.graph, kind)
         new = log.newest(connection, kind, start.sequence, upto, limit, feeds, windows)
         changes = [*log.newest_of(connection, start.waiting), *new]
         fates = _fates(tick, connection, changes)
@@ -98,17 +103,20 @@ def _report(tick: Tick, kind: str, feeds: Collection[Feed]) -> None:
         told = {each: each.kind == log.WINDOW for each in ready[:limit]}
         tick.reports = [
             *_REPORTS_OF[kind](tick.graph, connection, [each for each in told if not told[each]]),
-            *_windows(tick.graph, [each for each in told if told[each]]),
+            *of_windows(tick.graph, connection, [each for each in told if told[each]]),
         ]
     waiting = [each.sequence for each in changes if fates[each] == "wait"] + [each.sequence for each in ready[limit:]]
     reached = new[-1].sequence if len(new) == limit else upto
     tick.position = str(Position(reached, tuple(waiting)))
 
 
-def _grains(graph: Graph) -> dict[Feed, str]:
-    """The state tables, each with the grain of its partitions, if it has one."""
-    tables = [node for node in graph.by_feed.values() if isinstance(node.declaration, StateTable)]
-    return {node.feed: grain for node in tables if (grain := own_grain(node))}
+_WINDOWS_OF: dict[str, tuple[type[Declaration], ...]] = {log.UPDATE: (StateTable,), log.QUALITY: (Foreign, Dataset)}
+
+
+def _grains(graph: Graph, kind: str) -> dict[Feed, str]:
+    """Whose windows are reported with a kind of changes, each with the grain of its partitions, if it has one."""
+    nodes = [node for node in graph.by_feed.values() if isinstance(node.declaration, _WINDOWS_OF.get(kind, ()))]
+    return {node.feed: grain for node in nodes if node.tracked and (grain := own_grain(node))}
 
 
 def _confirmed(tick: Tick, last: int) -> Position:
@@ -131,8 +139,8 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -
     newest = updates.newest(connection, [each.partition for each in changes if each.kind == log.UPDATE])
     makers = {partition: row.run for partition, row in newest.items() if row.run}
     dagster_runs = runs.in_dagster(connection, makers.values())
-    found: dict[Numbered, Fate] = {}
-    for each in changes:
+    found: dict[Numbered, Fate] = dict.fromkeys(unsaid(tick.graph, connection, changes), "drop")
+    for each in (each for each in changes if each not in found):
         row = newest.get(each.partition) if each.kind == log.UPDATE else None
         is_as_reported = row is not None and not _uncovers(each, row)
         made_by = dagster_runs.get(makers.get(each.partition, "")) if is_as_reported else None
@@ -151,10 +159,9 @@ def _fate(tick: Tick, change: Numbered, dagster_run: str | None) -> Fate:
     node = tick.graph.by_feed.get(change.partition.feed)
     if node is None:
         return "drop"
-    if change.kind == log.QUALITY:
+    if change.kind == log.QUALITY and change.subject in OF_ASSETS:
         return "report"
-    is_window = change.kind == log.WINDOW
-    partition = asset_partition(node, change.partition) if is_window else tick.graph.parent_partition(change.partition)
+    partition = partition_of(tick.graph, change)
     if partition is None:
         return "drop"
     exists = existence(node.partitions_def, partition.key, tick.now)
@@ -174,24 +181,6 @@ def _fate_of_run(instance: dg.DagsterInstance, run_id: str, node: Node, partitio
         if event and (event.asset_key, event.partition) == (node.key, key):
             return "drop"
     return "report" if run.is_finished else "wait"
-
-
-def _windows(graph: Graph, changes: Sequence[Numbered]) -> list[Report]:
-    """One event for each transition; the data version of a partition is the number of its last completion."""
-    nodes = {change: graph.node(change.partition.feed) for change in changes}
-    return [_window(nodes[each], each, at) for each in changes if (at := asset_partition(nodes[each], each.partition))]
-
-
-def _window(node: Node, change: Numbered, at: Partition) -> dg.AssetMaterialization | dg.AssetObservation:
-    """A window that opens again takes back no materialization: only the description tells it from one that is there."""
-    told = {"window": change.partition.key, "from": change.before or "", "to": change.after or ""}
-    told |= {"why": change.why or "", "who": change.who or ""}
-    state = "open again" if change.after == WindowState.OPEN else (change.after or "").replace("_", " ")
-    said = f"{state}: {change.why}" if change.why else state
-    if change.after not in DONE:
-        return dg.AssetObservation(node.key, said, told, node.key_of(at))
-    tags = {DATA_VERSION_TAG: str(change.sequence)}
-    return dg.AssetMaterialization(node.key, said, told, node.key_of(at), tags)
 
 
 def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
@@ -262,24 +251,8 @@ def _event(node: Node, event: Recorded) -> dg.AssetMaterialization:
     )
 
 
-def _checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
-    """Results of the checks that the sensor makes; a run reports its own."""
-    known = quality.known(connection, [each.partition for each in changes])
-    return [
-        dg.AssetCheckEvaluation(
-            asset_key=graph.node(partition.feed).key,
-            check_name=check,
-            passed=found.state == quality.PASSED,
-            severity=dg.AssetCheckSeverity.WARN,
-            description=found.reason,
-        )
-        for (partition, check), found in known.items()
-        if check in (ON_TIME, PROPAGATION)
-    ]
-
-
 _REPORTS_OF: dict[str, Callable[[Graph, sa.Connection, Sequence[Numbered]], list[Report]]] = {
     log.UPDATE: _updates,
     log.EVENT: _events,
-    log.QUALITY: _checks,
+    log.QUALITY: of_checks,
 }

@@ -67,6 +67,10 @@ def _columns() -> None:
     op.add_column("window", sa.Column("held", TEXT, comment=held))
     data = "digest of its reports"
     op.add_column("window", sa.Column("data", sa.BigInteger(), nullable=False, server_default="0", comment=data))
+    is_backfilling = sa.text("state = 'backfilling'")
+    op.create_index(
+        "window_backfilling", "window", ["dataset"], sqlite_where=is_backfilling, postgresql_where=is_backfilling
+    )
 
 
 def _tables() -> None:

@@ -1,0 +1,168 @@
+"""What was made of bad data is marked, as far as lineage goes: the check `inputs` of an output, which nobody reports.
+
+A level, not an edge: whatever changes, it is looked at what the newest update was made of, and whether that is bad now.
+A mark is a change of the log, by which the outputs below hear of it, in the same pass (`ledger/fan_out.py`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import WindowState
+from feed_assets.core.facts import KnownWindow
+from feed_assets.core.feeds import Partition
+from feed_assets.core.positions import Pin
+from feed_assets.core.windows import WindowAddress, address_of
+from feed_assets.core.words import first_line, some
+from feed_assets.ledger import log, quality, updates, window_facts
+from feed_assets.ledger.database import upsert
+from feed_assets.ledger.facts import consumed_of
+from feed_assets.ledger.log import Change, Numbered
+from feed_assets.ledger.quality import FAILED, INPUTS, MARKED, PASSED, STALE, CheckState
+from feed_assets.ledger.states import backfills, windows
+from feed_assets.ledger.states.rows import Row
+from feed_assets.ledger.tables import quality as table
+
+BY = "lineage"
+"""By whom outputs are marked."""
+
+NAMED = 3
+"""Bad inputs that a mark names; of the others it says how many there are."""
+
+WindowsRead = Callable[[Partition, Collection[Partition]], Iterable[WindowAddress]]
+"""By output and the partitions of feeds that it was made of: the windows of these feeds that it waited for."""
+
+_NEVER = CheckState("", None)
+_GOOD = {None, WindowState.OPEN, WindowState.COMPLETE}
+
+
+def no_windows(output: Partition, read: Collection[Partition]) -> tuple[()]:  # noqa: ARG001
+    """None, of who knows nothing of the windows of feeds."""
+    return ()
+
+
+def may_spread(change: Numbered, output: Partition) -> bool:
+    """Whether an output may be marked, or no longer, by a change: of a check, a window, or what it is itself."""
+    is_of_windows = change.kind == log.WINDOW and not {change.before, change.after} <= _GOOD
+    return change.kind == log.QUALITY or is_of_windows or (change.kind == log.UPDATE and change.partition == output)
+
+
+def look(
+    connection: sa.Connection, outputs: Collection[Partition], windows_read: WindowsRead
+) -> dict[Partition, str | None]:
+    """What is wrong with what outputs were made of, in words; None of those that are good. Without the unpublished."""
+    published = {output: row.id for output, row in updates.newest(connection, outputs).items()}
+    consumed = consumed_of(connection, published)
+    failed = _failed(connection, {at for pins in consumed.values() for at in _of_feeds(pins)})
+    read = {output: _windows(output, pins, failed, windows_read) for output, pins in consumed.items()}
+    known = window_facts.known_at(connection, read.values())
+    found = {output: _why(consumed.get(output, ()), failed, read.get(output, ()), known) for output in published}
+    marked = quality.failed(connection, (output for output, why in found.items() if not why), (MARKED,))
+    stays = _made_again(connection, {output: read[output] for output in marked if output in read})
+    stays |= _made_of_older(connection, {output: consumed.get(output, ()) for output in marked}, known)
+    return {output: why for output, why in found.items() if output not in stays}
+
+
+def _made_of_older(
+    connection: sa.Connection,
+    consumed: Mapping[Partition, Collection[Pin]],
+    known: Mapping[Partition, KnownWindow],
+) -> set[Partition]:
+    """The outputs that were made of other data than those that are good now: these stay marked until they are built.
+
+    Else who reads them would be made of what was bad, and again of what is built next.
+    """
+    read = {pin.partition for pins in consumed.values() for pin in pins}
+    now = {at: row.version for at, row in updates.newest(connection, read).items()}
+    now |= {at: pin.version for at in read if at in known and (pin := known[at].pin(at))}
+    return {
+        output
+        for output, pins in consumed.items()
+        if any(now.get(pin.partition, pin.version) != pin.version for pin in pins)
+    }
+
+
+def _made_again(connection: sa.Connection, read: Mapping[Partition, Collection[WindowAddress]]) -> set[Partition]:
+    """The outputs whose windows are being made again, or something in them: until that is over nothing is said of them.
+
+    Else who reads these would go on between the begin of a backfill and its checks.
+    """
+    again = backfills.backfilling(connection, {at.dataset for some in read.values() for at in some})
+    rows = windows.known(connection, {at for some in read.values() for at in some}) if again else {}
+    return {output for output, some in read.items() if any(_overlaps(rows[at], again) for at in some if at in rows)}
+
+
+def _overlaps(row: Row, others: Iterable[Row]) -> bool:
+    mine = (each for each in others if each.address.dataset == row.address.dataset)
+    return any(each.start < row.end and row.start < each.end for each in mine)
+
+
+def _failed(connection: sa.Connection, read: Collection[Partition]) -> dict[Partition, str]:
+    """What is wrong with partitions that were read; a mark is handed on as it is, so that it names where it is from.
+
+    What was reported of a partition holds for the batches in it.
+    """
+    asked = {each for at in read for each in (at, at.parent) if each}
+    marked = quality.failed(connection, asked, (MARKED,))
+    failed = {at: f"{at} ({why})" for at, why in quality.failed(connection, asked, (FAILED, STALE)).items()}
+    found = {**marked, **failed}
+    return {at: why for at in read for each in (at, at.parent) if each and (why := found.get(each))}
+
+
+def _windows(
+    output: Partition, pins: Iterable[Pin], failed: Mapping[Partition, str], windows_read: WindowsRead
+) -> list[WindowAddress]:
+    """The windows that an output was made of: of a feed whose partition is bad itself nothing more is to be said."""
+    of_tables = [at for pin in pins if (at := address_of(pin.partition))]
+    bad = {at.feed for at in _of_feeds(pins) if at in failed}
+    return [*of_tables, *windows_read(output, {at for at in _of_feeds(pins) if at.feed not in bad})]
+
+
+def _of_feeds(pins: Iterable[Pin]) -> set[Partition]:
+    return {pin.partition for pin in pins if not address_of(pin.partition)}
+
+
+def _why(
+    pins: Iterable[Pin],
+    failed: Mapping[Partition, str],
+    windows: Iterable[WindowAddress],
+    known: Mapping[Partition, KnownWindow],
+) -> str | None:
+    partitions = [failed[pin.partition] for pin in sorted(pins) if pin.partition in failed]
+    bad = [(at, found) for at in windows if (found := known.get(at.partition)) and found.is_bad]
+    said = [f"{at.grain} {at.key} of {_whose(at)} {found.said}" for at, found in bad]
+    return first_line(some([*dict.fromkeys(partitions + said)], NAMED)) or None
+
+
+def _whose(at: WindowAddress) -> str:
+    return f"{at.dataset} {at.sub_partition}".rstrip()
+
+
+def put(connection: sa.Connection, found: Mapping[Partition, str | None], now: datetime) -> None:
+    """Mark outputs, or let them pass again: only what differs is written, in one transaction with what made it known.
+
+    What was never marked has no row.
+    """
+    known = quality.known(connection, found)
+    was = {output: known.get((output, INPUTS), _NEVER) for output in found}
+    states = {output: CheckState(MARKED if why else PASSED, why) for output, why in sorted(found.items())}
+    new = {at: state for at, state in states.items() if state != was[at] and MARKED in (state.state, was[at].state)}
+    said = {"check": INPUTS, "by": BY, "at": now}
+    rows = [{"feed": str(at.feed), "partition": at.key, **vars(state), **said} for at, state in new.items()]
+    changes = [Change(at, log.QUALITY, INPUTS, now, was[at].state or None, *_told(state)) for at, state in new.items()]
+    upsert(connection, table, rows, ["state", "reason", "by", "at"])
+    log.append(connection, changes)
+
+
+def _told(state: CheckState) -> tuple[str, str | None, str]:
+    return state.state, state.reason, BY
+
+
+def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:
+    """Mark what is published just now, if something that it read is known to be bad: before anybody can read it.
+
+    That it is good is for the next pass to say, which knows all windows that it waited for.
+    """
+    found = look(connection, [output], no_windows)
+    put(connection, {at: why for at, why in found.items() if why}, now)
