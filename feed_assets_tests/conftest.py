@@ -15,8 +15,8 @@ from pyspark import java_gateway
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
-from feed_assets_tests import scratch
-from feed_assets_tests.servers import BUCKET, JVM, PostgreSQL, S3Server, fetched
+from feed_assets_tests import classes, scratch
+from feed_assets_tests.servers import BUCKET, PostgreSQL, S3Server, fetched
 from feed_assets_tests.shared import shared
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ hypothesis.settings.register_profile(  # a busy machine is no failure
 )
 hypothesis.settings.load_profile("patient")
 scratch.prepare()
-os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)  # of this process's Spark and of what its tests start
+os.environ.setdefault("SPARK_SUBMIT_OPTS", classes.options())  # of this process's Spark and of what its tests start
 TESTS = Path(__file__).parent
 LONGEST = (
     "integration/test_demo.py",
@@ -35,9 +35,14 @@ LONGEST = (
     "integration/test_web_ui.py",
     "soak/test_killed_runs.py",
     "soak/test_soak.py",
+    "faults/test_stopped.py",
     "faults/test_spark_cluster.py",
+    "integration/test_planted_secrets.py",
+    "faults/test_many_waiting.py",
     "runs/test_build.py",
     "cli/test_run.py",
+    "orchestration/test_attempts.py",
+    "integration/test_policies.py",
     "spark/test_connect.py",
     "defs/test_effectiveness.py",
     "runs/test_killed.py",

@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -9,18 +10,29 @@ from filelock import FileLock
 
 from feed_assets.cli.location import open_instance, prepare
 from feed_assets.core.errors import HomeBusy
-from feed_assets_tests.feeds.workers import processes, start
+from feed_assets_tests.feeds.workers import start
 
 DATABASES = {"history/runs.db", "history/runs/index.db", "schedules/schedules.db"}
 
 
-def open_at_once(home: str, barrier) -> None:
-    """Open the instance of a home at the same moment as others do."""
+def open_at_once(home: str, count: int) -> None:
+    """Open the instance of a home in so many processes at the same moment; they have loaded Dagster by then."""
     import os
 
-    import dagster  # noqa: F401  (before the barrier, that they meet where it matters)
+    import dagster  # noqa: F401
 
     os.environ["DAGSTER_HOME"] = home
+    forks = get_context("fork")
+    barrier = forks.Barrier(count)
+    starts = [forks.Process(target=open_after, args=(barrier,)) for _ in range(count)]
+    for each in starts:
+        each.start()
+    for each in starts:
+        each.join()
+    assert [each.exitcode for each in starts] == [0] * count
+
+
+def open_after(barrier) -> None:
     barrier.wait(60)
     with open_instance():
         pass
@@ -35,11 +47,9 @@ def versions(home: Path) -> dict[str, int]:
 
 
 def test_several_first_starts_at_once_leave_one_version_of_each_table(tmp_path):
-    barrier = processes.Barrier(4)
-    starts = [start(open_at_once, str(tmp_path), barrier) for _ in range(4)]
-    for each in starts:
-        each.join()
-    assert [each.exitcode for each in starts] == [0, 0, 0, 0]
+    starter = start(open_at_once, str(tmp_path), 4)
+    starter.join()
+    assert starter.exitcode == 0
     assert versions(tmp_path) == dict.fromkeys(DATABASES, 1)
 
 

@@ -1,0 +1,95 @@
+"""Spark's classes, read and checked once and kept in a file: a Spark of the tests then starts with half of the work.
+
+    python -m feed_assets_tests.classes
+
+makes the file if there is none for this Java and this PySpark; a Spark that finds none starts as ever.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from feed_assets_tests.servers import JVM, ROOT
+
+SECONDS = 300
+"""For the file to be made, on a machine that others use too."""
+
+
+def options() -> str:
+    """What a JVM of the tests is started with."""
+    path = _path()
+    # Without a word: a JVM with other jars takes none of it, and says so on its standard output.
+    return f"{JVM} -XX:SharedArchiveFile={path} -Xlog:cds*=off" if path.exists() else JVM
+
+
+def _path() -> Path:
+    """Where the file is: another for each Java and each set of jars."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
+    found = [Path(java or "java").resolve(), *_jars()]
+    told = [f"{each} {each.stat().st_mtime_ns}" for each in found if each.exists()]
+    return ROOT / ".cache" / "classes" / f"{sha256(repr(told).encode()).hexdigest()[:16]}.jsa"
+
+
+def _jars() -> list[Path]:
+    spec = find_spec("pyspark")
+    return sorted(Path(spec.origin).parent.glob("jars/*.jar")) if spec and spec.origin else []
+
+
+def make() -> None:
+    """Make the file, unless it is there: by a rename, as half of one would end every JVM."""
+    path = _path()
+    partial = path.with_suffix(f".{os.getpid()}")
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, "SPARK_SUBMIT_OPTS": f"{JVM} -XX:ArchiveClassesAtExit={partial}", "PYTHONWARNINGS": "ignore"}
+    subprocess.run(
+        [sys.executable, "-m", __spec__.name, "work"], env=env, capture_output=True, timeout=SECONDS, check=False
+    )
+    if partial.exists():
+        partial.rename(path)
+
+
+def work(folder: Path) -> None:
+    """What runs do with Spark, once: read, sort out, write, read back, join, count. Returns when the JVM has ended."""
+    from pyspark import SparkContext
+
+    from feed_assets.core.feeds import Feed, Partition, Update
+    from feed_assets.feeds.blackboard import Blackboard
+    from feed_assets.feeds.write import claim, publish
+    from feed_assets.settings import Settings
+    from feed_assets.spark.read import read, read_own
+    from feed_assets.spark.rejects import split
+    from feed_assets.spark.session import session
+    from feed_assets.spark.write import preview, write
+
+    board, now = Blackboard.open(folder.as_uri(), create=True), datetime.now(UTC)
+    raw, made = (Partition(Feed.parse(f"web/{name}/v1.0"), "") for name in ("raw", "made"))
+    spark = session(Settings(blackboard=board.url))
+    dropped = publish(board, raw, {"part-1.csv": b"k,n,at\na,1,2026-01-01 00:00:00\nb,x,\n"}, now)
+    tagged = read(spark, board, [dropped], "csv", "k string, n int, at timestamp").persist()
+    good, bad = split(tagged)
+    update_id = claim(board, made, b"work", now)
+    written = write(good, board, made, update_id, event_time="at")
+    rows = read_own(spark, board, Update(made, update_id, written.files))
+    rows.join(good, "k").groupBy("k").count().orderBy("k").collect()
+    preview(bad)
+    jvm = SparkContext._gateway.proc
+    spark.stop()
+    jvm.stdin.close()
+    jvm.wait()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["work"]:
+        with TemporaryDirectory() as folder:
+            work(Path(folder))
+    else:
+        make()
