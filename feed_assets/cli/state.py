@@ -113,3 +113,34 @@ def accept(
     changed = windows.accept(ledger_of_settings(), address, why, who, datetime.now(UTC))
     done = Values.of(dataset=dataset, window=window, changed=changed)
     say(done, as_json, "" if changed else "its state is what it was")
+
+
+@app.command()
+def backfill(
+    dataset: Dataset,
+    window: Annotated[str, typer.Argument(metavar="WINDOW", help="hour@2026-01-01-15:00, or …/region=apac below it.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")],
+    who: Annotated[str | None, typer.Option("--who", help="Who makes it again; by default the user.")] = None,
+    done: Annotated[bool, typer.Option("--done", help="It was made again: its checks have to run.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="It is not made again after all.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say that a window is made again by who fills it: at first, then with --done or --failed. Logged, with who, why.
+
+    A run by hand of one of our own datasets says so itself.
+    """
+    from feed_assets.core.windows import address_of
+    from feed_assets.ledger.states import backfills
+
+    check_line("--why", why, REASON_BYTES)
+    who = who if who is not None else getuser()
+    check_line("--who", who, NAME_BYTES)
+    address = address_of(Partition(Feed.parse(dataset), window))
+    if address is None:
+        raise InvalidName(f"{window!r} is no window: expected hour@2026-01-01-15:00, or day@2026-01-01/region=apac.")
+    if done and failed:
+        raise InvalidName("--done and --failed are given: expected one of them, or none when it begins.")
+    move = backfills.finish if done else backfills.give_up if failed else backfills.begin
+    moved = move(ledger_of_settings(), address, why, who, datetime.now(UTC))
+    shown = Values.of(dataset=dataset, window=window, changed=bool(moved.transitions))
+    say(shown, as_json, "" if moved.transitions else "its state is what it was")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from feed_assets import report_state
 from feed_assets.cli import app
 from feed_assets.core.completeness import Completeness
-from feed_assets.core.errors import InvalidEvent, InvalidName, InvalidReport
+from feed_assets.core.errors import IllegalTransition, InvalidEvent, InvalidName, InvalidReport
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Regions, SubPartitions, Tracked
 from feed_assets.feeds import write
@@ -255,6 +255,20 @@ def test_an_operator_accepts_a_window_that_never_will_be_complete():
     assert again.splitlines()[-1] == "its state is what it was"
     with pytest.raises(InvalidName, match="'15:00' is no window: expected hour@2026-01-01-15:00"):
         said("state", "accept", "foo", "15:00", "--why", "x")
+
+
+def test_a_window_is_made_again_by_who_fills_it():
+    report(source(["15:00"]), part(["15:00"]))
+    again = ["state", "backfill", "foo", "5min@2026-01-01-15:00", "--why", "INC-4711", "--who", "ann"]
+    assert as_json(*again) == {"dataset": "foo", "window": "5min@2026-01-01-15:00", "changed": True}
+    assert said(*again).splitlines()[-1] == "its state is what it was"
+    assert as_json(*again, "--done")["changed"]
+    moved = [(each["to"], each["who"], each["why"]) for each in as_json("state", "transitions")]
+    assert moved[-2:] == [("backfilling", "ann", "INC-4711"), ("backfilled", "ann", "INC-4711")]
+    with pytest.raises(InvalidName, match="expected one of them"):
+        said(*again, "--done", "--failed")
+    with pytest.raises(IllegalTransition, match="is open and cannot become backfilling"):
+        said("state", "backfill", "foo", "5min@2026-01-01-16:00", "--why", "x")
 
 
 ACCEPTED = ["state", "accept", "foo", "5min@2026-01-01-15:00"]
