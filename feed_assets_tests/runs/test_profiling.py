@@ -2,13 +2,16 @@
 
 import pytest
 
-from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.feeds import Feed
+from feed_assets.core.errors import InvalidDefinition, UpdateChanged
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.profiles import Profile
+from feed_assets.ledger import profiles, quality
 from feed_assets.runs import checks
 from feed_assets.runs.checks import Audited, Check
+from feed_assets.runs.phases import Published
 from feed_assets.runs.profiling import audit
 from feed_assets.runs.recipe import Recipe
+from feed_assets_tests.runs.lakes import CLEAN, DAY, RAW, rows, stepping
 
 SEEN: list[str] = []
 DEEP = Check("deep", "it must be seen", bool, measure=lambda audited: SEEN.append("deep") or audited.records)
@@ -56,3 +59,77 @@ def test_what_was_measured_is_shown_beside_what_is_usual(audited):
 def test_a_measure_that_is_no_number_is_refused(audited):
     with pytest.raises(InvalidDefinition, match="clicks of the profile measures 'a': expected a number"):
         audit(recipe(clicks="'a'"), audited, BEFORE)
+
+
+LINES = ("1,2019-11-24 01:00:00", "2,2019-11-24 02:00:00", "x,2019-11-24 03:00:00")
+NOT_TWO = Check("not_two", "id 2 must not occur", lambda found: found == 0, "count_if(id = 2)")
+MEASURES = Profile({"rows": "count(1)", "ids": "count(DISTINCT id)"}, "7 partitions")
+
+
+def known(lake, feed=CLEAN):
+    """The states of a day's checks, and what was measured of it."""
+    partition = Partition(feed, DAY)
+    with lake.services.ledger.read() as connection:
+        found = quality.known(connection, [partition])
+        measured = profiles.known(connection, [partition])
+    return {check: each.state for (_, check), each in found.items()}, measured.get(partition)
+
+
+def test_what_a_killed_run_has_found_is_known_once_its_update_is_published(lake):
+    def die(step: str) -> None:
+        if step == f"manifest of {CLEAN} written":
+            raise KeyboardInterrupt
+
+    lake.drop(*LINES)
+    with pytest.raises(KeyboardInterrupt):
+        lake.clean(services=stepping(lake, die), checks=(NOT_TWO.warn(),), profile=MEASURES)
+    assert lake.newest()
+    assert known(lake) == ({"not_two": "warned", "profile": "passed"}, {"rows": 2.0, "ids": 2.0})
+
+
+def test_nothing_is_said_of_a_partition_whose_update_was_never_seen(lake):
+    def die(step: str) -> None:
+        if step == "audited":
+            raise KeyboardInterrupt
+
+    lake.drop(*LINES)
+    with pytest.raises(KeyboardInterrupt):
+        lake.clean(services=stepping(lake, die), checks=(NOT_TWO.warn(),))
+    assert known(lake)[0] == {}
+
+
+COMPANION = {"is_companion": True, "rejects": None, "event_time": None, "profile": MEASURES, "deep_checks": (NOT_TWO,)}
+
+
+def test_a_companion_publishes_the_profile_of_what_others_wrote_and_says_of_that_what_it_found(lake):
+    lake.drop(*LINES)
+    assert isinstance(lake.clean(**COMPANION), Published)
+    assert rows(lake) == [("ids", 2.0, None, None, False), ("rows", 2.0, None, None, False)]
+    assert known(lake) == ({}, {"rows": 2.0, "ids": 2.0})
+    assert known(lake, RAW)[0] == {"profile": "passed", "not_two": "failed"}
+    lake.drop(*LINES[:1])
+    lake.clean(**COMPANION)
+    assert known(lake, RAW)[0] == {"profile": "passed", "not_two": "passed"}
+
+
+def test_a_companion_that_is_killed_before_it_publishes_has_said_what_it_found(lake):
+    def die(step: str) -> None:
+        if step.startswith("manifest of"):
+            raise KeyboardInterrupt
+
+    lake.drop(*LINES)
+    with pytest.raises(KeyboardInterrupt):
+        lake.clean(services=stepping(lake, die), **COMPANION)
+    assert known(lake, RAW)[0] == {"profile": "passed", "not_two": "failed"}
+
+
+def test_a_companion_says_nothing_of_what_has_changed_while_it_was_measured(lake):
+    def drop(step: str) -> None:
+        if step == "audited":
+            lake.drop(*LINES[:1])
+
+    lake.drop(*LINES)
+    with pytest.raises(UpdateChanged, match="has changed while it was measured"):
+        lake.clean(services=stepping(lake, drop), **COMPANION)
+    assert known(lake, RAW)[0] == {}
+    assert lake.bad_ends()[0][0] == "abandoned"
