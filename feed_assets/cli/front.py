@@ -15,12 +15,14 @@ from feed_assets.core.addresses import LOOPBACK
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_OF_OURS = {
+OF_OURS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; form-action 'self'; frame-ancestors 'none'",
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
+"""The headers of pages that are none of Dagster's."""
+
 _FORM = '<form><label>Token: <input name="token" type="password" autofocus></label> <button>Enter</button></form>'
 _OTHER = "This is not the token of the web UI that runs here: each start makes another one. "
 _WHERE_IT_IS = (
@@ -154,7 +156,7 @@ async def _say(answer: Answer, asked: Asked, send: "Send") -> None:
     is_page = "text/html" in asked.header("accept")
     text = f"<!doctype html><p>{html.escape(answer.text)}</p>{_FORM * answer.asks}" if is_page else f"{answer.text}\n"
     kind = "text/html" if is_page else "text/plain"
-    fixed = {**_OF_OURS, "content-type": f"{kind}; charset=utf-8", "content-length": str(len(text.encode()))}
+    fixed = {**OF_OURS, "content-type": f"{kind}; charset=utf-8", "content-length": str(len(text.encode()))}
     headers = [(name.encode(), value.encode("latin-1")) for name, value in (*fixed.items(), *answer.headers)]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": text.encode()})

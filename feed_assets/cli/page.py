@@ -53,13 +53,14 @@ def _nav(status: "Status") -> str:
     days = (status.slots.end - status.slots.start).days
     last = status.slots.end - timedelta(days=1)
     links = [("earlier", last - timedelta(days=days)), ("later", last + timedelta(days=days))]
-    shown = " ".join(f'<a href="?{_query(day, days)}">{name}</a>' for name, day in links)
+    shown = " ".join(f'<a href="?{_query(status, day, days)}">{name}</a>' for name, day in links)
     field = f'<input type="date" name="day" aria-label="day" value="{last:%Y-%m-%d}"><button>show</button>'
-    return f'<nav>{shown} <a href="?">now</a> <form>{field}</form></nav>'
+    return f'<nav>{shown} <a href="?">all, now</a> <form>{field}</form></nav>'
 
 
-def _query(day: datetime, days: int) -> str:
-    return escape(urlencode({"day": f"{day:%Y-%m-%d}", "days": days}))
+def _query(status: "Status", day: datetime, days: int) -> str:
+    asked = [("day", f"{day:%Y-%m-%d}"), ("days", days), *(("dataset", feed) for feed in status.asked)]
+    return escape(urlencode(asked))
 
 
 Anchors = Mapping[Partition, int]

@@ -105,7 +105,7 @@ def _status(graph: "Graph", services: "Services", feeds: Sequence[Feed], day: da
     told = caught_up(graph, services, [node for node in nodes if node.role == "dataset"])
     with services.ledger.read() as connection:
         found = status_of(graph, connection, nodes, Slots.of(day, days), services.now())
-    return replace(found, notes=(*found.notes, *told))
+    return replace(found, notes=(*found.notes, *told), asked=tuple(feeds))
 
 
 def _show_stale(graph: "Graph", services: "Services", feeds: Sequence[Feed], as_json: bool) -> None:

@@ -21,6 +21,7 @@ from dagster_webserver.app import (
 )
 
 from feed_assets.cli.front import Front
+from feed_assets.cli.live import StatusPage
 from feed_assets.cli.processes import NOWHERE, TOKEN, stop_once
 from feed_assets.cli.project_code import attribute_for
 from feed_assets.core.addresses import LOOPBACK
@@ -48,7 +49,7 @@ def serve(port: int, file: Path, name: str) -> None:
             app = create_app_from_workspace_process_context(context, live_data_poll_rate=_POLL_MS)
             # No log of requests: the first has the token in its address.
             uvicorn.run(
-                Front(app, port, token),
+                Front(StatusPage(app, name.partition(":")[0] or None), port, token),
                 host=LOOPBACK,
                 port=port,
                 log_level="warning",

@@ -26,7 +26,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.declare.declarations import KEY, declarations_of
+from feed_assets.orchestration.declare.declarations import KEY, STATUS_LINK, declarations_of
 from feed_assets_tests.orchestration.worlds import DAYS
 
 WEEK = dg.TimeWindowPartitionMapping(start_offset=-6)
@@ -135,9 +135,9 @@ def test_what_others_write_comes_out_of_dagsters_graph_as_it_was_typed(declare, 
     assert {name: getattr(found, name) for name in names} == {name: options[name] for name in names}
 
 
-def test_an_asset_has_one_metadata_entry_of_ours():
+def test_an_asset_has_its_declaration_and_a_link_as_metadata_of_ours():
     specs = [foreign(**FOREIGN), table(**TABLE), *dataset(**OF_A_DATASET).specs]
-    assert {name for spec in specs for name in spec.metadata if name.startswith("feed_assets/")} == {KEY}
+    assert {name for spec in specs for name in spec.metadata if name.startswith("feed_assets/")} == {KEY, STATUS_LINK}
 
 
 def test_a_plan_that_json_has_no_form_for_is_refused():

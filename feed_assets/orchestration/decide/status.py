@@ -63,6 +63,8 @@ class Status:
     elsewhere: tuple[waiting.Group, ...]
     """What is due on other days, by dataset and verdict."""
     notes: tuple[str, ...]
+    asked: tuple[Feed, ...] = ()
+    """The datasets that were asked for; () is all."""
 
 
 def nodes_shown(graph: Graph, feeds: Iterable[Feed] = ()) -> list[Node]:

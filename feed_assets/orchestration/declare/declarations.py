@@ -4,11 +4,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol
+from urllib.parse import urlencode
 
 import dagster as dg
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from feed_assets.core.addresses import STATUS
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
@@ -24,7 +26,10 @@ from feed_assets.sources.declared import EventSource
 _log = logging.getLogger(__name__)
 
 KEY = "feed_assets/declaration"
-"""The metadata key of an asset's declaration; there is no other of ours."""
+"""The metadata key of an asset's declaration."""
+
+STATUS_LINK = "feed_assets/status"
+"""The metadata key of the link to the page that shows the asset's partitions; there is no other of ours."""
 
 ON_TIME, PROPAGATION = "on_time", "propagation"
 """The names of the unpartitioned checks: of a table with a cadence, and of a dataset by events."""
@@ -114,8 +119,10 @@ _ADAPTER = TypeAdapter[Declaration](Annotated[Declaration, Field(discriminator="
 
 def metadata_of(declaration: Declaration) -> dict[str, Any]:
     """A declaration as metadata of an asset. Raises InvalidDefinition if JSON has no form for a value of a plan."""
+    shown = declaration.outputs[-1] if isinstance(declaration, Rejects) else declaration.feed
+    link = dg.MetadataValue.url(f"{STATUS}?{urlencode({'dataset': str(shown)})}")
     try:
-        return {KEY: _ADAPTER.dump_python(declaration, mode="json")}
+        return {KEY: _ADAPTER.dump_python(declaration, mode="json"), STATUS_LINK: link}
     except PydanticSerializationError as error:
         raise InvalidDefinition(f"{declaration.feed}: {error}: expected plans with values that JSON has.") from None
 
