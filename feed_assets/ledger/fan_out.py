@@ -16,6 +16,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Woken
 from feed_assets.ledger.log import Numbered
 from feed_assets.ledger.marks import WindowsRead
+from feed_assets.ledger.quality import PASSED, WARNED
 from feed_assets.ledger.subscriptions import Edge
 from feed_assets.ledger.updates import PRUNED
 
@@ -111,10 +112,16 @@ def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: Affecte
     for consumer, feed in edges:
         readers.setdefault(feed, []).append(consumer)
     reach = _Reach()
-    for change in changes:
-        for reader in readers.get(str(change.partition.feed), ()) if change.after != PRUNED else ():
+    for change in filter(_is_heard, changes):
+        for reader in readers.get(str(change.partition.feed), ()):
             _add(reach, reader, change, affected(reader, change.partition))
     return reach
+
+
+def _is_heard(change: Numbered) -> bool:
+    """Whether a change may make something else of an output: no prune does, and no warning that comes or goes."""
+    is_warning = change.kind == log.QUALITY and {change.before, change.after} == {PASSED, WARNED}
+    return change.after != PRUNED and not is_warning
 
 
 def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> None:

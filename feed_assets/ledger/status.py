@@ -12,12 +12,12 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Known
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import closures, due, quality, runs, waivers, wanted
+from feed_assets.ledger import closures, due, log, quality, runs, waivers, wanted
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.lacking import whys
 from feed_assets.ledger.states.rows import Row
 from feed_assets.ledger.states.windows import known as known_windows
-from feed_assets.ledger.tables import batch, event, update
+from feed_assets.ledger.tables import batch, change, event, update
 from feed_assets.ledger.tables import due as due_table
 from feed_assets.ledger.updates import PUBLISHED
 
@@ -179,13 +179,17 @@ def latest_keys(connection: sa.Connection, feeds: Iterable[Feed]) -> dict[Feed, 
 def stale(connection: sa.Connection, feeds: Collection[Feed], limit: int | None = None) -> tuple[list[Stale], int]:
     """What was built and is out of date of some datasets, what is so longest first, and how much it is in all.
 
-    It is found on the list of what is due, which is as long as what is new or incomplete.
+    It is found on the list of what is due, which is as long as what is new or incomplete: without what a run has
+    published since it was decided about.
     """
     asked = wanted.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
     mine = (update.c.feed == due_table.c.feed) & (update.c.partition == due_table.c.partition)
     built = sa.exists().where(mine, update.c.state == PUBLISHED).correlate(due_table)
     query = sa.select(due_table, sa.func.count().over().label("total")).join(asked, wanted.same(due_table, asked))
-    query = query.where(built, due_table.c.state.is_not(None), due_table.c.state != due.NOT_YET)
+    own = (change.c.feed == due_table.c.feed) & (change.c.partition == due_table.c.partition)
+    since = sa.exists().where(own, change.c.kind == log.UPDATE, change.c.sequence > due_table.c.changed)
+    decided = due_table.c.state.is_not(None) & due_table.c.state.not_in([due.NOT_YET, State.BUILD.value])
+    query = query.where(built, decided, ~since.correlate(due_table))
     rows = connection.execute(
         query.order_by(due_table.c.since, due_table.c.feed, due_table.c.partition).limit(limit)
     ).all()

@@ -6,6 +6,7 @@ from feed_assets.core.completeness import WindowState
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, quality, updates, waivers
+from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.status import Asked, known, latest_keys, stale
 from feed_assets_tests.statements import counted
 
@@ -76,3 +77,22 @@ def test_how_far_a_feed_is_and_nothing_of_what_others_published_is_stale(ledger)
     with ledger.read() as connection:
         assert latest_keys(connection, [FEED, Feed.parse("no/thing/v1.0")]) == {FEED: at(2).key}
         assert stale(connection, [FEED]) == ([], 0)
+
+
+def test_a_warning_that_comes_and_goes_wakes_nobody(ledger):
+    woken = []
+
+    def affected(consumer, changed):
+        woken.append(changed.key)
+        return Affected([], takes_events=False)
+
+    def report(number, state):
+        with ledger.change() as connection:
+            quality.report(connection, at(number), "stale", state, state, "watch", NOW)
+        woken.clear()
+        fan_out(ledger, [("c/d/v1.0", str(FEED))], affected, NOW, lambda: False)
+        return [*woken]
+
+    assert report(0, quality.WARNED) == [at(0).key], "what was not known before may be waited for"
+    assert [report(0, quality.PASSED), report(0, quality.WARNED)] == [[], []]
+    assert [report(0, quality.FAILED), report(0, quality.WARNED)] == [[at(0).key]] * 2

@@ -30,8 +30,7 @@ from feed_assets.orchestration.decide.windows import (
     window_of,
 )
 from feed_assets.orchestration.declare.declarations import (
-    ON_TIME,
-    PROPAGATION,
+    WATCHED,
     Dataset,
     Declaration,
     EventTable,
@@ -102,7 +101,7 @@ class Graph:
     def checks(self, node: Node) -> list[dg.AssetCheckKey]:
         """The checks that a run of a dataset makes: not those that a sensor tells the results of."""
         keys = self.assets.get_check_keys_for_assets({node.key})
-        return sorted(key for key in keys if key.name not in (ON_TIME, PROPAGATION))
+        return sorted(key for key in keys if key.name not in WATCHED)
 
     def tables(self) -> list[Node]:
         """The event tables, by name."""

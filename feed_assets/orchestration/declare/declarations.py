@@ -31,8 +31,11 @@ KEY = "feed_assets/declaration"
 STATUS_LINK = "feed_assets/status"
 """The metadata key of the link to the page that shows the asset's partitions; there is no other of ours."""
 
-ON_TIME, PROPAGATION = "on_time", "propagation"
-"""The names of the unpartitioned checks: of a table with a cadence, and of a dataset by events."""
+ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
+"""The names of the unpartitioned checks: of a table with a cadence, of a dataset by events, and of every dataset."""
+
+WATCHED = (ON_TIME, PROPAGATION, STALE)
+"""The checks that no run makes: a sensor tells their results."""
 
 FeedName = Annotated[Feed, PlainValidator(Feed.parse), PlainSerializer(str)]
 

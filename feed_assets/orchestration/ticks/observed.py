@@ -17,13 +17,11 @@ from feed_assets.ledger.states import windows
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import asset_partition
-from feed_assets.orchestration.declare.declarations import ON_TIME, PROPAGATION, StateTable
+from feed_assets.orchestration.declare.declarations import STALE, WATCHED, StateTable
+from feed_assets.orchestration.ticks.staleness import stale_metadata
 
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's tag of a materialization by which it tells whether data have changed."""
-
-OF_ASSETS = (ON_TIME, PROPAGATION)
-"""The checks that the sensor makes of assets, which have no partitions."""
 
 Report = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
@@ -88,7 +86,7 @@ def _window(
 
 def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
     """Results of the checks of assets, the newest of each; of others, of marks and waivers, an observation each."""
-    known = quality.known(connection, [each.partition for each in changes if each.subject in OF_ASSETS])
+    known = quality.known(connection, [each.partition for each in changes if each.subject in WATCHED])
     results = [
         dg.AssetCheckEvaluation(
             asset_key=graph.node(partition.feed).key,
@@ -96,11 +94,12 @@ def of_checks(graph: Graph, connection: sa.Connection, changes: Sequence[Numbere
             passed=found.state == quality.PASSED,
             severity=dg.AssetCheckSeverity.WARN,
             description=found.reason,
+            metadata=stale_metadata(connection, partition.feed) if check == STALE else {},
         )
         for (partition, check), found in known.items()
-        if check in OF_ASSETS
+        if check in WATCHED
     ]
-    return [*results, *_observations(graph, (each for each in changes if each.subject not in OF_ASSETS))]
+    return [*results, *_observations(graph, (each for each in changes if each.subject not in WATCHED))]
 
 
 def _observations(graph: Graph, changes: Iterable[Numbered]) -> list[dg.AssetObservation]:

@@ -32,11 +32,10 @@ from feed_assets.ledger.log import Numbered
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import own_grain
-from feed_assets.orchestration.declare.declarations import Dataset, Declaration, Foreign, StateTable
+from feed_assets.orchestration.declare.declarations import WATCHED, Dataset, Declaration, Foreign, StateTable
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.ticks.observed import (
     DATA_VERSION_TAG,
-    OF_ASSETS,
     Report,
     of_checks,
     of_windows,
@@ -159,7 +158,7 @@ def _fate(tick: Tick, change: Numbered, dagster_run: str | None) -> Fate:
     node = tick.graph.by_feed.get(change.partition.feed)
     if node is None:
         return "drop"
-    if change.kind == log.QUALITY and change.subject in OF_ASSETS:
+    if change.kind == log.QUALITY and change.subject in WATCHED:
         return "report"
     partition = partition_of(tick.graph, change)
     if partition is None:

@@ -26,12 +26,14 @@ from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.declare.declarations import (
     ON_TIME,
     PROPAGATION,
+    STALE,
     Dataset,
     Declaration,
     Rejects,
     StateTable,
 )
 from feed_assets.orchestration.declare.inputs import asset_key
+from feed_assets.orchestration.ticks.staleness import stale_states
 from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
@@ -185,20 +187,25 @@ def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
 
 
 def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefinition]:
-    """The unpartitioned checks of tables with a cadence and of datasets by events; a sensor tells their results."""
+    """The unpartitioned checks of tables with a cadence, and of datasets; a sensor tells their results."""
     expected = [each for each in declarations if not isinstance(each, Rejects | StateTable) and each.cadence]
-    by_events = [each for each in declarations if isinstance(each, Dataset) and each.by_events]
-    return [_check(each.feed, ON_TIME) for each in expected] + [_check(each.feed, PROPAGATION) for each in by_events]
+    datasets = [each for each in declarations if isinstance(each, Dataset)]
+    named = [(each.feed, ON_TIME) for each in expected]
+    named += [(each.feed, PROPAGATION) for each in datasets if each.by_events]
+    named += [(each.feed, STALE) for each in datasets]
+    return [_check(feed, name) for feed, name in named]
 
 
 def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
-    """Record the open alerts as the state of the checks that no run makes: a warning, which blocks nobody."""
+    """Record open alerts and what is out of date as the states of the checks that no run makes: warnings at most."""
     checks = [(node.feed, ON_TIME) for node in _with_cadence(graph)]
     checks += [(node.feed, PROPAGATION) for node in graph.datasets() if node.by_events]
+    datasets = [node.feed for node in graph.datasets()]
     with ledger.read() as connection:
         opened = alerts.open_alerts(connection)
-        known = quality.known(connection, [Partition(feed, "") for feed, _ in checks])
-    found = {(Partition(feed, ""), check): _state(_reasons(opened, feed, check)) for feed, check in checks}
+        known = quality.known(connection, {Partition(feed, "") for feed in (*datasets, *(feed for feed, _ in checks))})
+        found = stale_states(connection, datasets, known)
+    found |= {(Partition(feed, ""), check): _state(_reasons(opened, feed, check)) for feed, check in checks}
     changed = {key: state for key, state in found.items() if known.get(key) != state}
     for (table, check), state in changed.items():
         with ledger.change() as connection:
@@ -209,17 +216,22 @@ def _state(reasons: Sequence[str]) -> CheckState:
     return CheckState(quality.WARNED, "; ".join(reasons)) if reasons else CheckState(quality.PASSED, None)
 
 
-def _check(feed: Feed, name: str) -> dg.AssetChecksDefinition:
-    said = "Its events come when they are expected." if name == ON_TIME else "No update is stuck on its way to it."
+_SAID = {
+    ON_TIME: "Its events come when they are expected.",
+    PROPAGATION: "No update is stuck on its way to it.",
+    STALE: "What was built of it is up to date.",
+}
 
-    @dg.asset_check(asset=asset_key(feed), name=name, description=said)
+
+def _check(feed: Feed, name: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=asset_key(feed), name=name, description=_SAID[name])
     def check() -> dg.AssetCheckResult:
         with open_ledger(settings().ledger).read() as connection:
             known = quality.known(connection, [Partition(feed, "")]).get((Partition(feed, ""), name))
         return dg.AssetCheckResult(
             passed=known is None or known.state == quality.PASSED,
             severity=dg.AssetCheckSeverity.WARN,
-            description=known.reason if known else "The sensor 'watch' has not looked yet.",
+            description=known.reason if known else "The sensor 'watch' has found nothing yet.",
         )
 
     return check

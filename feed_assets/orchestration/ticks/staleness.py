@@ -1,0 +1,62 @@
+"""The check `stale` of each dataset: whether what was built is up to date. It blocks nobody."""
+
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.words import some
+from feed_assets.ledger import quality
+from feed_assets.ledger.quality import CheckState
+from feed_assets.ledger.status import Stale, stale
+from feed_assets.orchestration.declare.declarations import STALE
+
+NAMED = 5
+"""Partitions that the check's reason names; its table has more of them."""
+
+ROWS = 100
+"""Rows of the table that the check's result has."""
+
+
+def stale_states(
+    connection: sa.Connection,
+    feeds: Sequence[Feed],
+    known: Mapping[tuple[Partition, str], CheckState],
+) -> dict[tuple[Partition, str], CheckState]:
+    """The state of the check of each dataset that is out of date, and of those that were when it was judged last.
+
+    Of any other nothing is recorded: who has a thousand datasets has no thousand results of what was never the case.
+    """
+    by_feed: dict[Feed, list[Stale]] = {}
+    for each in stale(connection, feeds)[0]:
+        by_feed.setdefault(each.partition.feed, []).append(each)
+    found = {(Partition(feed, ""), STALE): _state(mine) for feed, mine in by_feed.items()}
+    passed = {key: CheckState(quality.PASSED, None) for key in known if key[1] == STALE}
+    return passed | found
+
+
+def _state(mine: Sequence[Stale]) -> CheckState:
+    """By names alone: it is told again when they are others, not whenever a reason has another figure."""
+    named = some([each.partition.key or "it" for each in mine], NAMED)
+    feed, is_one = mine[0].partition.feed, len(mine) == 1
+    what = f"{len(mine)} partition{'s' * (not is_one)} {'is' if is_one else 'are'} out of date"
+    return CheckState(quality.WARNED, f"{what}: {named}. See `feed-assets status --stale --dataset {feed}`.")
+
+
+def stale_metadata(connection: sa.Connection, feed: Feed) -> dict[str, dg.MetadataValue]:
+    """What is out of date of a dataset, as a table; nothing if all of it is up to date."""
+    found, in_all = stale(connection, [feed], ROWS)
+    if not found:
+        return {}
+    rows = [
+        {
+            "partition": each.partition.key,
+            "verdict": each.state,
+            "since": f"{each.since:%Y-%m-%d %H:%M}",
+            "why": each.why,
+        }
+        for each in found
+    ]
+    table = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])
+    return {"stale": dg.MetadataValue.int(in_all), "partitions": table}
