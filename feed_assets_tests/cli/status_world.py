@@ -56,10 +56,10 @@ def _give(task) -> Given:
     return Given([{"n": 1}], [], {"within_n": 1} if "apac" in task.output.key else {})
 
 
-def tell(ledger: Ledger, first: int, last: int, *, ingested: int = 100) -> None:
-    """Report hours of foo: 100 records of each 5 minutes at the source, and so many ingested."""
+def tell(ledger: Ledger, first: int, last: int, *, ingested: int = 100, source: int = 100) -> None:
+    """Report hours of foo, beside what was reported of them: records of each 5 minutes."""
     starts = [MIDNIGHT + first * HOUR + number * BASE for number in range((last - first) * 12)]
-    counts = [("kafka", 100), ("", ingested)]
+    counts = [("kafka", source), ("", ingested)]
     told = [Report(FOO, "", f"{first}", tuple((start, n) for start in starts), tier) for tier, n in counts]
     report(ledger, told, MIDNIGHT)
 
@@ -79,7 +79,7 @@ def filled(folder: Path, empty_ledger: Path) -> Iterator[Path]:
 
 
 def _fill(ledger: Ledger) -> None:
-    """Hours 0 to 8, 10 and 11 are complete, 12 is not yet, 9 never came; hour 3 is found invalid after it was read."""
+    """Hours 0 to 8, 10 and 11 are complete, 12 is not yet, 9 never came; 3 is found invalid and 5 open once they were read."""
     with harness() as world:
         world.tick()
         tell(ledger, 0, 9)
@@ -91,4 +91,5 @@ def _fill(ledger: Ledger) -> None:
         world.run_until_idle()
         hour = WindowAddress(FOO, "", "hour", f"{DAY}-03:00")
         report_quality(ledger, hour, "no_bots", "failed", NASTY, "quality team", MIDNIGHT)
+        tell(ledger, 5, 6, source=110, ingested=0)
         world.tick()

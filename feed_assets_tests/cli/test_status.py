@@ -40,9 +40,10 @@ def states(found, dataset, of=""):
 
 def test_each_hour_is_shown_by_its_state(found):
     complete, missing = ["complete"], ["missing"]
-    expected = [*complete * 3, "invalid", *complete * 5, *missing, *complete * 2, "waiting", *missing * 11]
+    expected = [*complete * 9, *missing, *complete * 2, "waiting", *missing * 11]
+    expected[3], expected[5] = "invalid", "waiting"
     assert states(found, "web/foo") == expected
-    expected[3], expected[12] = "late", "missing"
+    expected[3], expected[5], expected[12] = "with issue", "late", "missing"
     assert states(found, "web/feature/v1.0") == expected
 
 
@@ -53,7 +54,7 @@ def test_a_key_of_another_dimension_has_a_line_of_its_own(found):
 
 def test_each_waits_for_what_explain_says(found):
     by_key = {each["partition"]: each for each in line(found, "web/feature/v1.0")["partitions"]}
-    for hour in ("03:00", "09:00", "12:00"):
+    for hour in ("05:00", "09:00", "12:00"):
         shown = by_key[f"{DAY}-{hour}"]
         command = ["explain", "web/feature/v1.0", shown["partition"], "-m", status_world.__name__, "--json"]
         told = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
@@ -71,23 +72,23 @@ def test_watermarks_and_the_first_hole(found):
 
 def test_what_is_out_of_date_is_listed_in_bulk(found, filled):
     (stale,) = found["stale"]
-    assert (stale["dataset"], stale["partition"]) == ("web/feature/v1.0", f"{DAY}-03:00")
-    assert stale["state"] == "waits for quality"
+    assert (stale["dataset"], stale["partition"]) == ("web/feature/v1.0", f"{DAY}-05:00")
+    assert stale["state"] == "waits for input"
     assert json.loads(said("--stale", "--json")) == [stale]
     assert json.loads(said("--stale", "--json", "--dataset", "web/metric/v1.0")) == []
 
 
 def test_the_counts_come_with_what_a_person_has_to_look_at_first(found):
-    assert [*found["counts"]] == ["invalid", "late", "waiting", "missing", "complete"]
+    assert [*found["counts"]] == ["invalid", "with issue", "late", "waiting", "missing", "complete"]
     assert found["counts"]["invalid"] == 2
-    assert [each["state"] for each in found["waits"]][:3] == ["invalid", "invalid", "late"]
+    assert [each["state"] for each in found["waits"]][:4] == ["invalid", "invalid", "with issue", "late"]
 
 
 def test_the_terminal_shows_a_sign_for_each_hour(filled):
     lines = said().splitlines()
     assert "00 03 06 09 12 15 18 21" in lines[1]
-    assert "web/feature/v1.0    ===L=====-==------------" in lines
-    assert "web/foo             ===X=====-==w-----------" in lines
+    assert "web/feature/v1.0    ===!=L===-==------------" in lines
+    assert "web/foo             ===X=w===-==w-----------" in lines
     assert f"web/sums/v1.0 apac  {'X' * 24}" in lines
     assert any(each.startswith("= complete  > running") for each in lines)
 
