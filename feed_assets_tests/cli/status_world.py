@@ -79,7 +79,7 @@ def filled(folder: Path, empty_ledger: Path) -> Iterator[Path]:
 
 
 def _fill(ledger: Ledger) -> None:
-    """Hours 0 to 8, 10 and 11 are complete, 12 is not yet, 9 never came; 3 is found invalid and 5 open once they were read."""
+    """Hours 0 to 8, 10, 11 are complete, 12 is not, 9 never came; once read, 3 is found invalid and 5 opens again."""
     with harness() as world:
         world.tick()
         tell(ledger, 0, 9)
