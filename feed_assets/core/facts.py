@@ -41,7 +41,7 @@ class KnownWindow:
     """The state of a window, what it is so for in words, its records, and the number of its last transition.
 
     `held`: it is open for a bad part alone, so that all its data are there. `stale`: why a check failed before it was
-    made again. `data` is a digest of what was reported of it: a check that passes, or fails, leaves it as it is.
+    made again. `data` is a digest of what was reported of it until its state changed: no check changes it.
     """
 
     state: WindowState = WindowState.OPEN

@@ -378,6 +378,7 @@ window = sa.Table(
     sa.Column("held", TEXT, comment="what is wrong in it, where nothing else keeps it open"),
     sa.Column("folded", sa.Boolean, nullable=False, comment="its reports are one row: it takes no more"),
     sa.Column("data", sa.BigInteger, nullable=False, server_default="0", comment="digest of its reports"),
+    sa.Column("told", sa.BigInteger, comment="the same when its state changed last: the version of its data"),
 )
 sa.Index("window_by_state", window.c.dataset, window.c.sub_partition, window.c.grain, window.c.state, window.c.key)
 sa.Index(

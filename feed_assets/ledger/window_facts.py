@@ -53,7 +53,7 @@ def known_at(connection: sa.Connection, groups: Collection[Sequence[WindowAddres
             row.changed or 0,
             row.held is not None,
             row.stale,
-            row.data,
+            row.told or 0,
         )
         for at, row in found.items()
     }

@@ -44,6 +44,8 @@ def post(
     changes += [_held(row, now, by) for row in sorted(held, key=_address)]
     for number, each in enumerate(ordered, log.append(connection, changes)):
         each.row.changed = number
+    for row in [*(each.row for each in new), *held]:
+        row.told = row.data
 
 
 def _transition(new: Transition, now: datetime, by: str | None) -> Change:

@@ -16,7 +16,7 @@ from feed_assets.ledger import bulk, wanted
 from feed_assets.ledger.tables import report, watermark, window
 
 _SAID = ("accepted", "issue", "marked", "flagged", "stale", "held")
-_STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "folded", "data")
+_STATE = ("records", "parts", "sources", "state", "changed", "since", *_SAID, "folded", "data", "told")
 
 DIGESTS = 1 << 62
 """Digests of what was reported are below this, also of several, added up."""
@@ -50,6 +50,8 @@ class Row:
     folded: bool = False
     data: int = 0
     """A digest of the reports of ingested parts that are in it, whatever their order."""
+    told: int | None = None
+    """The same when its state changed last: what comes later is no news before it does again."""
 
     @property
     def window(self) -> Window:

@@ -67,6 +67,8 @@ def _columns() -> None:
     op.add_column("window", sa.Column("held", TEXT, comment=held))
     data = "digest of its reports"
     op.add_column("window", sa.Column("data", sa.BigInteger(), nullable=False, server_default="0", comment=data))
+    told = "the same when its state changed last: the version of its data"
+    op.add_column("window", sa.Column("told", sa.BigInteger(), comment=told))
     is_backfilling = sa.text("state = 'backfilling'")
     op.create_index(
         "window_backfilling", "window", ["dataset"], sqlite_where=is_backfilling, postgresql_where=is_backfilling
