@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from feed_assets.core.retention import Retention
     from feed_assets.core.slices import Slice
     from feed_assets.core.spans import Span
+    from feed_assets.core.waits import Wait
     from feed_assets.orchestration.build.assets import feed_asset
     from feed_assets.orchestration.build.components import (
         EventTableComponent,
@@ -51,6 +52,7 @@ _MODULES = {
     "core.profiles": ("Profile",),
     "core.slices": ("Slice",),
     "core.spans": ("Span",),
+    "core.waits": ("Wait",),
     "core.retention": ("Retention",),
     "orchestration.build.assets": ("feed_asset",),
     "orchestration.build.profiled": ("profiled",),
@@ -103,6 +105,7 @@ __all__ = [
     "SqlTable",
     "StateTablesComponent",
     "SubPartitions",
+    "Wait",
     "Watermark",
     "Within",
     "checks",

@@ -27,4 +27,9 @@ def need_of(
         )
         for each in inputs
     ]
-    return Need(output, (*found, *map(AbsentInput, absent)), **more)
+    return Need(output, (*found, *(AbsentInput(_named(each)) for each in absent)), **more)
+
+
+def _named(text: str) -> Partition:
+    feed, _, key = text.partition(" ")
+    return Partition(Feed.parse(feed), key)

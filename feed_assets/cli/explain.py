@@ -1,5 +1,6 @@
 """`feed-assets explain`: the verdict that the sensor acts on, in words."""
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from feed_assets.core.readiness import Need
+    from feed_assets.ledger import updates
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.nodes import Node
     from feed_assets.orchestration.ticks.ingest import Unread
@@ -164,9 +166,21 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
         listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
         came_back = tuple(map(CameBackView.model_validate, inbox.came_back(connection, output)))
         last, gone = runs.last(connection, output), updates.gone(connection, output)
+        newest = updates.newest(connection, [output]).get(output)
     asked = [{"requested": each.requested, "next_request": each.look_at} for each in listed if each.requested]
     last_run = LastRunView.model_validate(last) if last else None
-    more = {"left_out": left_out, "came_back": came_back, "last_run": last_run, **(asked[0] if asked else {})}
+    more = {
+        "went_without": _without(newest),
+        "left_out": left_out,
+        "came_back": came_back,
+        "last_run": last_run,
+        **(asked[0] if asked else {}),
+    }
     view = VerdictView.model_validate(verdict).model_copy(update=more)
     told = f"{view.reason}; its update {gone.id} is no longer valid: {gone.reason}" if gone else view.reason
     return view.model_copy(update={"reason": told})
+
+
+def _without(newest: "updates.Row | None") -> tuple[str, ...]:
+    """What an update needed and went without, as so many were enough."""
+    return tuple(json.loads(newest.without)) if newest and newest.without else ()

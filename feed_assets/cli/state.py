@@ -144,3 +144,36 @@ def backfill(
     moved = move(ledger_of_settings(), address, why, who, datetime.now(UTC))
     shown = Values.of(dataset=dataset, window=window, changed=bool(moved.transitions))
     say(shown, as_json, "" if moved.transitions else "its state is what it was")
+
+
+@app.command()
+def waive(
+    dataset: Dataset,
+    partition: Annotated[
+        str, typer.Argument(metavar="PARTITION", help="2026-01-01, or of windows hour@2026-01-01-15:00/region=apac.")
+    ],
+    why: Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")],
+    who: Annotated[str | None, typer.Option("--who", help="Who waives it; by default the user.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the consumers of a partition or window go on in spite of what is wrong with it now. Logged.
+
+    No state changes: another problem blocks again.
+    """
+    from feed_assets.ledger import waivers
+    from feed_assets.ledger.facts import problem_of
+
+    check_line("--why", why, REASON_BYTES)
+    who = who if who is not None else getuser()
+    check_line("--who", who, NAME_BYTES)
+    ledger, at = ledger_of_settings(), Partition(Feed.parse(dataset), partition)
+    with ledger.read() as connection:
+        problem = problem_of(connection, at)
+    if problem is None:
+        raise InvalidName(
+            f"{at} has no problem that consumers wait for the end of: expected a partition of which a check has "
+            "failed, or a window such as hour@2026-01-01-15:00 that is invalid or has an issue. `feed-assets explain` "
+            "names it."
+        )
+    waivers.waive(ledger, at, problem, why, who, datetime.now(UTC))
+    say(Values.of(dataset=dataset, partition=partition, waived=problem), as_json)

@@ -151,12 +151,14 @@ class CameBackView(View):
 
 
 class LastRunView(View):
-    """The run of a partition that was started last: who asked for it by hand, where it ran, and what it was told."""
+    """The run of a partition that was started last: why it ran or who asked by hand, where, and
+    what it was told."""
 
     state: str
     started: datetime
     ended: datetime | None
     asked_by: str | None
+    why: str | None
     host: str
     cluster: str | None
     parameters: str | None
@@ -171,6 +173,7 @@ class VerdictView(View):
     state: str
     reason: str
     published: str | None = None
+    went_without: tuple[str, ...] = ()
     reads: tuple[PinView, ...] = Field(default=(), validation_alias="pins")
     due: DueView | None = None
     came_back: tuple[CameBackView, ...] = ()

@@ -35,19 +35,22 @@ class Cadence:
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
-        if len(self.cron.split()) != 5:
-            raise InvalidDefinition(f"{self}: expected a cron of five fields, such as '0 6 * * *'.")
-        try:
-            ZoneInfo(self.timezone)
-            never = _tick_after(self, _ANY) is None
-        except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # All three mean that there is no such zone.
-            raise InvalidDefinition(f"{self}: expected a time zone such as 'Europe/Berlin' or 'UTC'.") from error
-        except CronSimError as error:
-            raise InvalidDefinition(f"{self}: {error} in the cron. Expected one such as '0 6 * * *'.") from error
-        if never:
-            raise InvalidDefinition(
-                f"{self}: this cron has no tick in fifty years, so no event would ever be expected."
-            )
+        check_cron(self, self.cron, self.timezone)
+
+
+def check_cron(declared: object, cron: str, timezone: str) -> None:
+    """Raise InvalidDefinition for what is declared with a cron or a zone that is none."""
+    if len(cron.split()) != 5:
+        raise InvalidDefinition(f"{declared}: expected a cron of five fields, such as '0 6 * * *'.")
+    try:
+        ZoneInfo(timezone)
+        never = tick_after(cron, timezone, _ANY) is None
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # All three mean that there is no such zone.
+        raise InvalidDefinition(f"{declared}: expected a time zone such as 'Europe/Berlin' or 'UTC'.") from error
+    except CronSimError as error:
+        raise InvalidDefinition(f"{declared}: {error} in the cron. Expected one such as '0 6 * * *'.") from error
+    if never:
+        raise InvalidDefinition(f"{declared}: this cron has no tick in fifty years, so nothing would ever be expected.")
 
 
 def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datetime) -> datetime | None:
@@ -58,11 +61,11 @@ def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datet
     """
     known = since - timedelta(microseconds=1)  # The tick at `since` itself is waited for.
     known = max(known, last + cadence.tolerance) if last else known
-    tick = _tick_after(cadence, known)
+    tick = tick_after(cadence.cron, cadence.timezone, known)
     return tick if tick and tick + cadence.tolerance <= now else None
 
 
-def _tick_after(cadence: Cadence, moment: datetime) -> datetime | None:
-    """In UTC. CronSim names the first of two equal times of day, even when asked between the two."""
-    ticks = CronSim(cadence.cron, moment.astimezone(ZoneInfo(cadence.timezone)))
+def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:
+    """The first tick after a moment, UTC. CronSim names the first of two equal times, even when asked between."""
+    ticks = CronSim(cron, moment.astimezone(ZoneInfo(timezone)))
     return next((tick for tick in (each.astimezone(UTC) for each in ticks) if tick > moment), None)

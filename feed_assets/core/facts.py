@@ -34,6 +34,8 @@ class Built:
     """When the first update came that it was not built from, if an input has one."""
     attempts: tuple[Attempt, ...] = ()
     """Builds since then that did not publish."""
+    changed: int = 0
+    """The number of its publication in the log."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class Facts:
     """The last update of each input partition that was valid once and has been pruned."""
     failed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """Partitions, of inputs and outputs, of which a check has failed, and why."""
+    checks: Mapping[tuple[Partition, str], str] = field(default_factory=dict[tuple[Partition, str], str])
+    """Those of the checks that are waited for by name of which the state is known: why it blocks, '' if it does not."""
+    waived: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
+    """The problems of partitions and windows with which consumers go on, as somebody said."""
+    closed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
+    """The outputs that are final: who said so, when and why."""
     choices: Mapping[Partition, Choice] = field(default_factory=dict[Partition, Choice])
     """What each output that is built by events consumes and reads."""
     paused: Mapping[Feed, str] = field(default_factory=dict[Feed, str])

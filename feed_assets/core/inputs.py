@@ -34,6 +34,10 @@ class UpdateInput:
     """Whether it is waited for; else it is read if it has a valid update."""
     ignores_quality: bool = False
     beyond: Beyond | None = None
+    checks: tuple[str, ...] = ()
+    """The checks that alone are heeded, and have to be known; by default each that fails is."""
+    made_checks: frozenset[str] = frozenset()
+    """Those of them that the run makes which publishes it: they passed, unless somebody says something else."""
 
     def members(self, facts: Facts) -> tuple[Partition, ...]:  # noqa: ARG002
         """The partitions whose updates are read."""
@@ -60,6 +64,23 @@ class UpdateInput:
         """Whether something of it is there, if only on its way through a pipeline."""
         return any(each in choice.pins or each in facts.newest for each in self.members(facts))
 
+    @property
+    def needed(self) -> tuple[Partition, ...]:
+        """What is counted where so many are enough: itself, if it is waited for."""
+        return (self.partition,) if self.is_required else ()
+
+    def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:
+        """What of that is not there."""
+        return self.needed if self.missing(facts, choice) or self.behind(facts, choice) else ()
+
+    def problem(self, facts: Facts) -> str | None:
+        """Why its quality keeps it from being read."""
+        if self.ignores_quality:
+            return None
+        if self.checks:
+            return of_checks(facts, self.partition, self.checks, self.made_checks)
+        return not_waived(facts, self.partition, facts.failed.get(self.partition))
+
 
 @dataclass(frozen=True)
 class SetInput(UpdateInput):
@@ -81,7 +102,7 @@ class TableInput(UpdateInput):
 class AbsentInput:
     """A partition that is needed and does not exist (yet)."""
 
-    name: str
+    partition: Partition
     is_required: bool = True
 
     def pins(self, facts: Facts, choice: Choice) -> tuple[Pin, ...]:  # noqa: ARG002
@@ -90,7 +111,7 @@ class AbsentInput:
 
     def missing(self, facts: Facts, choice: Choice) -> str:  # noqa: ARG002
         """Its name."""
-        return self.name
+        return str(self.partition)
 
     def behind(self, facts: Facts, choice: Choice) -> None:
         """Nothing more than that."""
@@ -98,6 +119,18 @@ class AbsentInput:
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
         """Never."""
         return False
+
+    @property
+    def needed(self) -> tuple[Partition, ...]:
+        """Itself."""
+        return (self.partition,)
+
+    def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:  # noqa: ARG002
+        """Itself."""
+        return (self.partition,)
+
+    def problem(self, facts: Facts) -> None:
+        """Nothing: it is waited for."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +140,7 @@ class WindowInput:
     `counted` are the partitions of a feed whose newest updates have to be counted in them. `counts_itself`: the runs
     of the dataset count the feed, so that it waits for windows only once somebody else reports them. `counters`: the
     outputs of another dataset whose runs do. What nobody has counted is not waited for if none of these is due.
+    `is_partial`: so many of the windows are enough, and each that is complete is read. `checks`: as of an update.
     """
 
     span: Span
@@ -115,6 +149,8 @@ class WindowInput:
     counted: tuple[Partition, ...] = ()
     counts_itself: bool = False
     counters: tuple[Partition, ...] = ()
+    is_partial: bool = False
+    checks: tuple[str, ...] = ()
 
     @cached_property
     def windows(self) -> tuple[Partition, ...]:
@@ -132,7 +168,7 @@ class WindowInput:
         if self.counted:
             return ()
         pins = [pin for each in self.windows if (pin := _known(facts, each).pin(each))]
-        return tuple(pins) if len(pins) == len(self.windows) else ()
+        return tuple(pins) if self.is_partial or len(pins) == len(self.windows) else ()
 
     def missing(self, facts: Facts, choice: Choice) -> None:
         """Nothing: what it lacks is said in its own words."""
@@ -152,13 +188,37 @@ class WindowInput:
         more = f"; and {len(lacking) - NAMED} more of {len(self.windows)} windows" if len(lacking) > NAMED else ""
         return "; ".join(named) + more if named else None
 
+    @property
+    def needed(self) -> tuple[Partition, ...]:
+        """What is counted where so many are enough: of a table the windows, of a feed the partitions."""
+        return (self.counted or self.windows) if self.is_required else ()
+
+    def lacking(self, facts: Facts, choice: Choice) -> tuple[Partition, ...]:
+        """What of that is not complete."""
+        if not self.behind(facts, choice):
+            return ()
+        return self.counted or tuple(each for each in self.windows if not _known(facts, each).pin(each))
+
     def problem(self, facts: Facts) -> str | None:
         """What is wrong with windows that are read."""
-        wrong = [
-            (each, at) for each, at in zip(self.span.windows, self.windows, strict=True) if _known(facts, at).is_bad
+        if self.ignores_quality:
+            return None
+        there = [
+            (each, at) for each, at in zip(self.span.windows, self.windows, strict=True) if self._is_read(facts, at)
         ]
-        named = [f"{each.grain} {each.key} of {self._whose} {_known(facts, at).said}" for each, at in wrong]
-        return "; ".join(named[:NAMED]) if named and not self.ignores_quality else None
+        named = [
+            f"{each.grain} {each.key} of {self._whose} {why}" for each, at in there if (why := self._wrong(facts, at))
+        ]
+        return "; ".join(named[:NAMED]) or None
+
+    def _is_read(self, facts: Facts, window: Partition) -> bool:
+        return not self.is_partial or _known(facts, window).pin(window) is not None
+
+    def _wrong(self, facts: Facts, window: Partition) -> str | None:
+        known = _known(facts, window)
+        if self.checks:
+            return of_checks(facts, window, self.checks)
+        return not_waived(facts, window, known.said if known.is_bad else None)
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
         """Whether all of them are complete."""
@@ -184,6 +244,21 @@ class WindowInput:
     @property
     def _whose(self) -> str:
         return f"{self.span.dataset}{f' {self.span.sub_partition}' if self.span.sub_partition else ''}"
+
+
+def of_checks(
+    facts: Facts, partition: Partition, checks: tuple[str, ...], made: frozenset[str] = frozenset()
+) -> str | None:
+    """What keeps a partition from being read by whoever heeds some checks alone: no result is not a pass."""
+    found = [(name, facts.checks.get((partition, name), "" if name in made else None)) for name in checks]
+    unknown = [name for name, why in found if why is None]
+    said = [f"nobody has said yet what check {some(unknown, NAMED)} finds"] if unknown else []
+    return "; ".join([*said, *(f"check {name}: {why}" for name, why in found if why)]) or None
+
+
+def not_waived(facts: Facts, partition: Partition, problem: str | None) -> str | None:
+    """A problem, unless somebody has waived this very one."""
+    return problem if problem != facts.waived.get(partition) else None
 
 
 _NOTHING = KnownWindow()

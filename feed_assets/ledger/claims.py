@@ -26,8 +26,9 @@ def claim(
     code_version: str | None,
     now: datetime,
     slices: Collection[Slice] = (),
+    without: Sequence[str] = (),
 ) -> None:
-    """Record claimed updates (the last one is the dataset's, those before it its rejects) and what they read.
+    """Record claimed updates (the last is the dataset's, those before it its rejects), what they read and go without.
 
     The events within `slices` are consumed when the run publishes; UpdateChanged if another one has consumed some.
     """
@@ -44,6 +45,7 @@ def claim(
     values = {"run": run_id, "code_version": code_version, "correlation": correlation}
     new = _new_of(connection, outputs[-1][0], run_id, pins)
     values["parents"] = json.dumps([each for each in parents if each in new] or parents) if parents else None
+    values["without"] = json.dumps(without) if without else None
     for partition, update_id in outputs:
         updates.insert(connection, partition, update_id, updates.RUN, updates.CLAIMED, now, **values)
     for pin in pins:

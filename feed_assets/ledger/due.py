@@ -105,6 +105,12 @@ def listed(connection: sa.Connection, consumer: Feed) -> tuple[Listed, ...]:
     return (*known, *map(_undecided, connection.execute(lost)))
 
 
+def reason_of(connection: sa.Connection, output: Partition) -> str | None:
+    """The last verdict of an output, in words; None if it is not on the list, or not decided about."""
+    mine = (due.c.feed == str(output.feed)) & (due.c.partition == output.key)
+    return connection.execute(sa.select(due.c.reason).where(mine)).scalar()
+
+
 def _undecided(row: Any) -> Listed:
     changed = Partition(Feed.parse(row.feed), row.partition)
     return Listed(changed, row.sequence, 0, row.look_at - LOOK_AGAIN, UNDECIDED, row.reason, row.look_at)
@@ -157,12 +163,13 @@ def in_state(connection: sa.Connection, state: str) -> tuple[Listed, ...]:
 
 
 def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
-    """Keep the verdicts: 'current' leaves the list, what waits is not looked at until something changes.
+    """Keep the verdicts: 'current' and 'closed' leave the list, what waits is not looked at until something changes.
 
     Only where no later change came in between: it would be lost otherwise.
     """
-    current = [_key(item) for item, verdict in decided if verdict.state is State.CURRENT]
-    others = [_key(item) | _kept(verdict, now) for item, verdict in decided if verdict.state is not State.CURRENT]
+    over = State.CURRENT, State.CLOSED
+    current = [_key(item) for item, verdict in decided if verdict.state in over]
+    others = [_key(item) | _kept(verdict, now) for item, verdict in decided if verdict.state not in over]
     with ledger.write() as connection:
         if current:
             connection.execute(sa.delete(due).where(_as_read()), current)

@@ -1,6 +1,6 @@
 """The only SQL that feeds a decision: bulk seeks for the partitions asked about, never the history."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -8,10 +8,11 @@ import sqlalchemy as sa
 
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
-from feed_assets.core.inputs import SetInput
+from feed_assets.core.inputs import Input, SetInput, UpdateInput, WindowInput
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
-from feed_assets.ledger import pauses, quality, runs, updates, wanted, window_facts
+from feed_assets.core.windows import address_of
+from feed_assets.ledger import closures, pauses, quality, runs, updates, waivers, wanted, window_facts
 from feed_assets.ledger.choices import Members, choices
 from feed_assets.ledger.tables import batch, consumed, update
 
@@ -30,16 +31,21 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
     rows = updates.newest(connection, members)
     newest = {each: row.pin for each, row in rows.items()}
     built = _built(connection, needs, outputs, batched)
+    failed = quality.failed(connection, {*inputs, *outputs})
+    known = window_facts.known_windows(connection, windows)
     return Facts(
         now=now,
         outputs=built,
         newest=newest,
         batches=batched,
         pruned=_edge(connection, members, sa.func.max, updates.PRUNED),
-        failed=quality.failed(connection, {*inputs, *outputs}),
+        failed=failed,
+        checks=_checks(connection, {each for need in needs for each in need.inputs}),
+        waived=_waived(connection, {*failed, *(at for at, each in known.items() if each.is_bad)}),
+        closed={at: str(each) for at, each in closures.closed(connection, outputs).items()},
         choices=choices(connection, needs, batched, newest, {output: each.consumed for output, each in built.items()}),
         paused=pauses.paused(connection, {need.consumer.feed for need in needs if need.consumer}),
-        windows=window_facts.known_windows(connection, windows),
+        windows=known,
         reporting=window_facts.reporting(connection, windows),
         uncounted=window_facts.uncounted(connection, needs, rows.values()),
         counted_by_nobody=window_facts.counted_by_nobody(connection, windows, rows.values()),
@@ -49,16 +55,58 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
     )
 
 
+def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: datetime) -> Facts:
+    """The facts about some windows alone."""
+    known = window_facts.known_windows(connection, inputs)
+    bad = [at for at, each in known.items() if each.is_bad]
+    reporting = window_facts.reporting(connection, inputs)
+    return Facts(
+        now, checks=_checks(connection, inputs), waived=_waived(connection, bad), windows=known, reporting=reporting
+    )
+
+
+def problem_of(connection: sa.Connection, partition: Partition) -> str | None:
+    """What is wrong with a partition or window, in the words in which its consumers wait for the end of it."""
+    address = address_of(partition)
+    if address is None:
+        return quality.failed(connection, [partition]).get(partition)
+    known = window_facts.known_at(connection, [[address]]).get(partition)
+    return known.said if known and known.is_bad else None
+
+
+def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Partition, str], str]:
+    """What is known of the checks that are waited for by name, of partitions and of windows."""
+    read = [*inputs]
+    named = {each.partition for each in read if isinstance(each, UpdateInput) and each.checks}
+    named |= {at for each in read if isinstance(each, WindowInput) and each.checks for at in each.windows}
+    known = quality.known(connection, named) if named else {}
+    blocking = {key for key, each in known.items() if each.state in quality.BLOCKING}
+    return {key: (each.reason or each.state) if key in blocking else "" for key, each in known.items()}
+
+
+def _waived(connection: sa.Connection, bad: Collection[Partition]) -> dict[Partition, str]:
+    """The problems that somebody has waived, of what has one."""
+    found = waivers.waived(connection, bad) if bad else {}
+    return {at: each.problem for at, each in found.items()}
+
+
 def _built(
     connection: sa.Connection, needs: Sequence[Need], outputs: Sequence[Partition], batched: Members
 ) -> dict[Partition, Built]:
-    published = {each: row.id for each, row in updates.newest(connection, outputs).items()}
+    newest = updates.newest(connection, outputs)
+    published = {each: row.id for each, row in newest.items()}
     consumed = consumed_of(connection, published)
     late = _earlier(_late_since(connection, published), _new_since(connection, needs, batched, consumed))
     late = _earlier(late, window_facts.late_since(connection, consumed))
     attempts = _attempts(connection, outputs)
     return {
-        each: Built(published.get(each), consumed.get(each, ()), late.get(each), attempts.get(each, ()))
+        each: Built(
+            published.get(each),
+            consumed.get(each, ()),
+            late.get(each),
+            attempts.get(each, ()),
+            newest[each].changed if each in newest else 0,
+        )
         for each in outputs
         if each in published or each in attempts
     }

@@ -22,7 +22,8 @@ RUNNING, UNCHANGED, FAILED = "running", "unchanged", attempts.FAILED
 class Launch:
     """How a run came about: as which run of Dagster, who asked for it by hand, what it is made with and where.
 
-    `cluster` is the Spark that it runs on, `parameters` the JSON of what it was told beside its partition.
+    `cluster` is the Spark that it runs on, `parameters` the JSON of what it was told beside its partition, `why` the
+    verdict that asked for it, in words.
     """
 
     dagster_run: str | None = None
@@ -30,6 +31,7 @@ class Launch:
     made_with: str | None = None
     cluster: str | None = None
     parameters: str | None = None
+    why: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Run:
     asked_by: str | None = None
     cluster: str | None = None
     parameters: str | None = None
+    why: str | None = None
 
     @property
     def host(self) -> str:
@@ -146,6 +149,7 @@ def start(ledger: Ledger, new: Run) -> None:
                     asked_by=new.asked_by,
                     cluster=new.cluster,
                     parameters=new.parameters,
+                    why=new.why,
                 )
             )
     except IntegrityError as error:

@@ -43,6 +43,7 @@ class Row:
     reason: str | None
     at: datetime
     changed: int
+    without: str | None = None
 
     @property
     def is_foreign(self) -> bool:

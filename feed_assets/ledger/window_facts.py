@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.events import decode, is_moment
-from feed_assets.core.facts import Facts, KnownWindow
+from feed_assets.core.facts import KnownWindow
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import NAMED, TableInput, UpdateInput, WindowInput
 from feed_assets.core.positions import Pin
@@ -21,11 +21,6 @@ from feed_assets.ledger.states.rows import Row
 from feed_assets.ledger.states.watermarks import Line, watermarks
 from feed_assets.ledger.states.windows import known
 from feed_assets.ledger.tables import change, due, update
-
-
-def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: datetime) -> Facts:
-    """The facts about some windows alone."""
-    return Facts(now, windows=known_windows(connection, inputs), reporting=reporting(connection, inputs))
 
 
 def reporting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> frozenset[Feed]:

@@ -15,12 +15,14 @@ from feed_assets.core.attempts import end_of
 from feed_assets.core.errors import IllegalTransition, MixedInputs, NoValidUpdate
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.inputs import WindowInput
+from feed_assets.core.needs import Reprocess
 from feed_assets.core.plans import BY_HAND, RunSpec
 from feed_assets.core.positions import changed, pins_digest
 from feed_assets.core.profiles import Measures
 from feed_assets.core.reports import text_of
 from feed_assets.core.secrets import without_secrets
 from feed_assets.core.slices import Slice
+from feed_assets.core.waits import Waits
 from feed_assets.core.windows import WindowAddress
 from feed_assets.core.written import Counts
 from feed_assets.feeds import write as feed_write
@@ -30,7 +32,7 @@ from feed_assets.ledger.states import backfills
 from feed_assets.runs import companions, reconcile
 from feed_assets.runs.maker import Made, Output, Task
 from feed_assets.runs.phases import Checked, Claimed, Outcome, Pinned, Published, Refused, Staged, Unchanged
-from feed_assets.runs.pinning import Inputs, Order, pin_inputs
+from feed_assets.runs.pinning import Inputs, Order, backfilled, pin_inputs
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.services import Services, this_process
 from feed_assets.runs.sync import sync
@@ -59,13 +61,18 @@ def build(
     windows: Mapping[str, Sequence[WindowInput]] = NO_WINDOWS,
     baseline: Sequence[Partition] = (),
     made_again: Sequence[WindowAddress] = (),
+    waits: Waits | None = None,
+    absent: Sequence[Partition] = (),
+    reprocess: Reprocess = "if_data_changed",
 ) -> Outcome:
     """Build a partition from the partitions of each input: their newest valid updates, or those named.
 
     `optional` partitions are left out if they have no valid update, unless one is named; `windows` of inputs have to be
-    complete. Of event tables the slices of `run_spec` are read; if it consumes, markers move with the publication. The
-    profile is compared with those of the partitions `baseline`. `made_again` are the windows that the partition fills,
-    if somebody asks for it by hand: what is bad of these is backfilled.
+    complete. Where `waits` says that so many are enough, and it is time, it goes without others, and without what is
+    `absent`. Of event tables the slices of `run_spec` are read; if it consumes, markers move with the publication.
+    The profile is compared with those of the partitions `baseline`.
+    `made_again` are the windows that the partition fills, if somebody asks for it by hand: what is bad of these is
+    backfilled.
 
     Raises AlreadyRunning, NoValidUpdate, MixedInputs, UpdateChanged, UnreadableUpdate, UpdateAbandoned,
     SparkUnavailable, and what the function raises, without the secrets in it; the run then ends as `core.attempts`
@@ -76,7 +83,8 @@ def build(
     runs.start(services.ledger, run)
     services.on_step("started")
     try:
-        order = Order(recipe, output, inputs, named, run_spec, optional, windows, baseline, made_again)
+        more = baseline, made_again, waits or Waits(), absent, reprocess
+        order = Order(recipe, output, inputs, named, run_spec, optional, windows, *more)
         return _Build(order, services, run.id).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.
         told = without_secrets(error)  # The ledger keeps its text, and Dagster that of all that led to it.
@@ -146,7 +154,10 @@ class _Build:
         reads_again = not consumes and any(source.is_table for source in recipe.sources)
         if published.code_version != recipe.code_version or reads_again:
             return False
-        return not changed(pinned.pins, updates.consumed_by(connection, self.order.output, published.id))
+        consumed = updates.consumed_by(connection, self.order.output, published.id)
+        if backfilled(self.order, self.services, published.changed, consumed):
+            return False
+        return not changed(pinned.pins, consumed)
 
     @property
     def _consumed(self) -> list[Slice]:
@@ -160,7 +171,7 @@ class _Build:
         self.services.on_step("claimed on the blackboard")
         code_version = self.order.recipe.code_version
         with self.services.ledger.change() as connection:
-            claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed)
+            claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed, pinned.without)
         self.services.on_step("claimed in the ledger")
         return Claimed(pinned, ids)
 
@@ -258,4 +269,5 @@ class _Build:
             marks.mark(connection, self.order.output, self.services.now())
             runs.end(connection, self.run_id, updates.PUBLISHED, self.services.now(), None)
         self.services.on_step("published")
-        return Published(staged.outputs, staged.pinned.pins, audit.checks, audit.preview, audit.chart)
+        pinned = staged.pinned
+        return Published(staged.outputs, pinned.pins, audit.checks, audit.preview, audit.chart, pinned.without)

@@ -21,6 +21,8 @@ class Pinned:
     """Of state tables the time that is read; None of one that is optional and not complete."""
     pins: tuple[Pin, ...]
     """The same, as it is recorded in the lineage."""
+    without: tuple[str, ...] = ()
+    """What it needs and goes without, as so many are enough."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Published:
     """The first rows as Markdown."""
     chart: str | None
     """What the recipe's `chart` made of the rows."""
+    without: tuple[str, ...] = ()
+    """What it needs and went without."""
 
 
 @dataclass(frozen=True)

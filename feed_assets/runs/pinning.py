@@ -1,18 +1,21 @@
 """Which updates and slices a build reads, chosen before anything is claimed."""
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from feed_assets.core.choosing import Choice
 from feed_assets.core.consistency import mixed, of_one_origin
 from feed_assets.core.errors import MixedInputs, NoValidUpdate
+from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.inputs import WindowInput
+from feed_assets.core.needs import Need, Reprocess
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
 from feed_assets.core.spans import Span
+from feed_assets.core.waits import Waits
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import lineage, window_facts
+from feed_assets.ledger import facts, lineage
 from feed_assets.runs import slices
 from feed_assets.runs.phases import Pinned
 from feed_assets.runs.recipe import Recipe
@@ -42,17 +45,24 @@ class Order:
     """The partitions whose profiles it is compared with."""
     made_again: Sequence[WindowAddress] = ()
     """The windows that the partition fills, of a run by hand: what is bad of these is backfilled."""
+    waits: Waits = field(default_factory=Waits)
+    """How many of what it needs are enough, and from when on."""
+    absent: Sequence[Partition] = ()
+    """What it needs and does not exist yet."""
+    reprocess: Reprocess = "if_data_changed"
 
 
 def pin_inputs(order: Order, services: Services) -> Pinned:
     """Choose what is read of each input. Raises NoValidUpdate and MixedInputs."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
-    spans, windows = _pinned_windows(order, services)
+    lacking = dict.fromkeys(order.absent, f"{order.output} needs what is no partition yet")
+    spans, windows = _pinned_windows(order, services, lacking)
     found = {
-        name: [pair for partition in partitions for pair in _pinned(order, services, name, partition)]
+        name: [pair for partition in partitions for pair in _pinned(order, services, name, partition, lacking)]
         for name, partitions in order.inputs.items()
         if name not in tables | spans.keys()
     }
+    _refuse_lacking(order, lacking, services)
     cut = {name: slices.cut(services.ledger, order.run_spec, order.inputs[name]) for name in tables}
     read = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
     pins = tuple(sorted(read | windows | slices.carried(services.ledger, order.recipe, order.output, read)))
@@ -60,26 +70,61 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
         raise NoValidUpdate(f"{order.output}: none of its inputs has an event yet: expected one. Wait for it.")
     if order.recipe.is_by_events and not order.run_spec.consumes:
         _refuse_mixed(order, services, pins)
-    return Pinned({name: [update for update, _ in pairs] for name, pairs in found.items()}, cut, spans, pins)
+    updates = {name: [update for update, _ in pairs] for name, pairs in found.items()}
+    return Pinned(updates, cut, spans, pins, tuple(map(str, sorted(lacking))))
 
 
-def _pinned_windows(order: Order, services: Services) -> tuple[dict[str, Span | None], set[Pin]]:
-    """What is read of state tables, and all windows that are read. Raises NoValidUpdate for one that is open or bad."""
-    with services.ledger.read() as connection:
-        known = window_facts.of_windows(
-            connection, [each for some in order.windows.values() for each in some], services.now()
-        )
+Lacking = dict[Partition, str]
+"""What a run goes without, if so many are enough, and what is said of it if not."""
+
+
+def _refuse_lacking(order: Order, lacking: Lacking, services: Services) -> None:
+    """Raise NoValidUpdate if a run would go without more than it may, or earlier."""
+    windows = [each for some in order.windows.values() for each in some]
+    units = {each for at in windows for each in at.needed} | {each for some in order.inputs.values() for each in some}
+    if lacking and not order.waits.goes_without(units | lacking.keys(), lacking.keys(), services.now()):
+        raise NoValidUpdate(next(iter(lacking.values())))
+
+
+def _pinned_windows(order: Order, services: Services, lacking: Lacking) -> tuple[dict[str, Span | None], set[Pin]]:
+    """What is read of state tables, and all windows that are read. Raises NoValidUpdate for one that is bad."""
+    known = _known_windows(order, services)
     pins = {each: each.pins(known, Choice()) for some in order.windows.values() for each in some}
-    if behind := [why for each in pins if (why := each.behind(known, Choice()))]:
-        raise NoValidUpdate(f"{order.output}: {'; '.join(behind)}. Wait for it, or accept what will never be complete.")
+    for each in pins:
+        if why := each.behind(known, Choice()):
+            said = f"{order.output}: {why}. Wait for it, or accept what will never be complete."
+            lacking |= dict.fromkeys(each.lacking(known, Choice()), said)
     if wrong := [why for each in pins if (why := each.problem(known))]:
         raise NoValidUpdate(
             f"{order.output}: {'; '.join(wrong)}. Mend it and report its check passed, or declare the input with "
             "`ignore_quality_issue`."
         )
     states = [source.name for source in order.recipe.sources if source.is_state]
-    spans = {name: next((each.span for each in order.windows[name] if pins[each]), None) for name in states}
+    spans = {
+        name: next((_read(each, pins[each]) for each in order.windows[name] if pins[each]), None) for name in states
+    }
     return spans, {pin for some in pins.values() for pin in some}
+
+
+def _read(windows: WindowInput, pins: Sequence[Pin]) -> Span:
+    """The span with those of its windows that are there."""
+    there = {pin.partition for pin in pins}
+    pairs = zip(windows.span.windows, windows.windows, strict=True)
+    return replace(windows.span, windows=tuple(window for window, at in pairs if at in there))
+
+
+def _known_windows(order: Order, services: Services) -> Facts:
+    windows = [each for some in order.windows.values() for each in some]
+    with services.ledger.read() as connection:
+        return facts.of_windows(connection, windows, services.now())
+
+
+def backfilled(order: Order, services: Services, since: int, consumed: Sequence[Pin]) -> bool:
+    """Whether windows were backfilled since a number of the log that are always to be read again."""
+    if order.reprocess != "always":
+        return False
+    need = Need(order.output, tuple(each for some in order.windows.values() for each in some))
+    return bool(need.backfilled(_known_windows(order, services), since, consumed))
 
 
 def _refuse_mixed(order: Order, services: Services, pins: Sequence[Pin]) -> None:
@@ -96,12 +141,18 @@ def _refuse_mixed(order: Order, services: Services, pins: Sequence[Pin]) -> None
             )
 
 
-def _pinned(order: Order, services: Services, name: str, partition: Partition) -> list[tuple[Update, Pin]]:
+def _pinned(
+    order: Order, services: Services, name: str, partition: Partition, lacking: Lacking
+) -> list[tuple[Update, Pin]]:
     try:
         return _required(order, services, name, partition)
-    except NoValidUpdate:
-        if partition not in order.optional or any(partition in (each, each.parent) for each in order.named):
+    except NoValidUpdate as error:
+        is_named = any(partition in (each, each.parent) for each in order.named)
+        if partition in order.optional and not is_named:
+            return []
+        if is_named or order.waits.after is None:
             raise
+        lacking[partition] = str(error)
         return []
 
 

@@ -35,6 +35,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "Rule": (feed_assets.Rule, {"plan": feed_assets.Plan()}),
     "SqlTable": (feed_assets.SqlTable, {"url": "sqlite:///shop.db", "table": "events", "order_by": "id"}),
     "SubPartitions": (feed_assets.SubPartitions, {"name": "country", "members": {"sg": None}}),
+    "Wait": (feed_assets.Wait, {}),
     "Watermark": (feed_assets.Watermark, {}),
     "Within": (feed_assets.Within, {}),
     "checks.Check": (checks.Check, {"name": "a", "description": "b", "passes": bool, "aggregate": "count(1)"}),

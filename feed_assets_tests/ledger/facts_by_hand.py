@@ -45,7 +45,8 @@ def _built(
 ) -> Built:
     published = newest.get(need.output)
     consumed = _read(held, need.output, published) if published else ()
-    return Built(published, consumed, _late_since(held, consumed, sets, need), _attempts(held, need.output))
+    late, tried = _late_since(held, consumed, sets, need), _attempts(held, need.output)
+    return Built(published, consumed, late, tried, held.changed(need.output, published) if published else 0)
 
 
 def _last(held: Held, state: str) -> dict[Partition, str]:

@@ -77,6 +77,10 @@ class Held:
     position: int = 0
     """Of the consumer: up to which event it has been told of its tables."""
 
+    def changed(self, partition: Partition, name: str) -> int:
+        """The number of an update's last change in the log."""
+        return [*self.updates].index((partition, name))
+
 
 partitions = st.sampled_from([*PARTITIONS, *BATCHES, REPORT])
 outputs = st.sampled_from([*PARTITIONS[:2], REPORT])

@@ -53,7 +53,7 @@ ALL_DAYS = ["2020-01-01", "2020-01-02", "2020-01-03", "2020-01-04", "2020-01-05"
 
 def absent(need):
     """The names of what does not exist."""
-    return tuple(each.name for each in need.inputs if isinstance(each, AbsentInput))
+    return tuple(str(each.partition) for each in need.inputs if isinstance(each, AbsentInput))
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,22 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.lateness import Late
 from feed_assets.core.members import Regions
+from feed_assets.core.needs import Need, Reprocess
 from feed_assets.core.profiles import Profile
-from feed_assets.core.readiness import Need
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
+from feed_assets.core.waits import Wait
 from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import due
+from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.build.durations import durations_metadata
 from feed_assets.orchestration.build.makers import cluster_of, maker_of
 from feed_assets.orchestration.build.reports import failed_checks, materialized
 from feed_assets.orchestration.decide.automation import late_rerun
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.requests import WHY
 from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
 from feed_assets.orchestration.decide.windows import windows_within
 from feed_assets.orchestration.declare.baselines import baseline_of
@@ -33,7 +37,7 @@ from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of, with_profile
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, tracked_of
-from feed_assets.orchestration.declare.partitions import Partitions, extent_of
+from feed_assets.orchestration.declare.partitions import Partitions, extent_of, times_of
 from feed_assets.orchestration.declare.resolved import resolve
 from feed_assets.runs.build import build
 from feed_assets.runs.checks import Check
@@ -72,6 +76,8 @@ def feed_asset(
     completeness: Completeness | None = None,
     regions: Regions | None = None,
     event_time: str | None = None,
+    wait: Wait | None = None,
+    reprocess: Reprocess = "if_data_changed",
     chart: "Callable[[DataFrame], str] | None" = None,
     owners: Sequence[Owner] | None = None,
     code_version: str | None = None,
@@ -100,6 +106,10 @@ def feed_asset(
             `event_time`.
         regions: The regions that its other dimension of partitions has, each with its own midnight.
         event_time: A timestamp column, whose least and greatest values (UTC) are recorded with each update.
+        wait: What a partition waits for beside its inputs: a time, how many of its inputs are enough, and the deadline
+            after which it raises an alert. Needs partitions of time.
+        reprocess: What becomes of it when windows that it has read were backfilled: built again `if_data_changed`,
+            `always`, or `never`.
         chart: A function from the written rows to Markdown, for the UI.
         owners: Owners for the UI: `team:ads`, or an address of e-mail.
         code_version: By default a digest of the function's source. A run on equal inputs with an equal code version
@@ -117,11 +127,16 @@ def feed_asset(
     read, tracked = resolve(found, partitions_def, inputs), tracked_of(found, completeness, regions)
     if tracked and event_time is None:
         raise InvalidDefinition(f"{found} has completeness and no event_time: expected the column that is counted by.")
+    if wait and times_of(partitions_def) is None:
+        raise InvalidDefinition(
+            f"{found} has no partitions of time, from whose ends wait counts: expected partitions_def with a dimension "
+            "of time windows. Add one, or remove wait."
+        )
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
         recipe = recipe_of(found, function, read, checks, event_time, chart, code_version)
         recipe = replace(with_profile(recipe, profile, deep_checks, partitions_def), is_by_events=by_events is not None)
-        declared = dataset_of(recipe, read, late or Late(), retention, by_events, cadence, tracked)
+        declared = dataset_of(recipe, read, late or Late(), retention, by_events, cadence, tracked, wait, reprocess)
         return assets_of(recipe, read, declared, partitions_def, owners)
 
     return typed(dataset)
@@ -161,8 +176,16 @@ def _run_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
         order = partial(build, recipe, output, inputs, services, named, run_spec, windows=windows)
         launch = _launch(context, config, need)
         baseline = baseline_of(specs[-1].partitions_def, recipe.profile, output)
-        again = made_again if launch.asked_by else ()
-        outcome = order(launch=launch, optional=need.optional, baseline=baseline, made_again=again)
+        absent = [each.partition for each in need.inputs if isinstance(each, AbsentInput)]
+        outcome = order(
+            launch=launch,
+            optional=need.optional,
+            waits=need.waits,
+            absent=absent,
+            reprocess=need.reprocess,
+            baseline=baseline,
+            made_again=made_again if launch.asked_by else (),
+        )
         tables = [source.feed for source in recipe.sources] if recipe.is_by_events else []
         yield from _events(outcome, context, durations_metadata(services.ledger, tables, recipe.feed))
 
@@ -171,7 +194,11 @@ def _run_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetS
 
 def _launch(context: dg.AssetExecutionContext, config: RunConfig, need: Need) -> Launch:
     cluster = cluster_of(context.run, context.instance, settings())
-    return Launch(context.run.run_id, asked_by(context.run), need.made_with, cluster, parameters_of(config))
+    by_hand, why = asked_by(context.run), context.run.tags.get(WHY)
+    if by_hand is None and why is None:  # The condition's runs have no tags: it went by the verdict that was kept.
+        with open_ledger(settings().ledger).read() as connection:
+            why = due.reason_of(connection, need.output)
+    return Launch(context.run.run_id, by_hand, need.made_with, cluster, parameters_of(config), why)
 
 
 def asked_by(run: dg.DagsterRun) -> str | None:
@@ -200,7 +227,8 @@ def _place(
     output = node.partition(context.partition_key if context.has_partition_key else None)
     extent = extent_of(node.partitions_def, output.key)
     need = graph.need(replace(output, start=extent.start, end=extent.end))
-    if absent := [each.name for each in need.inputs if isinstance(each, AbsentInput)]:
+    absent = [str(each.partition) for each in need.inputs if isinstance(each, AbsentInput)]
+    if absent and need.waits.after is None:
         raise NoValidUpdate(f"{need.output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
     return need, windows_within(node, output)
 

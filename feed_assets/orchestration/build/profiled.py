@@ -70,7 +70,7 @@ def profiled(
     recipe = recipe_of(feed, measured, read, (), None, None, source_digest(rows) or "1")
     recipe = replace(with_profile(recipe, profile, deep_checks, partitions_def), is_companion=True, rejects=None)
     recipe = replace(recipe, code_version=recipe.digest)  # Other measures are other data, although of equal rows.
-    dataset = dataset_of(recipe, read, Late(), retention, None, None, None)
+    dataset = dataset_of(recipe, read, Late(), retention, None, None, None, None, "always")
     return assets_of(recipe, read, dataset, partitions_def, owners)
 
 

@@ -85,6 +85,7 @@ def _dataset_metadata(published: Published) -> dict[str, Any]:
         "inputs": dg.MetadataValue.json({pin.partition.path: _position(pin) for pin in published.pins}),
         "preview": dg.MetadataValue.md(published.preview),
         **chart,
+        **({"without": dg.MetadataValue.json({"inputs": [*published.without]})} if published.without else {}),
     }
 
 

@@ -1,6 +1,6 @@
 """Which partitions read which, from Dagster's own asset graph."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -11,12 +11,12 @@ import dagster as dg
 
 from feed_assets.core.errors import FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.inputs import AbsentInput, Beyond, Input, TableInput, WindowInput
 from feed_assets.core.members import Tracked
+from feed_assets.core.needs import Need
 from feed_assets.core.propagation import Consumer
-from feed_assets.core.readiness import Need
 from feed_assets.core.windows import WindowAddress
-from feed_assets.orchestration.decide.counters import counters_of
+from feed_assets.orchestration.decide.counters import counters_of as who_counts
+from feed_assets.orchestration.decide.needs import need_of
 from feed_assets.orchestration.decide.nodes import Node, nodes_of
 from feed_assets.orchestration.decide.pipelines import consumer_of
 from feed_assets.orchestration.decide.windows import (
@@ -29,6 +29,7 @@ from feed_assets.orchestration.decide.windows import (
     spans_of,
     window_of,
 )
+from feed_assets.orchestration.declare import mappings
 from feed_assets.orchestration.declare.declarations import (
     WATCHED,
     Dataset,
@@ -38,10 +39,7 @@ from feed_assets.orchestration.declare.declarations import (
     Rejects,
     StateTable,
 )
-from feed_assets.orchestration.declare.mappings import upstream
-from feed_assets.orchestration.declare.partitions import Existence, begins_at, existence, extent_of
-from feed_assets.runs.recipe import made_with
-from feed_assets.settings import settings
+from feed_assets.orchestration.declare.partitions import Existence, begins_at, existence, to_path
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
@@ -202,13 +200,13 @@ class Graph:
         child, found = self.node(output.feed), list[WindowAddress]()
         for parent in (self.by_feed[feed] for feed in sorted({each.feed for each in read} & self.by_feed.keys())):
             mine = sorted({self.parent_partition(each) for each in read if each.feed == parent.feed})
-            found += [each for span in spans_of(parent, child, output, mine) for each in addresses_of(span)]
+            found += [each for span, _ in spans_of(parent, child, output, mine) for each in addresses_of(span)]
         return found
 
     def _windows(self, parent: Node, child: Node, output: Partition) -> set[WindowAddress]:
         """The windows of an input that an output waits for."""
-        needed, _ = self._upstream(parent, child, child.key_of(output))
-        return {each for span in spans_of(parent, child, output, needed) for each in addresses_of(span)}
+        needed, _ = self.upstream(parent, child, child.key_of(output))
+        return {each for span, _ in spans_of(parent, child, output, needed) for each in addresses_of(span)}
 
     def downstream(self, parent: Node, child: Node, read: Collection[Partition]) -> list[Partition]:
         """The outputs of a dataset that need any of these partitions of an input, which exist; sorted."""
@@ -225,12 +223,13 @@ class Graph:
         below = mapping.get_downstream_partitions_for_partitions(above, parent.partitions_def, child.partitions_def)
         return [child.partition(key) for key in sorted(below.get_partition_keys())]
 
-    def _upstream(self, parent: Node, child: Node, key: str | None) -> tuple[list[Partition], list[str]]:
+    def upstream(self, parent: Node, child: Node, key: str | None) -> tuple[list[Partition], list[Partition]]:
+        """The partitions of an input that an output needs: those that exist, and those that do not (yet)."""
         if isinstance(parent.declaration, StateTable):
             return [], []
         if (mapping := mapping_between(parent, child)) and key is not None:
             path = child.partition(key).key
-            return existing(parent, upstream(mapping, child.partitions_def, parent.partitions_def, path))
+            return existing(parent, mappings.upstream(mapping, child.partitions_def, parent.partitions_def, path))
         if parent.partitions_def is None:
             return [parent.partition(None)], []
         if child.partitions_def is None or key is None:
@@ -241,44 +240,15 @@ class Graph:
             wanted, child.partitions_def, parent.partitions_def
         )
         needed = [parent.partition(each) for each in found.partitions_subset.get_partition_keys()]
-        absent = [f"{parent.feed} {each}" for each in found.required_but_nonexistent_subset.get_partition_keys()]
+        unborn = found.required_but_nonexistent_subset.get_partition_keys()
+        absent = [Partition(parent.feed, to_path(parent.partitions_def, each)) for each in unborn]
         return sorted(needed), absent
 
     def need(self, output: Partition) -> Need:
         """Everything that an output needs, for `decide`."""
-        node = self.node(output.feed)
-        declared = node.declaration
-        if not isinstance(declared, Dataset):
-            raise InvalidName(f"{node.feed} is a {node.role} feed: expected a dataset.")
-        read = [*self.parents(node), *([node] if mapping_between(node, node) else [])]
-        inputs = tuple(each for parent in read for each in self._inputs(parent, declared, node, output))
-        return Need(output, inputs, declared.late, self.consumer(node), made_with(declared.recipe, settings()))
+        return need_of(self, output)
 
-    def _inputs(self, parent: Node, declared: Dataset, node: Node, output: Partition) -> Iterator[Input]:
-        """The partitions of one input that an output needs."""
-        needed, absent = self._upstream(parent, node, node.key_of(output))
-        own = Partition(parent.feed, output.key)
-        needs_own, is_optional = parent.feed in declared.requires_own_of, parent.feed in declared.optional_of
-        ignores_quality = parent.feed in declared.ignores_quality_of
-        kind, beyond = parent.kind_of_input, self._beyond(parent, declared, output)
-        for each in needed:
-            is_required = kind is not TableInput and not is_optional and (not needs_own or each == own)
-            yield kind(each, is_required, ignores_quality, beyond)
-        missing = absent if not needs_own else [] if own in needed else [str(own)]
-        yield from map(AbsentInput, missing if not is_optional else ())
-        spans = spans_of(parent, node, output, needed)
-        counters = self._counters_of(parent, node, needed) if spans and parent.counted_by else None
-        for span in spans:
-            yield WindowInput(span, not is_optional, ignores_quality, tuple(needed), counters == (), counters or ())
-
-    def _beyond(self, parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
-        """How far the data of an input have to go, if that is waited for: to the end of the output's time."""
-        extent, tracked = extent_of(self.node(output.feed).partitions_def, output.key), parent.tracked
-        if parent.feed not in declared.beyond_of or extent.end is None:
-            return None
-        return Beyond(extent.end, grain=tracked.base if tracked else None)
-
-    def _counters_of(self, parent: Node, node: Node, needed: Collection[Partition]) -> tuple[Partition, ...]:
+    def counters_of(self, parent: Node, node: Node, needed: Collection[Partition]) -> tuple[Partition, ...]:
         """The outputs whose runs count these partitions of a foreign feed; () if the runs of this dataset do."""
         for counter in self._counters.get(parent.feed, ()):
             if counter == node.feed:
@@ -291,7 +261,7 @@ class Graph:
     def _counters(self) -> dict[Feed, list[Feed]]:
         """By foreign feed whose records are counted the datasets that may do so."""
         counted = {node.feed for node in self.foreign() if node.counted_by}
-        return counters_of(counted, self.datasets(), self._nodes.parents) if counted else {}
+        return who_counts(counted, self.datasets(), self._nodes.parents) if counted else {}
 
     def consumer(self, node: Node) -> Consumer | None:
         """A dataset as a consumer of events, found once for each graph; None if it is not built by them.

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PRIORITY = {"dagster/priority": "10"}
 """What is new goes before the runs of a backfill, which have priority 0 unless their tags say otherwise."""
 
+WHY = "feed_assets/why"
+"""The tag of a run that a verdict asked for: the verdict, in words."""
+
 NAMED = 3
 """Slices and correlation ids that a run's tags name; of the others they say how many there are."""
 
@@ -87,7 +90,7 @@ def _request(graph: Graph, item: Listed, verdict: Verdict) -> dg.RunRequest:
 def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str | None = None) -> dg.RunRequest:
     """The run that a verdict asks for; by events it takes what is due."""
     node = graph.node(verdict.output.feed)
-    tags = {**tags, "feed_assets/output": verdict.output.path, "feed_assets/why": verdict.reason}
+    tags = {**tags, "feed_assets/output": verdict.output.path, WHY: verdict.reason}
     config: dict[str, Any] = {}
     if node.by_events and verdict.state is not State.CURRENT:
         due = verdict.due or Due()

@@ -1,6 +1,7 @@
 """Which windows of an input an output waits for, and which outputs wait for a window: by spans of time alone."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
@@ -23,16 +24,19 @@ def mapping_between(parent: Node, child: Node) -> BySpan | None:
     return declared.mapped.get(str(parent.feed)) if isinstance(declared, Dataset) else None
 
 
-def existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[str]]:
-    """The partitions of an input at these paths, and the names of what is none yet."""
-    by_key = {parent.key_of(Partition(parent.feed, path)): path for path in paths}
+def existing(parent: Node, paths: Iterable[str]) -> tuple[list[Partition], list[Partition]]:
+    """The partitions of an input at these paths, and what is none yet."""
+    by_key = {parent.key_of(Partition(parent.feed, path)): Partition(parent.feed, path) for path in paths}
     known = parent.partitions_def
     absent = [key for key in by_key if known is None or key is None or not known.has_partition_key(key)]
-    there = [Partition(parent.feed, path) for key, path in by_key.items() if key not in absent]
-    return there, [f"{parent.feed} {key}" for key in absent]
+    return [each for key, each in by_key.items() if key not in absent], [by_key[key] for key in absent]
 
 
-def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Partition]) -> list[Span]:
+Spanned = tuple[Span, Sequence[Partition]]
+"""Windows that are waited for, and the partitions of a feed that they are of; () of a table."""
+
+
+def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Partition]) -> list[Spanned]:
     """The complete windows of an input that an output waits for, by sub-partition; none of an input without windows.
 
     `needed` are the partitions of the input that it reads, of a feed. Raises InvalidDefinition for time that no windows
@@ -41,9 +45,23 @@ def spans_of(parent: Node, child: Node, output: Partition, needed: Sequence[Part
     tracked, mapping, its = parent.tracked, mapping_between(parent, child), extent_of(child.partitions_def, output.key)
     if tracked is None:
         return []
+    if is_one_by_one(parent, child) and (grain := own_grain(parent)) in tracked.grains:
+        tracked = replace(tracked, grains=tracked.grains[: tracked.grains.index(grain) + 1])
     if isinstance(parent.declaration, StateTable):
-        return [_of_table(parent, tracked, mapping or Within(), its)]
-    return _of_feed(parent, tracked, mapping, its, needed)
+        return [(_of_table(parent, tracked, mapping or Within(), its), ())]
+    return _of_feed(parent, child, tracked, mapping, its, needed)
+
+
+def is_one_by_one(parent: Node, child: Node) -> bool:
+    """Whether the windows of an input are waited for partition by partition, and not the largest that fill the time.
+
+    Where so many are enough, checks are named, or it is of interest which one was backfilled.
+    """
+    declared = child.declaration
+    if not isinstance(declared, Dataset):
+        return False
+    is_counted = declared.wait is not None and declared.wait.at_least is not None
+    return is_counted or str(parent.feed) in declared.checks_of or declared.reprocess != "if_data_changed"
 
 
 def _of_table(parent: Node, tracked: Tracked, mapping: BySpan, output: Extent) -> Span:
@@ -69,22 +87,23 @@ def _time(output: Extent) -> mappings.Span:
 
 
 def _of_feed(
-    parent: Node, tracked: Tracked, mapping: BySpan | None, output: Extent, needed: Iterable[Partition]
-) -> list[Span]:
+    parent: Node, child: Node, tracked: Tracked, mapping: BySpan | None, output: Extent, needed: Iterable[Partition]
+) -> list[Spanned]:
     """The time of the partitions that are read, of each sub-partition; of those that it reads in part only that."""
     own = mappings.span_of(output)
     clip = mapping.reads(own, output.zone, output.zone) if own and isinstance(mapping, Within | DayToDate) else None
-    found: dict[str, list[mappings.Span]] = {}
+    found: dict[str, list[tuple[mappings.Span, Partition]]] = {}
     for each in needed:
         extent = extent_of(parent.partitions_def, each.key)
         if span := mappings.span_of(extent) or own:
             sub_partition = sub_partition_of(tracked, extent.values if parent.partitions_def else {})
-            found.setdefault(sub_partition, []).append(_clipped(span, clip))
-    return [
-        _filled(parent.feed, tracked, sub_partition, span)
-        for sub_partition, spans in sorted(found.items())
-        for span in _joined(sorted(spans))
-    ]
+            found.setdefault(sub_partition, []).append((_clipped(span, clip), each))
+    if is_one_by_one(parent, child):
+        pairs = [(sub_partition, span, (each,)) for sub_partition, some in found.items() for span, each in some]
+    else:
+        spans = {sub_partition: _joined(sorted(span for span, _ in some)) for sub_partition, some in found.items()}
+        pairs = [(sub_partition, span, tuple(needed)) for sub_partition, joined in spans.items() for span in joined]
+    return [(_filled(parent.feed, tracked, sub, span), counted) for sub, span, counted in sorted(pairs)]
 
 
 def _clipped(span: mappings.Span, clip: mappings.Span | None) -> mappings.Span:
@@ -124,8 +143,8 @@ def addresses_of(span: Span) -> list[WindowAddress]:
 def windows_within(node: Node, partition: Partition) -> list[WindowAddress]:
     """The windows that a partition of a feed fills; none of one without windows. Raises InvalidDefinition as above."""
     extent = extent_of(node.partitions_def, partition.key)
-    spans = _of_feed(node, node.tracked, None, extent, [partition]) if node.tracked else []
-    return [each for span in spans for each in addresses_of(span)]
+    spans = _of_feed(node, node, node.tracked, None, extent, [partition]) if node.tracked else []
+    return [each for span, _ in spans for each in addresses_of(span)]
 
 
 def window_of(node: Node, address: WindowAddress) -> Window | None:

@@ -11,8 +11,10 @@ from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
 from feed_assets.core.members import Tracked
+from feed_assets.core.needs import Reprocess
 from feed_assets.core.profiles import Profile
 from feed_assets.core.retention import Retention
+from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.baselines import check_baseline
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import Dataset, Rejects, metadata_of
@@ -97,8 +99,15 @@ def dataset_of(
     by_events: ByEvents | None,
     cadence: Cadence | None,
     tracked: Tracked | None,
+    wait: Wait | None,
+    reprocess: Reprocess,
 ) -> Dataset:
     """A dataset as its asset declares it. Raises InvalidDefinition for one that reads an event table without events."""
+    if wait and wait.at_least and by_events:
+        raise InvalidDefinition(
+            f"{recipe.feed} has at_least and by_events: expected one of them, as an update is read when it has reached "
+            "all that is read. Remove at_least."
+        )
     tables = [str(source.feed) for source in recipe.sources if source.is_table]
     if tables and by_events is None:
         raise InvalidDefinition(
@@ -118,6 +127,9 @@ def dataset_of(
         optional_of=_those(read, lambda given: given.optional),
         beyond_of=_those(read, lambda given: given.beyond is not None),
         tracked=tracked,
+        wait=wait,
+        reprocess=reprocess,
+        checks_of={str(given.declaration.feed): tuple(given.checks) for given in read.values() if given.checks},
         recipe=recipe.digest,
     )
 

@@ -16,8 +16,10 @@ from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
 from feed_assets.core.members import Tracked
+from feed_assets.core.needs import Reprocess
 from feed_assets.core.places import declared_at
 from feed_assets.core.retention import Retention
+from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.mappings import Declared as Mapped
 from feed_assets.runs.recipe import Format
@@ -77,6 +79,10 @@ class Dataset:
     """The inputs that are waited for up to the end of the partition."""
     tracked: Tracked | None = None
     """How its windows are judged, if it is ready only when it is complete."""
+    wait: Wait | None = None
+    reprocess: Reprocess = "if_data_changed"
+    checks_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """By input the checks that alone are heeded."""
     recipe: str = ""
     """Digest of how it is made: what failed is tried again when it is another."""
     role: Literal["dataset"] = "dataset"

@@ -161,9 +161,12 @@ class Input:
         optional: Whether it is not waited for: the function gets None if there is nothing of it.
         beyond: Wait until its data go so far, as its watermark, the newest event time of its newest update, or a
             table's last marker says. What comes later does not make an output stale.
+        checks: The checks that alone are waited for and heeded, by name: of each partition or window that is read they
+            have to be known, and not to have failed. By default any check that fails is waited for.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, or `required="own"` has no mapping.
+        InvalidDefinition: A value is of a wrong type, `required="own"` has no mapping, or checks are named whose
+            failure is ignored.
     """
 
     feed: dg.AssetSpec | dg.AssetsDefinition
@@ -173,6 +176,7 @@ class Input:
     required: Literal["all", "own"] = "all"
     optional: bool = False
     beyond: Watermark | None = None
+    checks: Sequence[str] = ()
 
     @classmethod
     def previous_bucket(cls) -> "Input":
@@ -188,6 +192,12 @@ class Input:
             raise InvalidDefinition(
                 f"Input of {self.spec.key.to_user_string()} has required='own' and no mapping: expected one that leads "
                 "to several partitions. Without it an output reads its own partition anyway."
+            )
+
+        if self.checks and self.ignore_quality_issue:
+            raise InvalidDefinition(
+                f"Input of {self.spec.key.to_user_string()} names checks, and has ignore_quality_issue: expected one "
+                "of the two."
             )
 
     @property

@@ -29,10 +29,13 @@ from feed_assets.orchestration.declare.declarations import (
     STALE,
     Dataset,
     Declaration,
+    EventTable,
+    Foreign,
     Rejects,
     StateTable,
 )
 from feed_assets.orchestration.declare.inputs import asset_key
+from feed_assets.orchestration.ticks.deadlines import DEADLINE, missed, with_deadlines
 from feed_assets.orchestration.ticks.staleness import stale_states
 from feed_assets.settings import settings
 
@@ -54,8 +57,10 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
     alerts.keep(ledger, UNREACHABLE, found.unreachable, now, ours.has_feed)
     with ledger.read() as connection:
         refused, waits = _refused(graph, connection), _waits_for_a_person(graph, connection)
+        late = missed(graph, connection, _since(connection, with_deadlines(graph), now), now)
     alerts.keep(ledger, AUDIT, refused, now, ours.has_feed)
     alerts.keep(ledger, PERSON, waits, now, ours.has_feed)
+    alerts.keep(ledger, DEADLINE, late, now, ours.has_feed)
     _judge(graph, ledger, now)
     return _deliver(ledger, now, out_of_time)
 
@@ -100,9 +105,16 @@ def _seen(feed: Feed) -> str:
     return f"watched since {feed}"
 
 
+def _since(connection: sa.Connection, nodes: Iterable[Node], now: datetime) -> dict[str, datetime]:
+    """By feed since when it is watched."""
+    names = {str(node.feed): _seen(node.feed) for node in nodes}
+    known = get_cursors(connection, names.values())
+    return {feed: datetime.fromisoformat(known[name]) if name in known else now for feed, name in names.items()}
+
+
 def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """A table that is declared now is not late for what was before."""
-    names = {_seen(node.feed) for node in _with_cadence(graph)}
+    names = {_seen(node.feed) for node in [*_with_cadence(graph), *with_deadlines(graph)]}
     with ledger.read() as connection:
         new = names - get_cursors(connection, names).keys()
     if new:
@@ -113,16 +125,15 @@ def _first_seen(graph: Graph, ledger: Ledger, now: datetime) -> None:
 def _late(graph: Graph, ledger: Ledger, now: datetime) -> Reasons:
     nodes = _with_cadence(graph)
     with ledger.read() as connection:
-        since = get_cursors(connection, [_seen(node.feed) for node in nodes])
+        since = _since(connection, nodes, now)
         last = events.newest_of(connection, [node.feed for node in nodes])
-    reasons = {str(node.feed): _why_late(node, last.get(node.feed), since.get(_seen(node.feed)), now) for node in nodes}
+    reasons = {str(node.feed): _why_late(node, last.get(node.feed), since[str(node.feed)], now) for node in nodes}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def _why_late(node: Node, last: Recorded | None, since: str | None, now: datetime) -> str | None:
+def _why_late(node: Node, last: Recorded | None, since: datetime, now: datetime) -> str | None:
     cadence = node.cadence
-    watched = datetime.fromisoformat(since) if since else now
-    expected = missing(cadence, last.time if last else None, watched, now) if cadence else None
+    expected = missing(cadence, last.time if last else None, since, now) if cadence else None
     if not expected or not cadence:
         return None
     came = f"the last one came {last.time:%Y-%m-%d %H:%M} UTC" if last else "none has ever come"
@@ -188,7 +199,7 @@ def _incomplete(due: Mapping[Partition, Due]) -> dict[Feed, list[Propagation]]:
 
 def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefinition]:
     """The unpartitioned checks of tables with a cadence, and of datasets; a sensor tells their results."""
-    expected = [each for each in declarations if not isinstance(each, Rejects | StateTable) and each.cadence]
+    expected = [each for each in declarations if not isinstance(each, Rejects | StateTable) and _is_expected(each)]
     datasets = [each for each in declarations if isinstance(each, Dataset)]
     named = [(each.feed, ON_TIME) for each in expected]
     named += [(each.feed, PROPAGATION) for each in datasets if each.by_events]
@@ -196,9 +207,16 @@ def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefi
     return [_check(feed, name) for feed, name in named]
 
 
+def _is_expected(declared: Dataset | Foreign | EventTable) -> bool:
+    """Whether it is known when something of it is to be there."""
+    has_deadline = isinstance(declared, Dataset) and declared.wait is not None and declared.wait.deadline is not None
+    return declared.cadence is not None or has_deadline
+
+
 def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """Record open alerts and what is out of date as the states of the checks that no run makes: warnings at most."""
-    checks = [(node.feed, ON_TIME) for node in _with_cadence(graph)]
+    expected = {node.feed for node in [*_with_cadence(graph), *with_deadlines(graph)]}
+    checks = [(feed, ON_TIME) for feed in sorted(expected)]
     checks += [(node.feed, PROPAGATION) for node in graph.datasets() if node.by_events]
     datasets = [node.feed for node in graph.datasets()]
     with ledger.read() as connection:
@@ -240,5 +258,5 @@ def _check(feed: Feed, name: str) -> dg.AssetChecksDefinition:
 def _reasons(opened: Iterable[alerts.Alert], feed: Feed, check: str) -> list[str]:
     """What is wrong with a table or a dataset now."""
     names = {f"{LATE}:{feed}"} if check == ON_TIME else {f"{UNDECIDED}:{feed}"}
-    starts = () if check == ON_TIME else (f"{STUCK}:{feed}|", f"{UNREACHABLE}:{feed}|")
+    starts = (f"{DEADLINE}:{feed}|",) if check == ON_TIME else (f"{STUCK}:{feed}|", f"{UNREACHABLE}:{feed}|")
     return [each.reason for each in opened if each.name in names or each.name.startswith(starts)]

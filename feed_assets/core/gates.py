@@ -1,0 +1,252 @@
+"""The gates: named rules, each of which lets a partition pass or says what it waits for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
+
+from feed_assets.core.attempts import pause_after
+from feed_assets.core.choosing import Choice
+from feed_assets.core.facts import Attempt, Built, Facts
+from feed_assets.core.feeds import Partition
+from feed_assets.core.inputs import SetInput, UpdateInput
+from feed_assets.core.needs import Need
+from feed_assets.core.positions import InputChange, Pin, changed, pins_digest
+from feed_assets.core.words import some
+
+NAMED = 5
+"""Partitions that a reason names; of the others it says how many there are."""
+
+COUNTED_WITHIN = timedelta(minutes=1)
+"""After that it is looked again whether somebody has counted what an output waits for."""
+
+
+class State(StrEnum):
+    """What is to be done about a partition, or what it waits for: exactly one of these."""
+
+    BUILD = "build"
+    REBUILD = "rebuild"
+    CURRENT = "current"
+    CLOSED = "closed"
+    WAITS_FOR_TIME = "waits for time"
+    WAITS_FOR_INPUT = "waits for input"
+    WAITS_FOR_PROPAGATION = "waits for propagation"
+    WAITS_FOR_QUALITY = "waits for quality"
+    WAITS_FOR_LATE_DATA = "waits for late data"
+    WAITS_FOR_ANOTHER_ATTEMPT = "waits for another attempt"
+    WAITS_FOR_A_PERSON = "waits for a person"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A need with the facts about it."""
+
+    need: Need
+    facts: Facts
+
+    @cached_property
+    def built(self) -> Built:
+        """What is known of the output."""
+        return self.facts.outputs.get(self.need.output, Built())
+
+    @cached_property
+    def choice(self) -> Choice:
+        """By events what it consumes and reads."""
+        return self.facts.choices.get(self.need.output, Choice())
+
+    @cached_property
+    def pins(self) -> tuple[Pin, ...]:
+        """What it would read now."""
+        return tuple(pin for each in self.need.inputs for pin in each.pins(self.facts, self.choice))
+
+    @cached_property
+    def changes(self) -> tuple[InputChange, ...]:
+        """The inputs that are other ones than those it was built from."""
+        appendable = {each.partition.feed for each in self.need.inputs if isinstance(each, SetInput)}
+        newest = [pin for pin in self.pins if pin.partition not in self._kept]
+        consumed = [pin for pin in self.built.consumed if pin.partition not in self._kept]
+        return changed(newest, consumed, appendable)
+
+    @cached_property
+    def backfilled(self) -> frozenset[Partition]:
+        """The windows that were backfilled since the output was built."""
+        if not self.built.published:
+            return frozenset()
+        return self.need.backfilled(self.facts, self.built.changed, self.built.consumed)
+
+    @cached_property
+    def lacking(self) -> frozenset[Partition]:
+        """What it needs and is not there."""
+        return self.need.lacking(self.facts, self.choice)
+
+    @cached_property
+    def without(self) -> frozenset[Partition]:
+        """What it is built without now, as so many are enough."""
+        goes = self.need.waits.goes_without(self.need.needed, self.lacking, self.facts.now)
+        return self.lacking if goes else frozenset()
+
+    @cached_property
+    def _kept(self) -> frozenset[Partition]:
+        """What has changed and makes nothing stale."""
+        return self._settled | self._not_reprocessed
+
+    @cached_property
+    def _not_reprocessed(self) -> frozenset[Partition]:
+        """The windows that were backfilled and are not read again for that, and the partitions that they count."""
+        if self.need.reprocess != "never":
+            return frozenset()
+        back = [each for each in self.need.windows if not self.backfilled.isdisjoint(each.windows)]
+        return self.backfilled | {at for each in back for at in each.counted}
+
+    @cached_property
+    def _settled(self) -> frozenset[Partition]:
+        """What went far enough when it was read: what has come since makes nothing stale."""
+        beyond = (each for each in self.need.inputs if isinstance(each, UpdateInput) and each.beyond)
+        settled = {member for each in beyond for member in each.members(self.facts)}
+        consumed = {pin.partition: pin.update_id for pin in self.built.consumed if pin.partition in settled}
+        newer = {pin.partition for pin in self.pins if pin.update_id >= consumed.get(pin.partition, pin.update_id)}
+        return frozenset(consumed.keys() & newer)
+
+    @cached_property
+    def tried(self) -> tuple[Attempt, ...]:
+        """The attempts on these inputs, with this recipe and Spark configuration, oldest first."""
+        same = pins_digest(self.pins), None
+        return tuple(
+            each for each in self.built.attempts if each.made_with == self.need.made_with and each.pins in same
+        )
+
+
+class Answer(NamedTuple):
+    """What a partition waits for, and when time alone may change that (UTC)."""
+
+    state: State
+    reason: str
+    look_again: datetime | None = None
+
+
+def _closed(case: Case) -> Answer | None:
+    """Whether somebody has said that it is final."""
+    why = case.facts.closed.get(case.need.output)
+    return Answer(State.CLOSED, why) if why else None
+
+
+def _time(case: Case) -> Answer | None:
+    """Whether the earliest time has come at which it may be built."""
+    earliest = case.need.waits.earliest
+    if earliest is None or earliest <= case.facts.now:
+        return None
+    return Answer(State.WAITS_FOR_TIME, f"it is not built before {earliest:%Y-%m-%d %H:%M:%S} UTC", earliest)
+
+
+def _inputs(case: Case) -> Answer | None:
+    """Whether there is something to read of every input; what is on its way through a pipeline has not come yet."""
+    missing = [name for each in case.need.inputs if (name := each.missing(case.facts, case.choice))]
+    behind = [why for each in case.need.inputs if (why := each.behind(case.facts, case.choice))]
+    if case.pins and (case.without or (not missing and not behind)):
+        return None
+    have_come = (each.has_come(case.facts, case.choice) for each in case.need.inputs if each.is_required)
+    if case.choice.due.waits and all(have_come):
+        return Answer(State.WAITS_FOR_PROPAGATION, case.choice.due.waits)
+    published = case.built.published
+    served = f"; {published}, which was built before, goes on being served" if published else ""
+    absent = [f"no valid update of {some(missing, NAMED) or 'any input'}"] if missing or not behind else []
+    again, enough = _enough(case)
+    again = min((each for each in (again, _look_again(case)) if each), default=None)
+    return Answer(State.WAITS_FOR_INPUT, "; ".join([*absent, *behind, *enough]) + served, again)
+
+
+def _enough(case: Case) -> tuple[datetime | None, list[str]]:
+    """When it goes on with what is there, if that is enough; what is said of it."""
+    waits = case.need.waits
+    if waits.after is None or not waits.may_lack(case.need.needed, case.lacking):
+        return None, [f"{waits.said} are enough, {len(case.need.needed - case.lacking)} are there"] * bool(waits.after)
+    return waits.after, [f"from {waits.after:%Y-%m-%d %H:%M:%S} UTC on it goes without, as {waits.said} are enough"]
+
+
+def _look_again(case: Case) -> datetime | None:
+    """When to look again at what nobody has counted: who is going to may be paused before it does, or fail."""
+    partitions, facts = case.need.partitions, case.facts
+    if any(each in facts.uncounted for each in partitions):
+        return facts.now
+    return facts.now + COUNTED_WITHIN if any(each in facts.counted_by_nobody for each in partitions) else None
+
+
+def _news(case: Case) -> Answer | None:
+    """Whether anything is to be done. Due events that leave the output as it is are consumed before it waits."""
+    if not case.built.published or case.changes or is_reprocessed(case):
+        return None
+    due = case.choice.due
+    if due.waits and not due.slices:
+        return Answer(State.WAITS_FOR_PROPAGATION, due.waits)
+    said = f", without {some([*map(str, sorted(case.without))], NAMED)}" if case.without else ""
+    return Answer(State.CURRENT, f"update {case.built.published} was built from the newest inputs{said}")
+
+
+def is_reprocessed(case: Case) -> bool:
+    """Whether it is built again as inputs were backfilled, whatever their data are."""
+    return case.need.reprocess == "always" and bool(case.backfilled)
+
+
+def _quality(case: Case) -> Answer | None:
+    """Whether the checks of every input have passed, and the output's own on these very inputs."""
+    read = [each for each in case.need.inputs if isinstance(each, UpdateInput) and each.partition not in case.without]
+    failed = [f"{each.partition} ({why})" for each in read if (why := each.problem(case.facts))]
+    if failed:
+        waits_for_checks = any(each.checks and each.problem(case.facts) for each in read)
+        what = "the checks that are waited for" if waits_for_checks else "the last audit failed"
+        return Answer(State.WAITS_FOR_QUALITY, f"{what} of {some(failed, NAMED)}")
+    if problems := [why for each in case.need.windows if (why := each.problem(case.facts))]:
+        return Answer(State.WAITS_FOR_QUALITY, "; ".join(problems))
+    if refused := [each.reason for each in case.tried if each.refused]:
+        return Answer(State.WAITS_FOR_QUALITY, f"its own audit failed on these inputs: {refused[-1]}")
+    return None
+
+
+def _pause(case: Case) -> Answer | None:
+    why = case.facts.paused.get(case.need.output.feed)
+    return Answer(State.WAITS_FOR_A_PERSON, why) if why else None
+
+
+def _attempts(case: Case) -> Answer | None:
+    """Whether runs on these inputs may still be tried, and whether it is time to."""
+    tried, most = case.tried, case.facts.max_attempts
+    if not tried:
+        return None
+    if len(tried) >= most:
+        why = f"{len(tried)} runs failed on these inputs, the last with: {tried[-1].reason}"
+        return Answer(State.WAITS_FOR_A_PERSON, why)
+    again = tried[-1].ended + pause_after(len(tried))
+    if again <= case.facts.now:
+        return None
+    why = f"attempt {len(tried)} of {most} failed, the next comes from {again:%Y-%m-%d %H:%M:%S} UTC on: "
+    return Answer(State.WAITS_FOR_ANOTHER_ATTEMPT, why + tried[-1].reason, again)
+
+
+def _history(case: Case) -> Answer | None:
+    """Whether no input fell back to before what was pruned: a re-run would lose what the first run saw."""
+    for change in case.changes if case.built.published else ():
+        pruned, newest = case.facts.pruned.get(change.partition, ""), change.new.update_id if change.new else ""
+        if pruned > newest:
+            left = f"only the older {newest} is left" if newest else "none is left"
+            why = f"{change.partition} lost its newest updates, {pruned} before them was pruned, and {left}"
+            return Answer(State.WAITS_FOR_A_PERSON, why)
+    return None
+
+
+GATES: tuple[Callable[[Case], Answer | None], ...] = (
+    _closed,
+    _time,
+    _inputs,
+    _news,
+    _quality,
+    _pause,
+    _attempts,
+    _history,
+)
+"""Each lets a partition pass or says what it waits for; the first that stops it is the verdict.
+
+In the order of the global state store's article: time (a partition whose window is not over is not decided about, a
+step before), inputs, quality, resources, attempts. Before all what is final: nothing is asked of that any more.
+"""

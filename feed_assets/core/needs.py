@@ -1,0 +1,78 @@
+"""What an output needs of its inputs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from feed_assets.core.choosing import Choice
+from feed_assets.core.completeness import WindowState
+from feed_assets.core.facts import Facts
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.inputs import Input, TableInput, UpdateInput, WindowInput
+from feed_assets.core.lateness import Late
+from feed_assets.core.positions import Pin
+from feed_assets.core.propagation import Consumer
+from feed_assets.core.waits import Waits
+
+Reprocess = Literal["if_data_changed", "always", "never"]
+"""What a dataset does about an input that was backfilled."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """One partition of a consumer and every partition of its inputs that it needs."""
+
+    output: Partition
+    inputs: tuple[Input, ...]
+    late: Late = field(default_factory=Late)
+    consumer: Consumer | None = None
+    """Set of a dataset that is built by events: when it reads which update follows from their propagation."""
+    made_with: str | None = None
+    """Digest of the recipe and the Spark configuration: what was tried with others says nothing of these."""
+    waits: Waits = field(default_factory=Waits)
+    reprocess: Reprocess = "if_data_changed"
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions of inputs that exist."""
+        return tuple(each.partition for each in self.inputs if isinstance(each, UpdateInput))
+
+    @property
+    def windows(self) -> tuple[WindowInput, ...]:
+        """The windows that it waits for."""
+        return tuple(each for each in self.inputs if isinstance(each, WindowInput))
+
+    def partitions_of(self, feed: Feed) -> list[Partition]:
+        """Those of one input."""
+        return [each for each in self.partitions if each.feed == feed]
+
+    def windows_of(self, feed: Feed) -> list[WindowInput]:
+        """Those of one input."""
+        return [each for each in self.windows if each.span.dataset == feed]
+
+    @property
+    def optional(self) -> frozenset[Partition]:
+        """Those that are read if they have a valid update, and not waited for."""
+        found = (each for each in self.inputs if isinstance(each, UpdateInput) and not isinstance(each, TableInput))
+        return frozenset(each.partition for each in found if not each.is_required)
+
+    @property
+    def tables(self) -> frozenset[Feed]:
+        """The inputs that are event tables."""
+        return frozenset(each.partition.feed for each in self.inputs if isinstance(each, TableInput))
+
+    @property
+    def needed(self) -> frozenset[Partition]:
+        """What is counted where so many are enough: partitions that are waited for, of tables windows."""
+        return frozenset(part for each in self.inputs for part in each.needed)
+
+    def lacking(self, facts: Facts, choice: Choice) -> frozenset[Partition]:
+        """What of that is not there."""
+        return frozenset(part for each in self.inputs for part in each.lacking(facts, choice))
+
+    def backfilled(self, facts: Facts, since: int, consumed: Iterable[Pin] = ()) -> frozenset[Partition]:
+        """The windows that were backfilled since they were read: after a number of the log, if no pin has one."""
+        read = {pin.partition: int(pin.update_id) for pin in consumed if pin.partition in facts.windows}
+        known = {at: facts.windows[at] for each in self.windows for at in each.windows if at in facts.windows}
+        states = {at: each.changed for at, each in known.items() if each.state is WindowState.BACKFILLED}
+        return frozenset(at for at, changed in states.items() if changed > read.get(at, since))

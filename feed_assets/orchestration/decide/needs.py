@@ -1,0 +1,79 @@
+"""What an output needs: of each input the partitions, their windows, and what its dataset says of waiting."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Partition
+from feed_assets.core.inputs import AbsentInput, Beyond, Input, TableInput, WindowInput
+from feed_assets.core.needs import Need
+from feed_assets.core.waits import Waits, waits_of
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.windows import mapping_between, spans_of
+from feed_assets.orchestration.declare.declarations import Dataset
+from feed_assets.orchestration.declare.partitions import extent_of
+from feed_assets.runs.recipe import made_with
+from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    from feed_assets.orchestration.decide.graph import Graph
+
+
+def need_of(graph: "Graph", output: Partition) -> Need:
+    """Everything that an output needs. Raises InvalidDefinition if it cannot be what its dataset waits for."""
+    node = graph.node(output.feed)
+    declared = node.declaration
+    if not isinstance(declared, Dataset):
+        raise InvalidName(f"{node.feed} is a {node.role} feed: expected a dataset.")
+    read = [*graph.parents(node), *([node] if mapping_between(node, node) else [])]
+    inputs = tuple(each for parent in read for each in _inputs(graph, parent, node, declared, output))
+    waits, made = waits_for(node, output), made_with(declared.recipe, settings())
+    need = Need(output, inputs, declared.late, graph.consumer(node), made, waits, declared.reprocess)
+    waits.refuse(output, len(need.needed))
+    return need
+
+
+def waits_for(node: Node, output: Partition) -> Waits:
+    """The moments of an output, as its dataset declares them."""
+    declared, extent = node.declaration, extent_of(node.partitions_def, output.key)
+    wait = declared.wait if isinstance(declared, Dataset) else None
+    if wait is None or extent.start is None or extent.end is None:
+        return Waits()
+    return waits_of(wait, extent.start, extent.end, extent.zone)
+
+
+def _inputs(graph: "Graph", parent: Node, node: Node, declared: Dataset, output: Partition) -> Iterator[Input]:
+    """The partitions of one input that an output needs, and their windows."""
+    needed, absent = graph.upstream(parent, node, node.key_of(output))
+    own = Partition(parent.feed, output.key)
+    needs_own, is_optional = parent.feed in declared.requires_own_of, parent.feed in declared.optional_of
+    ignores_quality = parent.feed in declared.ignores_quality_of
+    checks = declared.checks_of.get(str(parent.feed), ())
+    made = frozenset(key.name for key in graph.checks(parent)) if checks else frozenset[str]()
+    kind, beyond = parent.kind_of_input, _beyond(graph, parent, declared, output)
+    for each in needed:
+        is_required = kind is not TableInput and not is_optional and (not needs_own or each == own)
+        yield kind(each, is_required, ignores_quality, beyond, checks, made)
+    missing = absent if not needs_own else [] if own in needed else [own]
+    yield from map(AbsentInput, missing if not is_optional else ())
+    spans = spans_of(parent, node, output, needed)
+    counters = graph.counters_of(parent, node, needed) if spans and parent.counted_by else None
+    for span, counted in spans:
+        yield WindowInput(
+            span,
+            not is_optional,
+            ignores_quality,
+            tuple(counted),
+            counts_itself=counters == (),
+            counters=counters or (),
+            is_partial=declared.wait is not None and declared.wait.at_least is not None and not is_optional,
+            checks=checks if not counted else (),
+        )
+
+
+def _beyond(graph: "Graph", parent: Node, declared: Dataset, output: Partition) -> Beyond | None:
+    """How far the data of an input have to go, if that is waited for: to the end of the output's time."""
+    extent, tracked = extent_of(graph.node(output.feed).partitions_def, output.key), parent.tracked
+    if parent.feed not in declared.beyond_of or extent.end is None:
+        return None
+    return Beyond(extent.end, grain=tracked.base if tracked else None)

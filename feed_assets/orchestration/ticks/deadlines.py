@@ -1,0 +1,88 @@
+"""Deadlines of partitions: an alert before, and one at the miss, also of what nothing has come for."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.waits import Wait
+from feed_assets.core.words import first_line
+from feed_assets.ledger import alerts, closures, due, updates
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.needs import waits_for
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.declarations import Dataset
+from feed_assets.orchestration.declare.partitions import paths_within
+
+DEADLINE = "deadline"
+"""Kind of alerts. The names go on with the dataset, `|`, the partition, `|`, and `near` or `missed`."""
+
+LOOK_BACK = timedelta(days=7)
+"""How long ago a deadline may have been missed to raise an alert: what is open stays so until it is built."""
+
+PARTITIONS_WATCHED = 200
+"""Partitions of a dataset that are watched at most, the newest."""
+
+
+def with_deadlines(graph: Graph) -> list[Node]:
+    """The datasets whose partitions have a deadline."""
+    return [node for node in graph.datasets() if (wait := _wait_of(node)) and wait.deadline is not None]
+
+
+def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], now: datetime) -> dict[str, str]:
+    """What is late, or soon will be, by the rest of the alert's name. `since`: by dataset when it was declared."""
+    nodes = {node.feed: node for node in with_deadlines(graph)}
+    opened = {at for each in alerts.open_alerts(connection) if (at := _partition_in(each.name)) and at.feed in nodes}
+    watched = opened | {at for node in nodes.values() for at in _watched(node, since[str(node.feed)], now)}
+    built = updates.newest(connection, watched).keys() | closures.closed(connection, watched).keys() if watched else ()
+    late = sorted(watched.difference(built))
+    said = {each.partition: each for feed in {at.feed for at in late} for each in due.listed(connection, feed)}
+    return {name: why for at in late for name, why in _said(nodes[at.feed], at, said.get(at), now)}
+
+
+def _wait_of(node: Node) -> Wait | None:
+    return node.declaration.wait if isinstance(node.declaration, Dataset) else None
+
+
+def _partition_in(name: str) -> Partition | None:
+    kind, _, rest = name.partition(":")
+    path, _, _ = rest.rpartition("|")
+    return _of(path) if kind == DEADLINE else None
+
+
+def _of(path: str) -> Partition:
+    feed, _, key = path.partition("|")
+    return Partition(Feed.parse(feed), key)
+
+
+def _watched(node: Node, since: datetime, now: datetime) -> Iterable[Partition]:
+    """The newest partitions whose deadline is over, but not for long, or of which it is time to warn."""
+    wait = _wait_of(node)
+    if wait is None or wait.deadline is None:
+        return []
+    warn = wait.deadline if wait.warn is None else wait.warn
+    first, last = max(now - LOOK_BACK, since) - wait.deadline, now - warn
+    paths = paths_within(node.partitions_def, first, last, {}) if first < last else []
+    found = [Partition(node.feed, path) for path in paths]
+    return [at for at in found if _begins(node, at, since, now)][-PARTITIONS_WATCHED:]
+
+
+def _begins(node: Node, output: Partition, since: datetime, now: datetime) -> bool:
+    """Whether its first alert is due, and its deadline came after it was declared."""
+    waits = waits_for(node, output)
+    first = waits.warn or waits.deadline
+    return first is not None and first <= now and waits.deadline is not None and waits.deadline >= since
+
+
+def _said(node: Node, output: Partition, listed: due.Listed | None, now: datetime) -> Iterator[tuple[str, str]]:
+    waits, name = waits_for(node, output), f"{output.feed}|{output.key}"
+    if waits.deadline is None:
+        return
+    state = listed.state if listed else None
+    why = f"{state}: {first_line(listed.reason)}" if listed and state else "nothing has come for it yet"
+    see = f"{why}. See `feed-assets explain {output.feed} {output.key}`."
+    if waits.warn and waits.warn <= now:
+        yield f"{name}|near", f"{output} is to be built by {waits.deadline:%Y-%m-%d %H:%M} UTC, and {see}"
+    if waits.deadline <= now:
+        yield f"{name}|missed", f"{output} was to be built by {waits.deadline:%Y-%m-%d %H:%M} UTC, and {see}"

@@ -1,0 +1,419 @@
+"""What a partition waits for beside its inputs, tick by tick: time, enough of them, named checks, waivers, closures."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets import Completeness, Input, Wait, Within, feed_asset, state_table
+from feed_assets.cli import app
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.readiness import State
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import alerts, closures, quality, runs, updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.states import backfills
+from feed_assets.ledger.states.windows import report_quality
+from feed_assets.orchestration.decide.decisions import verdicts
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.settings import settings
+from feed_assets.testing import Given
+from feed_assets_tests.orchestration.test_windows import complete, tell
+from feed_assets_tests.orchestration.worlds import harness, raw_feed, rows
+
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+DAYS = dg.DailyPartitionsDefinition("2026-01-01")
+HOUR = timedelta(hours=1)
+MIDNIGHT = datetime(2026, 1, 3, tzinfo=UTC)
+"""The end of the day that these tests are about."""
+
+RAW, DAILY = "web/raw/v1.0", "web/daily/v1.0"
+DAY = "2026-01-02"
+OUT = Partition(Feed.parse(DAILY), DAY)
+KEYS = [f"{DAY}-{hour:02}:00" for hour in range(24)]
+BY_DAY = dg.TimeWindowPartitionMapping()
+
+
+def daily(read, name: str = DAILY, partitions_def=DAYS, **options) -> dg.AssetsDefinition:
+    @feed_asset(name, partitions_def=partitions_def, inputs={"raw": read}, **options)
+    def made(raw):
+        """What was read."""
+        return raw
+
+    return made
+
+
+def hours(partitions_def=HOURS) -> dg.AssetSpec:
+    return raw_feed(RAW, partitions_def)
+
+
+def world(*assets, now: datetime = MIDNIGHT, give=lambda _: Given([{"n": 1}])):
+    return harness(*assets, give=give, now=lambda: now)
+
+
+def at(tested, moment: datetime) -> None:
+    tested.now = lambda: moment
+
+
+def made(found) -> list[str]:
+    return [f"{run.assets[0].removeprefix('web/')} {run.partition}" for run in found]
+
+
+def verdict(tested, output: Partition = OUT):
+    graph = Graph(tested.definitions.resolve_asset_graph())
+    with dg.partition_loading_context(tested.now()), open_ledger(settings().ledger).read() as connection:
+        (found,) = verdicts(graph, connection, [output], tested.now())
+    return found
+
+
+def drop(tested, *keys: str, feed: str = RAW) -> None:
+    for key in keys:
+        tested.drop(feed, key, rows(1))
+
+
+def newest(output: Partition = OUT) -> updates.Row:
+    with open_ledger(settings().ledger).read() as connection:
+        return updates.newest(connection, [output])[output]
+
+
+def last_run(output: Partition = OUT) -> runs.Run:
+    with open_ledger(settings().ledger).read() as connection:
+        found = runs.last(connection, output)
+    assert found
+    return found
+
+
+# Time
+
+
+def test_a_partition_is_built_at_its_earliest_time_although_its_inputs_were_there_before():
+    raw = raw_feed(RAW, DAYS)
+    tested = world(raw, daily(raw, wait=Wait(earliest="0 6 * * *", delay=HOUR)))
+    drop(tested, DAY)
+    assert made(tested.run_until_idle()) == []
+    found = verdict(tested)
+    assert (found.state, found.look_again) == (State.WAITS_FOR_TIME, MIDNIGHT + 6 * HOUR)
+    at(tested, MIDNIGHT + 6 * HOUR - timedelta(seconds=1))
+    assert made(tested.run_until_idle()) == []
+    at(tested, MIDNIGHT + 6 * HOUR)
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+
+
+def test_who_waits_without_partitions_of_time_is_refused():
+    with pytest.raises(InvalidDefinition, match="no partitions of time, from whose ends wait counts"):
+        daily(raw_feed(RAW, None), partitions_def=None, wait=Wait(delay=HOUR))
+
+
+# Partitions that do not exist yet
+
+
+def test_a_day_waits_for_its_hours_that_are_not_born_yet():
+    raw, early = hours(), dg.DailyPartitionsDefinition("2026-01-01", end_offset=1)
+    tested = world(raw, daily(raw, partitions_def=early), now=MIDNIGHT - 2 * HOUR)
+    drop(tested, *KEYS[:22])
+    assert made(tested.run_until_idle()) == []
+    found = verdict(tested)
+    assert (found.state, found.reason) == (
+        State.WAITS_FOR_INPUT,
+        f"no valid update of {RAW} {KEYS[22]}, {RAW} {KEYS[23]}",
+    )
+    drop(tested, *KEYS[22:])
+    assert made(tested.run_until_idle()) == []
+    at(tested, MIDNIGHT)
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+
+
+def test_by_our_mapping_a_day_waits_for_unborn_hours_too():
+    raw, early = hours(), dg.DailyPartitionsDefinition("2026-01-01", end_offset=1)
+    tested = world(raw, daily(Input(raw, mapping=Within()), partitions_def=early), now=MIDNIGHT - HOUR)
+    drop(tested, *KEYS[:23])
+    assert made(tested.run_until_idle()) == []
+    assert verdict(tested).reason == f"no valid update of {RAW} {KEYS[23]}"
+    at(tested, MIDNIGHT)
+    drop(tested, KEYS[23])
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+
+
+def test_a_month_waits_for_the_week_that_ends_after_it():
+    weeks = dg.WeeklyPartitionsDefinition("2025-12-28")
+    months = dg.MonthlyPartitionsDefinition("2026-01-01")
+    raw, march = raw_feed(RAW, weeks), Partition(Feed.parse(DAILY), "2026-03-01")
+    tested = world(raw, daily(raw, partitions_def=months), now=datetime(2026, 4, 1, tzinfo=UTC))
+    drop(tested, "2026-03-01", "2026-03-08", "2026-03-15", "2026-03-22")
+    assert made(tested.run_until_idle()) == []
+    assert verdict(tested, march).reason == f"no valid update of {RAW} 2026-03-29"
+    at(tested, datetime(2026, 4, 5, tzinfo=UTC))
+    drop(tested, "2026-03-29")
+    assert made(tested.run_until_idle()) == ["daily 2026-03-01"]
+
+
+# So many of so many
+
+ENOUGH = Wait(at_least="23 of 24", after=2 * HOUR)
+
+
+def test_after_a_while_a_day_goes_on_without_an_hour_and_that_is_recorded_on_it():
+    raw = hours()
+    tested = world(raw, daily(raw, wait=ENOUGH))
+    drop(tested, *KEYS[:7], *KEYS[8:])
+    assert made(tested.run_until_idle()) == []
+    found = verdict(tested)
+    assert (found.state, found.look_again) == (State.WAITS_FOR_INPUT, MIDNIGHT + 2 * HOUR)
+    at(tested, MIDNIGHT + 2 * HOUR)
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+    assert json.loads(newest().without or "") == [f"{RAW} {KEYS[7]}"]
+    (told,) = tested.reported("web/daily", DAY)
+    assert told.metadata["without"] == {"inputs": [f"{RAW} {KEYS[7]}"]}
+    assert verdict(tested).reason.endswith(f"was built from the newest inputs, without {RAW} {KEYS[7]}")
+
+
+def test_what_it_went_without_is_late_data_when_it_comes():
+    raw = hours()
+    tested = world(raw, daily(raw, wait=ENOUGH), now=MIDNIGHT + 2 * HOUR)
+    drop(tested, *KEYS[:23])
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+    drop(tested, KEYS[23])
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+    assert newest().without is None
+    assert last_run().why == f"{RAW} {KEYS[23]}: was not there before"
+
+
+def test_fewer_than_enough_are_waited_for_however_long():
+    raw = hours()
+    tested = world(raw, daily(raw, wait=ENOUGH), now=MIDNIGHT + 48 * HOUR)
+    drop(tested, *KEYS[:22])
+    assert made(tested.run_until_idle()) == []
+    assert verdict(tested).reason.endswith("; 23 of 24 are enough, 22 are there")
+
+
+def test_a_run_by_hand_goes_without_no_earlier_than_the_sensor_does():
+    raw = hours()
+    tested = world(raw, daily(raw, wait=ENOUGH))
+    drop(tested, *KEYS[:23])
+    tested.run_until_idle()
+    job = tested.definitions.resolve_implicit_global_asset_job_def()
+    options = {"instance": tested.instance, "partition_key": DAY, "asset_selection": [dg.AssetKey(["web", "daily"])]}
+    ran = job.execute_in_process(raise_on_error=False, **options)
+    assert ran.success  # by the real clock it is long after
+    assert json.loads(newest().without or "") == [f"{RAW} {KEYS[23]}"]
+    assert (last_run().why, last_run().asked_by) == (None, "somebody in Dagster")
+
+
+def test_a_number_of_all_that_is_not_needed_is_told_and_stops_nobody_else():
+    raw = hours()
+    tested = world(raw, daily(raw, wait=Wait(at_least="23 of 25", after=HOUR)), daily(raw, "web/other/v1.0"))
+    drop(tested, *KEYS)
+    assert made(tested.run_until_idle()) == [f"other {DAY}"]
+    reason = opened()[f"undecided:{DAILY}"]
+    assert "needs 24 partitions of its inputs, and at_least says '23 of 25': expected so many 'of 24'" in reason
+
+
+def foo(**options) -> dg.AssetSpec:
+    return state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)), **options)
+
+
+def test_of_a_table_the_hours_are_counted_and_those_that_are_complete_are_read():
+    table, read = foo(), list[tuple[str, ...]]()
+
+    def give(task):
+        read.extend(tuple(each.key for each in span.windows) for span in task.spans.values())
+        return Given([{"n": len(read)}])
+
+    tested = world(table, daily(table, wait=ENOUGH), give=give, now=MIDNIGHT + 2 * HOUR)
+    complete("2026-01-02-00:00", "2026-01-02-22:00")
+    assert made(tested.run_until_idle()) == []
+    complete("2026-01-02-23:00", "2026-01-03-00:00")
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+    assert read == [(*KEYS[:22], KEYS[23])]
+    assert json.loads(newest().without or "") == [f"web/foo hour@{KEYS[22]}"]
+    complete("2026-01-02-22:00", "2026-01-02-23:00")
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+    assert read[-1] == tuple(KEYS)
+
+
+# Quality
+
+
+def say(partition: Partition, check: str, state: str, reason: str | None = None) -> None:
+    with open_ledger(settings().ledger).change() as connection:
+        quality.report(connection, partition, check, state, reason, "dq", MIDNIGHT)
+
+
+def test_who_names_a_check_waits_for_its_result_and_for_no_other():
+    raw, part = raw_feed(RAW, DAYS), Partition(Feed.parse(RAW), DAY)
+    tested = world(raw, daily(Input(raw, checks=["no_bots"])), daily(raw, "web/any/v1.0"))
+    say(part, "sums", quality.FAILED, "off by 3")
+    drop(tested, DAY)
+    assert made(tested.run_until_idle()) == []
+    assert verdict(tested).reason.endswith("(nobody has said yet what check no_bots finds)")
+    say(part, "no_bots", quality.FAILED, "41 % are bots")
+    assert made(tested.run_until_idle()) == []
+    assert verdict(tested).reason.endswith("(check no_bots: 41 % are bots)")
+    say(part, "no_bots", quality.WARNED, "4 % are bots")
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+    say(part, "sums", quality.PASSED)
+    assert made(tested.run_until_idle()) == [f"any {DAY}"]
+
+
+def test_of_a_table_the_named_check_of_each_hour_is_waited_for():
+    table = foo()
+    tested, ledger = world(table, daily(Input(table, checks=["no_bots"]))), open_ledger(settings().ledger)
+    complete("2026-01-02-00:00", "2026-01-03-00:00")
+    addresses = [WindowAddress(Feed.parse("web/foo"), "", "hour", key) for key in KEYS]
+    for each in addresses[:23]:
+        report_quality(ledger, each, "no_bots", "passed", None, "dq", MIDNIGHT)
+    report_quality(ledger, addresses[3], "sums", "failed", "off", "dq", MIDNIGHT)
+    assert made(tested.run_until_idle()) == []
+    assert verdict(tested).reason == (f"hour {KEYS[23]} of web/foo nobody has said yet what check no_bots finds")
+    report_quality(ledger, addresses[23], "no_bots", "passed", None, "dq", MIDNIGHT)
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+
+
+def waive(*args: str):
+    return CliRunner().invoke(app, ["state", "waive", *args, "--why", "known and harmless", "--who", "ann", "--json"])
+
+
+def test_a_waiver_lets_the_consumers_of_one_partition_go_on_until_there_is_another_problem():
+    raw, part = raw_feed(RAW, DAYS), Partition(Feed.parse(RAW), DAY)
+    tested = world(raw, daily(raw))
+    say(part, "sums", quality.FAILED, "off by 3")
+    say(Partition(part.feed, "2026-01-01"), "sums", quality.FAILED, "off by 3")
+    drop(tested, DAY, "2026-01-01")
+    assert made(tested.run_until_idle()) == []
+    assert json.loads(waive(RAW, DAY).stdout)["waived"] == "off by 3"
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+    drop(tested, DAY)
+    say(part, "sums", quality.FAILED, "off by 4")
+    tested.drop(RAW, DAY, rows(2))
+    assert made(tested.run_until_idle()) == []
+    assert verdict(tested).state is State.WAITS_FOR_QUALITY
+
+
+def test_a_waiver_of_a_window_lets_its_readers_go_on_by_sensor_and_run():
+    table = foo()
+    tested, ledger = world(table, daily(table, partitions_def=HOURS)), open_ledger(settings().ledger)
+    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    at_hour = WindowAddress(Feed.parse("web/foo"), "", "hour", KEYS[15])
+    report_quality(ledger, at_hour, "no_bots", "failed", "41 % are bots", "dq", MIDNIGHT)
+    assert made(tested.run_until_idle()) == []
+    assert "41 % are bots" in json.loads(waive("web/foo", f"hour@{KEYS[15]}").stdout)["waived"]
+    (ran,) = tested.run_until_idle()
+    assert (ran.partition, ran.error) == (KEYS[15], None)
+
+
+def test_what_has_no_problem_cannot_be_waived():
+    found = waive(RAW, DAY)
+    assert (found.exit_code, "has no problem that consumers wait for" in str(found.exception)) == (1, True)
+
+
+# Closed
+
+
+def test_what_is_closed_is_not_built_until_it_is_opened_again():
+    raw = raw_feed(RAW, DAYS)
+    tested, ledger = world(raw, daily(raw)), open_ledger(settings().ledger)
+    drop(tested, DAY)
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+    closures.close(ledger, [OUT], "2026 is final", "ann", MIDNIGHT)
+    tested.drop(RAW, DAY, rows(1, 2))
+    assert made(tested.run_until_idle()) == []
+    found = verdict(tested)
+    assert (found.state, found.reason) == (State.CLOSED, "closed by ann at 2026-01-03 00:00 UTC: 2026 is final")
+    closures.reopen(ledger, [OUT], "not so final", "ann", MIDNIGHT)
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+
+
+# Reprocessing
+
+
+@pytest.mark.parametrize(
+    ("reprocess", "same_rows", "other_rows"),
+    [("if_data_changed", 0, 1), ("always", 1, 1), ("never", 0, 0)],
+)
+@pytest.mark.parametrize("partitions_def", [HOURS, DAYS], ids=["hourly", "daily"])
+def test_a_dataset_says_what_becomes_of_it_when_an_hour_that_it_read_was_backfilled(
+    reprocess, same_rows, other_rows, partitions_def
+):
+    table, key = foo(), KEYS[15] if partitions_def is HOURS else DAY
+    tested = world(table, daily(table, partitions_def=partitions_def, reprocess=reprocess))
+    ledger, hour = open_ledger(settings().ledger), WindowAddress(Feed.parse("web/foo"), "", "hour", KEYS[15])
+    first, end = ("2026-01-02-15:00", "2026-01-02-16:00") if partitions_def is HOURS else (KEYS[0], "2026-01-03-00:00")
+    complete(first, end)
+    assert made(tested.run_until_idle()) == [f"daily {key}"]
+    built = []
+    for more in (0, 1):
+        backfills.begin(ledger, hour, "bots", "ann", MIDNIGHT)
+        assert made(tested.run_until_idle()) == []
+        for tier in ("kafka", "") * more:
+            tell("2026-01-02-15:00", "2026-01-02-16:00", tier, more, part="more")
+        backfills.finish(ledger, hour, "bots", "ann", MIDNIGHT)
+        built.append(len(tested.run_until_idle()))
+    assert built == [same_rows, other_rows]
+
+
+# Deadlines
+
+
+def opened() -> dict[str, str]:
+    with open_ledger(settings().ledger).read() as connection:
+        return {each.name: each.reason for each in alerts.open_alerts(connection)}
+
+
+def test_there_is_an_alert_before_a_deadline_and_at_the_miss_also_of_what_nothing_has_come_for():
+    raw = raw_feed(RAW, DAYS)
+    tested = world(raw, daily(raw, wait=Wait(warn=HOUR, deadline=2 * HOUR)))
+    near, missed = f"deadline:{DAILY}|{DAY}|near", f"deadline:{DAILY}|{DAY}|missed"
+    tested.tick()
+    assert opened() == {}
+    at(tested, MIDNIGHT + HOUR)
+    tested.tick()
+    assert opened() == {
+        near: f"{DAILY} {DAY} is to be built by 2026-01-03 02:00 UTC, and nothing has come for it yet. See "
+        f"`feed-assets explain {DAILY} {DAY}`."
+    }
+    at(tested, MIDNIGHT + 2 * HOUR)
+    tested.tick()
+    assert {*opened()} == {near, missed}
+    assert tested.checks("web/daily")["on_time"] is False
+    drop(tested, DAY)
+    tested.run_until_idle()
+    assert opened() == {}
+    tested.tick()
+    assert tested.checks("web/daily")["on_time"] is True
+
+
+def test_each_partition_has_an_alert_of_its_own_and_says_what_it_waits_for():
+    raw = hours()
+    tested = world(raw, daily(raw, wait=Wait(deadline=HOUR)), now=MIDNIGHT - 3 * HOUR)
+    tested.tick()
+    drop(tested, KEYS[0])
+    at(tested, MIDNIGHT + 26 * HOUR)
+    tested.run_until_idle()
+    first, second = sorted(opened().values())
+    assert first.startswith(f"{DAILY} {DAY} was to be built by 2026-01-03 01:00 UTC, and waits for input: no valid")
+    assert second.startswith(f"{DAILY} 2026-01-03 was to be built by 2026-01-04 01:00 UTC, and nothing has come")
+
+
+def test_what_was_before_the_deadline_was_declared_is_not_missed():
+    raw = raw_feed(RAW, DAYS)
+    tested = world(raw, daily(raw, wait=Wait(deadline=HOUR)), now=MIDNIGHT + 5 * HOUR)
+    tested.tick()
+    tested.tick()
+    assert opened() == {}
+
+
+# Why it ran
+
+
+def test_after_a_run_it_is_said_why_it_ran():
+    raw = raw_feed(RAW, DAYS)
+    tested = world(raw, daily(raw))
+    drop(tested, DAY)
+    tested.run_until_idle()
+    assert last_run().why == "it has no valid update, and every input is there"
+    tested.drop(RAW, DAY, rows(1, 2))
+    tested.run_until_idle()
+    assert "was consumed, the newest is" in (last_run().why or "")
