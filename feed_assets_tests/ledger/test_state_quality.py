@@ -209,10 +209,13 @@ def test_the_data_version_of_a_window_is_of_its_reports_alone(hour):
     reports.report(hour, source({HOUR_15[0]: 10}, version=3), NOW)
     assert fact(hour, HOUR).pin(HOUR.partition).version == before, "of the source nobody reads rows"
     reports.report(hour, [part("part-1", dict.fromkeys(HOUR_15, 10), version=1)], NOW)
+    assert fact(hour, HOUR).pin(HOUR.partition).version == before, "nobody is told of it before its state changes"
+    failed(hour)
     other = fact(hour, HOUR).pin(HOUR.partition).version
     assert other != before
     reports.report(hour, [part("part-2", {HOUR_15[0]: 0})], NOW)
     reports.report(hour, [part("part-2", {}, version=1)], NOW)
+    passed(hour)
     assert fact(hour, HOUR).pin(HOUR.partition).version == other
 
 
