@@ -14,7 +14,7 @@ from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import log, profiles, quality
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import windows
+from feed_assets.ledger.states import backfills, windows
 from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.tables import change
 from feed_assets.orchestration.declare.baselines import baseline_of
@@ -263,3 +263,34 @@ def test_a_baseline_is_of_the_same_time_by_the_clock_of_the_partitions():
 def baseline(partitions_def, key: str, wanted: str) -> list[str]:
     found = baseline_of(partitions_def, Profile(baseline=wanted), Partition(Feed.parse(SUMS), key))
     return [each.key for each in found]
+
+
+def test_the_companion_measures_again_what_was_backfilled_although_the_data_are_equal_and_the_hour_is_good_again():
+    days = Days(foo(), profiled(foo(), BY_HOUR, deep_checks=[NO_BOTS], rows=lambda span: span))
+    days.failed["2026-01-02-15:00"] = {"no_bots": 3}
+    complete(15)
+    days.harness.run_until_idle()
+    days.failed.clear()
+    ledger, at = open_ledger(settings().ledger), WindowAddress(FOO, "", "hour", "2026-01-02-15:00")
+    backfills.begin(ledger, at, "bots removed", "ann", NOW)
+    backfills.finish(ledger, at, "bots removed", "ann", NOW)
+    assert known(hour_of(15)) == {"profile": "passed", "no_bots": "stale"}
+    assert outcomes(days.harness.run_until_idle()) == [("web/foo_profile", "2026-01-02-15:00", True)]
+    assert known(hour_of(15)) == {"profile": "passed", "no_bots": "passed"}
+    assert state_of(15) is WindowState.BACKFILLED
+
+
+def test_who_waits_for_the_checks_of_the_companion_by_name_reads_nothing_before_they_have_passed():
+    @feed_asset("web/minds/v1.0", partitions_def=HOURS, inputs={"foo": Input(foo(), checks=["no_bots"])})
+    def minds(foo):
+        """What foo has of this time."""
+
+    days = Days(foo(), profiled(foo(), BY_HOUR, deep_checks=[NO_BOTS], rows=lambda span: span), minds)
+    days.failed["2026-01-02-15:00"] = {"no_bots": 3}
+    complete(14)
+    complete(15)
+    assert sorted(outcomes(days.harness.run_until_idle())) == [
+        ("web/foo_profile", "2026-01-02-14:00", True),
+        ("web/foo_profile", "2026-01-02-15:00", True),
+        ("web/minds", "2026-01-02-14:00", True),
+    ]
