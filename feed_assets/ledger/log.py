@@ -25,6 +25,9 @@ COUNTED = "counted"
 CLOSED = "closed"
 """The kind that says that a partition is final, or is no longer: `after` is `closed` or `open`."""
 
+RUN = "run"
+"""The kind that says that a run began or ended. Who reads the log for what changes in data does not hear of it."""
+
 PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
 """The states of updates that the log tells of."""
 
@@ -121,9 +124,10 @@ def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Nu
 
 
 def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """The number of the last change of each partition, 0 if there is none: one index seek for each."""
+    """The number of the last change of each partition's data, 0 if there is none: one index seek for each."""
     asked = wanted.partitions(connection, partitions)
-    last = sa.select(sa.func.max(change.c.sequence)).where(wanted.same(change, asked)).scalar_subquery()
+    mine = wanted.same(change, asked) & (change.c.kind != RUN)
+    last = sa.select(sa.func.max(change.c.sequence)).where(mine).scalar_subquery()
     rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, last))
     return {Partition(Feed.parse(feed), key): number or 0 for feed, key, number in rows}
 
@@ -131,8 +135,8 @@ def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[
 def after(
     connection: sa.Connection, sequence: int, upto: int, limit: int, feeds: Collection[Feed] | None = None
 ) -> tuple[Numbered, ...]:
-    """The changes with numbers in `(sequence, upto]`, of some feeds or of all, in order."""
-    query = sa.select(*_COLUMNS).where(change.c.sequence > sequence, change.c.sequence <= upto)
+    """The changes of data with numbers in `(sequence, upto]`, of some feeds or of all, in order."""
+    query = sa.select(*_COLUMNS).where(change.c.sequence > sequence, change.c.sequence <= upto, change.c.kind != RUN)
     if feeds is not None:
         query = query.where(change.c.feed.in_(sorted(map(str, feeds))))
     return tuple(_numbered(row) for row in connection.execute(query.order_by(change.c.sequence).limit(limit)))

@@ -13,6 +13,7 @@ from feed_assets.core.errors import AlreadyRunning
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import log, updates, wanted
 from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, run, update
 
 RUNNING, UNCHANGED, FAILED = "running", "unchanged", attempts.FAILED
@@ -113,6 +114,12 @@ def of_dagster(connection: sa.Connection, dagster_run: str) -> Run | None:
     return _of(found) if found else None
 
 
+def find(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, Run]:
+    """Those of some runs that are known, by id."""
+    asked = wanted.rows(connection, ("id",), [[each] for each in sorted(run_ids)])
+    return {row.id: _of(row) for row in connection.execute(sa.select(run).join(asked, wanted.same(run, asked)))}
+
+
 def in_dagster(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, str]:
     """The runs of Dagster that some runs belong to, of those that have one."""
     asked = wanted.rows(connection, ("id",), [[each] for each in run_ids])
@@ -132,9 +139,10 @@ def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tu
 
 
 def start(ledger: Ledger, new: Run) -> None:
-    """Record that a run starts; AlreadyRunning if another one builds this output."""
+    """Record that a run starts, which the log tells; AlreadyRunning if another one builds this output."""
     try:
-        with ledger.write() as connection:
+        with ledger.change() as connection:
+            began = _tell(connection, new.output, new.id, (None, RUNNING), new.started)
             connection.execute(
                 sa.insert(run).values(
                     id=new.id,
@@ -144,7 +152,7 @@ def start(ledger: Ledger, new: Run) -> None:
                     dagster_run=new.dagster_run,
                     process=new.process,
                     started=new.started,
-                    began=log.last(connection),
+                    began=began,
                     made_with=new.made_with,
                     asked_by=new.asked_by,
                     cluster=new.cluster,
@@ -169,11 +177,31 @@ def pinned(connection: sa.Connection, run_id: str, pins: str) -> None:
 
 
 def end(connection: sa.Connection, run_id: str, state: str, now: datetime, reason: str | None) -> None:
-    """Record how a run ended; after what it changed, so that what failed before that is no attempt any more."""
-    values = {"state": state, "ended": now, "reason": reason, "finished": log.last(connection)}
+    """Record how a run ended, which the log tells.
+
+    After what it changed, so that what failed before that is no attempt any more.
+    """
+    known = connection.execute(sa.select(run.c.feed, run.c.partition, run.c.state).where(run.c.id == run_id)).one()
+    output = Partition(Feed.parse(known.feed), known.partition)
+    finished = _tell(connection, output, run_id, (known.state, state), now, reason)
+    values = {"state": state, "ended": now, "reason": reason, "finished": finished}
     connection.execute(sa.update(run).where(run.c.id == run_id).values(values))
     if state in attempts.ATTEMPTS:
         _decide_again(connection, run_id, now)
+
+
+def _tell(
+    connection: sa.Connection,
+    output: Partition,
+    run_id: str,
+    states: tuple[str | None, str],
+    now: datetime,
+    why: str | None = None,
+) -> int:
+    """Append to the log what a run became, if that is new; the number of the log's last change."""
+    if states[0] != states[1]:
+        log.append(connection, [Change(output, log.RUN, run_id, now, *states, why, run_id)])
+    return log.last(connection)
 
 
 def _decide_again(connection: sa.Connection, run_id: str, now: datetime) -> None:
