@@ -24,11 +24,11 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import requests
 from pydantic import SecretStr
-from requests.adapters import HTTPAdapter
 from requests.utils import get_auth_from_url
 
 from feed_assets.core.deadlines import Opened, in_time, noting
 from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
+from feed_assets.core.web import listing_session
 from feed_assets.ledger import alerts
 from feed_assets.ledger.alerts import OPENED, Notice
 from feed_assets.ledger.database import Ledger
@@ -152,25 +152,9 @@ class _Webhook:
             raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")
 
 
-class _Adapter(HTTPAdapter):
-    """Lists the connections that it opens, to a proxy or not."""
-
-    def __init__(self, opened: list[Opened]) -> None:
-        super().__init__()
-        self._opened = opened
-
-    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(*args, **options)
-        pool.ConnectionCls = noting(pool.ConnectionCls, self._opened)
-        return pool
-
-
 def _session(url: SecretStr, opened: list[Opened]) -> requests.Session:
-    """A session with the environment's proxies and authorities, but never with a password of `~/.netrc`."""
-    session, named = requests.Session(), get_auth_from_url(url.get_secret_value())
-    session.auth = named if any(named) else lambda request: request
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, _Adapter(opened))
+    session, named = listing_session(opened), get_auth_from_url(url.get_secret_value())
+    session.auth = named if any(named) else session.auth
     return session
 
 

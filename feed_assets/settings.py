@@ -134,12 +134,17 @@ Webhook = Annotated[
     ),
 ]
 Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@host:587 or smtps://user:password@host")]
+LINEAGE = "openlineage+"
+"""What the URL of a sink for lineage begins with."""
+
 Sink = Annotated[
     SecretStr,
     _like(
-        "blackboard:/*(?!_feed_assets(/|$))[^/].*|(sqlite|postgresql).*://[^#]*#[^#]+",
+        "blackboard:/*(?!_feed_assets(/|$))[^/].*|(sqlite|postgresql).*://[^#]*#[^#]+|"
+        rf"{re.escape(LINEAGE)}(https://[^/@][^#?]*|http://[^/@][^@#?]*|file:///[^#?]+)",
         "blackboard:PREFIX, such as blackboard:events, not below _feed_assets, or "
-        "postgresql+psycopg://user:password@host/database#table; a comma or # in a password is written %2C or %23",
+        "postgresql+psycopg://user:password@host/database#table; a comma or # in a password is written %2C or %23; "
+        "or openlineage+https://:KEY@host, openlineage+http://host without a key, openlineage+file:///file",
     ),
 ]
 Sinks = Annotated[tuple[Sink, ...], NoDecode, BeforeValidator(_split)]
@@ -217,7 +222,10 @@ class Settings(BaseSettings):
     """Receivers of alerts by mail, comma-separated in the environment."""
 
     events_to: Sinks = ()
-    """Sinks that our write events are also published to: `blackboard:<prefix>`, or SQLAlchemy URLs with `#table`."""
+    """Sinks that our write events are also published to: `blackboard:<prefix>`, or SQLAlchemy URLs with `#table`.
+
+    What runs read and wrote goes to `openlineage+https://:KEY@host` or `openlineage+file:///file`.
+    """
 
     event_hours_ahead: float = Field(default=24, ge=0)
     """Hours that the marker of another team's event may be ahead of now; one that is further is rejected."""

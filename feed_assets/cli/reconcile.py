@@ -70,7 +70,8 @@ def _heal(module: str | None) -> "tuple[list[tuple[Partition, str]], list[str]]"
     for source in sources_of(graph).values():
         found = ingest(graph, services, source, services.now(), lambda: False, again=True)
         problems += _lines(found.problems) + _lines(found.waits)
-    return announced, [*problems, *_lines(publish_events(services, graph.on_blackboard(), lambda: False))]
+    with open_instance() as instance:
+        return announced, [*problems, *_lines(publish_events(services, graph, instance, lambda: False))]
 
 
 def _lines(problems: "Mapping[str, str]") -> list[str]:

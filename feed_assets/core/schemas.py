@@ -43,6 +43,11 @@ def check_event_time(feed: Feed, schema: str, event_time: str | None) -> None:
         raise InvalidDefinition(f"{feed}: event_time {event_time!r}: expected a column of type timestamp: {known}.")
 
 
+def column_types(schema: str) -> list[tuple[str, str]]:
+    """The names and types of a schema's columns, in order. Raises ValueError for one that Spark cannot parse."""
+    return [(name, text) for name, _, text in _fields(deque(_TOKEN.findall(schema.strip())), "")]
+
+
 def column_names(schema: str) -> list[str]:
     """The names of a schema's columns, in order. Raises ValueError for one that Spark cannot parse."""
     return [name for name, _ in _columns(schema)]
@@ -65,20 +70,22 @@ def _check_columns(columns: list[tuple[str, str]], form: str) -> None:
 def _columns(schema: str) -> list[tuple[str, str]]:
     """The name and kind of each column. Raises ValueError."""
     tokens = deque(_TOKEN.findall(schema.strip()))
-    found = [*_fields(tokens, "")]
+    found = [(name, kind) for name, kind, _ in _fields(tokens, "")]
     if not found:
         raise ValueError("it has no columns, expected such as 'id string, at timestamp'")
     return found
 
 
-def _fields(tokens: _Tokens, end: str) -> Iterator[tuple[str, str]]:
-    """The fields up to the token `end`, which is '' where the text ends."""
+def _fields(tokens: _Tokens, end: str) -> Iterator[tuple[str, str, str]]:
+    """Name, kind and type of the fields up to the token `end`, which is '' where the text ends."""
     if _next(tokens) == end:
         return
     while True:
         name = _name(tokens)
         _skip(tokens, ":")
-        yield name, _type(tokens, f"column {name!r}")
+        left = [*tokens]
+        kind = _type(tokens, f"column {name!r}")
+        yield name, kind, re.sub(r" ?([<>(),:]) ?", r"\1", " ".join(left[: len(left) - len(tokens)]))
         if _skip(tokens, "not"):
             _expect(tokens, "null")
         if _skip(tokens, "comment") and not _take(tokens).startswith("'"):

@@ -25,3 +25,5 @@ class Written:
     last: datetime | None
     data_version: str
     windows: Counts | None = None
+    columns: tuple[tuple[str, str], ...] = ()
+    """Name and type of each column."""

@@ -1,8 +1,10 @@
 """Runs as they began and ended, in the order of the log, with what they read, wrote and found: for lineage."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -11,6 +13,8 @@ from feed_assets.core.positions import Pin
 from feed_assets.ledger import log, runs, updates, wanted
 from feed_assets.ledger.runs import Run
 from feed_assets.ledger.tables import change, consumed, quality, update
+
+_Key = tuple[Partition, str]
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class RunChange:
     written: tuple[updates.Row, ...] = ()
     read: tuple[Pin, ...] = ()
     found: tuple[Found, ...] = ()
+    columns: Mapping[_Key, Sequence[tuple[str, str]]] = field(default_factory=dict[_Key, Sequence[tuple[str, str]]])
+    """Name and type of each column, of those of these updates that a run of ours wrote."""
 
 
 def run_changes(connection: sa.Connection, after: int, limit: int) -> tuple[RunChange, ...]:
@@ -51,32 +57,36 @@ def run_changes(connection: sa.Connection, after: int, limit: int) -> tuple[RunC
     written, read = _written(connection, ended), _read(connection, ended)
     outputs = {each: known[each].output for each in ended & known.keys()}
     found = _found(connection, {*outputs.values(), *(pin.partition for pins in read.values() for pin in pins)})
-    return tuple(
-        _with(RunChange(each.sequence, known[each.subject], each.after, each.at, each.why), written, read, found)
-        for each in told
-        if each.subject in known
-    )
+    columns = _columns(connection, [pin for pins in (*read.values(), *map(_pins, written.values())) for pin in pins])
+
+    def change_of(row: sa.Row[Any]) -> RunChange:
+        run_id, its = row.subject, known[row.subject]
+        if row.after == runs.RUNNING:
+            return RunChange(row.sequence, its, row.after, row.at, row.why)
+        pins, mine = read.get(run_id, []), written.get(run_id, [])
+        of_it = _of(its, pins, found, row.at)
+        return RunChange(row.sequence, its, row.after, row.at, row.why, tuple(mine), tuple(pins), of_it, columns)
+
+    return tuple(change_of(row) for row in told if row.subject in known)
 
 
-def _with(
-    bare: RunChange,
-    written: Mapping[str, Sequence[updates.Row]],
-    read: Mapping[str, Sequence[Pin]],
-    found: Mapping[Partition, Sequence[Found]],
-) -> RunChange:
-    """A change of a run with what belongs to its end; a check that was reported since is not of it."""
-    if bare.state == runs.RUNNING:
-        return bare
-    pins = tuple(read.get(bare.run.id, ()))
-    of_it = [each for at in {pin.partition for pin in pins} for each in found.get(at, ()) if each.at <= bare.at]
-    own = [each for each in found.get(bare.run.output, ()) if each.by == bare.run.id]
-    both = tuple(sorted([*of_it, *own], key=lambda each: (each.partition, each.check)))
-    return RunChange(**{**vars(bare), "written": tuple(written.get(bare.run.id, ())), "read": pins, "found": both})
+def _pins(rows: Iterable[updates.Row]) -> list[Pin]:
+    return [row.pin for row in rows]
+
+
+def _of(its: Run, pins: Iterable[Pin], found: Mapping[Partition, Sequence[Found]], at: datetime) -> tuple[Found, ...]:
+    """The results of a run, and those of what it read, unless they were reported after its end."""
+    own = [each for each in found.get(its.output, ()) if each.by == its.id]
+    read = [each for part in {pin.partition for pin in pins} for each in found.get(part, ()) if each.at <= at]
+    return tuple(sorted([*read, *own], key=lambda each: (each.partition, each.check)))
 
 
 def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[updates.Row]]:
     """The updates of some runs, in order of their feeds."""
-    asked, rows = wanted.rows(connection, ("run",), [[each] for each in sorted(run_ids)]), dict[str, list[updates.Row]]()
+    asked, rows = (
+        wanted.rows(connection, ("run",), [[each] for each in sorted(run_ids)]),
+        dict[str, list[updates.Row]](),
+    )
     query = sa.select(*updates.COLUMNS).join(asked, update.c.run == asked.c.run).order_by(update.c.feed, update.c.id)
     for row in map(updates.row_of, connection.execute(query).mappings()):
         rows.setdefault(row.run or "", []).append(row)
@@ -101,3 +111,13 @@ def _found(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
         at = Partition(Feed.parse(row.feed), row.partition)
         found.setdefault(at, []).append(Found(at, row.check, row.state, row.reason, row.by, row.at))
     return found
+
+
+def _columns(connection: sa.Connection, pins: Iterable[Pin]) -> dict[_Key, list[tuple[str, str]]]:
+    """Name and type of the columns of those of some updates that a run of ours wrote."""
+    asked = wanted.updates(connection, {(pin.partition, pin.update_id) for pin in pins})
+    mine = wanted.same(update, asked) & update.c.columns.is_not(None)
+    rows = connection.execute(
+        sa.select(update.c.feed, update.c.partition, update.c.id, update.c.columns).join(asked, mine)
+    )
+    return {(Partition(Feed.parse(row.feed), row.partition), row.id): json.loads(row.columns) for row in rows}

@@ -36,7 +36,7 @@ change = sa.Table(
     sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False, comment="commit order"),
     sa.Column("feed", TEXT, nullable=False),
     sa.Column("partition", TEXT, nullable=False),
-    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality, window, closed, unchanged or counted"),
+    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality, window, run, closed, unchanged, counted"),
     sa.Column("subject", TEXT, nullable=False, comment="what changed: update id, marker, check or grain"),
     sa.Column("before", TEXT, comment="its state before; NULL if it was not known"),
     sa.Column("after", TEXT, comment="its state after"),
@@ -145,6 +145,7 @@ update = sa.Table(
     sa.Column("windows", TEXT, comment="JSON: its records by base window, where its feed is counted"),
     sa.Column("without", TEXT, comment="JSON: the required inputs that it went without; NULL: none"),
     sa.Column("audit", TEXT, comment="JSON: by check the state and reason that its run found; NULL: none ran"),
+    sa.Column("columns", TEXT, comment="JSON: names and types of its columns; NULL if a run of ours did not write it"),
 )
 sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
 sa.Index("update_of_run", update.c.run, update.c.state)

@@ -4,11 +4,12 @@ Each step may be the last one (a kill): the ledger has claim and pins before the
 statistics before the manifest, so `reconcile` can finish what has a manifest and sweep what has none.
 """
 
+import json
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from feed_assets.core.attempts import end_of
@@ -221,8 +222,9 @@ class _Build:
             for output in outputs:
                 written = output.written
                 windows = None if written.windows is None else text_of(written.windows)
-                statistics = {"records": written.records, "first": written.first, "last": written.last}
-                claims.stage(connection, output.update, written.data_version, **statistics, windows=windows)
+                statistics: dict[str, Any] = {"records": written.records, "first": written.first, "last": written.last}
+                statistics |= {"columns": json.dumps(written.columns), "windows": windows}
+                claims.stage(connection, output.update, written.data_version, **statistics)
         self._keep(made.counted())
         self.services.on_step("statistics in the ledger")
         return Staged(claimed.pinned, tuple(outputs))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 
@@ -32,12 +32,13 @@ _FILE = re.compile(rf"([0-9]{{{_DIGITS}}})(?:[^0-9].*)?\.jsonl")
 
 
 _Numbered = tuple[int, WriteEvent]
+_Event_contra = TypeVar("_Event_contra", contravariant=True)
 
 
-class Sink(Protocol):
+class Sink(Protocol[_Event_contra]):
     """A place that events are published to."""
 
-    def publish(self, events: Sequence[_Numbered]) -> tuple[str, ...]:
+    def publish(self, events: Sequence[tuple[int, _Event_contra]]) -> tuple[str, ...]:
         """Publish events with their sequence numbers, in that order; what of others' was in the way, and passed over.
 
         Raises SinkUnavailable or Blackboard*.
@@ -49,7 +50,7 @@ class Sink(Protocol):
         ...
 
 
-def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink:
+def open_sink(url: str, board: Blackboard, feeds: Iterable[Feed] = ()) -> Sink[WriteEvent]:
     """The sink that a setting names: `blackboard:<prefix>`, or a SQLAlchemy URL with `#table` or `#schema.table`.
 
     Raises InvalidDefinition for none, and for a prefix where one of these `feeds` lives.

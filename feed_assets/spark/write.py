@@ -128,6 +128,7 @@ def _written(files: tuple[File, ...], schema: StructType, values: Mapping[str, A
         first=_moment(values.get("_first")),
         last=_moment(values.get("_last")),
         data_version=digest(schema, values),
+        columns=tuple((field.name, field.dataType.simpleString()) for field in schema),
     )
 
 

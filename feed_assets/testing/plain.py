@@ -24,6 +24,11 @@ from feed_assets.runs.profiling import judged
 Row = Mapping[str, Any]
 
 
+def _columns(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    """The names in the first row; what their types would be, Python's say."""
+    return tuple((name, type(value).__name__) for name, value in rows[0].items()) if rows else ()
+
+
 @dataclass(frozen=True)
 class Given:
     """What a run makes, by the test's word.
@@ -98,7 +103,8 @@ class PlainMade:
         self.board.put(f"{partition.path}/{update_id}/part-0.json", text)
         files = listed(self.board, partition, update_id)
         windows = self.given.windows if partition == self.task.output else None
-        return Written(files, len(rows), sum(file.size for file in files), None, None, _version(text), windows)
+        size, columns = sum(file.size for file in files), _columns(rows)
+        return Written(files, len(rows), size, None, None, _version(text), windows, columns)
 
     def counted(self) -> list[tuple[Update, Counts]]:
         """The counts of the task's inputs that the test gives."""

@@ -1,33 +1,52 @@
-"""Our own events and the transitions of windows, published also where the team chooses: SQL, JSON lines."""
+"""What the log tells, published also where the team chooses: our events and transitions, or lineage for a catalog."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import dagster as dg
 
 from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent, decode
 from feed_assets.core.failures import failing_alone
-from feed_assets.core.feeds import Feed
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.secrets import shown
 from feed_assets.core.words import some
 from feed_assets.ledger import events, subscriptions
+from feed_assets.ledger.run_changes import run_changes
 from feed_assets.ledger.states.shown import Transition, transitions
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
-from feed_assets.settings import expand, settings
+from feed_assets.settings import LINEAGE, expand, settings
 from feed_assets.sources.sinks import Sink, open_sink
 
 EVENTS_PER_WRITE = 1000
 """Events that are published at a time."""
 
+RUNS_PER_WRITE = 10
+"""Changes of runs that are sent at a time: an endpoint takes one after the other, and a kill repeats so many."""
 
-def publish_events(services: Services, feeds: Collection[Feed], out_of_time: Callable[[], bool]) -> dict[str, str]:
-    """Publish to every sink what it has not, until the time is over; by sink, what was in the way.
+_Event = TypeVar("_Event")
 
-    `feeds` live on the blackboard: no sink is in one of them.
-    """
+
+@dataclass(frozen=True)
+class _Outlet(Generic[_Event]):
+    """A sink, and what it takes of the log: after a number so many events at a time, in order."""
+
+    name: str
+    sink: Sink[_Event]
+    after: Callable[[int], list[tuple[int, _Event]]]
+    limit: int
+
+
+def publish_events(
+    services: Services, graph: Graph, instance: dg.DagsterInstance, out_of_time: Callable[[], bool]
+) -> dict[str, str]:
+    """Publish to every sink what it has not, until the time is over; by sink, what was in the way."""
     problems: dict[str, str] = {}
     for url in (each.get_secret_value() for each in settings().events_to):
         with failing_alone(problems, shown(url)):
-            sink = open_sink(expand(url), services.board, feeds)
-            if foreign := _publish(services, sink, f"published to {shown(url)}", out_of_time):
+            outlet = _lineage if url.startswith(LINEAGE) else _events
+            if foreign := _publish(services, outlet(url, services, graph, instance), out_of_time):
                 problems[shown(url)] = (
                     f"{some(foreign, NAMED)} not written by us, and left as found. Our events are beside it, and who "
                     "reads the files by name may have passed them over: remove it, and let nobody else write there."
@@ -35,36 +54,62 @@ def publish_events(services: Services, feeds: Collection[Feed], out_of_time: Cal
     return problems
 
 
-def _publish(services: Services, sink: Sink, name: str, out_of_time: Callable[[], bool]) -> list[str]:
+def _events(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
+    """Our write events, and the transitions of windows. The feeds live on the blackboard: no sink is in one of them."""
+    sink = open_sink(expand(url), services.board, graph.on_blackboard())
+    return _Outlet(_name(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
+
+
+def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterInstance) -> _Outlet[Any]:
+    """What runs read and wrote. Only who has such a sink pays for its client."""
+    from feed_assets.orchestration.ticks.lineage import Lineage
+    from feed_assets.sources.openlineage import OpenLineageSink
+
+    def after(last: int) -> list[tuple[int, Any]]:
+        with services.ledger.read() as connection:
+            found = run_changes(connection, last, RUNS_PER_WRITE)
+        asked = [each.run.dagster_run for each in found if each.run.dagster_run]
+        jobs = {run.run_id: run.job_name for run in instance.get_runs(dg.RunsFilter(run_ids=asked))} if asked else {}
+        lineage = Lineage(graph, services.board.url, jobs)
+        return [(each.sequence, lineage.event(each)) for each in found]
+
+    return _Outlet(_name(url), OpenLineageSink(url), after, RUNS_PER_WRITE)
+
+
+def _name(url: str) -> str:
+    return f"published to {shown(url)}"
+
+
+def _publish(services: Services, outlet: _Outlet[_Event], out_of_time: Callable[[], bool]) -> list[str]:
     """Publish until there is nothing left or the time is over; what of others' lies in the way.
 
     It is looked for before, too: between two numbers of ours it would not be seen afterwards.
     """
-    found = _strangers(services, sink, name)
+    found = _strangers(services, outlet)
     published = 0
-    while count := _publish_some(services, sink, name, found):
+    while count := _publish_some(services, outlet, found):
         published += count
-        if count < EVENTS_PER_WRITE or out_of_time():
+        if count < outlet.limit or out_of_time():
             break
-    after = _strangers(services, sink, name) if published else ()  # Else it would be the same look again.
+    after = _strangers(services, outlet) if published else ()  # Else it would be the same look again.
     return sorted({*found, *after})
 
 
-def _strangers(services: Services, sink: Sink, name: str) -> list[str]:
+def _strangers(services: Services, outlet: _Outlet[_Event]) -> list[str]:
     with services.ledger.read() as connection:
-        last = subscriptions.position(connection, name)
-    return [*sink.strangers(last, lambda: {number for number, _ in _after(services, last)})]
+        last = subscriptions.position(connection, outlet.name)
+    return [*outlet.sink.strangers(last, lambda: {number for number, _ in outlet.after(last)})]
 
 
-def _publish_some(services: Services, sink: Sink, name: str, taken: list[str]) -> int:
+def _publish_some(services: Services, outlet: _Outlet[_Event], taken: list[str]) -> int:
     """The cursor moves after the sink has them: a kill in between repeats it, and a sink drops repeats."""
     with services.ledger.read() as connection:
-        last = subscriptions.position(connection, name)
-    found = _after(services, last)
+        last = subscriptions.position(connection, outlet.name)
+    found = outlet.after(last)
     if found:
-        taken += sink.publish(found)
+        taken += outlet.sink.publish(found)
         with services.ledger.write() as connection:
-            subscriptions.advance(connection, name, found[-1][0])
+            subscriptions.advance(connection, outlet.name, found[-1][0])
     return len(found)
 
 

@@ -92,7 +92,7 @@ def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
 def _sink(tick: Tick, out_of_time: OutOfTime) -> None:
     """Publish our own events where the settings say."""
     if settings().events_to:
-        tick.problems |= publish_events(tick.services, tick.graph.on_blackboard(), out_of_time)
+        tick.problems |= publish_events(tick.services, tick.graph, tick.context.instance, out_of_time)
 
 
 def _fold(tick: Tick, _: OutOfTime) -> None:

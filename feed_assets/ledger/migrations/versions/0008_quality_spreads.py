@@ -48,7 +48,7 @@ def upgrade() -> None:
     replaced = "" if is_sqlite else "OR REPLACE "
     op.execute(f"CREATE {replaced}VIEW partition_state AS {_WINDOWS} UNION ALL {_PARTITIONS}")
     if op.get_bind().dialect.supports_comments:
-        op.alter_column("change", "kind", comment="update, event, quality, window, closed, unchanged or counted")
+        op.alter_column("change", "kind", comment="update, event, quality, window, run, closed, unchanged, counted")
         op.alter_column("quality", "state", comment="passed, warned, failed, stale or marked")
 
 
@@ -57,6 +57,8 @@ def _columns() -> None:
     op.add_column("update_", sa.Column("without", TEXT, comment=without))
     audit = "JSON: by check the state and reason that its run found; NULL: none ran"
     op.add_column("update_", sa.Column("audit", TEXT, comment=audit))
+    columns = "JSON: names and types of its columns; NULL if a run of ours did not write it"
+    op.add_column("update_", sa.Column("columns", TEXT, comment=columns))
     why = "the verdict that asked for it, in words; NULL: somebody did by hand"
     op.add_column("run", sa.Column("why", TEXT, comment=why))
     op.add_column("window", sa.Column("marked", TEXT, comment="what is wrong with what it was made of"))

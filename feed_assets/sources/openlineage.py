@@ -1,0 +1,81 @@
+"""A sink for lineage: the events of runs, as OpenLineage has them, to its HTTP endpoint or a file of JSON lines.
+
+An event is sent again after a kill, with the same run id and type: who receives it takes both for one.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import requests
+from openlineage.client.event_v2 import RunEvent
+from openlineage.client.transport.file import FileConfig, FileTransport
+from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport, TokenProvider
+
+from feed_assets.core.deadlines import Opened, in_time
+from feed_assets.core.errors import SinkUnavailable
+from feed_assets.core.secrets import shown
+from feed_assets.core.web import ListingAdapter, listing_session
+from feed_assets.settings import LINEAGE
+
+EVENT_SECONDS = 5
+"""Seconds in which an endpoint takes an event, to the end of its answer."""
+
+_ENDPOINT = "api/v1/lineage"
+
+
+@dataclass(frozen=True)
+class OpenLineageSink:
+    """An endpoint, `https://:KEY@host/path`, by default with OpenLineage's own path; or a file, `file:///path`."""
+
+    url: str = field(repr=False)
+
+    def publish(self, events: Sequence[tuple[int, RunEvent]]) -> tuple[str, ...]:
+        """Send events in their order. Raises SinkUnavailable at the first that is not taken."""
+        parts = urlsplit(self.url.removeprefix(LINEAGE))
+        for _, event in events:
+            _write(parts, event) if parts.scheme == "file" else _send(parts, event)
+        return ()
+
+    def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
+        """None: events have no places that others could take."""
+        return ()
+
+
+def _write(parts: SplitResult, event: RunEvent) -> None:
+    """Append a line. Raises SinkUnavailable."""
+    try:
+        FileTransport(FileConfig(unquote(parts.path), append=True)).emit(event)
+    except RuntimeError as error:
+        raise SinkUnavailable(str(error)) from error
+
+
+def _send(parts: SplitResult, event: RunEvent) -> None:
+    """Post an event. Raises SinkUnavailable: what is refused is in the way of those after it, and a person looks."""
+    opened, began = list[Opened](), monotonic()
+    try:
+        in_time(partial(_post, parts, event, opened), lambda: monotonic() > began + EVENT_SECONDS, opened)
+    except TimeoutError:
+        raise SinkUnavailable(f"{parts.hostname} did not take an event within {EVENT_SECONDS} s.") from None
+    except requests.RequestException as error:
+        raise SinkUnavailable(f"{parts.hostname} takes no event: {shown(str(error))}") from None
+
+
+def _post(parts: SplitResult, event: RunEvent, opened: list[Opened]) -> None:
+    """Post it once, as the next tick repeats it. No redirect is followed: of the POST would become a GET."""
+    session = listing_session(opened)
+    session.max_redirects = 0
+    key = unquote(parts.password or "")
+    with session:
+        HttpTransport(
+            HttpConfig(
+                url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
+                endpoint=parts.path.strip("/") or _ENDPOINT,
+                timeout=EVENT_SECONDS,
+                auth=ApiKeyTokenProvider({"apiKey": key}) if key else TokenProvider({}),
+                session=session,
+                adapter=ListingAdapter(opened),
+            )
+        ).emit(event)

@@ -1,0 +1,174 @@
+"""What runs read and wrote, as an endpoint of OpenLineage gets it: each event by OpenLineage's own schemas."""
+
+import json
+from uuid import UUID
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.ledger.alerts import open_alerts as alerts_of
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.tables import subscription
+from feed_assets.settings import settings
+from feed_assets_tests.alerts.slow import dripping
+from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, PICKED, RAW, SUMS, chain, rows, short
+from feed_assets_tests.sources.openlineage_receiver import endpoint, errors_of
+
+REJECTS = "t/sums_rejects/v1.0"
+
+
+@pytest.fixture
+def received(setting):
+    with endpoint() as found:
+        setting(events_to=found.url)
+        yield found
+
+
+def open_alerts():
+    with open_ledger(settings().ledger).read() as connection:
+        return {each.name: each.reason for each in alerts_of(connection)}
+
+
+def by_name(datasets):
+    return {each["name"].rpartition("/blackboard/")[2]: each for each in datasets}
+
+
+def subset(dataset):
+    facets = dataset.get("inputFacets", {}) | dataset.get("outputFacets", {})
+    condition = facets["subset"].get("inputCondition") or facets["subset"]["outputCondition"]
+    return [(each["dimensions"], each.get("identifier")) for each in condition["partitions"]]
+
+
+def test_every_run_is_told_from_its_start_to_its_end_and_each_event_is_one_by_the_schemas(received):
+    world = chain()
+    world.drop(RAW, DAY, rows(1, 2))
+    world.run_until_idle()
+    world.tick()
+    assert received.told == [("START", SUMS), ("COMPLETE", SUMS), ("START", PICKED), ("COMPLETE", PICKED)]
+    assert {*received.paths} == {"/api/v1/lineage"}
+    assert [errors_of(event) for event in received.events] == [[]] * 4
+    runs = [event["run"]["runId"] for event in received.events]
+    assert runs[0] == runs[1] != runs[2] == runs[3]
+    assert all(UUID(each) for each in runs)
+
+
+def test_an_event_names_what_was_read_and_written_to_the_very_update(received, home):
+    world = chain()
+    update = world.drop(RAW, DAY, rows(1, 2))
+    world.run_until_idle()
+    world.tick()
+    _, sums, _, picked = received.events
+    (raw,) = sums["inputs"]
+    assert (raw["namespace"], raw["name"]) == ("file", f"{home}/blackboard/{RAW}")
+    ((dimensions, read),) = subset(raw)
+    assert dimensions == {"partition": DAY}
+    assert raw["facets"]["version"]["datasetVersion"] == f"{DAY}/{read}"
+    assert read in str(update)
+    assert [(each["name"], each["type"]) for each in raw["facets"]["schema"]["fields"]] == [
+        ("k", "string"),
+        ("n", "int"),
+    ]
+    assert raw["inputFacets"]["inputStatistics"]["fileCount"] == 1
+    written = by_name(sums["outputs"])
+    assert {*written} == {SUMS, REJECTS}
+    assert written[SUMS]["outputFacets"]["outputStatistics"]["rowCount"] == 1
+    assert [each["name"] for each in written[SUMS]["facets"]["schema"]["fields"]] == ["k", "n"]
+    assert written[SUMS]["facets"]["version"] == picked["inputs"][0]["facets"]["version"]
+    assert picked["inputs"][0]["facets"]["schema"] == written[SUMS]["facets"]["schema"]
+    facets = sums["run"]["facets"]
+    assert facets["nominalTime"]["nominalStartTime"] == "2020-01-01T00:00:00+00:00"
+    assert facets["nominalTime"]["nominalEndTime"] == "2020-01-02T00:00:00+00:00"
+    assert facets["parent"]["job"]["name"] == "__ASSET_JOB"
+    assert world.instance.get_run_by_id(facets["parent"]["run"]["runId"])
+
+
+def test_a_run_whose_audit_fails_is_told_with_what_its_checks_found(received):
+    world = short()
+    world.drop(RAW, DAY, rows(101))
+    world.run_until_idle()
+    world.tick()
+    assert received.told == [("START", SUMS), ("FAIL", SUMS)]
+    failed = received.events[1]
+    tests = {each["name"]: each["status"] for each in failed["run"]["facets"]["test"]["tests"]}
+    assert tests == {"not_empty": "pass", "within_n": "fail"}
+    assert "within" in failed["run"]["facets"]["errorMessage"]["message"]
+    assert [(each["name"].endswith(SUMS), "version" in each.get("facets", {})) for each in failed["outputs"]] == [
+        (True, False)
+    ]
+    assert errors_of(failed) == []
+
+
+def test_a_run_that_raises_has_failed_and_is_told_once_for_each_attempt(received):
+    world = short()
+    world.drop(RAW, DAY, rows(13))
+    world.run_until_idle()
+    world.tick()
+    assert received.told == [("START", SUMS), ("FAIL", SUMS)]
+    assert received.events[1]["run"]["facets"]["errorMessage"]["message"] == "RuntimeError: 13 is unlucky"
+
+
+def test_what_is_not_taken_is_an_alert_and_sent_again_from_there(received):
+    world = short()
+    received.answers += [201, *[503] * 99]
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    assert received.told == [("START", SUMS)]
+    (reason,) = open_alerts().values()
+    assert "503" in reason
+    received.answers.clear()
+    world.tick()
+    assert received.told == [("START", SUMS), ("START", SUMS), ("COMPLETE", SUMS)]
+    assert open_alerts() == {}
+
+
+def test_a_redirect_is_no_success(received):
+    world = short()
+    received.answers += [302] * 99
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    assert received.events == []
+    assert len(open_alerts()) == 1
+
+
+def test_a_position_that_went_back_sends_the_same_events_again(received):
+    """As a kill between the sending and the move of the position leaves it."""
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    world.run_until_idle()
+    world.tick()
+    first = [*received.events]
+    with open_ledger(settings().ledger).write() as connection:
+        connection.execute(sa.update(subscription).values(position=0))
+    world.tick()
+    assert received.events == first + first
+
+
+def test_a_server_that_answers_a_byte_at_a_time_holds_up_nothing(setting):
+    with dripping(b"HTTP/1.1 200 OK\r\nX: ") as server:
+        setting(events_to=f"openlineage+http://127.0.0.1:{server.port}")
+        world = short()
+        world.drop(RAW, DAY, rows(1))
+        assert [run.succeeded for run in world.run_until_idle()] == [True]
+        (reason,) = open_alerts().values()
+        assert "within 5 s" in reason
+        assert server.gone.wait(5)
+
+
+def test_a_key_goes_into_the_header_and_into_no_text(received, setting):
+    setting(events_to=received.url.replace("://", "://:planted-key@"))
+    with pytest.raises(Exception, match="EVENTS_TO") as refused:  # In the clear.
+        settings()
+    assert "planted-key" not in str(refused.value)
+
+
+def test_a_file_gets_a_line_for_each_event(setting, tmp_path):
+    file = tmp_path / "line age.jsonl"
+    setting(events_to=f"openlineage+{file.as_uri()}")
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    world.drop(RAW, NEXT_DAY, rows(2))
+    world.run_until_idle()
+    world.tick()
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [event["eventType"] for event in events] == ["START", "COMPLETE"] * 2
+    assert [errors_of(event) for event in events] == [[]] * 4
