@@ -2,13 +2,13 @@
 
 from datetime import UTC, datetime
 from getpass import getuser
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from feed_assets.cli import views
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import ledger_of_settings
+from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph
 from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
 from feed_assets.core.errors import InvalidName, InvalidReport
@@ -16,9 +16,23 @@ from feed_assets.core.events import LAST_VERSION, check_marker, parse_marker
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.limits import NAME_BYTES, REASON_BYTES, check_line
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from feed_assets.core.windows import WindowAddress
+    from feed_assets.ledger.database import Ledger
+
 app = typer.Typer(help="The state store: which windows of a dataset are complete.", no_args_is_help=True)
 
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Its name: web/foo, or ads/shown/v1.0.")]
+Partitions = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PARTITION...", help="Partitions, ranges FIRST...LAST, all of a year or month: 2024, 2024-02."
+    ),
+]
+Why = Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")]
+Who = Annotated[str | None, typer.Option("--who", help="Who says so; by default the user.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=LAST_VERSION, help="So many at most.")]
 
 REASONS_SHOWN = 20
@@ -93,6 +107,78 @@ def show(
 
 
 @app.command()
+def close(
+    dataset: Dataset,
+    partitions: Partitions,
+    why: Why,
+    who: Who = None,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make partitions final: no run makes them again, no late data count, no report changes them. Logged.
+
+    Of a dataset its partitions, of a state table its windows.
+    """
+    from feed_assets.ledger import closures
+
+    _close(closures.close, dataset, partitions, why, who, module, as_json)
+
+
+@app.command(name="open")
+def reopen(
+    dataset: Dataset,
+    partitions: Partitions,
+    why: Why,
+    who: Who = None,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open closed partitions again: what came in between counts from then on. Logged."""
+    from feed_assets.ledger import closures
+
+    _close(closures.reopen, dataset, partitions, why, who, module, as_json)
+
+
+def _close(
+    what: "Callable[[Ledger, list[Partition], str, str, datetime], int]",
+    dataset: str,
+    typed: list[str],
+    why: str,
+    who: str | None,
+    module: str | None,
+    as_json: bool,
+) -> None:
+    check_line("--why", why, REASON_BYTES)
+    who = who if who is not None else getuser()
+    check_line("--who", who, NAME_BYTES)
+    partitions = _named(Feed.parse(dataset), typed, module)
+    changed = what(ledger_of_settings(), partitions, why, who, datetime.now(UTC))
+    done = Values.of(dataset=dataset, partitions=len(partitions), changed=changed)
+    say(done, as_json, "" if changed else "they are as they were")
+
+
+def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partition]:
+    """The partitions that somebody typed; of a state table the windows that they are."""
+    if all("@" in each for each in typed):
+        return [_window(dataset, each).partition for each in typed]
+    from feed_assets.orchestration.decide.keys import keys_of, within
+    from feed_assets.orchestration.decide.windows import window_partition
+    from feed_assets.orchestration.declare.declarations import Dataset, StateTable
+
+    graph = load_graph(module)
+    node = graph.node(dataset)
+    if not isinstance(node.declaration, Dataset | StateTable):
+        raise InvalidName(
+            f"{dataset} is written by others, whom nothing here can stop: expected a dataset or a state table. Close "
+            "what is made of it."
+        )
+    with dynamic_partitions(graph):
+        keys = keys_of(node, within(node, typed), datetime.now(UTC))
+    is_table = isinstance(node.declaration, StateTable)
+    return [window_partition(node, key) if is_table else Partition(dataset, key) for key in keys]
+
+
+@app.command()
 def accept(
     dataset: Dataset,
     window: Annotated[str, typer.Argument(metavar="WINDOW", help="hour@2026-01-01-15:00, or …/region=apac below it.")],
@@ -101,15 +187,12 @@ def accept(
     as_json: AsJson = False,
 ) -> None:
     """Take a window as complete that never will be, as it is. Logged, with who and why."""
-    from feed_assets.core.windows import address_of
     from feed_assets.ledger.states import windows
 
     check_line("--why", why, REASON_BYTES)
     who = who if who is not None else getuser()
     check_line("--who", who, NAME_BYTES)
-    address = address_of(Partition(Feed.parse(dataset), window))
-    if address is None:
-        raise InvalidName(f"{window!r} is no window: expected hour@2026-01-01-15:00, or day@2026-01-01/region=apac.")
+    address = _window(Feed.parse(dataset), window)
     changed = windows.accept(ledger_of_settings(), address, why, who, datetime.now(UTC))
     done = Values.of(dataset=dataset, window=window, changed=changed)
     say(done, as_json, "" if changed else "its state is what it was")
@@ -129,15 +212,12 @@ def backfill(
 
     A run by hand of one of our own datasets says so itself.
     """
-    from feed_assets.core.windows import address_of
     from feed_assets.ledger.states import backfills
 
     check_line("--why", why, REASON_BYTES)
     who = who if who is not None else getuser()
     check_line("--who", who, NAME_BYTES)
-    address = address_of(Partition(Feed.parse(dataset), window))
-    if address is None:
-        raise InvalidName(f"{window!r} is no window: expected hour@2026-01-01-15:00, or day@2026-01-01/region=apac.")
+    address = _window(Feed.parse(dataset), window)
     if done and failed:
         raise InvalidName("--done and --failed are given: expected one of them, or none when it begins.")
     move = backfills.finish if done else backfills.give_up if failed else backfills.begin
@@ -177,3 +257,12 @@ def waive(
         )
     waivers.waive(ledger, at, problem, why, who, datetime.now(UTC))
     say(Values.of(dataset=dataset, partition=partition, waived=problem), as_json)
+
+
+def _window(dataset: Feed, typed: str) -> "WindowAddress":
+    """The window that somebody typed. Raises InvalidName for none."""
+    from feed_assets.core.windows import address_of
+
+    if address := address_of(Partition(dataset, typed)):
+        return address
+    raise InvalidName(f"{typed!r} is no window: expected hour@2026-01-01-15:00, or day@2026-01-01/region=apac.")

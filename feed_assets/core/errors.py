@@ -41,6 +41,10 @@ class InvalidReport(FeedAssetsError):
     """A report of counts or quality that is none, names what its dataset has not, or contradicts one of its version."""
 
 
+class PartitionClosed(FeedAssetsError):
+    """A partition is final, as somebody has said: no run makes it again, and no report changes it."""
+
+
 class IllegalTransition(InvalidReport):
     """A window cannot come from the state that it is in to the other one."""
 

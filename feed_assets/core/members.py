@@ -6,14 +6,14 @@ Source: "Data Dependency Driven Orchestration": "a daily partition will contain 
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, datetime
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 from feed_assets.core.completeness import Completeness, as_fraction
 from feed_assets.core.errors import InvalidDefinition, InvalidName
-from feed_assets.core.feeds import check_segment
+from feed_assets.core.feeds import Feed, check_segment
 from feed_assets.core.limits import SEGMENTS
 from feed_assets.core.rules import Name
 from feed_assets.core.typed import typed
@@ -215,6 +215,15 @@ class Tracked:
             smaller = children(window, self.grains)
             return tuple(WindowAddress(at.dataset, at.sub_partition, each.grain, each.key) for each in smaller)
         return tuple(WindowAddress(at.dataset, path, at.grain, at.key) for path in paths)
+
+    def holding(self, dataset: Feed, sub_partition: str, start: datetime) -> list[WindowAddress]:
+        """A base window by its start, and every larger one that it lies in, also of the sub-partitions above."""
+        zone = self.zone_of(sub_partition)
+        keys = [(each.grain, each.key) for each in (window_of(grain, start, zone) for grain in self.grains)]
+        levels = [sub_partition]
+        while self.members and levels[-1]:
+            levels.append(above(levels[-1]))
+        return [WindowAddress(dataset, level, grain, key) for level in levels for grain, key in keys]
 
     def expects(self, path: str, window: Window) -> bool:
         """Whether a sub-partition, and all that it lies in, is expected in a window."""

@@ -1,12 +1,15 @@
 """Partitions that somebody has closed: they are final, so that no run changes them and no late data count."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 import sqlalchemy as sa
 
+from feed_assets.core.errors import PartitionClosed
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import log, wanted
 from feed_assets.ledger.database import Ledger, upsert
 from feed_assets.ledger.log import Change
@@ -54,6 +57,27 @@ def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
     asked = wanted.partitions(connection, partitions)
     rows = connection.execute(sa.select(closure).join(asked, wanted.same(closure, asked)))
     return {Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at) for row in rows}
+
+
+_Place = TypeVar("_Place")
+
+
+def of_windows(
+    connection: sa.Connection, dataset: Feed, places: Mapping[_Place, Iterable[WindowAddress]]
+) -> dict[_Place, str]:
+    """Those places in some windows of a dataset of which one is closed, with why. One seek, if none is."""
+    if not connection.execute(sa.select(sa.exists().where(closure.c.feed == str(dataset)))).scalar_one():
+        return {}
+    named = {place: [at.partition for at in holding] for place, holding in places.items()}
+    known = closed(connection, {each for partitions in named.values() for each in partitions})
+    final = {place: [each for each in partitions if each in known] for place, partitions in named.items()}
+    return {place: f"{found[0]} is {known[found[0]]}" for place, found in final.items() if found}
+
+
+def refuse(connection: sa.Connection, partitions: Iterable[Partition]) -> None:
+    """Raise PartitionClosed if one of some partitions is."""
+    for partition, why in sorted(closed(connection, partitions).items()):
+        raise PartitionClosed(f"{partition} is {why} Open it first: `feed-assets state open`.")
 
 
 def _key(partition: Partition) -> dict[str, str]:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from feed_assets.core import attempts
 from feed_assets.core.errors import AlreadyRunning
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import log, updates, wanted
+from feed_assets.ledger import closures, log, updates, wanted
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import due, run, update
@@ -139,9 +139,13 @@ def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tu
 
 
 def start(ledger: Ledger, new: Run) -> None:
-    """Record that a run starts, which the log tells; AlreadyRunning if another one builds this output."""
+    """Record that a run starts, which the log tells.
+
+    Raises AlreadyRunning if another one builds this output, and PartitionClosed if it is final.
+    """
     try:
         with ledger.change() as connection:
+            closures.refuse(connection, [new.output])
             began = _tell(connection, new.output, new.id, (None, RUNNING), new.started)
             connection.execute(
                 sa.insert(run).values(

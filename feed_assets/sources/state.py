@@ -6,13 +6,13 @@ from getpass import getuser
 from hashlib import sha256
 from typing import Any, BinaryIO
 
-from feed_assets.core.errors import InvalidDefinition, InvalidName, InvalidReport
+from feed_assets.core.errors import InvalidDefinition, InvalidName, InvalidReport, PartitionClosed
 from feed_assets.core.events import Rejected
 from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, as_text, shortened
 from feed_assets.core.report_lines import BackfillReport, QualityReport, parse_report
 from feed_assets.core.reports import Report
-from feed_assets.core.windows import WindowAddress, window_of
-from feed_assets.ledger import event_rejects
+from feed_assets.core.windows import WindowAddress, minutes_of, window_of
+from feed_assets.ledger import closures, event_rejects
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.states import backfills, datasets, reports, windows
 from feed_assets.ledger.states.reports import Reported
@@ -22,7 +22,7 @@ LINES_PER_TRANSACTION = 1000
 """Lines that are recorded at once, or fewer of which `READ_BYTES` are read: a publisher waits for one batch at most."""
 
 _BOM = b"\xef\xbb\xbf"
-_NONE = (InvalidDefinition, InvalidName, InvalidReport)
+_NONE = (InvalidDefinition, InvalidName, InvalidReport, PartitionClosed)
 
 _MOVES = {"started": backfills.begin, "done": backfills.finish, "failed": backfills.give_up}
 _OfWindow = QualityReport | BackfillReport
@@ -123,7 +123,11 @@ def _said(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> Reported:
     """Record what is said of a window: what a check has found, or that it is made again."""
     with ledger.read() as connection:
         tracked = datasets.tracked(connection, [each.dataset]).get(each.dataset) or datasets.default()
-    window = window_of(each.grain, each.start, tracked.zone_of(tracked.path_of(each.sub_partition)))
+        path = tracked.path_of(each.sub_partition)
+        window = window_of(each.grain, each.start, tracked.zone_of(path))
+        holding = tracked.holding(each.dataset, path, each.start)
+        larger = [at.partition for at in holding if minutes_of(at.grain) >= minutes_of(each.grain)]
+        closures.refuse(connection, larger)
     if window.start != each.start:
         raise InvalidReport(f"start: found {each.start}, expected where a window begins, such as {window.start}.")
     address = WindowAddress(each.dataset, each.sub_partition, each.grain, window.key)

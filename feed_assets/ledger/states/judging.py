@@ -121,15 +121,7 @@ class Judging:
         return self._rows[address]
 
     def _holding(self, sub_partition: str, start: datetime) -> list[WindowAddress]:
-        """A base window and every larger one that it lies in, of its sub-partition and of those above."""
-        zone = self._tracked.zone_of(sub_partition)
-        found: list[WindowAddress] = []
-        windows = [window_of(grain, start, zone) for grain in self._tracked.grains]
-        while True:
-            found += [self._address(sub_partition, each) for each in windows]
-            if not sub_partition or not self._tracked.members:
-                return found
-            sub_partition = above(sub_partition)
+        return self._tracked.holding(self._dataset, sub_partition, start)
 
     def _address(self, sub_partition: str, window: Window) -> WindowAddress:
         return WindowAddress(self._dataset, sub_partition, window.grain, window.key)

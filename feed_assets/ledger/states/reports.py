@@ -19,7 +19,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
 from feed_assets.core.reports import NO_VERSION, Report, as_text, version_shown, windows_of
 from feed_assets.core.windows import window_of
-from feed_assets.ledger import bulk, event_rejects, wanted
+from feed_assets.ledger import bulk, closures, event_rejects, wanted
 from feed_assets.ledger.counts import COUNTER
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.states import datasets
@@ -104,7 +104,7 @@ class _Recording:
         before = self._known(newest.values())
         new = [each for each in newest.values() if self._is_newer(each, before.get(each.key))]
         judging = Judging(self.connection, self.dataset, self.tracked, self.now, self.by)
-        new = self._not_folded(new, before, judging)
+        new = self._not_closed(self._not_folded(new, before, judging), before)
         if not new:
             return
         bulk.insert(self.connection, table, [self._values(each) for each in new], (*_COLUMNS, "by", "at"))
@@ -205,7 +205,7 @@ class _Recording:
         """
         if self.by == COUNTER:
             return new
-        named = {each.key: set[datetime]() if each.key in before else _starts(each) for each in new}
+        named = {each.key: set[datetime]() if each.key in before else {*dict(each.windows)} for each in new}
         folded = judging.folded((key[0], start) for key, starts in named.items() for start in starts)
         kept: list[Report] = []
         for each in new:
@@ -216,6 +216,16 @@ class _Recording:
             else:
                 kept.append(each)
         return kept
+
+    def _not_closed(self, new: list[Report], before: Mapping[_Key, Any]) -> list[Report]:
+        """Those that change the counts of no window that somebody has closed."""
+        changed = {(each.key, start) for each in new for start in _changed(each, before.get(each.key))}
+        places = {each: self.tracked.holding(self.dataset, each[0][0], each[1]) for each in changed}
+        why = {key: why for (key, _), why in closures.of_windows(self.connection, self.dataset, places).items()}
+        for each in new:
+            if each.key in why:
+                self._reject(each, why[each.key])
+        return [each for each in new if each.key not in why]
 
     def _reject(self, new: Report, why: str) -> None:
         self.outcome.rejected.append(Rejected(as_text(new), why))
@@ -251,8 +261,10 @@ def _are_of_one_kind(*versions: str) -> bool:
     return len({is_moment(version) for version in versions if version != NO_VERSION}) < 2
 
 
-def _starts(new: Report) -> set[datetime]:
-    return {start for start, _ in new.windows}
+def _changed(new: Report, known: Any | None) -> set[datetime]:
+    """The windows whose counts a report changes."""
+    before = windows_of(known.windows) if known else {}
+    return {start for start, _ in {*new.windows} ^ {*before.items()}}
 
 
 def _deltas(new: Iterable[Report], before: Mapping[_Key, Any]) -> _Deltas:

@@ -1,5 +1,6 @@
 """Partitions as people type them: as paths, as the UI writes them (`men|2019-11-26`), and ranges of either."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -40,6 +41,20 @@ def keys_of(node: Node, typed: Sequence[str], now: datetime) -> list[str]:
     if node.partitions_def is None and not typed:
         return [""]
     return [*dict.fromkeys(path for each in typed for path in _range(node, each, now))]
+
+
+def within(node: Node, typed: Sequence[str]) -> list[str]:
+    """The same, with the paths of all partitions that lie in a year, month or day in place of it: `2024`, `2024-02`."""
+    found = list[str]()
+    for each in typed:
+        begins = re.fullmatch(r"\d{4}(-\d\d){0,2}", each) and not _is_key(node, each)
+        inside = [part.key for part in node.partitions if part.key.startswith(f"{each}-")] if begins else []
+        found += inside or [each]
+    return found
+
+
+def _is_key(node: Node, typed: str) -> bool:
+    return node.partitions_def is not None and node.partitions_def.has_partition_key(typed)
 
 
 def path_of(node: Node, typed: str) -> str:

@@ -5,11 +5,12 @@ from dataclasses import replace
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Tracked, mapping_of
 from feed_assets.core.spans import Span
 from feed_assets.core.windows import DAY, HOUR, HOUR_MINUTES, Window, WindowAddress, address_of, tiles, window_at
+from feed_assets.core.windows import window_of as window_that_holds
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare import mappings
 from feed_assets.orchestration.declare.declarations import Dataset, StateTable
@@ -185,6 +186,16 @@ def partitions_near(parent: Node, address: WindowAddress, window: Window) -> lis
 def is_in(sub_partition: str, other: str) -> bool:
     """Whether a sub-partition lies in another one, or is it."""
     return mapping_of(other).items() <= mapping_of(sub_partition).items()
+
+
+def window_partition(node: Node, path: str) -> Partition:
+    """The window that a partition of a state table is, as the ledger names it. Raises InvalidName if it is none."""
+    extent, grain, tracked = extent_of(node.partitions_def, path), own_grain(node), node.tracked
+    if tracked is None or grain not in tracked.grains or extent.start is None:
+        raise InvalidName(f"{node.feed} {path}: its windows are of other sizes: name one, as hour@2026-01-01-15:00.")
+    sub_partition = sub_partition_of(tracked, extent.values)
+    key = _date(extent) if grain == DAY else window_that_holds(grain, extent.start).key
+    return WindowAddress(node.feed, sub_partition, grain, key).partition
 
 
 def own_grain(node: Node) -> str | None:

@@ -1,0 +1,136 @@
+"""`state close` and `open`: what is final is changed by no report, and who said so, and why, is told."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets import report_state
+from feed_assets.cli import app
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import closures
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+
+pytestmark = pytest.mark.usefixtures("home")
+
+HOUR = "hour@2026-01-01-15:00"
+MODULE = """
+import dagster as dg
+from feed_assets import Completeness, Regions, feed_asset, foreign_feed, state_table
+
+DAYS = dg.DailyPartitionsDefinition("2024-12-30", end_date="2025-02-02")
+raw = foreign_feed("t/raw/v1.0", partitions_def=DAYS, schema="n int")
+topic = state_table(
+    "t/topic",
+    partitions_def=dg.MultiPartitionsDefinition(
+        {"hour": dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-01-02-00:00"),
+         "region": dg.StaticPartitionsDefinition(["apac", "emea"])}
+    ),
+    completeness=Completeness(tiers=("kafka",)),
+    regions=Regions({"apac": "Asia/Singapore", "emea": "UTC"}),
+)
+
+
+@feed_asset("t/sums/v1.0", partitions_def=DAYS, inputs={"raw": raw})
+def sums(raw):
+    return raw
+
+
+defs = dg.Definitions(assets=[raw, topic, sums])
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "closing_project.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    return "closing_project"
+
+
+def said(*args):
+    done = CliRunner().invoke(app, [*args, "--json"], catch_exceptions=False)
+    return json.loads(done.stdout)
+
+
+def close(*args, word="close"):
+    return said("state", word, *args, "--why", "2024 is final", "--who", "alice")["changed"]
+
+
+def closed(name, *keys):
+    partitions = [Partition(Feed.parse(name), key) for key in keys]
+    with open_ledger(settings().ledger).read() as connection:
+        return {at.key: (each.why, each.who) for at, each in closures.closed(connection, partitions).items()}
+
+
+def part(start, records, **more):
+    windows = [{"start": f"2026-01-01T{start}:00Z", "records": records}]
+    return {"kind": "part", "dataset": "t/foo", "part": f"part-{start}", "windows": windows, **more}
+
+
+def quality(state, start="15:00"):
+    at = {"grain": "5min", "start": f"2026-01-01T{start}:00Z", "check": "no_bots"}
+    return {"kind": "quality", "dataset": "t/foo", **at, "state": state, "reason": "half are bots"}
+
+
+def test_a_report_that_would_change_a_closed_window_is_rejected_with_who_and_why():
+    report_state([part("15:00", 10), part("16:00", 10)])
+    assert close("t/foo", HOUR) == 1
+    found = report_state([part("15:00", 11, version=1), part("15:05", 1), part("16:00", 12, version=1)])
+    assert found.accepted == 1
+    for each in found.rejected:
+        assert re.search(rf"t/foo {HOUR} is closed by alice at .* UTC: 2024 is final", each.reason)
+    assert len(found.rejected) == 2
+    assert report_state([part("15:00", 10)]).known == 1  # It changes nothing.
+    shown = said("state", "show", "t/foo", HOUR)
+    assert shown[0]["records"] == 10
+
+
+def test_a_part_that_is_moved_out_of_a_closed_window_is_rejected_too():
+    report_state([part("15:00", 10)])
+    close("t/foo", HOUR)
+    moved = {**part("15:00", 0, version=1), "windows": [{"start": "2026-01-01T17:00:00Z", "records": 10}]}
+    assert [HOUR in each.reason for each in report_state([moved]).rejected] == [True]
+
+
+def test_what_a_check_says_of_a_closed_window_is_rejected_and_of_another_not():
+    close("t/foo", HOUR)
+    found = report_state([quality("failed"), quality("failed", "16:00")])
+    assert [HOUR in each.reason for each in found.rejected] == [True]
+    assert found.accepted == 1
+
+
+def test_what_is_opened_again_takes_reports():
+    close("t/foo", HOUR)
+    assert close("t/foo", HOUR) == 0
+    assert close("t/foo", HOUR, word="open") == 1
+    assert report_state([part("15:00", 10)]).accepted == 1
+
+
+def test_a_year_a_month_a_range_and_one_partition_of_a_dataset_are_closed(module):
+    assert close("t/sums/v1.0", "2024", "-m", module) == 2
+    assert closed("t/sums/v1.0", "2024-12-31", "2025-01-01") == {"2024-12-31": ("2024 is final", "alice")}
+    assert close("t/sums/v1.0", "2025-01-30...2025-02-01", "-m", module) == 3
+    assert close("t/sums/v1.0", "2025-01", "-m", module) == 29
+    assert close("t/sums/v1.0", "2025-01-01", "-m", module) == 0
+    assert close("t/sums/v1.0", "2024", "-m", module, word="open") == 2
+
+
+def test_a_partition_of_a_state_table_is_the_window_that_it_is(module):
+    assert close("t/topic", "2026-01-01-15:00|apac", "-m", module) == 1
+    assert [*closed("t/topic", f"{HOUR}/region=apac", f"{HOUR}/region=emea")] == [f"{HOUR}/region=apac"]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "typed", "expected"),
+    [
+        ("t/raw/v1.0", "2024-12-31", "written by others, whom nothing here can stop"),
+        ("t/sums/v1.0", "2023-12-31", "is no partition of t/sums/v1.0"),
+        ("t/none/v1.0", "2024-12-31", "t/none/v1.0"),
+    ],
+)
+def test_what_cannot_be_closed_is_told(module, dataset, typed, expected):
+    with pytest.raises(Exception, match=expected):
+        close(dataset, typed, "-m", module)
+    assert closed(dataset, typed) == {}
