@@ -136,7 +136,7 @@ def to_rebuild(connection: sa.Connection, now: datetime, limit: int) -> dict[Fee
     Without what is being built, and that of which the log has something since: a run has published, and no tick has
     decided again.
     """
-    own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition)
+    own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition) & (change.c.kind != log.RUN)
     since = sa.exists().where(own, change.c.sequence > due.c.changed, change.c.after.is_distinct_from("pruned"))
     builds = sa.exists().where(run.c.feed == due.c.feed, run.c.partition == due.c.partition, run.c.state == "running")
     turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=(due.c.look_at, due.c.partition))

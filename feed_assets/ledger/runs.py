@@ -183,12 +183,14 @@ def pinned(connection: sa.Connection, run_id: str, pins: str) -> None:
 def end(connection: sa.Connection, run_id: str, state: str, now: datetime, reason: str | None) -> None:
     """Record how a run ended, which the log tells.
 
-    After what it changed, so that what failed before that is no attempt any more.
+    After what it changed, so that what failed before that is no attempt any more. One that had ended, and is found
+    published, has ended when it did: what failed since is an attempt.
     """
     known = connection.execute(sa.select(run.c.feed, run.c.partition, run.c.state).where(run.c.id == run_id)).one()
     output = Partition(Feed.parse(known.feed), known.partition)
     finished = _tell(connection, output, run_id, (known.state, state), now, reason)
-    values = {"state": state, "ended": now, "reason": reason, "finished": finished}
+    values: dict[str, Any] = {"state": state, "ended": now, "reason": reason}
+    values |= {"finished": finished} if known.state == RUNNING else {}
     connection.execute(sa.update(run).where(run.c.id == run_id).values(values))
     if state in attempts.ATTEMPTS:
         _decide_again(connection, run_id, now)

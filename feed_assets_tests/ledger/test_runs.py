@@ -3,8 +3,9 @@
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from feed_assets.core.errors import AlreadyRunning
-from feed_assets.ledger import runs, updates
+from feed_assets.core.errors import AlreadyRunning, PartitionClosed
+from feed_assets.ledger import closures, log, runs, updates
+from feed_assets.ledger.run_changes import run_changes
 from feed_assets_tests.ledger.records import CLICKED, EFFECT, MINUTE, NOW, attempt, claim, new_run
 
 
@@ -83,7 +84,7 @@ def test_a_run_that_is_found_published_after_its_end_does_not_undo_the_one_that_
 
 def test_a_run_is_as_it_was_read_until_it_ends(ledger):
     runs.start(ledger, new_run("one"))
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         (read,) = runs.running(connection)
         before = runs.is_as_read(connection, read)
         runs.end(connection, "one", updates.REFUSED, NOW, "not_empty")
@@ -102,7 +103,34 @@ def test_only_ended_runs_with_claimed_updates_have_something_left_to_settle(ledg
 
 def test_what_a_run_reads_is_known_from_when_it_pinned(ledger):
     runs.start(ledger, new_run("one"))
-    with ledger.write() as connection:
+    with ledger.change() as connection:
         before = runs.running(connection)[0].pins
         runs.pinned(connection, "one", "digest")
         assert (before, runs.running(connection)[0].pins) == (None, "digest")
+
+
+def test_the_log_tells_when_a_run_begins_and_how_it_ends_to_who_asks_for_runs_alone(ledger):
+    attempt(ledger, "one", runs.FAILED)
+    runs.start(ledger, new_run("two"))
+    with pytest.raises(AlreadyRunning):
+        runs.start(ledger, new_run("three"))
+    with ledger.read() as connection:
+        told = run_changes(connection, 0, 9)
+        assert [(each.run.id, each.state, each.why) for each in told] == [
+            ("one", runs.RUNNING, None),
+            ("one", runs.FAILED, "why one failed"),
+            ("two", runs.RUNNING, None),
+        ]
+        assert [each.run.id for each in run_changes(connection, told[1].sequence, 9)] == ["two"]
+        assert log.after(connection, 0, log.last(connection), 9) == ()
+        assert log.last_of(connection, [EFFECT]) == {EFFECT: 0}
+
+
+def test_a_closed_partition_is_built_by_nobody_and_who_closed_it_is_told(ledger):
+    closures.close(ledger, [EFFECT], "2019 is final", "alice", NOW)
+    with pytest.raises(PartitionClosed, match="is closed by alice at 2019-11-25 06:00 UTC: 2019 is final"):
+        runs.start(ledger, new_run("one"))
+    with ledger.read() as connection:
+        assert runs.running(connection) == ()
+    closures.reopen(ledger, [EFFECT], "it is not", "bob", NOW)
+    runs.start(ledger, new_run("two"))
