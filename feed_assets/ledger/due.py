@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import wait_after
 from feed_assets.core.readiness import State, Verdict
+from feed_assets.ledger import log
 from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.tables import awaited, change, due, run
 
