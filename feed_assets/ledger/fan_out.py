@@ -15,7 +15,7 @@ from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Woken
 from feed_assets.ledger.log import Numbered
-from feed_assets.ledger.marks import WindowsRead
+from feed_assets.ledger.marks import AS_KNOWN, Made
 from feed_assets.ledger.quality import PASSED, WARNED
 from feed_assets.ledger.subscriptions import Edge
 from feed_assets.ledger.updates import PRUNED
@@ -70,7 +70,7 @@ def fan_out(
     now: datetime,
     out_of_time: Callable[[], bool],
     limit: int = CHANGES_PER_READ,
-    windows_read: WindowsRead = marks.no_windows,
+    made: Made = AS_KNOWN,
 ) -> bool:
     """Put on the list every output that a change affects, and events into inboxes, for each (consumer, feed).
 
@@ -82,10 +82,10 @@ def fan_out(
     if new:
         with ledger.write() as connection:
             subscriptions.subscribe(connection, new)
-    _look_at_absent(ledger, edges, affected, windows_read, now)
+    _look_at_absent(ledger, edges, affected, made, now)
     while batch := next_batch(ledger, edges, limit):
         reach = _reach(batch.group, batch.changes, affected)
-        _put(ledger, batch, reach, _marks(ledger, reach.judged, windows_read), now)
+        _put(ledger, batch, reach, _marks(ledger, reach.judged, made), now)
         if out_of_time():
             return next_batch(ledger, edges, limit) is None
     return True
@@ -138,12 +138,12 @@ def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> No
 _Marks = Mapping[Partition, str | None]
 
 
-def _marks(ledger: Ledger, outputs: Collection[Partition], windows_read: WindowsRead) -> _Marks:
+def _marks(ledger: Ledger, outputs: Collection[Partition], made: Made) -> _Marks:
     """What is wrong with what outputs were made of, as of now: what changes after that is in the log, and looked at."""
     if not outputs:
         return {}
     with ledger.read() as connection:
-        return marks.look(connection, outputs, windows_read)
+        return marks.look(connection, outputs, made)
 
 
 def _put(ledger: Ledger, batch: Batch, reach: _Reach, found: _Marks, now: datetime) -> None:
@@ -161,9 +161,7 @@ def _record(connection: sa.Connection, reach: _Reach, found: _Marks, now: dateti
     marks.put(connection, found, now)
 
 
-def _look_at_absent(
-    ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, windows_read: WindowsRead, now: datetime
-) -> None:
+def _look_at_absent(ledger: Ledger, edges: Collection[Edge], affected: AffectedOf, made: Made, now: datetime) -> None:
     """Fan out what could not be before, if it can be now: in one transaction, so that a kill leaves it all.
 
     What another process has fanned out since is left to it.
@@ -175,7 +173,7 @@ def _look_at_absent(
         with ledger.change() as connection:
             reach = _reach_of(connection, {each: found[each] for each in awaited.drop(connection, looked)})
             awaited.put(connection, reach.absent.values(), now)
-            _record(connection, reach, marks.look(connection, reach.judged, windows_read), now)
+            _record(connection, reach, marks.look(connection, reach.judged, made), now)
 
 
 def _reach_of(connection: sa.Connection, found: Mapping[Awaited, Affected]) -> _Reach:

@@ -5,13 +5,14 @@ A mark is a change of the log, by which the outputs below hear of it, in the sam
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.facts import KnownWindow
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.core.words import first_line, some
@@ -42,6 +43,21 @@ def no_windows(output: Partition, read: Collection[Partition]) -> tuple[()]:  # 
     return ()
 
 
+@dataclass(frozen=True)
+class Made:
+    """How outputs are made, as they are declared.
+
+    `windows_read` says which windows of feeds one waited for; `kept` are the feeds that a backfill makes none of again.
+    """
+
+    windows_read: WindowsRead = no_windows
+    kept: Collection[Feed] = frozenset()
+
+
+AS_KNOWN = Made()
+"""Of outputs of which no declaration is at hand."""
+
+
 def may_spread(change: Numbered, output: Partition) -> bool:
     """Whether an output may be marked, or no longer, by a change: of a check, a window, or what it is itself."""
     is_of_windows = change.kind == log.WINDOW and not {change.before, change.after} <= _GOOD
@@ -49,18 +65,19 @@ def may_spread(change: Numbered, output: Partition) -> bool:
 
 
 def look(
-    connection: sa.Connection, outputs: Collection[Partition], windows_read: WindowsRead
+    connection: sa.Connection, outputs: Collection[Partition], made: Made = AS_KNOWN
 ) -> dict[Partition, str | None]:
     """What is wrong with what outputs were made of, in words; None of those that are good. Without the unpublished."""
     published = {output: row.id for output, row in updates.newest(connection, outputs).items()}
     consumed = consumed_of(connection, published)
     failed = _failed(connection, {at for pins in consumed.values() for at in _of_feeds(pins)})
-    read = {output: _windows(output, pins, failed, windows_read) for output, pins in consumed.items()}
+    read = {output: _windows(output, pins, failed, made.windows_read) for output, pins in consumed.items()}
     known = window_facts.known_at(connection, read.values())
     found = {output: _why(consumed.get(output, ()), failed, read.get(output, ()), known) for output in published}
     marked = quality.failed(connection, (output for output, why in found.items() if not why), (MARKED,))
     stays = _made_again(connection, {output: read[output] for output in marked if output in read})
-    stays |= _made_of_older(connection, {output: consumed.get(output, ()) for output in marked}, known)
+    remade = {output: consumed.get(output, ()) for output in marked}
+    stays |= _made_of_older(connection, remade, known)
     return {output: why for output, why in found.items() if output not in stays}
 
 
@@ -164,5 +181,5 @@ def mark(connection: sa.Connection, output: Partition, now: datetime) -> None:
 
     That it is good is for the next pass to say, which knows all windows that it waited for.
     """
-    found = look(connection, [output], no_windows)
+    found = look(connection, [output])
     put(connection, {at: why for at, why in found.items() if why}, now)

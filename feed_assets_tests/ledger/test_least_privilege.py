@@ -21,9 +21,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 BEFORE = (
     "UPDATE alembic_version SET version_num = '0006'",
     "DROP VIEW partition_state",
+    "DROP TABLE waiver, closure, profile",
+    "DROP INDEX window_backfilling",
+    'ALTER TABLE "window" DROP COLUMN marked, DROP COLUMN flagged, DROP COLUMN stale, DROP COLUMN held, '
+    "DROP COLUMN data, DROP COLUMN told",
+    "ALTER TABLE run DROP COLUMN why",
+    "ALTER TABLE update_ DROP COLUMN without, DROP COLUMN audit, DROP COLUMN columns",
     "ALTER TABLE quality DROP COLUMN version, DROP COLUMN digest",
 )
-"""The ledger as the version before left it."""
+"""The ledger as version 0006 left it."""
 
 
 def statements(title: str) -> list[str]:

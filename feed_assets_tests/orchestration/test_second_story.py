@@ -221,3 +221,22 @@ def test_nothing_is_told_twice():
     tested.run_until_idle()
     with open_ledger(settings().ledger).read() as connection:
         assert log.last(connection) == before
+
+
+def test_the_flag_goes_of_what_is_never_made_again_too():
+    RUNS.clear()
+    foo = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
+    tested = harness(foo, reader("kept", HOURS, foo, reprocess="never"), give=give, now=lambda: NOW)
+    tested.run_until_idle()
+    counted(0, 15)
+    counted(15, 16)
+    tested.run_until_idle()
+    checked("failed", BOTS)
+    backfill("started")
+    counted(15, 16, version=1)
+    backfill("done")
+    tested.run_until_idle()
+    assert "failed before the backfill" in (flag("kept") or "")
+    checked("passed", version=1)
+    assert made(tested.run_until_idle()) == []
+    assert (flag("kept"), verdict(tested, "kept").state) == (None, State.CURRENT)

@@ -22,8 +22,10 @@ from feed_assets.ledger.due import Listed
 from feed_assets.ledger.facts import facts
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.log import Change
+from feed_assets.ledger.marks import Made
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
 
@@ -160,7 +162,10 @@ def fan_out_to(
     def affected(consumer: str, changed: Partition) -> Affected:
         return _affected(graph, consumer, changed, now)
 
-    return fan_out(ledger, edges, affected, now, out_of_time, windows_read=partial(_windows_read, graph))
+    declared = [node.declaration for node in datasets]
+    kept = {each.feed for each in declared if isinstance(each, Dataset) and each.reprocess == "never"}
+    made = Made(partial(_windows_read, graph), kept)
+    return fan_out(ledger, edges, affected, now, out_of_time, made=made)
 
 
 def _windows_read(graph: Graph, output: Partition, read: Collection[Partition]) -> list[WindowAddress]:
