@@ -5,20 +5,22 @@ The oracle knows what was reported and what waits for what, and nothing of the l
 
 import random
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 import pytest
 
 from feed_assets import Completeness, DayToDate, Input, feed_asset, report_state, state_table
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.grid import CellState, Slots
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import waivers
+from feed_assets.ledger import closures, waivers
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import windows
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.worlds import harness, later
@@ -98,6 +100,8 @@ class Oracle:
     made: dict[tuple[str, str], tuple] = field(default_factory=dict)
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
 
+    marked: set[tuple[str, str]] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
     told: dict[object, tuple] = field(default_factory=dict)
     """By window what its state was, and the data that it then had: later counts are no news before that changes."""
 
@@ -120,11 +124,40 @@ class Oracle:
         found = {}
         for at in HOURS:
             found["anyhow", key(at)] = self.judge("anyhow", key(at), [at], ignores=True)
-            found["preagg", key(at)] = self.judge("preagg", key(at), [at])
+            found["preagg", key(at)] = self.preagg(at)
             found["intraday", key(at)] = self.judge("intraday", key(at), [each for each in HOURS if each <= at])
+            self.mark(("preagg", key(at)), [at])
             found["report", key(at)] = self.report(at)
+            self.mark_report(at)
+            self.mark(("anyhow", key(at)), [at])
+            self.mark(("intraday", key(at)), [each for each in HOURS if each <= at])
         found["daily", "2026-01-02"] = self.judge("daily", "2026-01-02", list(HOURS), waives=False)
+        self.mark(("daily", "2026-01-02"), list(HOURS), ["day"])
         return found
+
+    def mark(self, output, hours, windows=None):
+        """Made of what is bad now; or was, and is not made yet of what is good now, or while that is made again."""
+        if output not in self.made:
+            return
+        is_there = all(self.hours[at].is_there for at in hours)
+        is_bad = any(self.hours[at].problem for at in hours) and (is_there or windows is None)
+        again = any(self.hours[at].made_again == "backfilling" for at in hours)
+        is_older = any(
+            (is_there if windows else self.hours[at].is_there) and self.told[at][1] != made
+            for at, made in zip(windows or hours, self.made[output], strict=True)
+        )
+        if is_bad or not (output in self.marked and (again or is_older)):
+            (self.marked.add if is_bad else self.marked.discard)(output)
+
+    def mark_report(self, at):
+        output, source = ("report", key(at)), ("preagg", key(at))
+        if output in self.made:
+            is_older = self.made[output] != self.runs[source]
+            if source in self.marked or not (output in self.marked and is_older):
+                (self.marked.add if source in self.marked else self.marked.discard)(output)
+
+    def preagg(self, at):
+        return (State.CLOSED, []) if at in self.closed else self.judge("preagg", key(at), [at])
 
     def judge(self, name, partition, hours, *, ignores=False, waives=True):
         absent = [at for at in hours if not self.hours[at].is_there]
@@ -150,13 +183,30 @@ class Oracle:
             return State.WAITS_FOR_INPUT, []
         if self.made.get(("report", key(at))) == run:
             return State.CURRENT, []
-        if self.is_marked(at):
+        if ("preagg", key(at)) in self.marked:
             return State.WAITS_FOR_QUALITY, [at]
         self.made["report", key(at)] = run
         return State.CURRENT, []
 
-    def is_marked(self, at):
-        return bool(self.hours[at].problem)
+    def cell(self, output, state):
+        """What the status page shows of an output that waits, or not."""
+        if state is State.CLOSED:
+            return {CellState.CLOSED}
+        if output in self.marked:
+            return {CellState.ISSUE}
+        if state is State.CURRENT:
+            return {CellState.COMPLETE}
+        return {CellState.LATE} if output in self.made else {CellState.WAITING, CellState.MISSING}
+
+    def cell_of_hour(self, at):
+        hour = self.hours[at]
+        if hour.made_again == "backfilling":
+            return {CellState.RUNNING}
+        if not hour.is_complete:
+            return {CellState.WAITING}
+        if hour.problem:
+            return {CellState.INVALID} if hour.problem[0] == "failed" else {CellState.ISSUE}
+        return {CellState.COMPLETE}
 
 
 class Campaign:
@@ -225,6 +275,14 @@ class Campaign:
             waivers.waive(ledger, address.partition, problem, "known, INC-1", "ada", NOW)
             hour.waived = hour.problem
 
+    def close(self, at, hour):
+        """What is made of the hour is final, or is no longer."""
+        ledger, partition = open_ledger(settings().ledger), Partition(Feed.parse("web/preagg/v1.0"), key(at))
+        is_closed = at in self.oracle.closed
+        move = closures.reopen if is_closed else closures.close
+        assert move(ledger, [partition], "2026 is final", "ada", NOW) == 1
+        (self.oracle.closed.discard if is_closed else self.oracle.closed.add)(at)
+
     def lose(self, at, hour):
         """A tick whose runs never start: as where the daemon is killed between the two."""
         self.tested.ask()
@@ -246,11 +304,25 @@ class Campaign:
         with dg.partition_loading_context(now), open_ledger(settings().ledger).read() as connection:
             return dict(zip(outputs, verdicts(graph, connection, wanted, now), strict=True))
 
+    def cells(self):
+        """What the status page shows of each partition of the day."""
+        graph, slots = Graph(self.tested.definitions.resolve_asset_graph()), Slots.of(date(2026, 1, 2), 1)
+        now = self.tested.now()
+        with dg.partition_loading_context(now), open_ledger(settings().ledger).read() as connection:
+            shown = status_of(graph, connection, nodes_shown(graph), slots, now).rows
+        return {(str(one.partition.feed), one.partition.key): one.state for row in shown for one in row.shown}
+
     def compare(self):
         """Every verdict has the true state, and names the true hours, and no others."""
         later(self.tested, timedelta(hours=1))
         assert all(run.succeeded for run in self.tested.run_until_idle())
         expected = self.oracle.settle()
+        cells = self.cells()
+        for at in HOURS:
+            assert cells["web/foo", key(at)] in self.oracle.cell_of_hour(at), f"{self.done} {at} {cells}"
+        for output, (state, _) in expected.items():
+            found = cells[f"web/{output[0]}/v1.0", output[1]]
+            assert found in self.oracle.cell(output, state), f"{self.done} {output} {state} {found}"
         found = self.verdicts([*expected])
         for output, (state, hours) in expected.items():
             verdict = found[output]
