@@ -17,7 +17,7 @@ from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, waivers
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.states import windows
+from feed_assets.ledger.facts import problem_of
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status import nodes_shown, status_of
@@ -270,7 +270,7 @@ class Campaign:
         address = WindowAddress(FOO, "", "hour", key(at))
         ledger = open_ledger(settings().ledger)
         with ledger.read() as connection:
-            problem = windows.known(connection, [address])[address].bad
+            problem = problem_of(connection, address.partition)
         if problem:
             waivers.waive(ledger, address.partition, problem, "known, INC-1", "ada", NOW)
             hour.waived = hour.problem
