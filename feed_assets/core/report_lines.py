@@ -26,7 +26,7 @@ from feed_assets.core.limits import (
     excerpt,
 )
 from feed_assets.core.members import text_of
-from feed_assets.core.reports import FOLDED, NO_VERSION, Report
+from feed_assets.core.reports import FOLDED, INPUTS, NO_VERSION, Report
 from feed_assets.core.windows import minutes_of
 
 PART_BYTES = 1100
@@ -167,6 +167,12 @@ def _not_folded(part: str) -> str:
     return part
 
 
+def _not_ours(check: str) -> str:
+    if check == INPUTS:
+        raise ValueError("another name: this check follows from lineage, and nobody reports it")
+    return check
+
+
 def _bounds(offsets: list[int]) -> list[int]:
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ValueError("two offsets, of which the first is not the greater one")
@@ -258,7 +264,7 @@ class _Quality(_Line):
 
     grain: Annotated[str, AfterValidator(_grain)]
     start: Start
-    check: Name
+    check: Annotated[Name, AfterValidator(_not_ours)]
     state: Literal["passed", "warned", "failed"]
     reason: Annotated[str, _text(REJECT_BYTES, has_lines=True)] | None = None
 

@@ -12,6 +12,8 @@ from feed_assets.core.feeds import Feed
 
 NO_VERSION = f"{0:020d}"
 """The version of a report that names none: whoever corrects it has to name one."""
+INPUTS = "inputs"
+"""The check whose state follows from lineage (`ledger/marks.py`): nobody reports it."""
 FOLDED = "(folded)"
 """The part that stands for those that are no longer kept: nobody else's has this name."""
 

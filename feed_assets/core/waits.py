@@ -15,7 +15,10 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.rules import Age
 from feed_assets.core.typed import typed
 
-_SHARE = re.compile(r"(\d+) of (\d+)")
+LONGEST = timedelta(days=3660)
+"""A duration is at most this: moments of partitions stay ones that there are."""
+
+_SHARE = re.compile(r"([0-9]{1,6}) of ([0-9]{1,6})")
 _INSTANT = timedelta(microseconds=1)
 
 
@@ -68,6 +71,9 @@ class Wait:
 
     def __post_init__(self) -> None:
         check_cron(self, self.earliest or "0 0 * * *", self.tz)
+        for name in ("delay", "deadline", "warn", "after"):
+            if (getattr(self, name) or LONGEST) > LONGEST:
+                raise InvalidDefinition(f"Wait: {name} is {getattr(self, name)}, expected at most {LONGEST.days} days.")
         if (self.at_least is None) != (self.after is None):
             raise InvalidDefinition(f"{self}: expected at_least with after, from which on so many are enough.")
         if self.warn is not None and (self.deadline is None or self.warn >= self.deadline):

@@ -14,13 +14,14 @@ from feed_assets.core.completeness import WindowState
 from feed_assets.core.facts import KnownWindow
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
+from feed_assets.core.reports import INPUTS
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.core.words import first_line, some
 from feed_assets.ledger import log, quality, updates, window_facts
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.facts import consumed_of
 from feed_assets.ledger.log import Change, Numbered
-from feed_assets.ledger.quality import FAILED, INPUTS, MARKED, PASSED, STALE, CheckState
+from feed_assets.ledger.quality import FAILED, MARKED, PASSED, STALE, CheckState
 from feed_assets.ledger.states import backfills, windows
 from feed_assets.ledger.states.rows import Row
 from feed_assets.ledger.tables import quality as table
@@ -28,7 +29,7 @@ from feed_assets.ledger.tables import quality as table
 BY = "lineage"
 """By whom outputs are marked."""
 
-NAMED = 3
+NAMED = 24
 """Bad inputs that a mark names; of the others it says how many there are."""
 
 WindowsRead = Callable[[Partition, Collection[Partition]], Iterable[WindowAddress]]

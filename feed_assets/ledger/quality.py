@@ -31,9 +31,6 @@ MARKED = "marked"
 BLOCKING = (FAILED, STALE, MARKED)
 """The states that a consumer waits for the end of."""
 
-INPUTS = "inputs"
-"""The check whose state follows from lineage (`ledger/marks.py`): nobody reports it."""
-
 
 def report(
     connection: sa.Connection,

@@ -15,6 +15,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import Need, State, Verdict
 from feed_assets.core.words import some
 from feed_assets.ledger import due, runs, updates
+from feed_assets.ledger.states.windows import declare
 from feed_assets.orchestration.build.assets import ASKED_BY
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
@@ -102,7 +103,14 @@ def _there(connection: sa.Connection, node: Node) -> set[Partition]:
 
 
 def look(graph: Graph, services: Services, outputs: Collection[Partition]) -> None:
-    """Look at the inputs of partitions on the blackboard: a run reads what is there, not what a tick has seen."""
+    """Look at the inputs of partitions on the blackboard: a run reads what is there, not what a tick has seen.
+
+    The ledger then judges windows as they are declared now. Raises InvalidDefinition where it cannot.
+    """
+    refused = declare(services.ledger, graph.tracked(), services.now())
+    read = {parent.feed for each in outputs for parent in graph.parents(graph.node(each.feed))}
+    for error in (error for feed, error in refused.items() if feed in read):
+        raise error
     sync_needs(services, [graph.need(each) for each in outputs])
 
 

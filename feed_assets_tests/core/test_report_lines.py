@@ -209,6 +209,7 @@ def test_what_is_no_source_is_refused(changed, said):
         ({"check": ""}, "check: found '', expected printable characters"),
         ({"reason": "r" * 4097}, "expected a text of up to 4096 bytes"),
         ({"windows": WINDOWS}, "windows: found a field that a report does not have"),
+        ({"check": "inputs"}, "expected another name: this check follows from lineage"),
     ],
 )
 def test_what_is_no_quality_is_refused(changed, said):

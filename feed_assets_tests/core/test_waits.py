@@ -73,6 +73,8 @@ def test_all_times_count_from_the_end_of_the_partition():
         ({"warn": HOUR}, "expected a deadline later than warn"),
         ({"warn": HOUR, "deadline": HOUR}, "expected a deadline later than warn"),
         ({"delay": -HOUR}, "a time of 0 or more"),
+        ({"deadline": timedelta(days=10**8)}, "deadline is .*, expected at most 3660 days"),
+        ({"at_least": "２ of ３", "after": HOUR}, "such as '23 of 24'"),
     ],
 )
 def test_what_cannot_be_waited_for_is_refused_where_it_is_declared(options, said):

@@ -9,6 +9,7 @@ from feed_assets.core.completeness import Completeness, WindowState
 from feed_assets.core.errors import IllegalTransition
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.members import Regions, Tracked
+from feed_assets.core.reports import INPUTS
 from feed_assets.core.spans import Span
 from feed_assets.core.windows import WindowAddress, window_at
 from feed_assets.ledger import log, quality
@@ -193,11 +194,11 @@ def test_who_was_slower_is_told_so(day):
 
 
 def test_a_mark_by_lineage_is_an_issue_and_no_failure(hour):
-    windows.report_quality(hour, HOUR, quality.INPUTS, quality.MARKED, "made of a bad one", "spread", NOW)
+    windows.report_quality(hour, HOUR, INPUTS, quality.MARKED, "made of a bad one", "spread", NOW)
     assert row(hour, HOUR).state is WindowState.COMPLETE_WITH_ISSUE
     assert fact(hour, HOUR).why == "made of a bad one"
     assert row(hour, WindowAddress(FOO, "", "5min", "2026-01-01-15:55")).state is WindowState.COMPLETE
-    windows.report_quality(hour, HOUR, quality.INPUTS, quality.PASSED, None, "spread", NOW)
+    windows.report_quality(hour, HOUR, INPUTS, quality.PASSED, None, "spread", NOW)
     assert row(hour, HOUR).state is WindowState.COMPLETE
 
 
@@ -229,3 +230,28 @@ def test_an_hour_and_a_window_in_it_that_both_failed_are_both_invalid(hour):
     assert row(hour, five).state is WindowState.COMPLETE_WITH_ISSUE
     passed(hour)
     assert (row(hour, HOUR).state, row(hour, five).state) == (WindowState.COMPLETE, WindowState.COMPLETE)
+
+
+def test_to_accept_a_day_says_nothing_of_a_check_that_fails_in_it(ledger):
+    reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
+    reports.report(ledger, [part("part-1", dict.fromkeys(ALL_DAY[:-12], 10))], NOW)
+    windows.accept(ledger, DAY, "hour 23 was lost", "ada", NOW)
+    assert row(ledger, DAY).state is WindowState.COMPLETE
+    failed(ledger)
+    assert (row(ledger, DAY).state, fact(ledger, DAY).is_bad) == (WindowState.OPEN, True)
+    assert fact(ledger, DAY).why == "hour 2026-01-01-15:00 is invalid: many bots"
+    passed(ledger)
+    assert (row(ledger, DAY).state, fact(ledger, DAY).is_bad) == (WindowState.COMPLETE, False)
+
+
+def test_what_holds_a_day_names_every_bad_hour(day):
+    failed(day)
+    failed(day, WindowAddress(FOO, "", "hour", "2026-01-01-16:00"), reason="all wrong")
+    assert fact(day, DAY).why == "hour 2026-01-01-15:00 is invalid: many bots; and hour 2026-01-01-16:00"
+
+
+def test_a_window_that_is_made_again_is_said_to_be(day):
+    backfills.begin(day, HOUR, "again", "ada", NOW)
+    said = "somebody makes it again since 2026-01-01 17:00 UTC; `feed-assets state transitions` says who"
+    assert fact(day, HOUR).said == f"is backfilling: {said}"
+    assert fact(day, DAY).said == f"is open: hour 2026-01-01-15:00 is backfilling: {said}"

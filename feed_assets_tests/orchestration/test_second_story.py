@@ -9,6 +9,7 @@ from feed_assets import Completeness, DayToDate, Input, feed_asset, report_state
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict
+from feed_assets.core.reports import INPUTS
 from feed_assets.core.windows import WindowAddress, window_at
 from feed_assets.ledger import log, quality
 from feed_assets.ledger.database import open_ledger
@@ -102,7 +103,7 @@ def flag(name: str, key: str = HOUR) -> str | None:
     """What an output is marked for; None if it is not."""
     at = Partition(Feed.parse(f"web/{name}/v1.0"), key)
     with open_ledger(settings().ledger).read() as connection:
-        found = quality.known(connection, [at]).get((at, quality.INPUTS))
+        found = quality.known(connection, [at]).get((at, INPUTS))
     return found.reason if found and found.state == quality.MARKED else None
 
 
@@ -240,3 +241,21 @@ def test_the_flag_goes_of_what_is_never_made_again_too():
     checked("passed", version=1)
     assert made(tested.run_until_idle()) == []
     assert (flag("kept"), verdict(tested, "kept").state) == (None, State.CURRENT)
+
+
+def test_what_is_made_of_the_day_is_marked_as_what_is_made_of_its_hour():
+    """The day opens again; its state alone would tell of late data, and of nothing bad."""
+    RUNS.clear()
+    foo = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
+    days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-03")
+    daily = reader("daily", days, foo)
+    tested = harness(foo, daily, reader("below", days, daily), give=give, now=lambda: NOW + timedelta(hours=9))
+    tested.run_until_idle()
+    counted(0, 24)
+    assert [run.assets for run in tested.tick()] == [("web/daily",)]
+    checked("failed", BOTS)
+    assert tested.run_until_idle() == []
+    assert flag("daily", "2026-01-02") == f"day 2026-01-02 of web/foo is open: {OF_HOUR.replace(' of web/foo', '')}"
+    checked("passed", version=1)
+    assert [run.assets for run in tested.run_until_idle()] == [("web/below",)]
+    assert flag("daily", "2026-01-02") is None

@@ -135,7 +135,7 @@ def test_the_yaml_file_alone_declares_the_feed(project):
 def test_a_profile_in_yaml_makes_the_dataset_that_measures_the_table(project):
     graph = project({"defs.yaml": PROFILES}).resolve_asset_graph()
     assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {"web/foo", "web/foo_profile"}
-    assert {key.name for key in graph.asset_check_keys} == {"profile", "not_null_id", "few"}
+    assert {key.name for key in graph.asset_check_keys} == {"profile", "not_null_id", "few", "stale"}
 
 
 @pytest.mark.parametrize(
@@ -257,6 +257,15 @@ def test_the_same_check_twice_is_refused():
 
     with pytest.raises(InvalidDefinition, match="has the check not_empty twice"):
         declared(function, checks=[checks.not_empty(), checks.not_empty()])
+
+
+@pytest.mark.parametrize("name", ["inputs", "stale", "rejects", "on_time"])
+def test_a_check_of_a_name_that_each_dataset_has_is_refused(name):
+    def function(raw): ...
+
+    check = checks.Check(name, "it is", lambda found: found > 0, "count(1)")
+    with pytest.raises(InvalidDefinition, match=f"has a check {name}, which each dataset has already"):
+        declared(function, checks=[check])
 
 
 def test_the_same_input_twice_is_refused():

@@ -1,6 +1,6 @@
 """How quality spreads over windows: down to all that lie in a bad one, and up to what has nothing else against it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.members import Tracked
@@ -21,12 +21,15 @@ def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[Wind
         yield from inside(tracked, below, tracked.window(path, at.grain, at.key))
 
 
-def held_by(parts: Iterable[Row]) -> str | None:
-    """The first bad part of a window that nothing else keeps open: then all of its data are there."""
-    found: str | None = None
-    for part in parts:
-        if not part.held and part.state is not WindowState.INVALID and part.state not in DONE:
-            return None
-        if part.judged_as is WindowState.INVALID or part.held:
-            found = found or part.held or part.suspicion
-    return found
+def held_by(parts: Sequence[Row], *, is_accepted: bool) -> str | None:
+    """The bad parts of a window that nothing else keeps open: then all of its data are there, or somebody has accepted
+    what is.
+
+    The first says why, the others are named, so that the text is another one when another one is bad.
+    """
+    bad = [part for part in parts if part.judged_as is WindowState.INVALID or part.held]
+    lacks = any(not part.held and part.state is not WindowState.INVALID and part.state not in DONE for part in parts)
+    if not bad or (lacks and not is_accepted):
+        return None
+    others = ", ".join(part.named for part in bad[1:])
+    return f"{bad[0].held or bad[0].suspicion}{f'; and {others}' if others else ''}"

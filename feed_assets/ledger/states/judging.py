@@ -209,7 +209,8 @@ class Judging:
         before = row.state, row.held, row.flagged
         row.flagged = self._flagged_by(row)
         counted = self._counted(row, below)
-        held = held_by(self._rows[each] for each in below) if counted is WindowState.OPEN else None
+        is_open = counted is WindowState.OPEN
+        held = held_by([self._rows[each] for each in below], is_accepted=bool(row.accepted)) if is_open else None
         state = self._state(row, counted, is_there=held is not None)
         row.held = held if state is WindowState.OPEN else None
         if state is not row.state:
@@ -236,7 +237,7 @@ class Judging:
         """
         if row.state is WindowState.BACKFILLING:
             return row.state
-        is_open = counted is WindowState.OPEN and not row.accepted
+        is_open = counted is WindowState.OPEN and (is_there or not row.accepted)
         if row.issue and (is_there or not is_open):
             return WindowState.INVALID
         if is_open:
@@ -273,9 +274,8 @@ class Judging:
     def _write(self) -> None:
         """Post what has changed, and write it."""
         new = [each for each in self._transitions.values() if each.before is not each.row.state]
-        moved = {each.row.address for each in new}
         held = {at for at, row in self._touched.items() if row.held} | self._held.keys()
-        told = [self._rows[at] for at in held - moved if self._rows[at].held != self._held.get(at)]
+        told = [self._rows[at] for at in held if self._rows[at].held != self._held.get(at)]
         post(self._connection, new, told, self._now, self._by)
         write(self._connection, self._touched.values())
         watermarks.move(self._connection, self._tracked, self._touched.values())

@@ -28,7 +28,7 @@ def whys(
 
 def _parts(tracked: Tracked, row: Row) -> tuple[WindowAddress, ...]:
     """The windows to look at for what one lacks; () if it is known of the window itself."""
-    is_open = row.state not in DONE and row.state is not WindowState.INVALID
+    is_open = row.state is WindowState.OPEN
     looks = is_open or row.state is WindowState.COMPLETE_WITH_ISSUE
     return tracked.parts(row.address, row.window) if looks and row.is_kept else ()
 
@@ -45,7 +45,7 @@ def _said(tracked: Tracked, row: Row, blamed: Row) -> str:
         return _own(tracked, row)
     of = f" in {name.sub_partition}" if name.sub_partition != at.sub_partition else ""
     window = f"{name.grain} {name.key}{of}"
-    if blamed.state is WindowState.INVALID or not blamed.is_kept:
+    if blamed.state in (WindowState.INVALID, WindowState.BACKFILLING) or not blamed.is_kept:
         return f"{window} is {blamed.state.value}: {_own(tracked, blamed)}"
     return f"{window} has {_own(tracked, blamed)}"
 
@@ -53,6 +53,8 @@ def _said(tracked: Tracked, row: Row, blamed: Row) -> str:
 def _own(tracked: Tracked, row: Row) -> str:
     """What is said of a window itself."""
     at = row.address
+    if row.state is WindowState.BACKFILLING:
+        return f"somebody makes it again since {row.since:%Y-%m-%d %H:%M} UTC; `feed-assets state transitions` says who"
     said = row.issue if row.state is WindowState.INVALID else row.accepted
     if said and row.state in (WindowState.INVALID, WindowState.COMPLETE):
         return said

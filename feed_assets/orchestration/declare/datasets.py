@@ -17,7 +17,7 @@ from feed_assets.core.retention import Retention
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.baselines import check_baseline
 from feed_assets.orchestration.declare.by_events import ByEvents
-from feed_assets.orchestration.declare.declarations import Dataset, Rejects, metadata_of
+from feed_assets.orchestration.declare.declarations import TAKEN, Dataset, Rejects, metadata_of
 from feed_assets.orchestration.declare.inputs import Input, asset_key, group_of, match_parameters
 from feed_assets.orchestration.declare.mappings import Previous
 from feed_assets.orchestration.declare.partitions import Partitions
@@ -62,6 +62,8 @@ def with_profile(
     check_baseline(recipe.feed, profile, partitions_def)
     found = replace(recipe, profile=profile, deep_checks=tuple(deep_checks))
     _refuse_twice(recipe.feed, "check", [check.name for check in found.all_checks])
+    if taken := sorted({check.name for check in found.all_checks} & TAKEN):
+        raise InvalidDefinition(f"{recipe.feed} has a check {taken[0]}, which each dataset has already: rename it.")
     _refuse_unread(found)
     return found
 

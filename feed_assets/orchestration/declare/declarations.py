@@ -18,6 +18,7 @@ from feed_assets.core.lateness import Late
 from feed_assets.core.members import Tracked
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.places import declared_at
+from feed_assets.core.reports import INPUTS
 from feed_assets.core.retention import Retention
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.by_events import ByEvents
@@ -38,6 +39,9 @@ ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
 
 WATCHED = (ON_TIME, PROPAGATION, STALE)
 """The checks that no run makes: a sensor tells their results."""
+
+TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
+"""Names that no check of a dataset can have."""
 
 FeedName = Annotated[Feed, PlainValidator(Feed.parse), PlainSerializer(str)]
 
