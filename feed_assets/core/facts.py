@@ -1,5 +1,6 @@
 """What the ledger knows about some outputs and their inputs: all that a decision is made from."""
 
+import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -70,6 +71,14 @@ class KnownWindow:
         position = f"{self.changed:020d}"
         version = f"{self.data:016x}" if self.data else position
         return Pin(window, position, version, self.records) if self.is_bad or self.state in DONE else None
+
+
+def is_waived(problem: str, waived: str | None) -> bool:
+    """Whether somebody has waived a problem, or more than that: a part of it may be mended since."""
+    return waived is not None and {*_PARTS.split(problem)} <= {*_PARTS.split(waived)}
+
+
+_PARTS = re.compile("[;,] ")
 
 
 @dataclass(frozen=True)

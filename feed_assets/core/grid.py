@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 
 from feed_assets.core.completeness import DONE, WindowState
+from feed_assets.core.facts import is_waived
 from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import State
 
@@ -98,8 +99,12 @@ def _running(known: Known, _: bool) -> Judged | None:
     return (CellState.RUNNING, known.running) if known.running else None
 
 
-def _closed(known: Known, _: bool) -> Judged | None:
-    return (CellState.CLOSED, known.closed) if known.closed else None
+def _closed(known: Known, is_over: bool) -> Judged | None:
+    """Final; what is bad is grey all the same, as it stays so."""
+    if not known.closed:
+        return None
+    state, why = _bad(known, is_over) or (CellState.CLOSED, "")
+    return state, "; ".join(each for each in (why, known.closed) if each)
 
 
 def _stopped(known: Known, _: bool) -> Judged | None:
@@ -113,7 +118,7 @@ def _bad(known: Known, _: bool) -> Judged | None:
         return None
     why = known.failed or known.marked or known.window_why
     problem, who, because = known.waiver or ("", "", "")
-    waived = f"; waived by {who}: {because}" if problem == why else ""
+    waived = f"; waived by {who}: {because}" if known.waiver and is_waived(why, problem) else ""
     return (CellState.INVALID if is_invalid else CellState.ISSUE), why + waived
 
 
@@ -252,5 +257,5 @@ def holes(shown: Iterable[Shown]) -> list[Hole]:
     return found
 
 
-_THERE = (CellState.COMPLETE, CellState.LATE, CellState.ISSUE)
+_THERE = (CellState.COMPLETE, CellState.LATE, CellState.ISSUE, CellState.CLOSED)
 _ABSENT = (CellState.MISSING, CellState.WAITING, CellState.PERSON, CellState.INVALID)

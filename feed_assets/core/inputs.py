@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import cached_property
 
 from feed_assets.core.choosing import Choice
-from feed_assets.core.facts import Facts, KnownWindow
+from feed_assets.core.facts import Facts, KnownWindow, is_waived
 from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin
 from feed_assets.core.spans import Span
@@ -79,7 +79,8 @@ class UpdateInput:
             return None
         if self.checks:
             return of_checks(facts, self.partition, self.checks, self.made_checks)
-        return not_waived(facts, self.partition, facts.failed.get(self.partition))
+        problem = facts.failed.get(self.partition)
+        return problem if problem and not is_waived(problem, facts.waived.get(self.partition)) else None
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ class WindowInput:
     `counted` are the partitions of a feed whose newest updates have to be counted in them. `counts_itself`: the runs
     of the dataset count the feed, so that it waits for windows only once somebody else reports them. `counters`: the
     outputs of another dataset whose runs do. What nobody has counted is not waited for if none of these is due.
-    `is_partial`: so many of the windows are enough, and each that is complete is read. `checks`: as of an update.
+    `is_partial`: so many of the windows are enough, and each that is complete is read. `checks`: as of an update, but
+    that those of a feed, which its partitions have, need not be known of windows, too.
     """
 
     span: Span
@@ -217,8 +219,8 @@ class WindowInput:
     def _wrong(self, facts: Facts, window: Partition) -> str | None:
         known = _known(facts, window)
         if self.checks:
-            return of_checks(facts, window, self.checks)
-        return not_waived(facts, window, known.said if known.is_bad else None)
+            return of_checks(facts, window, self.checks, frozenset(self.checks if self.counted else ()))
+        return known.said if known.is_bad and not is_waived(known.why, facts.waived.get(window)) else None
 
     def has_come(self, facts: Facts, choice: Choice) -> bool:  # noqa: ARG002
         """Whether all of them are complete."""
@@ -249,16 +251,15 @@ class WindowInput:
 def of_checks(
     facts: Facts, partition: Partition, checks: tuple[str, ...], made: frozenset[str] = frozenset()
 ) -> str | None:
-    """What keeps a partition from being read by whoever heeds some checks alone: no result is not a pass."""
+    """What keeps a partition from being read by whoever heeds some checks alone: no result is not a pass.
+
+    A waiver holds for all that had failed when it was given: it ends when a check fails anew.
+    """
     found = [(name, facts.checks.get((partition, name), "" if name in made else None)) for name in checks]
     unknown = [name for name, why in found if why is None]
     said = [f"nobody has said yet what check {some(unknown, NAMED)} finds"] if unknown else []
-    return "; ".join([*said, *(f"check {name}: {why}" for name, why in found if why)]) or None
-
-
-def not_waived(facts: Facts, partition: Partition, problem: str | None) -> str | None:
-    """A problem, unless somebody has waived this very one."""
-    return problem if problem != facts.waived.get(partition) else None
+    failed = [f"check {name}: {why}" for name, why in found if why and partition not in facts.waived]
+    return "; ".join([*said, *failed]) or None
 
 
 _NOTHING = KnownWindow()

@@ -59,6 +59,13 @@ def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
     return {Partition(Feed.parse(row.feed), row.partition): Closure(row.why, row.who, row.at) for row in rows}
 
 
+def of_feeds(connection: sa.Connection, feeds: Iterable[Feed]) -> set[Feed]:
+    """Those of some feeds of which anything is closed: one seek for each."""
+    asked = wanted.rows(connection, ("feed",), [[str(feed)] for feed in feeds])
+    is_there = sa.exists().where(wanted.same(closure, asked)).correlate(asked)
+    return {Feed.parse(feed) for (feed,) in connection.execute(sa.select(asked.c.feed).where(is_there))}
+
+
 _Place = TypeVar("_Place")
 
 

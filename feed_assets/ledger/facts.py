@@ -66,12 +66,12 @@ def of_windows(connection: sa.Connection, inputs: Sequence[WindowInput], now: da
 
 
 def problem_of(connection: sa.Connection, partition: Partition) -> str | None:
-    """What is wrong with a partition or window, in the words in which its consumers wait for the end of it."""
+    """What is wrong with a partition or window that consumers wait for the end of, in words."""
     address = address_of(partition)
     if address is None:
         return quality.failed(connection, [partition]).get(partition)
     known = window_facts.known_at(connection, [[address]]).get(partition)
-    return known.said if known and known.is_bad else None
+    return known.why if known and known.is_bad else None
 
 
 def _checks(connection: sa.Connection, inputs: Iterable[Input]) -> dict[tuple[Partition, str], str]:

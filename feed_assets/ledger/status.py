@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Known
+from feed_assets.core.members import Tracked
 from feed_assets.core.readiness import State
-from feed_assets.core.windows import WindowAddress
+from feed_assets.core.windows import WindowAddress, minutes_of
 from feed_assets.ledger import closures, due, log, quality, runs, waivers, wanted
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.lacking import whys
@@ -65,13 +66,40 @@ def _said(connection: sa.Connection, asked: Sequence[Asked]) -> dict[Partition, 
         "failed": quality.failed(connection, named, (quality.FAILED, quality.STALE)),
         "marked": quality.failed(connection, named, (quality.MARKED,)),
         "running": {each.output: _run(each) for each in runs.running(connection)},
-        "closed": {at: str(each) for at, each in closures.closed(connection, every).items()},
+        "closed": _closed(connection, asked),
         "waiver": {at: (each.problem, each.who, each.why) for at, each in waivers.waived(connection, every).items()},
     }
     return {
         at: {what: found[name] for what, found in by_name.items() for name in names if name in found}
         for at, names in named.items()
     }
+
+
+def _closed(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partition, str]:
+    """What is closed itself, or the window that it is; of a window also a larger one that holds it."""
+    shown = closures.of_feeds(connection, {each.partition.feed for each in asked})
+    mine = [each for each in asked if each.partition.feed in shown]
+    tracked = datasets.tracked(connection, shown) if shown else {}
+    named = {each.partition: [each.partition, *(at.partition for at in _holding(tracked, each))] for each in mine}
+    known = closures.closed(connection, {name for names in named.values() for name in names}) if named else {}
+    final = {at: next((name for name in names if name in known), None) for at, names in named.items()}
+    own = {each.partition: {each.partition, *(one.partition for one in each.windows)} for each in mine}
+    return {
+        at: f"{known[name]}" if name in own[at] else f"{name.key} is {known[name]}"
+        for at, name in final.items()
+        if name
+    }
+
+
+def _holding(tracked: Mapping[Feed, Tracked], asked: Asked) -> list[WindowAddress]:
+    """The windows that a partition is, and those that hold the first of them."""
+    judged = tracked.get(asked.partition.feed)
+    if judged is None or not asked.windows:
+        return [*asked.windows]
+    first = asked.windows[0]
+    start = judged.window(first.sub_partition, first.grain, first.key).start
+    holding = judged.holding(first.dataset, first.sub_partition, start)
+    return [*asked.windows, *(each for each in holding if minutes_of(each.grain) >= minutes_of(first.grain))]
 
 
 _UNCOUNTED: Mapping[str, Any] = {"window": WindowState.OPEN, "window_why": "its records are not counted yet"}

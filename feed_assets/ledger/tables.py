@@ -77,6 +77,7 @@ waiver = sa.Table(
     sa.Column("why", TEXT, nullable=False),
     sa.Column("who", TEXT, nullable=False),
     sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("position", sa.BigInteger, nullable=False, comment="number of the log then: what changes later ends it"),
 )
 
 closure = sa.Table(

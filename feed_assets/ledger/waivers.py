@@ -7,10 +7,10 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import log, wanted
+from feed_assets.ledger import log, quality, wanted
 from feed_assets.ledger.database import Ledger, upsert
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.tables import waiver
+from feed_assets.ledger.tables import change, waiver
 
 WAIVER = "waiver"
 """What the log calls it, beside the names of checks."""
@@ -18,7 +18,7 @@ WAIVER = "waiver"
 
 @dataclass(frozen=True)
 class Waiver:
-    """What somebody has waived: for another problem than this one consumers wait again. `at` is UTC."""
+    """What somebody has waived as it stood then: for anything more consumers wait again. `at` is UTC."""
 
     problem: str
     why: str
@@ -29,19 +29,43 @@ class Waiver:
 def waive(ledger: Ledger, partition: Partition, problem: str, why: str, who: str, now: datetime) -> None:
     """Let the consumers of a partition, or of a window, go on in spite of a problem. Repeatable; the log keeps it."""
     with ledger.change() as connection:
-        if waived(connection, [partition]).get(partition) == Waiver(problem, why, who, now):
+        known = waived(connection, [partition]).get(partition)
+        if known and (known.problem, known.why, known.who) == (problem, why, who):
             return
-        row = {"feed": str(partition.feed), "partition": partition.key, "problem": problem}
-        upsert(connection, waiver, [{**row, "why": why, "who": who, "at": now}], ["problem", "why", "who", "at"])
+        key = {"feed": str(partition.feed), "partition": partition.key}
+        values = {"problem": problem, "why": why, "who": who, "at": now, "position": log.last(connection)}
+        upsert(connection, waiver, [{**key, **values}], [*values])
         said = f"{why} (waived: {problem})"
         log.append(connection, [Change(partition, log.QUALITY, WAIVER, now, None, "waived", said, who)])
 
 
 def waived(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Waiver]:
-    """What was waived of some partitions: one seek for each."""
+    """What was waived of some partitions, and still is: one seek for each."""
     asked = wanted.partitions(connection, partitions)
-    rows = connection.execute(sa.select(waiver).join(asked, wanted.same(waiver, asked)))
+    rows = connection.execute(sa.select(waiver).join(asked, wanted.same(waiver, asked)).where(~_is_over()))
     return {Partition(Feed.parse(row.feed), row.partition): _waiver(row) for row in rows}
+
+
+def _is_over() -> sa.ColumnElement[bool]:
+    """Whether the log tells since of a check that failed anew, of another state of the window, or of other data.
+
+    A mark that says something else is no news: its words are compared. First data are those that had the problem.
+    """
+    said = change.c.before.is_distinct_from(quality.MARKED) | (change.c.after != quality.MARKED)
+    fails = (change.c.kind == log.QUALITY) & change.c.after.in_(quality.BLOCKING) & said
+    earlier = change.alias()
+    had_data = sa.exists().where(_of(earlier), _is_data(earlier), earlier.c.sequence <= waiver.c.position)
+    is_other = _is_data(change) & had_data.correlate(waiver)
+    later = _of(change) & (change.c.sequence > waiver.c.position)
+    return sa.exists().where(later, fails | (change.c.kind == log.WINDOW) | is_other).correlate(waiver)
+
+
+def _of(told: sa.FromClause) -> sa.ColumnElement[bool]:
+    return (told.c.feed == waiver.c.feed) & (told.c.partition == waiver.c.partition)
+
+
+def _is_data(told: sa.FromClause) -> sa.ColumnElement[bool]:
+    return told.c.kind.in_((log.UPDATE, log.EVENT)) & told.c.after.is_distinct_from(log.PRUNED)
 
 
 def _waiver(row: sa.Row[tuple[str, ...]]) -> Waiver:

@@ -34,7 +34,9 @@ JUDGED = [
     (Known(published=True, failed="n is 1000"), CellState.INVALID),
     (Known(published=True, marked="an input is invalid"), CellState.ISSUE),
     (Known(published=True, failed="n is 1000", verdict=State.WAITS_FOR_A_PERSON), CellState.PERSON),
-    (Known(failed="n is 1000", closed="final"), CellState.CLOSED),
+    (Known(failed="n is 1000", closed="final"), CellState.INVALID),
+    (Known(marked="an input is invalid", closed="final"), CellState.ISSUE),
+    (Known(closed="final", verdict=State.WAITS_FOR_A_PERSON), CellState.CLOSED),
     (Known(closed="final", running="since three"), CellState.RUNNING),
 ]
 
@@ -68,6 +70,13 @@ def test_who_waives_this_very_problem_is_named_and_it_stays_grey():
     waiver = ("bots", "ann", "known")
     assert judge(Known(failed="bots", waiver=waiver), is_over=True) == (CellState.INVALID, "bots; waived by ann: known")
     assert judge(Known(failed="more bots", waiver=waiver), is_over=True) == (CellState.INVALID, "more bots")
+    of_two = ("bots; no rows", "ann", "known")
+    assert judge(Known(failed="bots", waiver=of_two), is_over=True)[1] == "bots; waived by ann: known"
+
+
+def test_what_is_closed_and_bad_says_both():
+    found = judge(Known(window=WindowState.INVALID, window_why="bots", closed="closed by ann"), is_over=True)
+    assert found == (CellState.INVALID, "bots; closed by ann")
 
 
 def shown(hour, length=1.0, state=CellState.COMPLETE, why="", verdict=None):
@@ -117,6 +126,7 @@ def test_a_hole_is_before_something_that_is_there():
     (hole,) = holes(parts)
     assert (hole.start, hole.end, hole.why) == (START + HOUR, START + 3 * HOUR, "x")
     assert holes([shown(0, state=missing)]) == []
+    assert len(holes([shown(0, state=missing), shown(1, state=CellState.CLOSED)])) == 1
 
 
 def test_what_is_missing_is_one_line_for_each_verdict_and_what_is_invalid_one_for_each_reason():

@@ -245,8 +245,34 @@ def test_a_waiver_holds_for_the_very_problem_that_it_was_given_for():
     assert other.state is State.WAITS_FOR_QUALITY
     invalid = known(h2=KnownWindow(WindowState.INVALID, "41 % are bots", 10, 8, data=1))
     windowed = Need(OUT, (WINDOWED,))
-    assert verdict(windowed, windows=invalid, waived={AT[2]: "is invalid: 41 % are bots"}).state is State.BUILD
-    assert verdict(windowed, windows=invalid, waived={AT[2]: "is invalid: other"}).state is State.WAITS_FOR_QUALITY
+    assert verdict(windowed, windows=invalid, waived={AT[2]: "41 % are bots"}).state is State.BUILD
+    assert verdict(windowed, windows=invalid, waived={AT[2]: "other"}).state is State.WAITS_FOR_QUALITY
+
+
+def test_of_what_was_waived_a_part_may_be_mended():
+    need, both = Need(OUT, (UpdateInput(PARTS[0]),)), {PARTS[0]: "41 % are bots; no rows"}
+    assert verdict(need, newest=there(0), failed={PARTS[0]: "no rows"}, waived=both).state is State.BUILD
+    assert verdict(need, newest=there(0), failed=both, waived={PARTS[0]: "no rows"}).state is State.WAITS_FOR_QUALITY
+
+
+def test_a_waiver_holds_for_named_checks_that_failed_but_stands_for_no_result():
+    waived = {PARTS[0]: "41 % are bots"}
+    failed = {(PARTS[0], "no_bots"): "41 % are bots", (PARTS[0], "sum"): ""}
+    assert verdict(CHECKED, newest=there(0), checks=failed, waived=waived).state is State.BUILD
+    assert verdict(CHECKED, newest=there(0), checks={}, waived=waived).state is State.WAITS_FOR_QUALITY
+    of_windows = Need(OUT, (replace(WINDOWED, checks=("no_bots",)),))
+    bots = {(at, "no_bots"): "41 % are bots" * (at == AT[2]) for at in AT}
+    assert verdict(of_windows, windows=known(), checks=bots).state is State.WAITS_FOR_QUALITY
+    assert verdict(of_windows, windows=known(), checks=bots, waived={AT[2]: "41 % are bots"}).state is State.BUILD
+
+
+def test_of_the_windows_of_a_feed_no_other_than_the_named_checks_count_and_need_not_be_known():
+    counted = replace(WINDOWED, counted=(PARTS[0],), checks=("no_bots",))
+    need = Need(OUT, (UpdateInput(PARTS[0], checks=("no_bots",)), counted))
+    invalid, passed = known(h2=KnownWindow(WindowState.INVALID, "off", 10, 8, data=1)), {(PARTS[0], "no_bots"): ""}
+    assert verdict(need, newest=there(0), windows=invalid, checks=passed).state is State.BUILD
+    failed = {**passed, (AT[2], "no_bots"): "41 % are bots"}
+    assert verdict(need, newest=there(0), windows=invalid, checks=failed).state is State.WAITS_FOR_QUALITY
 
 
 def reprocessed(reprocess: str, data: int, position: int = 9):

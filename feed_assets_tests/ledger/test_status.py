@@ -2,11 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 
+from feed_assets import Completeness
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.members import Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, quality, updates, waivers
 from feed_assets.ledger.fan_out import Affected, fan_out
+from feed_assets.ledger.states import windows
 from feed_assets.ledger.status import Asked, known, latest_keys, stale
 from feed_assets_tests.statements import counted
 
@@ -40,6 +43,16 @@ def test_what_people_have_said_of_a_partition_or_of_the_window_that_it_is(ledger
     told = "closed by ann at 2026-01-20 00:00 UTC: it is final"
     assert [found[at(number)].closed for number in range(4)] == [told, told, None, None]
     assert [found[at(number)].waiver for number in range(4)] == [None, None, ("bots", "bob", "known"), None]
+
+
+def test_what_lies_in_a_closed_window_is_closed(ledger):
+    windows.declare(ledger, {FEED: Tracked.of(Completeness())}, NOW)
+    day = WindowAddress(FEED, "", "day", f"{NOW:%Y-%m-%d}").partition
+    closures.close(ledger, [day], "it is final", "ann", NOW)
+    with ledger.read() as connection:
+        found = known(connection, [Asked(at(number), (window(number),)) for number in (0, 23, 24)])
+    told = "day@2026-01-20 is closed by ann at 2026-01-20 00:00 UTC: it is final"
+    assert [found[at(number)].closed for number in (0, 23, 24)] == [told, told, None]
 
 
 def test_what_failed_and_what_is_marked_are_told_apart(ledger):

@@ -13,7 +13,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import alerts, closures, quality, runs, updates
+from feed_assets.ledger import alerts, closures, log, quality, runs, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import backfills
 from feed_assets.ledger.states.windows import report_quality
@@ -302,6 +302,72 @@ def test_a_waiver_of_a_window_lets_its_readers_go_on_by_sensor_and_run():
     assert "41 % are bots" in json.loads(waive("web/foo", f"hour@{KEYS[15]}").stdout)["waived"]
     (ran,) = tested.run_until_idle()
     assert (ran.partition, ran.error) == (KEYS[15], None)
+
+
+@pytest.mark.parametrize("data", ["same", "other"])
+def test_a_waiver_ends_with_its_problem_although_the_next_one_is_called_the_same(data):
+    raw, part = raw_feed(RAW, DAYS), Partition(Feed.parse(RAW), DAY)
+    tested = world(raw, daily(raw), daily(raw, "web/late/v1.0"))
+    say(part, "sums", quality.FAILED)
+    drop(tested, DAY)
+    assert made(tested.run_until_idle()) == []
+    waive(RAW, DAY)
+    say(part, "sums", quality.FAILED)
+    assert made(tested.run_until_idle()) == [f"daily {DAY}", f"late {DAY}"], "to say the same again ends no waiver"
+    if data == "same":
+        say(part, "sums", quality.PASSED)
+        say(part, "sums", quality.FAILED)
+    tested.drop(RAW, DAY, rows(2, 3))
+    assert made(tested.run_until_idle()) == []
+    assert verdict(tested).state is State.WAITS_FOR_QUALITY
+
+
+def test_what_is_waived_before_its_data_are_heard_of_and_mended_in_part_holds_nobody_up():
+    raw, part = raw_feed(RAW, DAYS), Partition(Feed.parse(RAW), DAY)
+    tested = world(raw, daily(raw))
+    say(part, "sums", quality.FAILED, "off by 3")
+    say(part, "bots", quality.FAILED, "41 % are bots")
+    waive(RAW, DAY)
+    say(part, "bots", quality.PASSED)
+    drop(tested, DAY)
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+
+
+def test_a_waiver_of_a_window_ends_when_the_window_is_good_again():
+    table = foo()
+    tested, ledger = world(table, daily(table, partitions_def=HOURS)), open_ledger(settings().ledger)
+    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    at_hour = WindowAddress(Feed.parse("web/foo"), "", "hour", KEYS[15])
+    for state in ("failed", "failed", "passed", "failed"):
+        if state == "passed":
+            assert json.loads(waive("web/foo", f"hour@{KEYS[15]}").stdout)["waived"] == "check no_bots failed"
+        report_quality(ledger, at_hour, "no_bots", state, None, "dq", MIDNIGHT)
+    assert made(tested.run_until_idle()) == []
+
+
+def test_who_names_a_check_goes_on_when_it_is_waived():
+    raw, table, part = raw_feed(RAW, DAYS), foo(), Partition(Feed.parse(RAW), DAY)
+    by_hour = daily(Input(table, checks=["no_bots"]), "web/hourly/v1.0", partitions_def=HOURS)
+    tested = world(raw, table, daily(Input(raw, checks=["no_bots"])), by_hour)
+    drop(tested, DAY)
+    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    at_hour = WindowAddress(Feed.parse("web/foo"), "", "hour", KEYS[15])
+    report_quality(open_ledger(settings().ledger), at_hour, "no_bots", "failed", None, "dq", MIDNIGHT)
+    say(part, "no_bots", quality.FAILED, "41 % are bots")
+    assert made(tested.run_until_idle()) == []
+    waive(RAW, DAY)
+    waive("web/foo", f"hour@{KEYS[15]}")
+    assert sorted(made(tested.run_until_idle())) == [f"daily {DAY}", f"hourly {KEYS[15]}"]
+
+
+def test_to_waive_the_same_again_writes_nothing():
+    def last() -> int:
+        with open_ledger(settings().ledger).read() as connection:
+            return log.last(connection)
+
+    say(Partition(Feed.parse(RAW), DAY), "sums", quality.FAILED, "off by 3")
+    told = [(waive(RAW, DAY).exit_code, last()) for _ in range(2)]
+    assert told[0] == told[1] == (0, last())
 
 
 def test_what_has_no_problem_cannot_be_waived():

@@ -76,7 +76,8 @@ class Hour:
     is_complete: bool = True
     checks: dict[str, str] = field(default_factory=dict)
     made_again: str | None = None
-    waived: frozenset | None = None
+    waived: tuple | None = None
+    """The problem that somebody has waived, until the window's state is another or a check fails anew."""
 
     def has(self, state):
         return frozenset(name for name, each in self.checks.items() if each == state)
@@ -90,6 +91,15 @@ class Hour:
         """Why nobody should read it: checks that failed, else those that have not run again."""
         failed, stale = self.has("failed"), self.has("stale")
         return (("failed", failed) if failed else ("stale", stale) if stale else None) if self.is_there else None
+
+    def end_waiver(self):
+        """Of another kind of problem, or of more than what was waived: of two that were, one may be mended."""
+        if self.waived and not (self.problem and self.is_waived):
+            self.waived = None
+
+    @property
+    def is_waived(self):
+        return bool(self.waived) and self.waived[0] == self.problem[0] and self.problem[1] <= self.waived[1]
 
 
 @dataclass
@@ -110,6 +120,8 @@ class Oracle:
         for at, hour in self.hours.items():
             if hour.made_again == "backfilled" and (not hour.is_complete or hour.has("failed")):
                 hour.made_again = None
+            if self.told.get(at, (None,))[0] != (hour.is_there, hour.made_again, hour.problem):
+                hour.end_waiver()
             self.tell(at, (hour.is_there, hour.made_again, hour.problem), hour.version)
         bad = next(((at, hour.problem) for at, hour in self.hours.items() if hour.problem), None)
         is_there = all(hour.is_there for hour in self.hours.values())
@@ -174,7 +186,7 @@ class Oracle:
         return State.CURRENT, []
 
     def is_waived(self, at):
-        return self.hours[at].waived == self.hours[at].problem
+        return self.hours[at].is_waived
 
     def report(self, at):
         """It reads what is made of an hour, which is marked as long as that is bad."""
@@ -242,6 +254,8 @@ class Campaign:
     def check(self, at, hour):
         name, state = self.random.choice(["bots", "nulls"]), self.random.choice(["failed", "passed", "passed"])
         assert self.say(self.line("quality", at, check=name, state=state, reason=f"{name} {state}")).accepted
+        if state == "failed" != hour.checks.get(name):
+            hour.waived = None
         hour.checks[name] = state
 
     def begin(self, at, hour):

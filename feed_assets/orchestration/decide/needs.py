@@ -67,7 +67,7 @@ def _inputs(graph: "Graph", parent: Node, node: Node, declared: Dataset, output:
             counts_itself=counters == (),
             counters=counters or (),
             is_partial=declared.wait is not None and declared.wait.at_least is not None and not is_optional,
-            checks=checks if not counted else (),
+            checks=checks,
         )
 
 

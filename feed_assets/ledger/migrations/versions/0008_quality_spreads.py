@@ -37,6 +37,8 @@ FROM (SELECT feed, "partition", max(CASE WHEN state = 'published' THEN id END) A
     FROM update_ GROUP BY feed, "partition") AS newest
 """
 
+_POSITION = "number of the log then: what changes later ends it"
+
 
 def upgrade() -> None:
     """Nothing was marked, waived or closed before; of windows that were counted before, no digest is known."""
@@ -80,6 +82,7 @@ def _columns() -> None:
 def _tables() -> None:
     for name, about in (("waiver", "problem"), ("closure", None)):
         said = [sa.Column("problem", TEXT, nullable=False, comment="what was waived: another problem blocks again")]
+        position = sa.Column("position", sa.BigInteger(), nullable=False, comment=_POSITION)
         final = None if about else "that is final: no run, no late data"
         op.create_table(
             name,
@@ -89,6 +92,7 @@ def _tables() -> None:
             sa.Column("why", TEXT, nullable=False),
             sa.Column("who", TEXT, nullable=False),
             sa.Column("at", UtcDateTime(), nullable=False),
+            *([position] if about else ()),
         )
     op.create_table(
         "profile",
