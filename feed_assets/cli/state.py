@@ -117,7 +117,7 @@ def close(
 ) -> None:
     """Make partitions final: no run makes them again, no late data count, no report changes them. Logged.
 
-    Of a dataset its partitions, of a state table its windows.
+    Of a dataset its partitions, of a state table its windows, with all that lies in them.
     """
     from feed_assets.ledger import closures
 
@@ -133,10 +133,20 @@ def reopen(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Open closed partitions again: what came in between counts from then on. Logged."""
-    from feed_assets.ledger import closures
+    """Open closed partitions again. Logged.
 
-    _close(closures.reopen, dataset, partitions, why, who, module, as_json)
+    Of a dataset what came in between counts from then on. Reports of a window were rejected: send them again.
+    """
+    from feed_assets.core.windows import address_of
+    from feed_assets.ledger import closures
+    from feed_assets.ledger.states.windows import open_again
+
+    def opened(ledger: "Ledger", named: "list[Partition]", why: str, who: str, now: datetime) -> int:
+        changed = closures.reopen(ledger, named, why, who, now)
+        open_again(ledger, [at for each in named if (at := address_of(each))], who, now)
+        return changed
+
+    _close(opened, dataset, partitions, why, who, module, as_json)
 
 
 def _close(
@@ -160,7 +170,7 @@ def _close(
 def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partition]:
     """The partitions that somebody typed; of a state table the windows that they are."""
     if all("@" in each for each in typed):
-        return [_window(dataset, each).partition for each in typed]
+        return _windows(dataset, typed)
     from feed_assets.orchestration.decide.keys import keys_of, within
     from feed_assets.orchestration.decide.windows import window_partition
     from feed_assets.orchestration.declare.declarations import Dataset, StateTable
@@ -176,6 +186,25 @@ def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partitio
         keys = keys_of(node, within(node, typed), datetime.now(UTC))
     is_table = isinstance(node.declaration, StateTable)
     return [window_partition(node, key) if is_table else Partition(dataset, key) for key in keys]
+
+
+def _windows(dataset: Feed, typed: list[str]) -> list[Partition]:
+    """The windows that somebody typed, of a dataset whose windows are known by reports or a declaration."""
+    from feed_assets.ledger import counts, subscriptions
+    from feed_assets.ledger.states import datasets, windows
+
+    addresses = [_window(dataset, each) for each in typed]
+    with ledger_of_settings(makes=False).read() as connection:
+        tracked = datasets.tracked(connection, [dataset]).get(dataset)
+        counted = subscriptions.positions(connection, [counts.COUNTER])
+    if tracked is None:
+        raise InvalidName(f"nothing is known of {dataset}: expected a dataset that was reported or declared.")
+    if tracked.is_ours or (counts.COUNTER, str(dataset)) in counted:
+        raise InvalidName(
+            f"{dataset} is no state table, its windows are what its partitions hold: expected partitions, such as "
+            "2026-01-01."
+        )
+    return [windows.placed(tracked, each).partition for each in addresses]
 
 
 @app.command()

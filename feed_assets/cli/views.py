@@ -262,6 +262,7 @@ class WindowStateView(PartitionStateView):
     since: datetime | None
     why: str
     waits_for: tuple[WaitingView, ...]
+    closed: Text | None
 
 
 class LineView(View):

@@ -1,6 +1,7 @@
 """Partitions that somebody has closed: they are final, so that no run changes them and no late data count."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -13,7 +14,11 @@ from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import log, wanted
 from feed_assets.ledger.database import Ledger, upsert
 from feed_assets.ledger.log import Change
+from feed_assets.ledger.sessions import lock_log
+from feed_assets.ledger.states import datasets
 from feed_assets.ledger.tables import closure
+
+_OPEN_IT = "Open it first: `feed-assets state open`."
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Closure:
 def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> int:
     """Close partitions; how many were not closed. The log tells of these. Repeatable."""
     wanted_now = sorted(set(partitions))
-    with ledger.change() as connection:
+    with _changing(ledger, wanted_now, now) as connection:
         known = closed(connection, wanted_now)
         new = [each for each in wanted_now if each not in known]
         rows = [{**_key(each), "why": why, "who": who, "at": now} for each in new]
@@ -40,9 +45,9 @@ def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, n
     return len(new)
 
 
-def reopen(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> int:
+def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, who: str, now: datetime) -> int:
     """Open closed partitions again; how many were closed. The log tells of these. Repeatable."""
-    with ledger.change() as connection:
+    with _changing(ledger, partitions, now) as connection:
         known = sorted(closed(connection, set(partitions)))
         same = (closure.c[name] == sa.bindparam(f"its_{name}") for name in ("feed", "partition"))
         gone = [{f"its_{name}": value for name, value in _key(each).items()} for each in known]
@@ -50,6 +55,15 @@ def reopen(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, 
             connection.execute(sa.delete(closure).where(*same), gone)
         log.append(connection, [Change(each, log.CLOSED, "", now, "closed", "open", why, who) for each in known])
     return len(known)
+
+
+@contextmanager
+def _changing(ledger: Ledger, partitions: Iterable[Partition], now: datetime) -> Generator[sa.Connection]:
+    """A transaction that waits for the reports under way, and that claims wait for: none of them is overtaken."""
+    with ledger.write() as connection:
+        datasets.lock(connection, datasets.tracked(connection, {each.feed for each in partitions}), now)
+        lock_log(connection)
+        yield connection
 
 
 def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Closure]:
@@ -69,22 +83,23 @@ def of_feeds(connection: sa.Connection, feeds: Iterable[Feed]) -> set[Feed]:
 _Place = TypeVar("_Place")
 
 
-def of_windows(
-    connection: sa.Connection, dataset: Feed, places: Mapping[_Place, Iterable[WindowAddress]]
-) -> dict[_Place, str]:
-    """Those places in some windows of a dataset of which one is closed, with why. One seek, if none is."""
-    if not connection.execute(sa.select(sa.exists().where(closure.c.feed == str(dataset)))).scalar_one():
-        return {}
+def has_any(connection: sa.Connection, dataset: Feed) -> bool:
+    """Whether anything of a dataset is closed: one seek."""
+    return connection.execute(sa.select(sa.exists().where(closure.c.feed == str(dataset)))).scalar_one()
+
+
+def of_windows(connection: sa.Connection, places: Mapping[_Place, Iterable[WindowAddress]]) -> dict[_Place, str]:
+    """Those places in some windows of which one is closed, with why."""
     named = {place: [at.partition for at in holding] for place, holding in places.items()}
     known = closed(connection, {each for partitions in named.values() for each in partitions})
     final = {place: [each for each in partitions if each in known] for place, partitions in named.items()}
-    return {place: f"{found[0]} is {known[found[0]]}" for place, found in final.items() if found}
+    return {place: f"{found[0]} is {known[found[0]]} {_OPEN_IT}" for place, found in final.items() if found}
 
 
 def refuse(connection: sa.Connection, partitions: Iterable[Partition]) -> None:
     """Raise PartitionClosed if one of some partitions is."""
     for partition, why in sorted(closed(connection, partitions).items()):
-        raise PartitionClosed(f"{partition} is {why} Open it first: `feed-assets state open`.")
+        raise PartitionClosed(f"{partition} is {why} {_OPEN_IT}")
 
 
 def _key(partition: Partition) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """What a companion has found in rows that others wrote is said of what it has read: of windows, or of a partition."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from feed_assets.core.errors import UpdateChanged
+from feed_assets.core.errors import PartitionClosed, UpdateChanged
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import quality
 from feed_assets.ledger.states import windows
@@ -21,8 +22,9 @@ def report(services: Services, order: Order, pinned: Pinned, results: Sequence[C
         raise UpdateChanged(f"{order.output}: what it reads has changed while it was measured. Run it again.")
     for address in _windows(pinned):
         for each in results:
-            found, now = each.state, services.now()
-            windows.report_quality(services.ledger, address, each.check.name, found.state, found.reason, run_id, now)
+            found, check, now = each.state, each.check.name, services.now()
+            with suppress(PartitionClosed):  # Nothing that is found changes what is final.
+                windows.report_quality(services.ledger, address, check, found.state, found.reason, run_id, now)
     if not pinned.spans:
         _report_partitions(services, order, results, run_id)
 

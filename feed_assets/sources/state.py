@@ -11,8 +11,8 @@ from feed_assets.core.events import Rejected
 from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, as_text, shortened
 from feed_assets.core.report_lines import BackfillReport, QualityReport, parse_report
 from feed_assets.core.reports import Report
-from feed_assets.core.windows import WindowAddress, minutes_of, window_of
-from feed_assets.ledger import closures, event_rejects
+from feed_assets.core.windows import WindowAddress, window_of
+from feed_assets.ledger import event_rejects
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.states import backfills, datasets, reports, windows
 from feed_assets.ledger.states.reports import Reported
@@ -125,9 +125,6 @@ def _said(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> Reported:
         tracked = datasets.tracked(connection, [each.dataset]).get(each.dataset) or datasets.default()
         path = tracked.path_of(each.sub_partition)
         window = window_of(each.grain, each.start, tracked.zone_of(path))
-        holding = tracked.holding(each.dataset, path, each.start)
-        larger = [at.partition for at in holding if minutes_of(at.grain) >= minutes_of(each.grain)]
-        closures.refuse(connection, larger)
     if window.start != each.start:
         raise InvalidReport(f"start: found {each.start}, expected where a window begins, such as {window.start}.")
     address = WindowAddress(each.dataset, each.sub_partition, each.grain, window.key)

@@ -2,15 +2,21 @@
 
 import json
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from typer.testing import CliRunner
 
-from feed_assets import report_state
+from feed_assets import Completeness, Regions, SubPartitions, report_state
 from feed_assets.cli import app
+from feed_assets.core.errors import InvalidName, PartitionClosed
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import closures
+from feed_assets.core.members import Tracked
+from feed_assets.ledger import closures, subscriptions
+from feed_assets.ledger.counts import COUNTER
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.states import windows
 from feed_assets.settings import settings
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -95,13 +101,98 @@ def test_a_part_that_is_moved_out_of_a_closed_window_is_rejected_too():
 
 
 def test_what_a_check_says_of_a_closed_window_is_rejected_and_of_another_not():
+    report_state([part("15:00", 10)])
     close("t/foo", HOUR)
     found = report_state([quality("failed"), quality("failed", "16:00")])
     assert [HOUR in each.reason for each in found.rejected] == [True]
     assert found.accepted == 1
 
 
+def state(window=HOUR):
+    return said("state", "show", "t/foo", window)[0]["state"]
+
+
+def whole_hour():
+    at = [f"2026-01-01T15:{minute:02}:00Z" for minute in range(0, 60, 5)]
+    windows = [{"start": each, "records": 10} for each in at]
+    told = {"kind": "source", "dataset": "t/foo", "tier": "kafka", "windows": windows}
+    report_state([told, {**part("15:00", 0), "windows": windows}])
+    assert state() == "complete"
+
+
+def of_day(state):
+    return {**quality(state), "grain": "day", "start": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize("final", [HOUR, "day@2026-01-01"])
+def test_what_is_closed_or_lies_in_what_is_is_neither_backfilled_nor_accepted(final):
+    whole_hour()
+    close("t/foo", final)
+    for word in ("backfill", "accept"):
+        with pytest.raises(PartitionClosed, match=f"{final} is closed by alice .* 2024 is final"):
+            said("state", word, "t/foo", HOUR, "--why", "again")
+    line = {"kind": "backfill", "dataset": "t/foo", "grain": "hour", "start": "2026-01-01T15:00:00Z"}
+    assert len(report_state([{**line, "state": "started", "reason": "again"}]).rejected) == 1
+    assert state() == "complete"
+
+
+def test_a_check_of_a_larger_window_flags_no_closed_one_until_that_is_opened():
+    whole_hour()
+    said("state", "accept", "t/foo", "day@2026-01-01", "--why", "the rest is lost")
+    close("t/foo", HOUR)
+    assert report_state([of_day("failed")]).accepted == 1
+    assert (state("day@2026-01-01"), state(), state("5min@2026-01-01-15:05")) == ("invalid", "complete", "complete")
+    close("t/foo", HOUR, word="open")
+    assert (state(), state("5min@2026-01-01-15:05")) == ("complete_with_issue",) * 2
+    report_state([of_day("passed")])
+    assert (state(), state("5min@2026-01-01-15:05")) == ("complete",) * 2
+
+
+def test_it_is_shown_that_a_window_is_closed_or_lies_in_what_is():
+    report_state([part("15:00", 10)])
+    assert said("state", "show", "t/foo", HOUR)[0]["closed"] is None
+    close("t/foo", "day@2026-01-01")
+    for window in (HOUR, "day@2026-01-01"):
+        told = said("state", "show", "t/foo", window)[0]["closed"]
+        assert re.fullmatch(r"t/foo day@2026-01-01 is closed by alice at .* UTC: 2024 is final", told)
+
+
+def test_levels_of_a_window_may_be_typed_in_any_order():
+    regions = Regions({"apac": "UTC", "emea": "UTC"}, below=SubPartitions("unit", {"shop": None, "ads": None}))
+    windows.declare(
+        open_ledger(settings().ledger), {Feed.parse("t/foo"): Tracked.of(Completeness(), regions)}, datetime.now(UTC)
+    )
+    close("t/foo", f"{HOUR}/unit=shop/region=apac")
+    assert [*closed("t/foo", f"{HOUR}/region=apac/unit=shop")] == [f"{HOUR}/region=apac/unit=shop"]
+    found = report_state([part("15:00", 10, sub_partition={"unit": "shop", "region": "apac"})])
+    assert len(found.rejected) == 1
+
+
+@pytest.mark.parametrize(
+    ("dataset", "typed", "expected"),
+    [
+        ("t/fooo", HOUR, "nothing is known of t/fooo"),
+        ("t/foo", "7min@2026-01-01-15:00", "7min"),
+        ("t/foo", "hour@2026-01-01-15:07", "is no window of the grain hour"),
+        ("t/ours/v1.0", HOUR, "is no state table, .* expected partitions"),
+        ("t/theirs/v1.0", HOUR, "is no state table, .* expected partitions"),
+    ],
+)
+def test_a_window_that_is_none_of_a_state_table_is_not_closed(dataset, typed, expected):
+    report_state([part("15:00", 10)])
+    ledger = open_ledger(settings().ledger)
+    ours, theirs = (Feed.parse(f"t/{name}/v1.0") for name in ("ours", "theirs"))
+    default = Tracked.of(Completeness(), None)
+    windows.declare(ledger, {ours: replace(default, is_ours=True), theirs: default}, datetime.now(UTC))
+    with ledger.write() as connection:
+        subscriptions.subscribe(connection, {(COUNTER, str(theirs))})
+    with pytest.raises(InvalidName, match=expected):
+        close(dataset, typed)
+    assert closed(dataset, typed) == {}
+
+
 def test_what_is_opened_again_takes_reports():
+    report_state([part("17:00", 10)])
     close("t/foo", HOUR)
     assert close("t/foo", HOUR) == 0
     assert close("t/foo", HOUR, word="open") == 1

@@ -11,7 +11,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.completeness import WindowState
-from feed_assets.core.errors import IllegalTransition
+from feed_assets.core.errors import IllegalTransition, PartitionClosed
 from feed_assets.core.feeds import Feed
 from feed_assets.core.transitions import check_transition
 from feed_assets.core.windows import WindowAddress
@@ -38,8 +38,8 @@ def begin(
 ) -> Reported:
     """Say that a window is being made again. Known, if it is already.
 
-    Raises IllegalTransition if it is open, or not in the state that is expected; InvalidName for a window that the
-    dataset has not.
+    Raises IllegalTransition if it is open, or not in the state that is expected; PartitionClosed if it is final;
+    InvalidName for a window that the dataset has not.
     """
 
     def prepare(_: sa.Connection, row: Row) -> WindowState:
@@ -118,7 +118,7 @@ def settle(ledger: Ledger, now: datetime) -> None:
     with ledger.read() as connection:
         left = _of_ended_runs(connection)
     for address, run_id, state, reason in left:
-        with suppress(IllegalTransition):  # Another process was faster, and it has changed since.
+        with suppress(IllegalTransition, PartitionClosed):  # Somebody was faster: it has changed since, or is final.
             if state == PUBLISHED:
                 finish(ledger, address, f"run {run_id} has published it", run_id, now)
             else:

@@ -8,11 +8,13 @@ of other code locations on the same ledger are left to them.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
 
+from feed_assets.core.errors import PartitionClosed
 from feed_assets.core.events import encode
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Tracked
@@ -93,7 +95,8 @@ def _check(ledger: Ledger, feeds: Mapping[Feed, CountedFeed], batch: Batch, now:
         (partition, check), told = key, states[key]
         feed = feeds[partition.feed]
         for at in feed.windows_within(partition) if feed.sub_partition_of(partition) is not None else ():
-            report_quality(ledger, at, check, told.state, told.reason, mine[key] or COUNTER, now)
+            with suppress(PartitionClosed):  # Its window is final: the partition's own check is known all the same.
+                report_quality(ledger, at, check, told.state, told.reason, mine[key] or COUNTER, now)
 
 
 def _reports(

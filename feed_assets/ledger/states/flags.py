@@ -1,6 +1,7 @@
-"""How quality spreads over windows: down to all that lie in a bad one, and up to what has nothing else against it."""
+"""Windows that lie in each other, and how quality spreads: down into a bad one, up to what nothing else is against."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.members import Tracked
@@ -19,6 +20,12 @@ def inside(tracked: Tracked, at: WindowAddress, window: Window) -> Iterator[Wind
         below = WindowAddress(at.dataset, path, at.grain, at.key)
         yield below
         yield from inside(tracked, below, tracked.window(path, at.grain, at.key))
+
+
+def holding(tracked: Tracked, at: WindowAddress, start: datetime) -> list[WindowAddress]:
+    """A window, the larger ones that hold it, and those of the sub-partitions above."""
+    found = tracked.holding(at.dataset, at.sub_partition, start)
+    return [at, *(each for each in found if each != at and minutes_of(each.grain) >= minutes_of(at.grain))]
 
 
 def held_by(parts: Sequence[Row], *, is_accepted: bool) -> str | None:

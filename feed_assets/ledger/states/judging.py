@@ -11,15 +11,16 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from feed_assets.core.completeness import WindowState, combined, judge, why
-from feed_assets.core.errors import InvalidName, InvalidReport
+from feed_assets.core.errors import InvalidName, InvalidReport, PartitionClosed
 from feed_assets.core.events import LAST_VERSION
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked, above
 from feed_assets.core.windows import Window, WindowAddress, minutes_of, parents, window_of
+from feed_assets.ledger import closures
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import watermarks
 from feed_assets.ledger.states.deltas import Delta, add_source
-from feed_assets.ledger.states.flags import held_by, inside
+from feed_assets.ledger.states.flags import held_by, holding, inside
 from feed_assets.ledger.states.posting import Transition, post
 from feed_assets.ledger.states.rows import DIGESTS, Row, empty, rows, state_counts, write
 
@@ -32,6 +33,7 @@ class Judging:
     ) -> None:
         self._connection, self._dataset, self._tracked = connection, dataset, tracked
         self._now, self._by = now, by
+        self._has_closed = closures.has_any(connection, dataset)
         self._rows: dict[WindowAddress, Row] = {}
         self._touched: dict[WindowAddress, Row] = {}
         self._transitions: dict[WindowAddress, Transition] = {}
@@ -114,11 +116,27 @@ class Judging:
         return {*self._transitions}
 
     def row(self, address: WindowAddress) -> Row:
-        """A window to change, which `judge_again` then has to judge."""
+        """A window to change, which `judge_again` then has to judge. Raises PartitionClosed if it is final."""
         self._load([address])
         self._load(self._ancestors(address))
+        if final := self._closed([address]):
+            raise PartitionClosed(final[address])
         self._touched[address] = self._rows[address]
         return self._rows[address]
+
+    def open_again(self, addresses: Iterable[WindowAddress]) -> None:
+        """Judge windows that were closed, and what lies in them, by what came in between."""
+        seeds = {*addresses}
+        self._load(seeds)
+        self._load({above for at in seeds for above in self._ancestors(at)})
+        self._settle(seeds.union(*(self._load_inside(self._rows[at]) for at in seeds)))
+
+    def _closed(self, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
+        """Those of some loaded windows that are final, or lie in what is, with why."""
+        if not self._has_closed:
+            return {}
+        places = {at: holding(self._tracked, at, self._rows[at].start) for at in addresses}
+        return closures.of_windows(self._connection, places)
 
     def _holding(self, sub_partition: str, start: datetime) -> list[WindowAddress]:
         return self._tracked.holding(self._dataset, sub_partition, start)
@@ -147,8 +165,7 @@ class Judging:
 
     def _ancestors(self, at: WindowAddress) -> list[WindowAddress]:
         """The larger windows that hold one, and those of the sub-partitions above."""
-        holding = self._holding(at.sub_partition, self._rows[at].start)
-        return [each for each in holding if each != at and minutes_of(each.grain) >= minutes_of(at.grain)]
+        return holding(self._tracked, at, self._rows[at].start)[1:]
 
     def _add(self, row: Row, delta: Delta) -> None:
         row.records, row.parts = row.records + delta.records, row.parts + delta.parts
@@ -196,8 +213,9 @@ class Judging:
         return found
 
     def _judge(self, group: set[WindowAddress]) -> list[WindowAddress]:
-        """Those of some windows of one grain and level whose state changes, or what holds it."""
+        """Those of some windows of one grain and level whose state changes, or what holds it; of none that is final."""
         self._load(group)
+        group = group.difference(self._closed(group))
         parts = {at: self._tracked.parts(at, self._rows[at].window) for at in group}
         self._load({each for below in parts.values() for each in below})
         changed = [at for at, below in parts.items() if self._is_changed(self._rows[at], below)]

@@ -219,9 +219,11 @@ class _Recording:
 
     def _not_closed(self, new: list[Report], before: Mapping[_Key, Any]) -> list[Report]:
         """Those that change the counts of no window that somebody has closed."""
+        if not closures.has_any(self.connection, self.dataset):
+            return new
         changed = {(each.key, start) for each in new for start in _changed(each, before.get(each.key))}
         places = {each: self.tracked.holding(self.dataset, each[0][0], each[1]) for each in changed}
-        why = {key: why for (key, _), why in closures.of_windows(self.connection, self.dataset, places).items()}
+        why = {key: why for (key, _), why in closures.of_windows(self.connection, places).items()}
         for each in new:
             if each.key in why:
                 self._reject(each, why[each.key])

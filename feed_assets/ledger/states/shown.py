@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -11,8 +12,9 @@ from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Tracked
 from feed_assets.core.windows import WindowAddress, address_of, minutes_of, window_at
-from feed_assets.ledger import log
+from feed_assets.ledger import closures, log
 from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.flags import holding
 from feed_assets.ledger.states.lacking import whys
 from feed_assets.ledger.states.rows import Row, empty, rows
 from feed_assets.ledger.states.watermarks import Watermarks, watermarks
@@ -96,6 +98,8 @@ class Shown:
     since: datetime | None = None
     why: str = ""
     waits_for: tuple[Waiting, ...] = ()
+    closed: str | None = None
+    """Who has made it, or what holds it, final, when and why."""
 
 
 def transitions(
@@ -175,11 +179,17 @@ def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tu
     tracked = kept or datasets.default()
     found = partitions(connection, name, key, limit) or [_unknown(name, key, is_tracked=kept is not None)]
     addresses = [WindowAddress(name, each.sub_partition, each.grain, each.partition) for each in found]
-    known = rows(connection, addresses)
+    known = rows(connection, [at for at in addresses if at.grain])
     return tuple(
-        _explained(connection, tracked, each, known.get(at) or empty(tracked, at)) if each.grain else each
+        _explained(connection, tracked, each, known.get(at) or empty(tracked, at))
+        if each.grain
+        else replace(each, closed=_closed(connection, [Partition(name, each.partition)]))
         for each, at in zip(found, addresses, strict=True)
     )
+
+
+def _closed(connection: sa.Connection, partitions: Iterable[Partition]) -> str | None:
+    return next((f"{at} is {why}" for at, why in sorted(closures.closed(connection, partitions).items())), None)
 
 
 def _unknown(name: Feed, key: str, *, is_tracked: bool) -> Shown:
@@ -198,5 +208,7 @@ def _explained(connection: sa.Connection, tracked: Tracked, shown: Shown, row: R
     undone = [each for at in parts if (each := known.get(at) or empty(tracked, at)).state not in DONE]
     said = whys(connection, [row, *undone], {row.address.dataset: tracked})
     waits = tuple(Waiting(each.address.partition.key, each.state, said[each.address]) for each in undone)
-    behind = {"state": row.state, "records": row.records, "sources": row.counts, "since": row.since}
-    return replace(shown, start=row.start, end=row.end, **behind, why=row.issue or said[row.address], waits_for=waits)
+    behind: dict[str, Any] = {"state": row.state, "records": row.records, "sources": row.counts, "since": row.since}
+    closed = _closed(connection, (at.partition for at in holding(tracked, row.address, row.start)))
+    behind |= {"why": row.issue or said[row.address], "waits_for": waits, "closed": closed}
+    return replace(shown, start=row.start, end=row.end, **behind)

@@ -30,7 +30,8 @@ def known(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict
 def accept(ledger: Ledger, address: WindowAddress, reason: str, who: str, now: datetime) -> bool:
     """Take a window as complete that never will be: what is counted later is still added. Whether its state changed.
 
-    Raises InvalidName for a window that the dataset has not, or a dataset that nobody has reported or declared.
+    Raises InvalidName for a window that the dataset has not, or a dataset that nobody has reported or declared,
+    PartitionClosed if it is final.
     """
     with ledger.write() as connection:
         if not datasets.tracked(connection, [address.dataset]):
@@ -57,7 +58,8 @@ def report_quality(
     """Record the state of a check of a window, if `quality.report` takes it: one that failed makes it invalid, once all
     of it is there.
 
-    Raises InvalidName for a window that the dataset has not, InvalidReport for other content of the same version.
+    Raises InvalidName for a window that the dataset has not, InvalidReport for other content of the same version,
+    PartitionClosed if it, or what holds it, is final.
     """
     with ledger.write() as connection:
         tracked = datasets.lock(connection, [address.dataset], now)[address.dataset]
@@ -71,6 +73,17 @@ def report_quality(
         return Reported(accepted=1, transitions=len(judging.judge_again([address])))
 
 
+def open_again(ledger: Ledger, addresses: Iterable[WindowAddress], who: str, now: datetime) -> None:
+    """Judge windows that were closed by what came in between and was not refused. Repeatable."""
+    grouped: dict[Feed, list[WindowAddress]] = {}
+    for each in addresses:
+        grouped.setdefault(each.dataset, []).append(each)
+    for dataset, mine in grouped.items():
+        with ledger.write() as connection:
+            tracked = datasets.lock(connection, [dataset], now)[dataset]
+            Judging(connection, dataset, tracked, now, who).open_again(mine)
+
+
 def look_at_checks(connection: sa.Connection, row: Row) -> None:
     """Put into a row what its checks say, by their states."""
     at = row.address.partition
@@ -80,9 +93,10 @@ def look_at_checks(connection: sa.Connection, row: Row) -> None:
 
 
 def placed(tracked: Tracked, address: WindowAddress) -> WindowAddress:
-    """A window with its levels in the declared order. Raises InvalidName for a sub-partition that is none."""
+    """A window with its levels in the declared order. Raises InvalidName for a sub-partition or grain that is none."""
     path = tracked.path_of(address.sub_partition)
     tracked.check(path)
+    tracked.window(path, address.grain, address.key)
     return replace(address, sub_partition=path)
 
 
