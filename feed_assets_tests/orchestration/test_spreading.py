@@ -117,6 +117,20 @@ def test_what_was_made_of_a_bad_partition_is_marked_down_to_the_last_in_one_tick
     assert marks(A, B, C) == [None] * 3
 
 
+@pytest.mark.parametrize("check", ["seen", "not_empty"])
+def test_who_names_checks_of_a_dataset_with_windows_reads_it_in_spite_of_others_that_fail(check):
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema="id int, at timestamp")
+    a = dataset(A, raw, checks=[checks.not_empty()], completeness=SERVED, event_time="at")
+    world = World(raw, a, dataset(B, Input(a, checks=["not_empty"])))
+    told = [Report(Feed.parse(A), "", str(moment), ((moment, n),), "adserver", f"{0:020d}") for moment, n in WHOLE]
+    report(ledger(), told, NOW)
+    world.harness.drop(RAW, DAY, "id,at\n1,2020-01-01 00:00:00\n")
+    world.harness.tick()
+    world.says("failed", "half of it is lost", A, check=check)
+    world.harness.run_until_idle()
+    assert world.verdict(B).state is (State.CURRENT if check == "seen" else State.WAITS_FOR_QUALITY)
+
+
 def test_other_partitions_are_not_marked_and_nothing_is_written_twice():
     world = built()
     world.says("failed", "half of it is lost")
