@@ -105,8 +105,8 @@ def _compared(name: str, found: float | None, baseline: Sequence[Measures], off_
         return Compared(name, found, 0, None, None, is_off=False)
     usual = median(known)
     deviation = median(abs(each - usual) for each in known)
-    # Where all others agree the deviation is 0, and any other number is off.
-    is_off = found is None or abs(found - usual) > off_by * deviation
+    # Where all others agree the deviation is 0, and any other number is off; NULL is off where it never was.
+    is_off = len(known) == len(baseline) if found is None else abs(found - usual) > off_by * deviation
     return Compared(name, found, len(known), usual, deviation, is_off=is_off and len(known) >= ENOUGH)
 
 

@@ -52,6 +52,11 @@ def test_a_measure_that_is_null_is_off_where_it_never_was():
     assert (rows.found, rows.is_off, rows.said) == (None, True, "rows is NULL: the median of 7 is 5, deviating by 0")
 
 
+def test_a_measure_that_is_null_is_not_off_where_it_was_before():
+    (rows,) = compare(ROWS, {}, [*before(*[5] * ENOUGH), {}])
+    assert (rows.found, rows.known, rows.is_off) == (None, ENOUGH, False)
+
+
 def test_measures_that_are_null_in_the_baseline_do_not_count():
     (rows,) = compare(ROWS, {"rows": 5}, [*before(*[5] * ENOUGH), {}, {}])
     assert (rows.known, rows.is_off) == (ENOUGH, False)

@@ -19,6 +19,7 @@ from feed_assets.ledger.states import backfills
 from feed_assets.ledger.states.windows import report_quality
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.deadlines import ALERTS, LOOK_BACK
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.test_windows import complete, tell
@@ -378,6 +379,21 @@ def test_what_has_no_problem_cannot_be_waived():
 # Closed
 
 
+def test_a_run_that_goes_on_while_its_partition_is_closed_still_publishes():
+    raw = raw_feed(RAW, DAYS)
+
+    def give(_):
+        closures.close(open_ledger(settings().ledger), [OUT], "2026 is final", "ann", MIDNIGHT)
+        return Given([{"n": 1}])
+
+    tested = world(raw, daily(raw), give=give)
+    drop(tested, DAY)
+    assert [run.succeeded for run in tested.run_until_idle()] == [True]
+    assert newest().state == updates.PUBLISHED
+    drop(tested, DAY)
+    assert made(tested.run_until_idle()) == []
+
+
 def test_what_is_closed_is_not_built_until_it_is_opened_again():
     raw = raw_feed(RAW, DAYS)
     tested, ledger = world(raw, daily(raw)), open_ledger(settings().ledger)
@@ -469,6 +485,34 @@ def test_what_was_before_the_deadline_was_declared_is_not_missed():
     tested.tick()
     tested.tick()
     assert opened() == {}
+
+
+def test_of_more_than_can_be_told_the_newest_have_alerts_and_the_oldest_of_these_says_how_many_more():
+    parts = dg.MultiPartitionsDefinition(
+        {"date": DAYS, "k": dg.StaticPartitionsDefinition([f"k{number:03}" for number in range(ALERTS // 2 + 20)])}
+    )
+    raw = raw_feed(RAW, parts)
+    tested = world(raw, daily(raw, partitions_def=parts, wait=Wait(deadline=HOUR)), now=MIDNIGHT - HOUR)
+    tested.tick()
+    at(tested, MIDNIGHT + 25 * HOUR)
+    for _ in range(2):  # The second one finds the alerts of the first.
+        tested.tick()
+        found = opened()
+        named = sorted(found)
+        assert [len(named), named[-1]] == [ALERTS, f"deadline:{DAILY}|2026-01-03/k119|missed"]
+        assert named[0] == f"deadline:{DAILY}|2026-01-02/k040|missed"
+        assert [name for name, why in found.items() if "40 older ones are late, too" in why] == named[:1]
+
+
+def test_a_deadline_that_was_missed_long_ago_raises_no_alert():
+    raw = hours()
+    tested = world(raw, daily(raw, partitions_def=HOURS, wait=Wait(deadline=HOUR)), now=MIDNIGHT)
+    tested.tick()
+    at(tested, MIDNIGHT + LOOK_BACK + 12 * HOUR)
+    tested.tick()
+    named = sorted(opened())
+    assert named[0] == f"deadline:{DAILY}|2026-01-03-11:00|missed"
+    assert named[-1] == f"deadline:{DAILY}|2026-01-10-10:00|missed"
 
 
 # Why it ran

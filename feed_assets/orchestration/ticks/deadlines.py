@@ -1,6 +1,6 @@
 """Deadlines of partitions: an alert before, and one at the miss, also of what nothing has come for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -21,8 +21,11 @@ DEADLINE = "deadline"
 LOOK_BACK = timedelta(days=7)
 """How long ago a deadline may have been missed to raise an alert: what is open stays so until it is built."""
 
-PARTITIONS_WATCHED = 200
+PARTITIONS_WATCHED = 2000
 """Partitions of a dataset that are watched at most, the newest."""
+
+ALERTS = 200
+"""Partitions of a dataset of which a tick tells, the newest; the oldest of these says how many more are late."""
 
 
 def with_deadlines(graph: Graph) -> list[Node]:
@@ -34,11 +37,18 @@ def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], 
     """What is late, or soon will be, by the rest of the alert's name. `since`: by dataset when it was declared."""
     nodes = {node.feed: node for node in with_deadlines(graph)}
     opened = {at for each in alerts.open_alerts(connection) if (at := _partition_in(each.name)) and at.feed in nodes}
-    watched = opened | {at for node in nodes.values() for at in _watched(node, since[str(node.feed)], now)}
+    due_now = {node.feed: _watched(node, since[str(node.feed)], now) for node in nodes.values()}
+    watched = opened.union(*due_now.values())
     built = updates.newest(connection, watched).keys() | closures.closed(connection, watched).keys() if watched else ()
-    late = sorted(watched.difference(built))
-    said = {each.partition: each for feed in {at.feed for at in late} for each in due.listed(connection, feed)}
-    return {name: why for at in late for name, why in _said(nodes[at.feed], at, said.get(at), now)}
+    late = {feed: [at for at in mine if at not in built] for feed, mine in due_now.items()}
+    told = opened.difference(built).union(*(mine[-ALERTS:] for mine in late.values()))
+    more = {mine[-ALERTS]: len({*mine} - told) for mine in late.values() if {*mine} - told}
+    said = {each.partition: each for feed in {at.feed for at in told} for each in due.listed(connection, feed)}
+    return {
+        name: f"{why}{f' {more[at]} older ones are late, too.' if at in more else ''}"
+        for at in sorted(told)
+        for name, why in _said(nodes[at.feed], at, said.get(at), now)
+    }
 
 
 def _wait_of(node: Node) -> Wait | None:
@@ -56,7 +66,7 @@ def _of(path: str) -> Partition:
     return Partition(Feed.parse(feed), key)
 
 
-def _watched(node: Node, since: datetime, now: datetime) -> Iterable[Partition]:
+def _watched(node: Node, since: datetime, now: datetime) -> list[Partition]:
     """The newest partitions whose deadline is over, but not for long, or of which it is time to warn."""
     wait = _wait_of(node)
     if wait is None or wait.deadline is None:
