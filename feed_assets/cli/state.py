@@ -15,11 +15,13 @@ from feed_assets.core.errors import InvalidName, InvalidReport
 from feed_assets.core.events import LAST_VERSION, check_marker, parse_marker
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.limits import NAME_BYTES, REASON_BYTES, check_line
+from feed_assets.core.windows import WindowAddress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from feed_assets.core.windows import WindowAddress
+    import sqlalchemy as sa
+
     from feed_assets.ledger.database import Ledger
 
 app = typer.Typer(help="The state store: which windows of a dataset are complete.", no_args_is_help=True)
@@ -34,6 +36,9 @@ Partitions = Annotated[
 Why = Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")]
 Who = Annotated[str | None, typer.Option("--who", help="Who says so; by default the user.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=LAST_VERSION, help="So many at most.")]
+
+WINDOWS_OF_A_KEY = 20
+"""Windows of one key, of several sub-partitions or grains, in which `state waive` looks for what is wrong."""
 
 REASONS_SHOWN = 20
 """Rejected lines of which `state report` prints the reason; all of them are in the ledger."""
@@ -259,7 +264,7 @@ def backfill(
 def waive(
     dataset: Dataset,
     partition: Annotated[
-        str, typer.Argument(metavar="PARTITION", help="2026-01-01, or of windows hour@2026-01-01-15:00/region=apac.")
+        str, typer.Argument(metavar="PARTITION", help="2026-01-01-15:00, hour@2026-01-01-15:00/region=apac.")
     ],
     why: Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")],
     who: Annotated[str | None, typer.Option("--who", help="Who waives it; by default the user.")] = None,
@@ -270,25 +275,40 @@ def waive(
     No state changes: another problem blocks again.
     """
     from feed_assets.ledger import waivers
-    from feed_assets.ledger.facts import problem_of
 
     check_line("--why", why, REASON_BYTES)
     who = who if who is not None else getuser()
     check_line("--who", who, NAME_BYTES)
     ledger, at = ledger_of_settings(), Partition(Feed.parse(dataset), partition)
     with ledger.read() as connection:
-        problem = problem_of(connection, at)
-    if problem is None:
+        found = _problems(connection, at)
+    if len(found) > 1:
+        named = ", ".join(sorted(each.key for each in found))
+        raise InvalidName(f"{at} is no partition with a problem, and the key of several windows: did you mean {named}?")
+    if not found:
         raise InvalidName(
             f"{at} has no problem that consumers wait for the end of: expected a partition of which a check has "
             "failed, or a window such as hour@2026-01-01-15:00 that is invalid or has an issue. `feed-assets explain` "
             "names it."
         )
+    ((at, problem),) = found.items()
     waivers.waive(ledger, at, problem, why, who, datetime.now(UTC))
-    say(Values.of(dataset=dataset, partition=partition, waived=problem), as_json)
+    say(Values.of(dataset=dataset, partition=at.key, waived=problem), as_json)
 
 
-def _window(dataset: Feed, typed: str) -> "WindowAddress":
+def _problems(connection: "sa.Connection", at: Partition) -> dict[Partition, str]:
+    """What is wrong with a partition; if nothing is, with the windows that have its key, as `show` takes it."""
+    from feed_assets.ledger.facts import problem_of
+    from feed_assets.ledger.states import shown
+
+    if problem := problem_of(connection, at):
+        return {at: problem}
+    windows = [each for each in shown.partitions(connection, at.feed, at.key, WINDOWS_OF_A_KEY) if each.grain]
+    named = [WindowAddress(at.feed, each.sub_partition, each.grain, each.partition).partition for each in windows]
+    return {each: problem for each in named if (problem := problem_of(connection, each))}
+
+
+def _window(dataset: Feed, typed: str) -> WindowAddress:
     """The window that somebody typed. Raises InvalidName for none."""
     from feed_assets.core.windows import address_of
 

@@ -208,8 +208,11 @@ class WindowInput:
         there = [
             (each, at) for each, at in zip(self.span.windows, self.windows, strict=True) if self._is_read(facts, at)
         ]
+        said = "of {}:" if self.checks else "of {}"
         named = [
-            f"{each.grain} {each.key} of {self._whose} {why}" for each, at in there if (why := self._wrong(facts, at))
+            f"{each.grain} {each.key} {said.format(self._whose)} {why}"
+            for each, at in there
+            if (why := self._wrong(facts, at))
         ]
         return "; ".join(named[:NAMED]) or None
 

@@ -145,11 +145,19 @@ def known(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[tu
 def failed(
     connection: sa.Connection, partitions: Iterable[Partition], states: Collection[str] = BLOCKING
 ) -> Mapping[Partition, str]:
-    """Those of some partitions that a check blocks, by its state, with the reasons."""
+    """Those of some partitions that a check blocks, by its state, with the reasons, each of which names its check."""
     asked = wanted.partitions(connection, partitions)
     query = sa.select(quality).join(asked, wanted.same(quality, asked)).where(quality.c.state.in_(states))
     found: dict[Partition, list[str]] = {}
     for row in connection.execute(query.order_by(quality.c.check)):
         reasons = found.setdefault(Partition(Feed.parse(row.feed), row.partition), [])
-        reasons.append(row.reason or f"check {row.check} failed")
+        reasons.append(_with_name(row))
     return {partition: "; ".join(dict.fromkeys(reasons)) for partition, reasons in found.items()}
+
+
+def _with_name(row: sa.Row[Any]) -> str:
+    """The reason, which says which check it is of; a mark has none that one could look up."""
+    if not row.reason:
+        return f"check {row.check} failed"
+    has_name = row.state == MARKED or row.reason.startswith((f"{row.check}:", f"{row.check} ", f"check {row.check} "))
+    return row.reason if has_name else f"{row.check}: {row.reason}"

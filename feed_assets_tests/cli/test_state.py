@@ -177,7 +177,8 @@ def test_quality_makes_a_window_invalid_and_good_again():
     report(source([*EARLIER, "15:55"]), part([*EARLIER, "15:55"]))
     assert report(quality("failed"))["transitions"] >= 1
     (hour,) = as_json("state", "show", "foo", "hour@2026-01-01-15:00")
-    assert (hour["state"], hour["complete"], hour["good"], hour["why"]) == ("invalid", False, False, "half are bots")
+    assert (hour["state"], hour["complete"], hour["good"]) == ("invalid", False, False)
+    assert hour["why"] == "no_bots: half are bots"
     report(quality("passed"))
     (hour,) = as_json("state", "show", "foo", "hour@2026-01-01-15:00")
     assert (hour["state"], hour["complete"], hour["good"]) == ("complete", True, True)
@@ -288,7 +289,7 @@ def test_a_reason_of_many_lines_is_one_line_of_the_table():
     starts = [*EARLIER, "15:55"]
     report(source(starts), part(starts), quality("failed", reason="half are bots:\n 1\r\n 2\x1b[2J"))
     rows = as_json("state", "transitions")
-    assert next(row for row in rows if row["to"] == "invalid")["why"] == "half are bots:\n 1\r\n 2\x1b[2J"
+    assert next(row for row in rows if row["to"] == "invalid")["why"] == "no_bots: half are bots:\n 1\r\n 2\x1b[2J"
     assert len(said("state", "transitions").splitlines()) == 1 + len(rows)
     assert "\x1b" not in said("state", "transitions")
 
@@ -316,7 +317,7 @@ def test_the_levels_of_a_sub_partition_come_in_any_order():
     assert (change["sub_partition"], change["to"]) == ({"region": "utc+8", "country": "sg"}, "complete")
     report(quality("failed", sub_partition=at))
     (hour,) = as_json("state", "show", "foo", "hour@2026-01-01-15:00/region=utc+8/country=sg")
-    assert (hour["state"], hour["good"], hour["why"]) == ("open", False, "half are bots")
+    assert (hour["state"], hour["good"], hour["why"]) == ("open", False, "no_bots: half are bots")
     assert as_json("state", "show", "foo")["declared"]
 
 

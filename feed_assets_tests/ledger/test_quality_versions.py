@@ -70,7 +70,7 @@ def test_an_equal_version_with_other_content_is_refused_and_kept(ledger):
     for other in (found("passed", version=2), found("failed", "many bots", version=2)):
         forget(ledger)
         assert record_all(ledger, found("failed", "bots", version=2), other) == [(1, 0, 0), (0, 0, 1)]
-        assert state(ledger)[1:] == ("bots", "failed", "bots")
+        assert state(ledger)[1:] == ("no_bots: bots", "failed", "bots")
         with ledger.read() as connection:
             kept = dict(connection.execute(sa.select(event_reject.c.raw, event_reject.c.reason)).all())
         assert "no_bots was reported with the same version 2 and other content: expected a greater" in kept[other]

@@ -71,7 +71,7 @@ def test_the_second_story_nineteen_windows_change_at_once(hour):
         + [f"5min@2026-01-01-15:{minute:02d}" for minute in range(0, 60, 5)]
     )
     five = fact(hour, WindowAddress(FOO, "", "5min", "2026-01-01-15:55"))
-    assert (five.is_bad, five.why) == (True, "hour 2026-01-01-15:00 is invalid: many bots")
+    assert (five.is_bad, five.why) == (True, "hour 2026-01-01-15:00 is invalid: no_bots: many bots")
     assert failed(hour).transitions == 0
     assert passed(hour).transitions == 19
     assert not fact(hour, WindowAddress(FOO, "", "5min", "2026-01-01-15:55")).is_bad
@@ -82,7 +82,7 @@ def test_a_day_is_held_by_its_invalid_hour_and_the_log_tells_who_waits_for_it(da
     failed(day)
     assert ("day@2026-01-01", "complete", "open") in transitions(day, seen)
     held = fact(day, DAY)
-    assert (held.held, held.is_bad, held.why) == (True, True, "hour 2026-01-01-15:00 is invalid: many bots")
+    assert (held.held, held.is_bad, held.why) == (True, True, "hour 2026-01-01-15:00 is invalid: no_bots: many bots")
     assert held.pin(DAY.partition) is not None, "who ignores quality reads it"
     passed(day)
     assert row(day, DAY).state is WindowState.COMPLETE
@@ -103,7 +103,7 @@ def test_a_day_that_only_its_invalid_hour_kept_open_is_told_to_the_log(ledger):
     assert (told.partition, told.after, told.why) == (
         "day@2026-01-01",
         "failed",
-        "hour 2026-01-01-15:00 is invalid: many bots",
+        "hour 2026-01-01-15:00 is invalid: no_bots: many bots",
     )
     assert row(ledger, DAY).state is WindowState.OPEN
 
@@ -136,7 +136,7 @@ def test_a_region_that_is_bad_flags_itself_alone_and_holds_the_whole(ledger):
         "region=apac": WindowState.COMPLETE_WITH_ISSUE,
         "region=emea": WindowState.COMPLETE,
     }
-    assert row(ledger, HOUR).held == "hour 2026-01-01-15:00 in region=apac is invalid: many bots"
+    assert row(ledger, HOUR).held == "hour 2026-01-01-15:00 in region=apac is invalid: no_bots: many bots"
     passed(ledger, apac)
     failed(ledger)
     assert row(ledger, WindowAddress(FOO, "region=emea", "5min", "2026-01-01-15:55")).state is (
@@ -223,7 +223,7 @@ def test_the_data_version_of_a_window_is_of_its_reports_alone(hour):
 def test_an_hour_and_a_window_in_it_that_both_failed_are_both_invalid(hour):
     five = WindowAddress(FOO, "", "5min", "2026-01-01-15:55")
     failed(hour, five, reason="few")
-    assert row(hour, HOUR).held == "5min 2026-01-01-15:55 is invalid: few"
+    assert row(hour, HOUR).held == "5min 2026-01-01-15:55 is invalid: no_bots: few"
     failed(hour)
     assert (row(hour, HOUR).state, row(hour, five).state) == (WindowState.INVALID, WindowState.INVALID)
     passed(hour, five)

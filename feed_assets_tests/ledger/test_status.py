@@ -62,7 +62,7 @@ def test_what_failed_and_what_is_marked_are_told_apart(ledger):
             quality.report(connection, at(number), "c", state, state, "me", NOW)
     with ledger.read() as connection:
         found = known(connection, [Asked(at(number)) for number in range(len(states))])
-    assert [found[at(number)].failed for number in range(5)] == ["failed", "stale", None, None, None]
+    assert [found[at(number)].failed for number in range(5)] == ["c: failed", "c: stale", None, None, None]
     assert [found[at(number)].marked for number in range(5)] == [None, None, "marked", None, None]
 
 

@@ -268,7 +268,7 @@ def test_of_a_table_the_named_check_of_each_hour_is_waited_for():
         report_quality(ledger, each, "no_bots", "passed", None, "dq", MIDNIGHT)
     report_quality(ledger, addresses[3], "sums", "failed", "off", "dq", MIDNIGHT)
     assert made(tested.run_until_idle()) == []
-    assert verdict(tested).reason == (f"hour {KEYS[23]} of web/foo nobody has said yet what check no_bots finds")
+    assert verdict(tested).reason == (f"hour {KEYS[23]} of web/foo: nobody has said yet what check no_bots finds")
     report_quality(ledger, addresses[23], "no_bots", "passed", None, "dq", MIDNIGHT)
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
 
@@ -284,7 +284,7 @@ def test_a_waiver_lets_the_consumers_of_one_partition_go_on_until_there_is_anoth
     say(Partition(part.feed, "2026-01-01"), "sums", quality.FAILED, "off by 3")
     drop(tested, DAY, "2026-01-01")
     assert made(tested.run_until_idle()) == []
-    assert json.loads(waive(RAW, DAY).stdout)["waived"] == "off by 3"
+    assert json.loads(waive(RAW, DAY).stdout)["waived"] == "sums: off by 3"
     assert made(tested.run_until_idle()) == [f"daily {DAY}"]
     drop(tested, DAY)
     say(part, "sums", quality.FAILED, "off by 4")
@@ -300,7 +300,9 @@ def test_a_waiver_of_a_window_lets_its_readers_go_on_by_sensor_and_run():
     at_hour = WindowAddress(Feed.parse("web/foo"), "", "hour", KEYS[15])
     report_quality(ledger, at_hour, "no_bots", "failed", "41 % are bots", "dq", MIDNIGHT)
     assert made(tested.run_until_idle()) == []
-    assert "41 % are bots" in json.loads(waive("web/foo", f"hour@{KEYS[15]}").stdout)["waived"]
+    assert f"hour@{KEYS[15]}" in str(waive("web/foo", KEYS[15]).exception), "the key alone is that of 5 minutes, too"
+    waived = json.loads(waive("web/foo", f"hour@{KEYS[15]}").stdout)["waived"]
+    assert waived == "is invalid: no_bots: 41 % are bots"
     (ran,) = tested.run_until_idle()
     assert (ran.partition, ran.error) == (KEYS[15], None)
 

@@ -26,7 +26,7 @@ HOUR, HOURS = "2026-01-02-15:00", dg.HourlyPartitionsDefinition("2026-01-02-14:0
 TENS = dg.TimeWindowPartitionsDefinition(cron_schedule="*/10 * * * *", start="2026-01-02-00:00", fmt="%Y-%m-%d-%H:%M")
 MIDNIGHT, BASE = datetime(2026, 1, 2, tzinfo=UTC), timedelta(minutes=5)
 BOTS = "41 % of rows are bots"
-OF_HOUR = f"hour {HOUR} of web/foo is invalid: {BOTS}"
+OF_HOUR = f"hour {HOUR} of web/foo is invalid: bots: {BOTS}"
 
 RUNS: list[str] = []
 
@@ -165,7 +165,7 @@ def test_an_hour_that_fails_and_is_made_again():
     assert made(tested.run_until_idle()) == ["intraday 15", "preagg 15", "report 15"]
     assert states() == GOOD
     assert [flag(name) for name in ("preagg", "anyhow", "intraday", "report")] == [None] * 4
-    assert told(tested)[:1] == [f"invalid: {BOTS}"]
+    assert told(tested)[:1] == [f"invalid: bots: {BOTS}"]
     assert f"inputs marked: {OF_HOUR}" in told(tested, "web/preagg")
     assert "inputs passed" in told(tested, "web/preagg")
 
@@ -192,7 +192,7 @@ def test_a_check_that_fails_again_makes_the_hour_invalid_again():
     checked("failed", "still bots", version=1)
     tested.run_until_idle()
     assert states() == INVALID
-    assert flag("preagg") == f"hour {HOUR} of web/foo is invalid: still bots"
+    assert flag("preagg") == f"hour {HOUR} of web/foo is invalid: bots: still bots"
 
 
 @pytest.mark.parametrize(("failed", "after"), [(True, WindowState.INVALID), (False, WindowState.COMPLETE)])

@@ -103,7 +103,7 @@ def built() -> World:
     return world
 
 
-SEEN = f"{RAW} {DAY} (half of it is lost)"
+SEEN = f"{RAW} {DAY} (seen: half of it is lost)"
 
 
 def test_what_was_made_of_a_bad_partition_is_marked_down_to_the_last_in_one_tick():
@@ -238,7 +238,7 @@ def failed() -> World:
 
 def test_a_failed_check_of_a_partition_is_one_of_the_windows_that_it_fills():
     world = failed()
-    assert marks(B) == [f"{A} {DAY} (half of it is lost)"]
+    assert marks(B) == [f"{A} {DAY} (seen: half of it is lost)"]
     world.says("passed", None, A)
     world.harness.run_until_idle()
     assert states() == ("complete", "complete")
