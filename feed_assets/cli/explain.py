@@ -133,6 +133,8 @@ def _said(
     with services.ledger.read() as connection:
         paused = pauses.paused(connection, [feed]).get(feed)
     more = [paused] if paused and paused not in view.reason else []
+    if view.issue and view.issue not in view.reason:
+        more.append(f"with issue: {first_line(view.issue)}")
     reason = "; ".join([first_line(view.reason), *more, *caveats])
     return view.model_copy(update={"unread": unread, "reason": reason})
 
@@ -144,8 +146,9 @@ def _caveat(unread: "UnreadView | Unread") -> str:
 
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
-    from feed_assets.ledger import due, inbox, runs, updates
+    from feed_assets.ledger import due, inbox, quality, runs, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
+    from feed_assets.orchestration.decide.needs import deadline_said, waits_for
     from feed_assets.runs.sync import sync_needs
 
     problems, needs = dict[str, str](), list["Need"]()
@@ -167,9 +170,12 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
         came_back = tuple(map(CameBackView.model_validate, inbox.came_back(connection, output)))
         last, gone = runs.last(connection, output), updates.gone(connection, output)
         newest = updates.newest(connection, [output]).get(output)
+        issue = quality.failed(connection, [output]).get(output)
     asked = [{"requested": each.requested, "next_request": each.look_at} for each in listed if each.requested]
     last_run = LastRunView.model_validate(last) if last else None
     more = {
+        "issue": issue,
+        "deadline": waits_for(node, output).deadline,
         "went_without": _without(newest),
         "left_out": left_out,
         "came_back": came_back,
@@ -177,8 +183,9 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
         **(asked[0] if asked else {}),
     }
     view = VerdictView.model_validate(verdict).model_copy(update=more)
-    told = f"{view.reason}; its update {gone.id} is no longer valid: {gone.reason}" if gone else view.reason
-    return view.model_copy(update={"reason": told})
+    told = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
+    told += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []
+    return view.model_copy(update={"reason": "; ".join([view.reason, *told])})
 
 
 def _without(newest: "updates.Row | None") -> tuple[str, ...]:

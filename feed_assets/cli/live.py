@@ -7,8 +7,9 @@ users, and what they have mended since counts.
 import asyncio
 import html
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -21,8 +22,14 @@ from feed_assets.core.addresses import STATUS
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-KEPT_SECONDS = 5
-"""Seconds for which the same question gets the same page."""
+KEPT_SECONDS = 30
+"""Seconds after which the same question has its page made anew; who asks meanwhile gets the one before."""
+
+SOON_SECONDS = 5
+"""Seconds after which a browser asks again while the page is being made."""
+
+PAGES_KEPT = 50
+"""Questions of which the last page is kept, those made last; and as many wait at most for theirs."""
 
 REFRESH_SECONDS = 60
 """After so many seconds a browser asks again."""
@@ -38,58 +45,81 @@ _STYLED = {**OF_OURS, "content-security-policy": f"{OF_OURS['content-security-po
 class _Page:
     status: int
     text: str
+    refresh: int | None = None
+    made: float = field(default_factory=monotonic)
+
+
+_BEING_MADE = _Page(
+    200, "<!doctype html><title>status</title><p>The page is being made; this one asks for it again.", SOON_SECONDS
+)
 
 
 class StatusPage:
-    """An ASGI application before another one: it answers `/status` alone.
+    """An ASGI application before another one: it answers `/status` alone, at once, with the page that was made last.
 
     Args:
         app: Who answers everything else.
         module: The module with the definitions; None is that of the project.
+        kept_seconds: After so many seconds a page is made anew.
     """
 
-    def __init__(self, app: "ASGIApp", module: str | None) -> None:
-        self._app, self._module = app, module
-        self._lock = asyncio.Lock()
-        self._last: tuple[bytes, float, _Page] | None = None
+    def __init__(self, app: "ASGIApp", module: str | None, kept_seconds: float = KEPT_SECONDS) -> None:
+        self._app, self._module, self._kept_seconds = app, module, kept_seconds
+        self._pages: dict[tuple[str, ...], _Page] = {}
+        self._asked: dict[tuple[str, ...], None] = {}
+        self._making: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Answer, or pass on."""
         if scope["type"] != "http" or scope["path"] != STATUS or scope["method"] not in ("GET", "HEAD"):
             return await self._app(scope, receive, send)
-        page = await self._page(scope["query_string"])
+        page = self._page(scope["query_string"])
         body = page.text.encode()
         fixed = {**_STYLED, "content-type": "text/html; charset=utf-8", "content-length": str(len(body))}
-        if page.status == 200:
-            fixed["refresh"] = str(REFRESH_SECONDS)
+        if page.refresh:
+            fixed["refresh"] = str(page.refresh)
         headers = [(name.encode(), value.encode("latin-1")) for name, value in fixed.items()]
         await send({"type": "http.response.start", "status": page.status, "headers": headers})
         return await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-    async def _page(self, query: bytes) -> _Page:
-        """One at a time: who asks the same while it is made gets it, too."""
-        async with self._lock:
-            if self._last and self._last[0] == query and monotonic() - self._last[1] < KEPT_SECONDS:
-                return self._last[2]
-            page = await _made(_arguments(query, self._module))
-            self._last = (query, monotonic(), page)
+    def _page(self, query: bytes) -> _Page:
+        """The page that was made last for a question; in the background it is made anew if it is old."""
+        arguments = _arguments(query, self._module)
+        page = self._pages.get(arguments)
+        if page and monotonic() - page.made < self._kept_seconds:
             return page
+        if len(self._asked) < PAGES_KEPT:
+            self._asked[arguments] = None
+        if self._making is None or self._making.done():
+            self._making = asyncio.create_task(self._make())
+        return replace(page, refresh=SOON_SECONDS) if page and page.status == 200 else _BEING_MADE
+
+    async def _make(self) -> None:
+        """Make what is asked for, one page at a time: each is a process."""
+        while self._asked:
+            arguments = next(iter(self._asked))
+            try:
+                page = await _made(arguments)
+            finally:
+                del self._asked[arguments]
+            self._pages.pop(arguments, None)
+            self._pages = dict([*self._pages.items(), (arguments, page)][-PAGES_KEPT:])
 
 
-def _arguments(query: bytes, module: str | None) -> list[str]:
+def _arguments(query: bytes, module: str | None) -> tuple[str, ...]:
     """The options of the command; each is one argument, so that a value cannot be an option of its own."""
     asked = [(name, value) for name, value in parse_qsl(query.decode("latin-1")) if name in _OPTIONS]
     given = [f"--{name}={value}" for name, value in asked if value.isprintable()]
-    return [*given, *([f"--module={module}"] if module else [])]
+    return (*given, *([f"--module={module}"] if module else []))
 
 
-async def _made(arguments: list[str]) -> _Page:
+async def _made(arguments: Iterable[str]) -> _Page:
     with TemporaryDirectory(prefix="feed-assets-") as folder:
         path = Path(folder) / "status.html"
         command = ["status", "--live", f"--html={path}", *arguments]
         code, said = await _run(["-P", "-c", "from feed_assets.cli import main; main()", *command])
         if code == 0:
-            return _Page(200, path.read_text(encoding="utf-8"))
+            return _Page(200, path.read_text(encoding="utf-8"), REFRESH_SECONDS)
     return _Page(400, f"<!doctype html><title>status</title><p>The page cannot be made:<pre>{html.escape(said)}</pre>")
 
 

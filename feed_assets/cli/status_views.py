@@ -9,7 +9,7 @@ from feed_assets.cli.show import View
 from feed_assets.cli.views import Text
 from feed_assets.core.feeds import Partition
 from feed_assets.core.grid import CellState, reasons
-from feed_assets.core.words import first_line, first_of, some
+from feed_assets.core.words import first_line, first_of, of_first, some
 from feed_assets.ledger.status import verdict_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class ReasonView(View):
             count=len(partitions),
             partitions=some([each.key for each in partitions], NAMED),
             since=reason.since,
-            why=first_line(reason.first.why),
+            why=of_first(first_line(reason.first.why), len(partitions)),
         )
 
 

@@ -8,7 +8,7 @@ from pydantic import AliasPath, BeforeValidator, Field
 from feed_assets.cli.show import Counted, Seconds, Sentence, Values, View
 from feed_assets.cli.views import ReadView, Text
 from feed_assets.core.events import in_words
-from feed_assets.core.words import first_line, first_of
+from feed_assets.core.words import first_line, first_of, of_first
 
 if TYPE_CHECKING:
     from feed_assets.core.propagation import Propagation
@@ -120,7 +120,7 @@ class GroupView(View):
     def of(cls, group: "Group") -> Self:
         """The view of one group."""
         keys, state = [each.key for each in group.examples], group.state or "to be decided"
-        named, reason = first_of(keys, group.count), first_line(group.examples[0].reason)
+        named, reason = first_of(keys, group.count), of_first(first_line(group.examples[0].reason), group.count)
         return cls(state=state, count=group.count, partitions=named, reason=reason)
 
 
@@ -172,6 +172,8 @@ class VerdictView(View):
     partition: str = Field(validation_alias=AliasPath("output", "key"))
     state: str
     reason: str
+    issue: str | None = None
+    deadline: datetime | None = None
     published: str | None = None
     went_without: tuple[str, ...] = ()
     reads: tuple[PinView, ...] = Field(default=(), validation_alias="pins")

@@ -12,9 +12,19 @@ def first_line(text: str | None) -> str:
     return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
 
 
+def sentence(text: str) -> str:
+    """A text of somebody as a sentence, so that another one may follow it."""
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
 def first_of(names: Sequence[str], count: int) -> str:
     """These names, and how many there are beside them of `count`."""
     return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
+
+
+def of_first(reason: str, count: int) -> str:
+    """The reason of the first of so many, which the others need not have."""
+    return f"the first: {reason}" if reason and count > 1 else reason
 
 
 def some(names: Sequence[str], most: int) -> str:

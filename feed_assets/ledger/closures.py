@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from feed_assets.core.errors import PartitionClosed
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
+from feed_assets.core.words import sentence
 from feed_assets.ledger import log, wanted
 from feed_assets.ledger.database import Ledger, upsert
 from feed_assets.ledger.log import Change
@@ -18,7 +19,6 @@ from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.tables import closure
 
-_OPEN_IT = "Open it first: `feed-assets state open`."
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,18 @@ def of_windows(connection: sa.Connection, places: Mapping[_Place, Iterable[Windo
     named = {place: [at.partition for at in holding] for place, holding in places.items()}
     known = closed(connection, {each for partitions in named.values() for each in partitions})
     final = {place: [each for each in partitions if each in known] for place, partitions in named.items()}
-    return {place: f"{found[0]} is {known[found[0]]} {_OPEN_IT}" for place, found in final.items() if found}
+    return {place: _final(found[0], known[found[0]]) for place, found in final.items() if found}
 
 
 def refuse(connection: sa.Connection, partitions: Iterable[Partition]) -> None:
     """Raise PartitionClosed if one of some partitions is."""
     for partition, why in sorted(closed(connection, partitions).items()):
-        raise PartitionClosed(f"{partition} is {why} {_OPEN_IT}")
+        raise PartitionClosed(_final(partition, why))
+
+
+def _final(partition: Partition, why: Closure) -> str:
+    command = f"feed-assets state open {partition.feed} {partition.key or repr('')} --why …"
+    return f"{partition} is {sentence(str(why))} Open it first: `{command}`."
 
 
 def _key(partition: Partition) -> dict[str, str]:

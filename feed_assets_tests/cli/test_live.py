@@ -20,9 +20,11 @@ async def other(scope, receive, send):
     await send({"type": "http.response.body", "body": b"of another"})
 
 
-def ask(*queries: str, path: str = "/status", method: str = "GET") -> list[tuple[int, dict[str, str], str]]:
-    """Status, headers and text of the answers, all asked for at once."""
-    page = StatusPage(other, status_world.__name__)
+def ask(
+    *queries: str, path: str = "/status", method: str = "GET", rounds: int = 2, kept_seconds: float = 100
+) -> list[tuple[int, dict[str, str], str]]:
+    """Status, headers and text of the answers, each round asked once all of the round before are made."""
+    page = StatusPage(other, status_world.__name__, kept_seconds)
 
     async def one(query):
         told = []
@@ -36,27 +38,46 @@ def ask(*queries: str, path: str = "/status", method: str = "GET") -> list[tuple
         return told[0]["status"], headers, told[1]["body"].decode()
 
     async def every():
-        return await asyncio.gather(*map(one, queries))
+        told = []
+        for _ in range(rounds):
+            told += [await one(query) for query in queries]
+            while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(tasks)
+        return told
 
     return asyncio.run(every())
 
 
+def test_the_first_time_it_says_that_the_page_is_made_and_comes_again(home):
+    asked = f"day={DAY}&days=1&dataset=web/foo"
+    at_once, same, (_, headers, text), again = ask(asked, f"{asked}&other=1")
+    assert (at_once[0], "is being made" in at_once[2], at_once[1]["refresh"]) == (200, True, "5")
+    assert same[2] == at_once[2]
+    assert "is being made" not in text
+    assert headers["refresh"] == "60"
+    assert again[2] == text, "the same question is one"
+
+
+def test_an_old_page_is_shown_at_once_while_a_new_one_is_made(home):
+    _, (status, headers, old), (_, _, new) = ask(f"day={DAY}&days=1&dataset=web/foo", rounds=3, kept_seconds=0)
+    assert (status, headers["refresh"], "Tue 2026-01-20" in old) == (200, "5", True)
+    assert new != old, "it says as of when it is"
+
+
 def test_the_page_is_as_of_now_and_leads_to_the_assets_and_to_other_days(home):
-    (status, headers, text), again = ask(f"day={DAY}&days=1&dataset=web/foo", f"day={DAY}&days=1&dataset=web/foo")
+    _, (status, headers, text) = ask(f"day={DAY}&days=1&dataset=web/foo")
     assert status == 200
     assert "Tue 2026-01-20" in text
     assert '<a href="/assets/web/foo?view=partitions">web/foo</a>' in text
     assert "web/feature" not in text
     assert '<a href="?day=2026-01-19&amp;days=1&amp;dataset=web%2Ffoo">earlier</a>' in text
-    assert again[2] == text, "the second one waits for the first, and gets the same"
-    assert headers["refresh"] == "60"
     assert headers["content-security-policy"].startswith("default-src 'none'")
     assert "script" not in headers["content-security-policy"]
 
 
 def test_a_query_brings_no_other_options_and_what_is_wrong_with_it_is_said_as_text(home, tmp_path):
     stolen = tmp_path / "stolen.html"
-    ((status, headers, text),) = ask(f"html={stolen}&json=&day=--html={stolen}&dataset=%00&day=<script>")
+    _, (status, headers, text) = ask(f"html={stolen}&json=&day=--html={stolen}&dataset=%00&day=<script>")
     assert (status, stolen.exists()) == (400, False)
     assert "expected a day, such as 2026-01-01" in text
     assert "&lt;script&gt;" in text

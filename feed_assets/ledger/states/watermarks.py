@@ -14,7 +14,7 @@ from feed_assets.core.completeness import DONE, WindowState
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.members import Tracked
-from feed_assets.core.windows import DAY, window_at, window_of
+from feed_assets.core.windows import DAY, WindowAddress, window_at, window_of
 from feed_assets.ledger import wanted
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.states.rows import Row, is_
@@ -61,6 +61,21 @@ def watermarks(connection: sa.Connection, lines: Iterable[Line]) -> dict[Line, W
 
 
 _LINE = ("dataset", "sub_partition", "grain")
+
+
+def next_done(connection: sa.Connection, addresses: Iterable[WindowAddress]) -> dict[WindowAddress, str]:
+    """The key of the first done window after each of some windows that has one: an index seek for each state."""
+    keys = {(str(at.dataset), at.sub_partition, at.grain, at.key): at for at in addresses}
+    asked = wanted.rows(connection, (*_LINE, "key"), keys)
+    mine = sa.and_(*(window.c[name] == asked.c[name] for name in _LINE), window.c.key > asked.c.key)
+    firsts = [
+        sa.select(sa.func.min(window.c.key)).where(mine, window.c.state == state.value).correlate(asked)
+        for state in sorted(DONE)
+    ]
+    found = connection.execute(sa.select(asked, *(each.scalar_subquery() for each in firsts)))
+    width = len(_LINE) + 1
+    later = ((keys[tuple(row[:width])], [each for each in row[width:] if each]) for row in found)
+    return {at: min(each) for at, each in later if each}
 
 
 def _end(key: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:

@@ -134,7 +134,9 @@ class Graph:
         """The node of a dataset by its feed; InvalidName if it is none."""
         node = self.node(feed)
         if node.role != "dataset":
-            raise InvalidName(f"{feed} is a {node.role} feed: expected a dataset. `feed show` says what it holds.")
+            is_table = isinstance(node.declaration, StateTable)
+            kind, see = ("state table", "state show") if is_table else (f"{node.role} feed", "feed show")
+            raise InvalidName(f"{feed} is a {kind}: expected a dataset. `feed-assets {see} {feed}` says what it holds.")
         return node
 
     def parent_partition(self, updated: Partition) -> Partition:

@@ -1,6 +1,7 @@
 """What an output needs: of each input the partitions, their windows, and what its dataset says of waiting."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from feed_assets.core.errors import InvalidName
@@ -40,6 +41,15 @@ def waits_for(node: Node, output: Partition) -> Waits:
     if wait is None or extent.start is None or extent.end is None:
         return Waits()
     return waits_of(wait, extent.start, extent.end, extent.zone)
+
+
+def deadline_said(node: Node, output: Partition, now: datetime, *, only_missed: bool = False) -> str | None:
+    """By when an output that nobody has built yet is to be, and whether that is missed, in words."""
+    deadline = waits_for(node, output).deadline
+    if deadline is None or (only_missed and deadline > now):
+        return None
+    by = f"built by {deadline:%Y-%m-%d %H:%M} UTC"
+    return f"it was to be {by}, which is missed" if deadline <= now else f"it is to be {by}"
 
 
 def _inputs(graph: "Graph", parent: Node, node: Node, declared: Dataset, output: Partition) -> Iterator[Input]:

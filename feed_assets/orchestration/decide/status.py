@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
@@ -13,12 +13,13 @@ from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import CellState, Hole, Known, Shown, Slots, holes, judge
 from feed_assets.core.readiness import Need, State
-from feed_assets.core.windows import DAY, WindowAddress, tiles, window_of
+from feed_assets.core.windows import DAY, WindowAddress, tiles, window_at, window_of
 from feed_assets.ledger import pauses, status, waiting
-from feed_assets.ledger.states.watermarks import Line, Watermarks, watermarks
+from feed_assets.ledger.states.watermarks import Line, Watermarks, next_done, watermarks
 from feed_assets.ledger.status import Asked, Stale
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.needs import deadline_said
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import own_grain
 from feed_assets.orchestration.declare.declarations import Dataset, EventTable, Rejects
@@ -83,8 +84,9 @@ def status_of(graph: Graph, connection: sa.Connection, nodes: Sequence[Node], sl
         with failing_alone(notes, str(node.feed)):
             asked[node.feed] = _extents(node, slots, notes)
     mine = [node for node in nodes if node.feed in asked]
-    shown = _shown(connection, [(node, asked[node.feed]) for node in mine], now)
+    shown, unbuilt = _shown(connection, [(node, asked[node.feed]) for node in mine], now)
     shown |= _decided(graph, connection, shown, now)
+    shown |= _missed(graph, (shown[at] for at in unbuilt), now)
     rows = [row for node in mine for row in _rows(node, asked[node.feed], shown)]
     marked = tuple(_with_marks(connection, rows))
     stale, in_all = status.stale(connection, [node.feed for node in mine if _is_built(node)], STALE_SHOWN)
@@ -114,7 +116,8 @@ def _extents(node: Node, slots: Slots, notes: dict[str, str]) -> dict[Partition,
 
 def _shown(
     connection: sa.Connection, asked: Sequence[tuple[Node, Mapping[Partition, Extent]]], now: datetime
-) -> dict[Partition, Shown]:
+) -> tuple[dict[Partition, Shown], list[Partition]]:
+    """The partitions as they are shown, and those of them that have no valid update."""
     all_asked = [each for node, extents in asked for each in _asked(node, extents)]
     known = status.known(connection, all_asked)
     found: dict[Partition, Shown] = {}
@@ -123,6 +126,17 @@ def _shown(
             its = known[at]
             state, why = judge(its, is_over=extent.end is None or extent.end <= now)
             found[at] = Shown(at, extent.start, extent.end, state, why, its.verdict, its.since)
+    return found, [at for at in found if not known[at].published]
+
+
+def _missed(graph: Graph, unbuilt: Iterable[Shown], now: datetime) -> dict[Partition, Shown]:
+    """What was to be built before now and still comes by itself, with by when: what a person has to mend says why."""
+    found: dict[Partition, Shown] = {}
+    for each in unbuilt:
+        node = graph.by_feed[each.partition.feed]
+        is_late = _is_built(node) and each.state in (CellState.MISSING, CellState.WAITING, CellState.RUNNING)
+        if is_late and (said := deadline_said(node, each.partition, now, only_missed=True)):
+            found[each.partition] = replace(each, why="; ".join(filter(None, [each.why, said])))
     return found
 
 
@@ -207,12 +221,19 @@ def _end(node: Node, key: str | None) -> datetime | None:
 def _holes(connection: sa.Connection, rows: Iterable[Row]) -> Iterable[tuple[Row, Hole]]:
     """The first hole of each line of the state store; of other rows those that are shown."""
     lines = {row.line: at for row in rows if (at := _hole_of(row))}
-    said = status.said(connection, lines.values())
+    said, behind = status.said(connection, lines.values()), next_done(connection, lines.values())
     for row in rows:
         if row.line is None:
             yield from ((row, each) for each in holes(row.shown))
         elif row.line in lines and row.marks.latest:
-            yield row, Hole(row.marks.contiguous, row.marks.latest, said[lines[row.line]])
+            at = lines[row.line]
+            end = _start(row, at, behind[at]) if at in behind else row.marks.latest
+            yield row, Hole(row.marks.contiguous, end, said[at])
+
+
+def _start(row: Row, at: WindowAddress, key: str) -> datetime:
+    zone = row.node.tracked.zone_of(at.sub_partition) if row.node.tracked else "UTC"
+    return window_at(at.grain, key, zone).start.astimezone(UTC)
 
 
 def _hole_of(row: Row) -> WindowAddress | None:
