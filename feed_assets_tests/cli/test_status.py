@@ -61,6 +61,23 @@ def test_each_waits_for_what_explain_says(found):
         assert (shown["verdict"], shown["why"]) == (told["state"], told["reason"])
 
 
+def explained(*args):
+    command = ["explain", *args, "-m", status_world.__name__, "--json"]
+    return CliRunner().invoke(app, command)
+
+
+def test_explain_of_what_is_grey_says_what_it_was_made_of(filled):
+    told = json.loads(explained("web/feature/v1.0", f"{DAY}-03:00").stdout)
+    assert told["state"] == "current"
+    assert told["issue"] == f"hour {DAY}-03:00 of web/foo is invalid: no_bots: {NASTY}"
+    assert told["reason"].endswith(f"; with issue: {told['issue']}")
+    assert json.loads(explained("web/feature/v1.0", f"{DAY}-02:00").stdout)["issue"] is None
+
+
+def test_explain_of_a_state_table_leads_to_what_says_how_far_it_is(filled):
+    assert "`feed-assets state show web/foo` says what it holds" in str(explained("web/foo").exception)
+
+
 def test_watermarks_and_the_first_hole(found):
     row = line(found, "web/foo")
     assert (row["contiguous"], row["latest"]) == (f"{DAY}T03:00:00Z", f"{DAY}T12:00:00Z")

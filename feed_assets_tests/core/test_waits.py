@@ -235,7 +235,7 @@ def test_of_windows_the_named_checks_are_waited_for_and_no_state():
     passed = {(at, "no_bots"): "" for at in AT}
     assert verdict(need, windows=states, checks=passed).state is State.BUILD
     found = verdict(need, windows=states, checks={**passed, (AT[1], "no_bots"): "41 % are bots"})
-    assert found.reason == "hour 2026-01-02-01:00 of web/table check no_bots: 41 % are bots"
+    assert found.reason == "hour 2026-01-02-01:00 of web/table: check no_bots: 41 % are bots"
 
 
 def test_a_waiver_holds_for_the_very_problem_that_it_was_given_for():

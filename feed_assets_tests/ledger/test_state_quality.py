@@ -239,7 +239,7 @@ def test_to_accept_a_day_says_nothing_of_a_check_that_fails_in_it(ledger):
     assert row(ledger, DAY).state is WindowState.COMPLETE
     failed(ledger)
     assert (row(ledger, DAY).state, fact(ledger, DAY).is_bad) == (WindowState.OPEN, True)
-    assert fact(ledger, DAY).why == "hour 2026-01-01-15:00 is invalid: many bots"
+    assert fact(ledger, DAY).why == "hour 2026-01-01-15:00 is invalid: no_bots: many bots"
     passed(ledger)
     assert (row(ledger, DAY).state, fact(ledger, DAY).is_bad) == (WindowState.COMPLETE, False)
 
@@ -247,7 +247,7 @@ def test_to_accept_a_day_says_nothing_of_a_check_that_fails_in_it(ledger):
 def test_what_holds_a_day_names_every_bad_hour(day):
     failed(day)
     failed(day, WindowAddress(FOO, "", "hour", "2026-01-01-16:00"), reason="all wrong")
-    assert fact(day, DAY).why == "hour 2026-01-01-15:00 is invalid: many bots; and hour 2026-01-01-16:00"
+    assert fact(day, DAY).why == "hour 2026-01-01-15:00 is invalid: no_bots: many bots; and hour 2026-01-01-16:00"
 
 
 def test_a_window_that_is_made_again_is_said_to_be(day):

@@ -1,7 +1,7 @@
 """What a partition waits for beside its inputs, tick by tick: time, enough of them, named checks, waivers, closures."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 import pytest
@@ -11,6 +11,7 @@ from feed_assets import Completeness, Input, Wait, Within, feed_asset, state_tab
 from feed_assets.cli import app
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.grid import Slots
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import alerts, closures, log, quality, runs, updates
@@ -20,6 +21,7 @@ from feed_assets.ledger.states.windows import report_quality
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.deadlines import ALERTS, LOOK_BACK
+from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.test_windows import complete, tell
@@ -467,6 +469,27 @@ def test_there_is_an_alert_before_a_deadline_and_at_the_miss_also_of_what_nothin
     assert opened() == {}
     tested.tick()
     assert tested.checks("web/daily")["on_time"] is True
+
+
+def whys(tested) -> dict[Partition, str]:
+    """Why each partition of the day is what it is on the status page."""
+    graph = Graph(tested.definitions.resolve_asset_graph())
+    with dg.partition_loading_context(tested.now()), open_ledger(settings().ledger).read() as connection:
+        slots = Slots.of(date.fromisoformat(DAY), 1)
+        found = status_of(graph, connection, nodes_shown(graph), slots, tested.now())
+    return {each.partition: each.why for row in found.rows for each in row.shown}
+
+
+def test_the_status_page_says_that_a_deadline_is_missed_until_it_is_built():
+    raw = raw_feed(RAW, DAYS)
+    tested, missed = world(raw, daily(raw, wait=Wait(deadline=2 * HOUR))), "it was to be built by 2026-01-03 02:00 UTC"
+    tested.tick()
+    assert missed not in whys(tested)[OUT]
+    at(tested, MIDNIGHT + 2 * HOUR)
+    assert whys(tested)[OUT].endswith(f"{missed}, which is missed")
+    drop(tested, DAY)
+    tested.run_until_idle()
+    assert missed not in whys(tested)[OUT]
 
 
 def test_each_partition_has_an_alert_of_its_own_and_says_what_it_waits_for():
