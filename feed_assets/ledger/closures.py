@@ -20,7 +20,6 @@ from feed_assets.ledger.states import datasets
 from feed_assets.ledger.tables import closure
 
 
-
 @dataclass(frozen=True)
 class Closure:
     """Why a partition is final, who said so, and when (UTC)."""

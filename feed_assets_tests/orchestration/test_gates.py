@@ -304,7 +304,7 @@ def test_a_waiver_of_a_window_lets_its_readers_go_on_by_sensor_and_run():
     assert made(tested.run_until_idle()) == []
     assert f"hour@{KEYS[15]}" in str(waive("web/foo", KEYS[15]).exception), "the key alone is that of 5 minutes, too"
     waived = json.loads(waive("web/foo", f"hour@{KEYS[15]}").stdout)["waived"]
-    assert waived == "is invalid: no_bots: 41 % are bots"
+    assert "no_bots: 41 % are bots" in waived
     (ran,) = tested.run_until_idle()
     assert (ran.partition, ran.error) == (KEYS[15], None)
 
