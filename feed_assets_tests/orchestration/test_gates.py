@@ -20,8 +20,8 @@ from feed_assets.ledger.states import backfills
 from feed_assets.ledger.states.windows import report_quality
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.ticks.deadlines import ALERTS, LOOK_BACK
 from feed_assets.orchestration.decide.status import nodes_shown, status_of
+from feed_assets.orchestration.ticks.deadlines import ALERTS, LOOK_BACK
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.test_windows import complete, tell
