@@ -77,7 +77,7 @@ def look(
     found = {output: _why(consumed.get(output, ()), failed, read.get(output, ()), known) for output in published}
     marked = quality.failed(connection, (output for output, why in found.items() if not why), (MARKED,))
     stays = _made_again(connection, {output: read[output] for output in marked if output in read})
-    remade = {output: consumed.get(output, ()) for output in marked}
+    remade = {output: consumed.get(output, ()) for output in marked if output.feed not in made.kept}
     stays |= _made_of_older(connection, remade, known)
     return {output: why for output, why in found.items() if output not in stays}
 

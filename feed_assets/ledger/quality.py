@@ -17,7 +17,7 @@ from feed_assets.core.reports import version_shown
 from feed_assets.ledger import log, wanted
 from feed_assets.ledger.database import upsert
 from feed_assets.ledger.log import Change
-from feed_assets.ledger.tables import quality
+from feed_assets.ledger.tables import quality, run
 
 PASSED, WARNED, FAILED = "passed", "warned", "failed"
 """States that a check reports. A failed one blocks what reads the partition, a warning does not."""
@@ -93,36 +93,43 @@ def audited(
 def release(
     connection: sa.Connection, partitions: Iterable[Partition], by: str, now: datetime, why: str | None = None
 ) -> None:
-    """Let every failed check of some partitions pass: what is published is good (again). Repeatable.
+    """Let the checks pass that failed in runs of some partitions: what is published is good (again). Repeatable.
 
-    What it is marked for lies in its inputs, and stays.
+    Of what others have found these runs know nothing, and what it is marked for lies in its inputs: both stay.
     """
     asked = wanted.partitions(connection, partitions)
-    key = quality.c.feed, quality.c.partition, quality.c.check, quality.c.state
-    query = sa.select(*key).join(asked, wanted.same(quality, asked)).where(quality.c.state.in_((FAILED, STALE)))
-    failed = connection.execute(query.order_by(*key)).mappings().all()
-    _put(connection, failed, {"state": PASSED, "reason": why, "by": by, "at": now})
+    query = sa.select(quality).join(asked, wanted.same(quality, asked))
+    failed = query.where(quality.c.state.in_((FAILED, STALE)), _OWN).order_by(*quality.primary_key.columns)
+    rows = connection.execute(failed).mappings().all()
+    _put(connection, rows, {"state": PASSED, "reason": why, "by": by, "at": now}, by)
+
+
+_OWN = sa.exists().where(run.c.id == quality.c.by, run.c.feed == quality.c.feed, run.c.partition == quality.c.partition)
+"""Whether a run of the partition itself has found it, and not a person, a job of others or a companion."""
 
 
 def make_stale(connection: sa.Connection, partition: Partition, by: str, now: datetime) -> None:
-    """Say of every failed check of a partition that it failed before the data were made again. Repeatable."""
+    """Say of every failed check of a partition that it failed before the data were made again. Repeatable.
+
+    Who has reported it remains who is asked to look again.
+    """
     mine = (quality.c.feed == str(partition.feed)) & (quality.c.partition == partition.key)
     failed = connection.execute(sa.select(quality).where(mine, quality.c.state == FAILED)).mappings().all()
     for row in failed:
         before = row["reason"] or f"check {row['check']} failed"
-        why = f"check {row['check']} failed before the backfill, and has not run since: {before}"
-        _put(connection, [row], {"state": STALE, "reason": why, "by": by, "at": now})
+        why = f"check {row['check']} failed before the data were made again, and has not run since: {before}"
+        _put(connection, [row], {"state": STALE, "reason": why, "at": now}, by)
 
 
-def _put(connection: sa.Connection, rows: Sequence[sa.RowMapping], values: Mapping[str, Any]) -> None:
+def _put(connection: sa.Connection, rows: Sequence[sa.RowMapping], values: Mapping[str, Any], who: str) -> None:
     upsert(connection, quality, [{**row, **values} for row in rows], [*values])
-    log.append(connection, [_change(row, values) for row in rows])
+    log.append(connection, [_change(row, values, who) for row in rows])
 
 
-def _change(row: sa.RowMapping, new: Mapping[str, Any]) -> Change:
+def _change(row: sa.RowMapping, new: Mapping[str, Any], who: str) -> Change:
     partition = Partition(Feed.parse(row["feed"]), row["partition"])
     before, after = row["state"], new["state"]
-    return Change(partition, log.QUALITY, row["check"], new["at"], before, after, new["reason"], new["by"])
+    return Change(partition, log.QUALITY, row["check"], new["at"], before, after, new["reason"], who)
 
 
 @dataclass(frozen=True)

@@ -170,15 +170,23 @@ def _log(connection: sa.Connection, known: Row, state: str, why: str | None, now
 
 def publish(connection: sa.Connection, partition: Partition, update_id: str, now: datetime, **values: Any) -> None:
     """An update is published: with it comes its write event, and what its run consumed leaves the inbox."""
+    before = newest(connection, [partition]).get(partition)
     change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)
     if row:
         announce(connection, row, now)
     if row and row.run:
-        audit = connection.execute(sa.select(update.c.audit).where(is_(partition, update_id))).scalar()
-        quality.audited(connection, partition, json.loads(audit or "{}"), row.run, now)
-        quality.release(connection, [partition], row.run, now)
+        _judge(connection, row, row.run, now, has_other_data=before is None or before.version != row.version)
         inbox.consume(connection, partition, row.run, now)
+
+
+def _judge(connection: sa.Connection, row: Row, run_id: str, now: datetime, *, has_other_data: bool) -> None:
+    """What its own run has checked is good; what others have found, they found in the data before."""
+    audit = connection.execute(sa.select(update.c.audit).where(is_(row.partition, row.id))).scalar()
+    quality.audited(connection, row.partition, json.loads(audit or "{}"), run_id, now)
+    quality.release(connection, [row.partition], run_id, now)
+    if has_other_data:
+        quality.make_stale(connection, row.partition, run_id, now)
 
 
 def insert(

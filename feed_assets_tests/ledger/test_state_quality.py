@@ -153,7 +153,7 @@ def test_a_backfill_of_an_invalid_hour_keeps_its_flags_until_the_checks_pass(day
     backfills.finish(day, HOUR, "bots filtered", "ada", NOW)
     assert transitions(day, seen) == [("hour@2026-01-01-15:00", "backfilling", "backfilled")]
     assert fact(day, HOUR).is_bad
-    assert "failed before the backfill" in fact(day, DAY).why
+    assert "failed before the data were made again" in fact(day, DAY).why
     five = WindowAddress(FOO, "", "5min", "2026-01-01-15:55")
     assert row(day, five).state is WindowState.COMPLETE_WITH_ISSUE
     passed(day)

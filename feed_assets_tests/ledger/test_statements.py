@@ -10,10 +10,10 @@ from feed_assets.core.events import NO_NEW_DATA, UPDATE_ID, Operation, WriteEven
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import slice_of
-from feed_assets.ledger import alerts, announce, awaited, events, inbox, propagation, quality, updates
+from feed_assets.ledger import alerts, announce, awaited, events, inbox, propagation, quality, runs, updates
 from feed_assets.ledger.awaited import Awaited
 from feed_assets.ledger.database import Ledger
-from feed_assets_tests.ledger.records import MINUTE, NOW, waiting
+from feed_assets_tests.ledger.records import MINUTE, NOW, new_run, waiting
 from feed_assets_tests.statements import counted
 
 FIRST, SECOND = "20240101.000000", "20240102.000000"
@@ -157,10 +157,12 @@ def test_the_newest_event_of_each_table_is_one_query(ledger):
 
 
 def test_the_quality_of_many_is_released_in_as_many_statements(ledger):
+    for key in KEYS:
+        runs.start(ledger, new_run(f"run of {key}", at(OUTPUT, key)))
     with ledger.change() as connection:
         for key in KEYS:
             for check in ("one", "two"):
-                quality.report(connection, at(OUTPUT, key), check, quality.FAILED, "bad", "run", NOW)
+                quality.report(connection, at(OUTPUT, key), check, quality.FAILED, "bad", f"run of {key}", NOW)
     assert_as_many(
         ledger, lambda connection, keys: quality.release(connection, [at(OUTPUT, k) for k in keys], "x", NOW)
     )

@@ -45,13 +45,13 @@ class World:
 
     def __init__(self, *assets) -> None:
         self.finds: dict[str, int] = {}
-        self.rows = 0
+        self.rows, self.step = 0, 1
         self.harness: Harness = harness(*assets, give=self.give, now=lambda: NOW)
         self.graph = Graph(self.harness.definitions.resolve_asset_graph())
         self.harness.tick()
 
     def give(self, task) -> Given:
-        name, self.rows = str(task.recipe.feed), self.rows + 1
+        name, self.rows = str(task.recipe.feed), self.rows + self.step
         failed = {"not_empty": self.finds[name]} if self.finds.get(name) else {}
         return Given([{"n": self.rows}], failed=failed, windows=WHOLE)
 
@@ -261,13 +261,88 @@ def transitions() -> list[str]:
     return [str(each.after) for each in found if each.kind == log.WINDOW and each.partition.key == f"day@{DAY}"]
 
 
-def test_what_is_bad_is_backfilled_by_hand():
+def found(feed: str, check: str = "seen") -> str:
+    """The state of a check of a day of a feed."""
+    with ledger().read() as connection:
+        return quality.known(connection, [at(feed)])[at(feed), check].state
+
+
+MADE_AGAIN = f"{A} {DAY} (check seen failed before the data were made again, and has not run since: half of it is lost)"
+
+
+def test_what_is_bad_is_backfilled_by_hand_and_good_when_who_found_it_bad_has_looked_again():
     world = failed()
     assert world.by_hand(A)
     world.harness.run_until_idle()
     assert transitions() == ["complete", "invalid", "backfilling", "backfilled"]
+    assert states() == ("backfilled", "complete_with_issue")
+    assert marks(B) == [MADE_AGAIN]
+    assert world.verdict(B).state is State.WAITS_FOR_QUALITY
+    world.says("passed", None, A)
+    world.harness.run_until_idle()
+    assert transitions() == ["complete", "invalid", "backfilling", "backfilled"]
     assert states() == ("backfilled", "complete")
     assert marks(B) == [None]
+
+
+def test_what_others_have_found_no_run_lets_pass_and_consumers_wait_until_they_look_again():
+    world = built()
+    world.says("failed", "half of it is lost", A)
+    world.harness.run_until_idle()
+    world.harness.drop(RAW, DAY, rows(1, 2))
+    world.harness.run_until_idle()
+    assert (found(A), found(A, "not_empty")) == ("stale", "passed")
+    assert marks(B, C) == [MADE_AGAIN] * 2
+    assert world.verdict(B).state is State.WAITS_FOR_QUALITY
+    world.says("passed", None, A)
+    world.harness.run_until_idle()
+    assert marks(B, C) == [None] * 2
+    assert world.verdict(B).state is State.CURRENT
+
+
+def test_a_check_that_fails_again_of_what_was_made_again_has_failed():
+    world = failed()
+    assert world.by_hand(A)
+    world.says("failed", "half of it is lost", A)
+    world.harness.run_until_idle()
+    assert states() == ("invalid", "complete_with_issue")
+
+
+def test_a_run_that_has_nothing_to_do_leaves_what_others_have_found():
+    world = built()
+    world.says("failed", "half of it is lost", A)
+    before = world.harness.newest(A, DAY)
+    assert world.by_hand(A)
+    assert (found(A), world.harness.newest(A, DAY)) == ("failed", before)
+
+
+def test_a_run_that_makes_equal_rows_leaves_what_others_have_found_in_these():
+    world = chain()
+    world.step = 0
+    world.harness.drop(RAW, DAY, rows(1))
+    world.harness.run_until_idle()
+    world.says("failed", "half of it is lost", A)
+    before = world.harness.newest(A, DAY)
+    world.harness.drop(RAW, DAY, rows(1, 2))
+    world.harness.run_until_idle()
+    assert (found(A), world.harness.newest(A, DAY) != before) == ("failed", True)
+
+
+@pytest.mark.parametrize(("is_taken_back", "seen"), [(True, "failed"), (False, "stale")])
+def test_a_refusal_of_ours_passes_when_that_is_good_and_nothing_else_does(is_taken_back, seen):
+    world = built()
+    world.finds[A] = 1
+    bad = world.harness.drop(RAW, DAY, rows(1, 1))
+    world.harness.run_until_idle()
+    world.says("failed", "half of it is lost", A)
+    assert (found(A, "not_empty"), found(A)) == ("failed", "failed")
+    world.finds.clear()
+    if is_taken_back:
+        world.harness.invalidate(RAW, DAY, bad)
+    else:
+        world.harness.drop(RAW, DAY, rows(1, 2))
+    world.harness.run_until_idle()
+    assert (found(A, "not_empty"), found(A)) == ("passed", seen)
 
 
 def test_what_is_good_is_no_backfill():

@@ -210,7 +210,7 @@ def _need(graph: Graph, output: Partition, now: datetime) -> Need | str | None:
 
 
 def _release(ledger: Ledger, decided: Iterable[Verdict], now: datetime) -> None:
-    """What is published passed its audit, and is built from the newest inputs again: its quality is good."""
+    """What is published passed its audit, and is built from the newest inputs again: no refusal holds its readers."""
     good = {verdict.output for verdict in decided if verdict.is_good_again}
     if good:
         with ledger.change() as connection:
