@@ -198,13 +198,22 @@ class _Build:
         """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
         pinned, recipe = claimed.pinned, self.order.recipe
         read = pinned.updates, pinned.slices, self.order.run_spec, self._uncounted(pinned), pinned.spans
-        return Task(recipe, self.order.output, *read, self._baseline())
+        return Task(recipe, self.order.output, *read, self._baseline(), self._is_suspect(pinned))
 
     def _baseline(self) -> tuple[Measures, ...]:
         if not self.order.baseline:
             return ()
         with self.services.ledger.read() as connection:
             return tuple(profiles.known(connection, self.order.baseline).values())
+
+    def _is_suspect(self, pinned: Pinned) -> bool:
+        """Whether a deep check has found something the last time that it ran."""
+        deep = {check.name for check in self.order.recipe.deep_checks}
+        if not deep:
+            return False
+        with self.services.ledger.read() as connection:
+            known = quality.known(connection, companions.judged(self.order, pinned))
+        return any(check in deep and each.state != quality.PASSED for (_, check), each in known.items())
 
     def _uncounted(self, pinned: Pinned) -> Mapping[str, Sequence[Update]]:
         """What this run counts of its inputs, as the first one that reads it."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from feed_assets.core.errors import PartitionClosed, UpdateChanged
+from feed_assets.core.feeds import Partition
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import quality
 from feed_assets.ledger.states import windows
@@ -26,7 +27,14 @@ def report(services: Services, order: Order, pinned: Pinned, results: Sequence[C
             with suppress(PartitionClosed):  # Nothing that is found changes what is final.
                 windows.report_quality(services.ledger, address, check, found.state, found.reason, run_id, now)
     if not pinned.spans:
-        _report_partitions(services, order, results, run_id)
+        _report_partitions(services, order, pinned, results, run_id)
+
+
+def judged(order: Order, pinned: Pinned) -> list[Partition]:
+    """What the checks of a run judge: what a companion has read, of others what they write."""
+    if not order.recipe.is_companion:
+        return [order.output]
+    return [at.partition for at in _windows(pinned)] or [at for some in order.inputs.values() for at in some]
 
 
 def _windows(pinned: Pinned) -> list[WindowAddress]:
@@ -35,9 +43,11 @@ def _windows(pinned: Pinned) -> list[WindowAddress]:
     return [WindowAddress(each.dataset, each.sub_partition, at.grain, at.key) for each in spans for at in each.windows]
 
 
-def _report_partitions(services: Services, order: Order, results: Sequence[CheckResult], run_id: str) -> None:
+def _report_partitions(
+    services: Services, order: Order, pinned: Pinned, results: Sequence[CheckResult], run_id: str
+) -> None:
     with services.ledger.change() as connection:
-        for partition in [partition for some in order.inputs.values() for partition in some]:
+        for partition in judged(order, pinned):
             for each in results:
                 found, now = each.state, services.now()
                 quality.report(connection, partition, each.check.name, found.state, found.reason, run_id, now)

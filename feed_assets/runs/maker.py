@@ -38,6 +38,8 @@ class Task:
     spans: Mapping[str, Span | None] = field(default_factory=dict[str, Span | None])
     baseline: Sequence[Measures] = ()
     """What was measured of the partitions that the profile of this one is compared with."""
+    is_suspect: bool = False
+    """A deep check of it did not pass the last time: they run again, whatever its profile says."""
 
 
 @dataclass(frozen=True)

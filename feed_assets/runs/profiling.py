@@ -17,14 +17,15 @@ Found = tuple[tuple[CheckResult, ...], Measures]
 """The results of all checks, and what was measured."""
 
 
-def audit(recipe: Recipe, audited: Audited, baseline: Sequence[Measures]) -> Found:
+def audit(recipe: Recipe, audited: Audited, baseline: Sequence[Measures], *, is_suspect: bool = False) -> Found:
     """Run the checks, with the measures of the profile in the same job, and the deep checks if it asks for them."""
     measured = {f"{_MEASURE}{name}": sql for name, sql in recipe.profile.measures.items()} if recipe.profile else {}
     counts = aggregates(audited, wanted_of(recipe.checks) | measured)
     numbers = {name.removeprefix(_MEASURE): _number(name, counts) for name in measured}
     measures = {name: number for name, number in numbers.items() if number is not None}
     checks = results(recipe.checks, counts, audited)
-    return checks + judged(recipe, measures, baseline, lambda: run_checks(recipe.deep_checks, audited)), measures
+    deep = judged(recipe, measures, baseline, lambda: run_checks(recipe.deep_checks, audited), is_suspect=is_suspect)
+    return checks + deep, measures
 
 
 def _number(name: str, counts: Mapping[str, Any]) -> float | None:
@@ -44,14 +45,19 @@ def judged(
     measures: Measures,
     baseline: Sequence[Measures],
     deep_checks: Callable[[], Sequence[CheckResult]],
+    *,
+    is_suspect: bool,
 ) -> tuple[CheckResult, ...]:
-    """The result of the profile, if there is one, and those of the deep checks, which `deep_checks` runs if it must."""
+    """The result of the profile, if there is one, and those of the deep checks, which `deep_checks` runs if it must.
+
+    That nothing is off says nothing of what they have found before: where one did not pass, they run again.
+    """
     if recipe.profile is None:
         return ()
     compared = compare(recipe.profile, measures, baseline)
     off = sum(each.is_off for each in compared)
     profile = CheckResult(PROFILED, off == 0, off, shown(compared), said=in_words(compared))
-    if asks_for_more(compared):
+    if is_suspect or asks_for_more(compared):
         return (profile, *deep_checks())
     return (profile, *(CheckResult(each, True, 0, said="not run: nothing is off") for each in recipe.deep_checks))
 

@@ -57,7 +57,7 @@ class SparkMade:
         written = read_own(self.spark, self.board, main.update, self._frame(main.partition).schema)
         rejected = sum(output.written.records for output in outputs[:-1])
         audited = Audited(written, main.written.records, rejected, self.frames.inputs, self.frames.read)
-        checks, measures = audit(recipe, audited, self.task.baseline)
+        checks, measures = audit(recipe, audited, self.task.baseline, is_suspect=self.task.is_suspect)
         chart = recipe.chart(written) if recipe.chart else None
         return Audit(checks, preview(written), chart, measures if recipe.profile else None)
 
@@ -76,7 +76,7 @@ class SparkProfiled(SparkMade):
         """Measure and check the rows that the function gave."""
         rows, task = made.frames.outputs[-1], made.task
         audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read)
-        checks, measures = audit(task.recipe, audited, task.baseline)
+        checks, measures = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
         profile: DataFrame = made.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
         frames = replace(made.frames, outputs=(profile,))
         return cls(task, made.board, made.spark, frames, Audit(checks, "", None, measures))

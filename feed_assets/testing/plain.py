@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -128,7 +129,8 @@ class PlainMade:
     @property
     def _profile(self) -> Sequence[CheckResult]:
         recipe, task = self.task.recipe, self.task
-        return judged(recipe, self.given.measures, task.baseline, lambda: self._results(recipe.deep_checks))
+        deep_checks = partial(self._results, recipe.deep_checks)
+        return judged(recipe, self.given.measures, task.baseline, deep_checks, is_suspect=task.is_suspect)
 
     def _results(self, checks: Sequence[Check]) -> tuple[CheckResult, ...]:
         failed, rows = self.given.failed, len(self.given.rows)

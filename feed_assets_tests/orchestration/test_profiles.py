@@ -294,3 +294,22 @@ def test_who_waits_for_the_checks_of_the_companion_by_name_reads_nothing_before_
         ("web/foo_profile", "2026-01-02-15:00", True),
         ("web/minds", "2026-01-02-14:00", True),
     ]
+
+
+@pytest.mark.parametrize("severity", ["ERROR", "WARN"])
+def test_a_deep_check_that_did_not_pass_runs_again_although_nothing_is_off_any_more(severity):
+    deep = NO_BOTS if severity == "ERROR" else NO_BOTS.warn()
+    days = Days(sums_of(profile=DAILY, deep_checks=[deep]))
+    days.drop(*range(1, 8))
+    days.failed["2026-01-08"], days.measures["2026-01-08"] = {"no_bots": 3}, {"rows": 1.0, "n": 9.0}
+    days.drop(8)
+    before = days.checks(8)["no_bots"]
+    assert before == ("failed" if severity == "ERROR" else "warned")
+    del days.measures["2026-01-08"]
+    days.harness.drop("t/raw/v1.0", "2026-01-08", rows(80))
+    assert outcomes(days.harness.run_until_idle()) == [("sums", "2026-01-08", severity == "WARN")]
+    assert days.checks(8)["no_bots"] == before
+    days.failed.clear()
+    days.harness.drop("t/raw/v1.0", "2026-01-08", rows(81))
+    assert outcomes(days.harness.run_until_idle()) == [("sums", "2026-01-08", True)]
+    assert days.checks(8) == {"profile": "passed", "no_bots": "passed"}

@@ -5,7 +5,17 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import pytest
 
-from feed_assets import Completeness, DayToDate, Input, feed_asset, report_state, state_table
+from feed_assets import (
+    Completeness,
+    DayToDate,
+    Input,
+    Profile,
+    checks,
+    feed_asset,
+    profiled,
+    report_state,
+    state_table,
+)
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict
@@ -259,3 +269,68 @@ def test_what_is_made_of_the_day_is_marked_as_what_is_made_of_its_hour():
     checked("passed", version=1)
     assert [run.assets for run in tested.run_until_idle()] == [("web/below",)]
     assert flag("daily", "2026-01-02") is None
+
+
+NO_BOTS = checks.Check("no_bots", "no row may be of a bot", lambda found: found == 0, "count_if(is_bot)")
+FROM_EIGHT = dg.HourlyPartitionsDefinition("2026-01-02-08:00")
+PROFILED = Profile(baseline="7 partitions")
+
+
+def quality_of_hour() -> dict[str, str]:
+    """What hour 15 of foo was found to be, by check."""
+    at = WindowAddress(FOO, "", "hour", HOUR).partition
+    with open_ledger(settings().ledger).read() as connection:
+        return {name: found.state for (_, name), found in quality.known(connection, [at]).items()}
+
+
+def test_an_anomaly_starts_the_deep_checks_which_run_again_of_what_is_made_again():
+    RUNS.clear()
+    rows, bots = {HOUR: 900.0}, {HOUR: 41.0}
+
+    def measured(task) -> Given:
+        if not task.recipe.is_companion:
+            return give(task)
+        found = {"no_bots": bots[task.output.key]} if task.output.key in bots else {}
+        return Given(measures={"rows": rows.get(task.output.key, 100.0)}, failed=found)
+
+    foo = state_table("web/foo", partitions_def=FROM_EIGHT, completeness=Completeness(tiers=("kafka",)))
+    companion = profiled(foo, PROFILED, deep_checks=[NO_BOTS], rows=lambda span: span)
+    preagg = reader("preagg", FROM_EIGHT, foo)
+    anyhow = reader("anyhow", FROM_EIGHT, Input(foo, ignore_quality_issue=True))
+    tested = harness(foo, companion, preagg, anyhow, give=measured, now=lambda: NOW)
+    tested.run_until_idle()
+    counted(8, 15)
+    tested.run_until_idle()
+
+    # 900 rows where 100 are usual: the deep check runs, and finds bots.
+    counted(15, 16)
+    # Who minds was requested in the same tick, and its run has seen that the hour is invalid.
+    runs = [run for run in tested.run_until_idle() if run.succeeded]
+    assert made(runs) == ["anyhow 15", "foo_profile 15"]
+    assert quality_of_hour() == {"profile": "warned", "no_bots": "failed"}
+    assert states() == INVALID
+    assert "no_bots" in (flag("anyhow") or "")
+    assert verdict(tested, "preagg").state is State.WAITS_FOR_QUALITY
+
+    # Made again with as many rows as are usual, and bots among them: that nothing is off does not clear it.
+    rows.clear()
+    made_again(version=1)
+    assert quality_of_hour()["no_bots"] == "stale"
+    assert made(tested.run_until_idle()) == ["anyhow 15", "foo_profile 15"]
+    assert quality_of_hour() == {"profile": "passed", "no_bots": "failed"}
+    assert (states(), flag("anyhow") is None) == (INVALID, False)
+
+    # Made again without bots.
+    bots.clear()
+    made_again(version=2)
+    assert made(tested.run_until_idle()) == ["anyhow 15", "foo_profile 15", "preagg 15"]
+    assert quality_of_hour() == {"profile": "passed", "no_bots": "passed"}
+    assert states() == GOOD
+    assert [flag(name) for name in ("anyhow", "preagg")] == [None] * 2
+
+
+def made_again(version: int) -> None:
+    """Hour 15, by who fills the table."""
+    backfill("started")
+    counted(15, 16, version)
+    backfill("done")
