@@ -1,11 +1,14 @@
 """What runs read and wrote, as an endpoint of OpenLineage gets it: each event by OpenLineage's own schemas."""
 
 import json
+from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
 
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import quality
 from feed_assets.ledger.alerts import open_alerts as alerts_of
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import subscription
@@ -119,6 +122,21 @@ def test_what_is_not_taken_is_an_alert_and_sent_again_from_there(received):
     world.tick()
     assert received.told == [("START", SUMS), ("START", SUMS), ("COMPLETE", SUMS)]
     assert open_alerts() == {}
+
+
+@pytest.mark.parametrize(("state", "is_good"), [(quality.PASSED, True), (quality.WARNED, False)])
+def test_what_a_check_said_of_an_input_is_told_with_it(received, state, is_good):
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    read = Partition(Feed.parse(RAW), DAY)
+    with open_ledger(settings().ledger).change() as connection:
+        quality.report(connection, read, "fresh", state, "an hour old", "dq", datetime(2020, 1, 1, tzinfo=UTC))
+    world.run_until_idle()
+    world.tick()
+    (raw,) = received.events[1]["inputs"]
+    (told,) = raw["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert (told["assertion"], told["success"], told["description"]) == ("fresh", is_good, "an hour old")
+    assert errors_of(received.events[1]) == []
 
 
 def test_a_redirect_is_no_success(received):
