@@ -16,7 +16,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Woken
 from feed_assets.ledger.log import Numbered
 from feed_assets.ledger.marks import AS_KNOWN, Made
-from feed_assets.ledger.quality import PASSED, WARNED
+from feed_assets.ledger.quality import PASSED, WARNED, WATCH
 from feed_assets.ledger.subscriptions import Edge
 from feed_assets.ledger.updates import PRUNED
 
@@ -119,9 +119,12 @@ def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: Affecte
 
 
 def _is_heard(change: Numbered) -> bool:
-    """Whether a change may make something else of an output: no prune does, and no warning that comes or goes."""
-    is_warning = change.kind == log.QUALITY and {change.before, change.after} == {PASSED, WARNED}
-    return change.after != PRUNED and not is_warning
+    """Whether a change may make something else of an output: no prune does, and no warning that comes or goes.
+
+    Nor does what the watch says of a dataset, which nobody waits for.
+    """
+    is_warning = {change.before, change.after} == {PASSED, WARNED} or change.who == WATCH
+    return change.after != PRUNED and not (change.kind == log.QUALITY and is_warning)
 
 
 def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> None:

@@ -28,6 +28,9 @@ STALE = "stale"
 MARKED = "marked"
 """The state of the check `INPUTS`: what the partition was made of is bad."""
 
+WATCH = "watch"
+"""By whom checks are told that no run makes: whether events come in time, and data are up to date."""
+
 BLOCKING = (FAILED, STALE, MARKED)
 """The states that a consumer waits for the end of."""
 

@@ -227,7 +227,7 @@ def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
     changed = {key: state for key, state in found.items() if known.get(key) != state}
     for (table, check), state in changed.items():
         with ledger.change() as connection:
-            quality.report(connection, table, check, state.state, state.reason, "watch", now)
+            quality.report(connection, table, check, state.state, state.reason, quality.WATCH, now)
 
 
 def _state(reasons: Sequence[str]) -> CheckState:
