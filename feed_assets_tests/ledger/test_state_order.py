@@ -46,7 +46,7 @@ def states(ledger):
 
 def everything(ledger):
     """The state of the store, but for when and in which order it came about."""
-    kept = [column for column in window.c if column.name not in ("changed", "since")]
+    kept = [column for column in window.c if column.name not in ("changed", "since", "told")]
     with ledger.read() as connection:
         rows = connection.execute(sa.select(*kept)).all()
         return sorted(map(str, [*rows, *connection.execute(sa.select(watermark)).all()]))
