@@ -10,7 +10,6 @@ from feed_assets.cli.views import Text
 from feed_assets.core.feeds import Partition
 from feed_assets.core.grid import CellState, reasons
 from feed_assets.core.words import first_line, first_of, of_first, some
-from feed_assets.ledger.status import verdict_of
 
 if TYPE_CHECKING:
     from feed_assets.core.grid import Hole, Reason
@@ -115,6 +114,8 @@ class ElsewhereView(View):
     @classmethod
     def of_group(cls, group: "Group") -> Self:
         """The view of one group."""
+        from feed_assets.ledger.status import verdict_of
+
         named = [each.key for each in group.examples]
         partitions = first_of(named, group.count) if named else ""
         return cls(dataset=str(group.feed), state=verdict_of(group.state), count=group.count, partitions=partitions)

@@ -99,9 +99,9 @@ def test_a_warning_that_comes_and_goes_wakes_nobody(ledger):
         woken.append(changed.key)
         return Affected([], takes_events=False)
 
-    def report(number, state):
+    def report(number, state, who="flow"):
         with ledger.change() as connection:
-            quality.report(connection, at(number), "stale", state, state, "watch", NOW)
+            quality.report(connection, at(number), "bots", state, state, who, NOW)
         woken.clear()
         fan_out(ledger, [("c/d/v1.0", str(FEED))], affected, NOW, lambda: False)
         return [*woken]
@@ -109,3 +109,4 @@ def test_a_warning_that_comes_and_goes_wakes_nobody(ledger):
     assert report(0, quality.WARNED) == [at(0).key], "what was not known before may be waited for"
     assert [report(0, quality.PASSED), report(0, quality.WARNED)] == [[], []]
     assert [report(0, quality.FAILED), report(0, quality.WARNED)] == [[at(0).key]] * 2
+    assert [report(1, state, quality.WATCH) for state in (quality.WARNED, quality.FAILED, quality.PASSED)] == [[]] * 3
