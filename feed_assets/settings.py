@@ -55,6 +55,12 @@ def make_home(folder: Path) -> None:
     make_folder(folder, "the home folder", 0o700)
 
 
+def make_board(settings: "Settings") -> None:
+    """Make the blackboard that is the default one."""
+    if "blackboard" not in settings.model_fields_set:
+        make_folder(home() / "blackboard", "the blackboard")
+
+
 def say_who_enters(folder: Path) -> None:
     """Say that others may enter a home that was there: its rights are kept, as they may be meant."""
     if folder.stat().st_mode & 0o077:

@@ -1,6 +1,5 @@
 """`feed-assets explain`: the verdict that the sensor acts on, in words."""
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from feed_assets.core.readiness import Need
-    from feed_assets.ledger import updates
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.nodes import Node
     from feed_assets.orchestration.ticks.ingest import Unread
@@ -176,7 +174,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     more = {
         "issue": issue,
         "deadline": waits_for(node, output).deadline,
-        "went_without": _without(newest),
+        "went_without": newest.went_without if newest else (),
         "left_out": left_out,
         "came_back": came_back,
         "last_run": last_run,
@@ -186,8 +184,3 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     told = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
     told += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []
     return view.model_copy(update={"reason": "; ".join([view.reason, *told])})
-
-
-def _without(newest: "updates.Row | None") -> tuple[str, ...]:
-    """What an update needed and went without, as so many were enough."""
-    return tuple(json.loads(newest.without)) if newest and newest.without else ()

@@ -1,5 +1,6 @@
 """`feed-assets feed`: any File Feed on any blackboard."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -11,8 +12,8 @@ from feed_assets.cli import views
 from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph, partition_of
 from feed_assets.cli.show import Values
 from feed_assets.cli.show import show as say
-from feed_assets.core.errors import InvalidName, NoValidUpdate
-from feed_assets.core.feeds import Feed, Partition, parse_update_id
+from feed_assets.core.errors import InvalidName, LedgerUnavailable, NoValidUpdate
+from feed_assets.core.feeds import Feed, Partition, Update, parse_update_id
 
 if TYPE_CHECKING:
     from feed_assets.feeds.blackboard import Blackboard
@@ -38,11 +39,17 @@ class How(StrEnum):
 def report(what: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
     """Say that a command has changed a feed, and record it in the ledger if the blackboard is that of the settings."""
     from feed_assets.runs.sync import sync
-    from feed_assets.settings import settings
 
-    if board.url.rstrip("/") == settings().blackboard.rstrip("/"):
+    if _is_of_settings(board):
         sync(board, ledger_of_settings(), partition, datetime.now(UTC))
     typer.echo(f"{what} {partition} {update_id}", err=True)
+
+
+def _is_of_settings(board: "Blackboard") -> bool:
+    """Whether the ledger of the settings tells of this blackboard."""
+    from feed_assets.settings import settings
+
+    return board.url.rstrip("/") == settings().blackboard.rstrip("/")
 
 
 @app.command("ls")
@@ -109,9 +116,24 @@ def show(
         note = f"{len(reading.updates)} of {len(reading.batches)} batches have a valid update"
         shown = views.ShownSetView.model_validate(reading)
         return say(shown.model_copy(update={"newer_versions": newer}), as_json, note)
-    history = views.HistoryView.each(read.history(board, wanted))
-    view = views.ShownView.model_validate(read.latest(board, wanted))
-    return say(view.model_copy(update={"newer_versions": newer, "history": history}), as_json)
+    history, found = views.HistoryView.each(read.history(board, wanted)), read.latest(board, wanted)
+    left_out, needed = _went_without(board, found.update) if found.update else ((), 0)
+    note = f"it was built without {len(left_out)} of {needed} partitions of its inputs" if left_out else ""
+    more = {"newer_versions": newer, "went_without": left_out, "history": history}
+    return say(views.ShownView.model_validate(found).model_copy(update=more), as_json, note)
+
+
+def _went_without(board: "Blackboard", update: Update) -> tuple[tuple[str, ...], int]:
+    """What an update of ours needed and was built without, and of how many inputs, if a ledger of its board says so."""
+    from feed_assets.ledger import updates
+
+    if not _is_of_settings(board):
+        return (), 0
+    with suppress(LedgerUnavailable), ledger_of_settings(makes=False).read() as connection:
+        known = updates.find(connection, update.partition, update.id)
+        left_out = known.went_without if known else ()
+        return left_out, len(left_out) + len(updates.consumed_by(connection, update.partition, update.id))
+    return (), 0
 
 
 @app.command()

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import warnings
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -48,8 +47,6 @@ def load(module: str | None) -> "dg.Definitions":
     import dagster as dg
 
     name = module or module_of_project()[0]
-    warnings.filterwarnings("ignore", category=dg.BetaWarning)
-    warnings.filterwarnings("ignore", category=dg.PreviewWarning)
     with loading(name):
         found = declared(name)
         definitions = found if isinstance(found, dg.Definitions) else found()
@@ -124,10 +121,13 @@ def _look_at_home(*, makes: bool) -> None:
 def ledger_of_settings(*, makes: bool = True) -> "Ledger":
     """The ledger of the settings, for a command that needs nothing else; made if need be, unless that only reads."""
     from feed_assets.ledger.database import found_ledger, open_ledger
-    from feed_assets.settings import settings
+    from feed_assets.settings import make_board, settings
 
     _look_at_home(makes=makes)
-    return open_ledger(settings().ledger) if makes else found_ledger(settings().ledger)
+    if not makes:
+        return found_ledger(settings().ledger)
+    make_board(settings())  # Who reads next, such as `explain`, looks there, too.
+    return open_ledger(settings().ledger)
 
 
 def open_instance() -> "dg.DagsterInstance":

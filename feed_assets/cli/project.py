@@ -1,6 +1,7 @@
 """Which module a command works on, and what it says of one that does not load."""
 
 import tomllib
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +52,14 @@ def _module_in(path: Path) -> str | None:
 
 @contextmanager
 def loading(module: str) -> Generator[None]:
-    """Raise ModuleNotLoaded, in two lines, for whatever comes of loading a user's module."""
+    """Raise ModuleNotLoaded, in two lines, for whatever comes of loading a user's module.
+
+    That Dagster calls what we use of it beta, or a preview, is nothing to a user: from then on this process is silent.
+    """
+    import dagster as dg
+
+    for category in (dg.BetaWarning, dg.PreviewWarning):
+        warnings.filterwarnings("ignore", category=category)
     try:
         yield
     except Exception as error:

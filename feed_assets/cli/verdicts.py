@@ -133,10 +133,14 @@ class OverviewView(View):
     unread: tuple[UnreadView, ...] = ()
 
 
-class WaitingView(GroupView):
-    """The partitions of one of many datasets in one state."""
+class _OfFeed(View):
+    """Something about one dataset, whose name comes first."""
 
     feed: Text
+
+
+class WaitingView(GroupView, _OfFeed):
+    """The partitions of one of many datasets in one state."""
 
 
 class CameBackView(View):

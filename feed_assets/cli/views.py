@@ -100,6 +100,7 @@ class ShownView(ReadingView):
     """The same, with all updates of the partition, and the newer versions of the feed."""
 
     newer_versions: tuple[str, ...] = ()
+    went_without: tuple[str, ...] = ()
     history: tuple[HistoryView, ...] = ()
 
 

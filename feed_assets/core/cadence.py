@@ -35,22 +35,25 @@ class Cadence:
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
-        check_cron(self, self.cron, self.timezone)
+        check_cron("Cadence", self.cron, self.timezone)
 
 
-def check_cron(declared: object, cron: str, timezone: str) -> None:
-    """Raise InvalidDefinition for what is declared with a cron or a zone that is none."""
+def check_cron(declared: str, cron: str, timezone: str) -> None:
+    """Raise InvalidDefinition for what is declared, by its name, with a cron or a zone that is none."""
+    found = f"{declared}: the cron is '{cron}'"
     if len(cron.split()) != 5:
-        raise InvalidDefinition(f"{declared}: expected a cron of five fields, such as '0 6 * * *'.")
+        raise InvalidDefinition(f"{found}, expected a cron of five fields, such as '0 6 * * *'.")
     try:
         ZoneInfo(timezone)
         never = tick_after(cron, timezone, _ANY) is None
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # All three mean that there is no such zone.
-        raise InvalidDefinition(f"{declared}: expected a time zone such as 'Europe/Berlin' or 'UTC'.") from error
+        raise InvalidDefinition(
+            f"{declared}: the zone is '{timezone}', expected a time zone such as 'Europe/Berlin' or 'UTC'."
+        ) from error
     except CronSimError as error:
-        raise InvalidDefinition(f"{declared}: {error} in the cron. Expected one such as '0 6 * * *'.") from error
+        raise InvalidDefinition(f"{found}: {error}. Expected one such as '0 6 * * *'.") from error
     if never:
-        raise InvalidDefinition(f"{declared}: this cron has no tick in fifty years, so nothing would ever be expected.")
+        raise InvalidDefinition(f"{found}, which has no tick in fifty years, so nothing would ever be expected.")
 
 
 def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datetime) -> datetime | None:

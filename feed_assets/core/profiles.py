@@ -10,7 +10,7 @@ from datetime import timedelta
 from statistics import median
 
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.rules import BASELINE, BaselineText, Deviations, Name
+from feed_assets.core.rules import BASELINE, Aggregate, BaselineText, Deviations, Name
 from feed_assets.core.typed import typed
 
 PROFILE = "profile"
@@ -39,19 +39,25 @@ class Profile:
         measures: SQL aggregates of the rows that are numbers, by name; by default `rows`, which is `count(1)`.
         baseline: The partitions before it that it is compared with: `28 same hours` (of the 28 days before, by the
             clock of its time zone), `7 same weekdays` (of the 7 weeks before), or `28 partitions` (right before it).
+            7 or more, as fewer tell nothing.
         off_by: By how many median absolute deviations a measure may differ from the median of the baseline.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the baseline is none of these, or there is no measure.
+        InvalidDefinition: A value is of a wrong type, the baseline none of these or too short, or there is no measure.
     """
 
-    measures: Mapping[Name, str] = field(default_factory=_rows)
+    measures: Mapping[Name, Aggregate] = field(default_factory=_rows)
     baseline: BaselineText = "28 same hours"
     off_by: Deviations = 4
 
     def __post_init__(self) -> None:
         if not self.measures:
             raise InvalidDefinition("Profile(): measures is empty: expected one or more, such as {'rows': 'count(1)'}.")
+        if self.partitions < ENOUGH:
+            raise InvalidDefinition(
+                f"Profile(): baseline is '{self.baseline}', and with fewer than {ENOUGH} nothing is ever compared: "
+                f"expected {ENOUGH} or more, such as '28 same hours'. Give checks without a profile to run them always."
+            )
 
     @property
     def partitions(self) -> int:

@@ -34,6 +34,8 @@ PART_BYTES = 1100
 FIRST_YEAR, LAST_YEAR = 1970, 9998
 """Between these a window of any grain and zone begins and ends at moments that there are, on whole minutes."""
 _NAME_SHOWN = 200
+_VALUE_SHOWN = 60
+_JSON = {"dict_type": "an object", "model_type": "an object", "list_type": "a list"}
 _LONGEST_KEY = "10min@2026-01-01-15:00"
 _KEPT_NOWHERE = re.compile("[\\0\ud800-\udfff]")
 
@@ -73,7 +75,7 @@ def parse_report(line: str) -> tuple[Report, ...] | QualityReport | BackfillRepo
         found = _loaded(line)
         kind = found.pop("kind", None)
         if not isinstance(kind, str) or kind not in _KINDS:
-            raise InvalidReport(f"kind: found {brief(kind)}, expected one of {', '.join(_KINDS)}.")
+            raise InvalidReport(f"kind: found {_as_sent(kind)}, expected one of {', '.join(_KINDS)}.")
         return _KINDS[kind].model_validate(found).reports()
     except ValidationError as error:
         raise InvalidReport(_in_words(error)) from None
@@ -225,7 +227,8 @@ class _Line(_Model):
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
         if self.first and self.last and self.first > self.last:
-            raise InvalidReport(f"min: found {self.first}, after max, {self.last}: expected an earlier one.")
+            first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (self.first, self.last))
+            raise InvalidReport(f"min: found {first}, after max, {last}: expected an earlier one.")
         return self
 
 
@@ -330,5 +333,14 @@ def _in_words(error: ValidationError) -> str:
         return f"{where}: found nothing, expected it to be there."
     if wrong["type"] == "extra_forbidden":
         return f"{where}: found a field that a report does not have, expected none of this name."
-    said = wrong.get("ctx", {}).get("error") or wrong["msg"].removeprefix("Input should be ")
-    return f"{where}: found {brief(wrong['input'])}, expected {said}."
+    told = wrong["msg"].removeprefix("Input should be ")
+    said = wrong.get("ctx", {}).get("error") or _JSON.get(wrong["type"], told)
+    return f"{where}: found {_as_sent(wrong['input'])}, expected {said}."
+
+
+def _as_sent(value: Any) -> str:
+    """A value of JSON in a few characters, as it was sent: a text in single quotes, as everywhere in messages."""
+    if isinstance(value, str):
+        return brief(value)
+    text = json.dumps(value)
+    return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}…"

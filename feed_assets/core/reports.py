@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -43,6 +43,8 @@ class Report:
     snapshot: str | None = None
     batch: str | None = None
     schema: str | None = None
+    line: str | None = field(default=None, compare=False, repr=False)
+    """What was sent; None of what our own runs have counted."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -92,7 +94,9 @@ def counts_of(windows: Mapping[datetime, int]) -> tuple[tuple[datetime, int], ..
 
 
 def as_text(report: Report) -> str:
-    """A report as one line, as it is shown and kept when it is refused."""
-    said = {name: getattr(report, name) for name in Report.__annotations__ if name != "windows"}
+    """A report as one line, as it is shown and kept when it is refused: the one that was sent, if it was."""
+    if report.line is not None:
+        return report.line
+    said = {name: getattr(report, name) for name in Report.__annotations__ if name not in ("windows", "line")}
     shown = {name: str(value) for name, value in said.items() if value not in (None, "")}
     return json.dumps({**shown, "windows": json.loads(report.counts)})

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from math import isfinite
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
@@ -56,7 +57,11 @@ BaselineText = Annotated[
 ]
 """Which partitions before it a partition is compared with."""
 
-Deviations = Annotated[float, _rule(lambda number: number > 0, "a number above 0")]
+Deviations = Annotated[
+    float, _rule(lambda number: isfinite(number) and number > 0, "a number above 0, and not infinity")
+]
+
+Aggregate = Annotated[str, _rule(str.strip, "an aggregate in SQL, such as count(1)")]
 
 Name = Annotated[str, _rule(re.compile("[A-Za-z0-9_]+").fullmatch, "letters, digits and '_'")]
 """What Dagster takes for a name."""

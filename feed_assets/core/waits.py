@@ -70,14 +70,18 @@ class Wait:
     after: Age | None = None
 
     def __post_init__(self) -> None:
-        check_cron(self, self.earliest or "0 0 * * *", self.tz)
+        check_cron("Wait", self.earliest or "0 0 * * *", self.tz)
         for name in ("delay", "deadline", "warn", "after"):
             if (getattr(self, name) or LONGEST) > LONGEST:
                 raise InvalidDefinition(f"Wait: {name} is {getattr(self, name)}, expected at most {LONGEST.days} days.")
         if (self.at_least is None) != (self.after is None):
-            raise InvalidDefinition(f"{self}: expected at_least with after, from which on so many are enough.")
+            found = "no after" if self.after is None else "no at_least"
+            raise InvalidDefinition(f"Wait: {found}, expected at_least with after, from which on so many are enough.")
         if self.warn is not None and (self.deadline is None or self.warn >= self.deadline):
-            raise InvalidDefinition(f"{self}: expected a deadline later than warn.")
+            raise InvalidDefinition(
+                f"Wait: warn is {self.warn} and deadline {self.deadline or 'not given'}, expected a deadline later "
+                "than warn."
+            )
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ class Waits:
         if self.after and not self.clock_changes and needed != self.total:
             raise InvalidDefinition(
                 f"{output} needs {needed} partitions of its inputs, and at_least says '{self.said}': expected so many "
-                f"'of {needed}'. Correct it."
+                f"'of {needed}'. Correct it in the declaration; where partitions need different numbers, as months of "
+                "days do, remove at_least and after."
             )
 
     def may_lack(self, needed: Set[Partition], lacking: Set[Partition]) -> bool:

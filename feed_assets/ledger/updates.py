@@ -51,6 +51,11 @@ class Row:
         return self.origin == FOREIGN
 
     @property
+    def went_without(self) -> tuple[str, ...]:
+        """What it needed and was built without, as so many were enough."""
+        return tuple(json.loads(self.without)) if self.without else ()
+
+    @property
     def pin(self) -> Pin:
         """The row as the position of an input."""
         return Pin(self.partition, self.id, self.version or "", self.size or 0, self.files or 0)

@@ -12,7 +12,7 @@ import psutil
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, found_ledger, open_ledger
-from feed_assets.settings import Settings, home, make_folder
+from feed_assets.settings import Settings, make_board
 
 if TYPE_CHECKING:
     from feed_assets.runs.maker import Maker
@@ -61,8 +61,8 @@ def spark_maker(settings: Settings, profile: Mapping[str, str] = NO_PROFILE, *, 
 
 def open_board(settings: Settings, *, makes: bool = True) -> Blackboard:
     """The blackboard of the settings; the default folder is made when it is first used, but not by who only reads."""
-    if makes and "blackboard" not in settings.model_fields_set:
-        make_folder(home() / "blackboard", "the blackboard")
+    if makes:
+        make_board(settings)
     return Blackboard.open(settings.blackboard, endpoint=settings.s3_endpoint)
 
 

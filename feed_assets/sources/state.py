@@ -1,6 +1,7 @@
 """Reports to the state store, from files, pipes and programs: lines of JSON, which `core.report_lines` reads."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from getpass import getuser
 from hashlib import sha256
@@ -100,7 +101,7 @@ def _record(ledger: Ledger, lines: Sequence[Line], now: datetime, by: str) -> Re
         elif isinstance(parsed, _OfWindow):
             said.append((str(line), parsed))
         else:
-            counts.extend(parsed)
+            counts.extend(replace(each, line=str(line)) for each in parsed)
     outcome = reports.report(ledger, counts, now, by)
     for line, each in said:
         try:

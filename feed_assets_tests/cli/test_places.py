@@ -75,10 +75,10 @@ def test_what_is_made_is_said_and_only_once(nowhere, tmp_path):
     assert "feed-assets: made" not in publish(tmp_path).stderr
 
 
-def test_an_event_alone_makes_home_and_ledger(nowhere, tmp_path):
+def test_an_event_alone_makes_all_that_who_reads_next_looks_at(nowhere, tmp_path):
     said = done("events", "publish", "shop/orders", "--marker", "7")
     assert said.exit_code == 0, said.exception
-    assert said.stderr.count("feed-assets: made") == 2
+    assert said.stderr.count("feed-assets: made") == 3
     assert [path.name for path in nowhere.iterdir() if path.suffix == ".db"] == ["ledger.db"]
 
 

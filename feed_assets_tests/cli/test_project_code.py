@@ -1,6 +1,7 @@
 """What Dagster's processes load where a module is named: by `feed-assets ui -m`, and in a `workspace.yaml`."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import dagster as dg
@@ -17,6 +18,7 @@ MODULES = {
     "whole": "import dagster as dg\nimport psutil\ndefs = dg.Definitions()\nother = 1",
     "two": "import dagster as dg\none = dg.Definitions()\n",
     "wrong": "import dagster as dg\nNone.nothing",
+    "beta": "import dagster as dg\ndg.MultiToSingleDimensionPartitionMapping('a')\ndefs = dg.Definitions()\n",
     "jobs": "import dagster as dg\n@dg.job\ndef a(): ...\n@dg.job\ndef b(): ...\n@dg.repository\ndef r(): return [a]\n"
     "@dg.repository\ndef s(): return [b]\n",
 }
@@ -42,6 +44,12 @@ def test_a_module_is_found_in_its_folder_after_what_is_installed(folder):
     assert isinstance(found, dg.Definitions)
     assert sys.path[-1] == str(folder)
     assert "site-packages" in sys.modules["psutil"].__file__
+
+
+def test_what_dagster_calls_beta_is_no_warning_to_a_user(folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert getattr(project_code, attribute_for("here_beta", None, str(folder)))
 
 
 def test_an_attribute_that_is_named_is_taken(folder):

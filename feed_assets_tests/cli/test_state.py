@@ -149,6 +149,28 @@ def test_equal_versions_that_differ_are_refused():
     assert report(part(["15:00"], 999, version=1))["accepted"] == 1
 
 
+@pytest.mark.parametrize("wrong", [source(["15:01"]), part(["15:01"]), quality("failed", start="2026-01-01T15:05:00Z")])
+def test_a_rejected_line_is_shown_as_it_was_sent(wrong):
+    line = json.dumps(dict(reversed(wrong.items())), separators=(" ,", " :"))
+    run = CliRunner().invoke(app, ["state", "report", "-", "--json"], input=line)
+    assert [row["raw"] for row in json.loads(run.stdout)["reasons"]] == [line]
+    assert [row["raw"] for row in as_json("events", "ls", "--rejected")] == [line]
+
+
+def test_a_mistyped_tier_is_taken_back_by_a_report_of_no_windows():
+    report(source(["15:00"]), source(["15:00"], 1_000_000, tier="kafak"), part(["15:00"]))
+    (window,) = as_json("state", "show", "foo", "5min@2026-01-01-15:00")
+    assert (window["state"], sorted(window["sources"])) == ("open", ["kafak", "kafka"])
+    kafka = Tracked.of(Completeness(tiers=("kafka",)))
+    declare(open_ledger(settings().ledger), {Feed.parse("foo"): kafka}, utc_now())
+    (window,) = as_json("state", "show", "foo", "5min@2026-01-01-15:00")
+    assert window["state"] == "complete"
+    back = {"part": "2026-01-01T15:00Z", "windows": [], "version": 1}
+    assert report({**source([], tier="kafak"), **back})["accepted"] == 1
+    (window,) = as_json("state", "show", "foo", "5min@2026-01-01-15:00")
+    assert (window["state"], window["sources"]) == ("complete", {"kafka": 1000})
+
+
 def test_counts_that_no_database_holds_together_reject_one_report_alone():
     huge = part(["15:00"], 2**63 - 1, name="huge")
     text = "\n".join(json.dumps(each) for each in [part(["15:00"]), huge, part(["15:05"], name="b"), source(["15:00"])])

@@ -14,6 +14,7 @@ from feed_assets.testing import Given, Harness, PlainMaker
 pytestmark = pytest.mark.usefixtures("home")
 
 DAY = "2026-01-02"
+REPORT = {"kind": "part", "dataset": "foo", "part": "1", "windows": [{"start": "2026-01-01T15:55:00Z", "records": 1}]}
 KEYS = [f"{DAY}-{hour:02}:00" for hour in range(24)]
 raw = foreign_feed("web/raw/v1.0", partitions_def=dg.HourlyPartitionsDefinition("2026-01-01-00:00"), schema="n int")
 
@@ -28,12 +29,25 @@ def daily(raw):
     """By the day."""
 
 
-defs = with_automation(dg.Definitions(assets=[raw, daily]))
+@feed_asset(
+    "web/wrong/v1.0",
+    partitions_def=dg.DailyPartitionsDefinition("2026-01-01"),
+    inputs={"raw": raw},
+    wait=Wait(at_least="30 of 31", after=timedelta(hours=2)),
+)
+def wrong(raw):
+    """By the day, with the number of a month."""
 
 
-def explained():
-    command = ["explain", "web/daily/v1.0", DAY, "-m", __name__, "--json"]
-    return json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+defs = with_automation(dg.Definitions(assets=[raw, daily, wrong]))
+
+
+def said(*command):
+    return CliRunner().invoke(app, command, catch_exceptions=False).stdout
+
+
+def explained(feed="web/daily/v1.0"):
+    return json.loads(said("explain", feed, DAY, "-m", __name__, "--json"))
 
 
 def test_explain_says_after_a_run_why_it_ran_and_what_it_went_without():
@@ -42,8 +56,12 @@ def test_explain_says_after_a_run_why_it_ran_and_what_it_went_without():
         for key in KEYS[:23]:
             tested.drop("web/raw/v1.0", key, "n\n1\n")
         assert len(tested.run_until_idle()) == 1
-        found = explained()
-        assert found["went_without"] == [f"web/raw/v1.0 {KEYS[23]}"]
+        found, without = explained(), [f"web/raw/v1.0 {KEYS[23]}"]
+        assert found["went_without"] == without
+        assert json.loads(said("feed", "show", "web/daily/v1.0", DAY, "--json"))["went_without"] == without
+        told = said("feed", "show", "web/daily/v1.0", DAY)
+        assert f"  went_without\n    web/raw/v1.0 {KEYS[23]}\n" in told
+        assert told.endswith("it was built without 1 of 24 partitions of its inputs\n")
         assert found["last_run"]["why"].startswith("it has no valid update, ")
         assert found["last_run"]["why"].endswith(f"23 of 24 are enough: without web/raw/v1.0 {KEYS[23]}")
         tested.drop("web/raw/v1.0", KEYS[23], "n\n1\n")
@@ -53,3 +71,21 @@ def test_explain_says_after_a_run_why_it_ran_and_what_it_went_without():
             [],
             f"web/raw/v1.0 {KEYS[23]}: was not there before",
         )
+        assert "without" not in said("feed", "show", "web/daily/v1.0", DAY)
+
+
+def test_explain_says_which_number_of_all_is_needed_and_what_to_do():
+    said("reconcile", "-m", __name__)
+    found = explained("web/wrong/v1.0")
+    assert found["state"] == "cannot be decided"
+    assert "at_least says '30 of 31': expected so many 'of 24'. Correct it" in found["reason"]
+    assert found["reason"].endswith("need different numbers, as months of days do, remove at_least and after.")
+
+
+def test_explain_works_where_nothing_but_a_report_was_made():
+    CliRunner().invoke(app, ["state", "report", "-"], input=json.dumps(REPORT), catch_exceptions=False)
+    found = explained()
+    assert (found["state"], found["published"]) == ("waits for input", None)
+    assert found["reason"].startswith(f"no valid update of web/raw/v1.0 {KEYS[0]}, ")
+    for row in json.loads(said("explain", "-m", __name__, "--json")):
+        assert [*row][:2] == ["feed", "state"]

@@ -1,5 +1,6 @@
 """What assets declare: it travels in their metadata, and what is declared twice is declared alike."""
 
+import re
 from datetime import timedelta
 from time import process_time
 
@@ -9,6 +10,7 @@ import pytest
 from feed_assets import (
     ByEvents,
     Cadence,
+    Completeness,
     EventSource,
     Input,
     Late,
@@ -52,6 +54,7 @@ FOREIGN = {
     "owners": ["team:other"],
     "retention": Retention(keep=3),
     "cadence": DAILY,
+    "completeness": Completeness(ratio="99%"),
 }
 TABLE = {
     "source": OTHER_SHOP,
@@ -72,6 +75,7 @@ def test_what_is_declared_twice_and_differs_is_refused_with_the_difference(decla
     with pytest.raises(InvalidDefinition, match=rf"is declared twice, and differs in .*\b{name}\b") as refused:
         with_automation(twice)
     assert "\n" not in str(refused.value)
+    assert not re.search(r"[A-Z]\w+\(", str(refused.value))
 
 
 @pytest.mark.parametrize(("declare", "options"), [(foreign, FOREIGN), (table, TABLE)])

@@ -13,7 +13,7 @@ from feed_assets.core.reports import INPUTS
 from feed_assets.core.spans import Span
 from feed_assets.core.windows import WindowAddress, window_at
 from feed_assets.ledger import log, quality
-from feed_assets.ledger.states import backfills, reports, windows
+from feed_assets.ledger.states import backfills, reports, shown, windows
 from feed_assets.ledger.tables import change
 from feed_assets.ledger.window_facts import known_windows
 from feed_assets_tests.ledger.test_states import FOO, HOUR_15, NOW, last, part, source, transitions
@@ -241,6 +241,26 @@ def test_to_accept_a_day_says_nothing_of_a_check_that_fails_in_it(ledger):
     assert (row(ledger, DAY).state, fact(ledger, DAY).is_bad) == (WindowState.OPEN, True)
     assert fact(ledger, DAY).why == "hour 2026-01-01-15:00 is invalid: no_bots: many bots"
     passed(ledger)
+    assert (row(ledger, DAY).state, fact(ledger, DAY).is_bad) == (WindowState.COMPLETE, False)
+
+
+FIVE = WindowAddress(FOO, "", "5min", "2026-01-01-15:00")
+
+
+@pytest.mark.parametrize("accepted_first", [True, False])
+def test_a_day_that_is_accepted_is_held_by_what_is_bad_in_an_hour_that_lacks_something(ledger, accepted_first):
+    steps = [lambda: windows.accept(ledger, DAY, "the rest was lost", "ada", NOW), lambda: failed(ledger, FIVE)]
+    reports.report(ledger, source(dict.fromkeys(ALL_DAY, 10)), NOW)
+    reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15[:-1], 10))], NOW)
+    for step in steps if accepted_first else steps[::-1]:
+        step()
+    assert (row(ledger, HOUR).state, row(ledger, HOUR).held) == (WindowState.OPEN, None)
+    assert (row(ledger, DAY).state, fact(ledger, DAY).is_bad) == (WindowState.OPEN, True)
+    assert fact(ledger, DAY).why == "5min 2026-01-01-15:00 is invalid: no_bots: many bots"
+    with ledger.read() as connection:
+        (told,) = shown.explained(connection, FOO, "day@2026-01-01", 1)
+    assert told.why == "5min 2026-01-01-15:00 is invalid: no_bots: many bots"
+    passed(ledger, FIVE)
     assert (row(ledger, DAY).state, fact(ledger, DAY).is_bad) == (WindowState.COMPLETE, False)
 
 

@@ -28,6 +28,12 @@ def holding(tracked: Tracked, at: WindowAddress, start: datetime) -> list[Window
     return [at, *(each for each in found if each != at and minutes_of(each.grain) >= minutes_of(at.grain))]
 
 
+def inner(tracked: Tracked, row: Row) -> tuple[WindowAddress, ...]:
+    """The parts of a window that lacks something; () of others, and of the smallest ones."""
+    lacks = row.state is WindowState.OPEN and not row.held
+    return tracked.parts(row.address, row.window) if lacks else ()
+
+
 def held_by(parts: Sequence[Row], *, is_accepted: bool) -> str | None:
     """The bad parts of a window that nothing else keeps open: then all of its data are there, or somebody has accepted
     what is.

@@ -20,7 +20,7 @@ from feed_assets.ledger import closures
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import watermarks
 from feed_assets.ledger.states.deltas import Delta, add_source
-from feed_assets.ledger.states.flags import held_by, holding, inside
+from feed_assets.ledger.states.flags import held_by, holding, inner, inside
 from feed_assets.ledger.states.posting import Transition, post
 from feed_assets.ledger.states.rows import DIGESTS, Row, empty, rows, state_counts, write
 
@@ -38,6 +38,7 @@ class Judging:
         self._touched: dict[WindowAddress, Row] = {}
         self._transitions: dict[WindowAddress, Transition] = {}
         self._held: dict[WindowAddress, str | None] = {}
+        self._accepted: set[WindowAddress] = set()
         self._suspicions: dict[WindowAddress, str | None] = {}
 
     def count(self, deltas: Mapping[tuple[str, datetime], Delta]) -> int:
@@ -153,6 +154,7 @@ class Judging:
         """Rows as they are in the ledger, before anything of them changes."""
         self._rows |= found
         self._held |= {at: row.held for at, row in found.items() if row.held}
+        self._accepted |= {at for at, row in found.items() if row.accepted}
         self._suspicions |= {at: why for at, row in found.items() if (why := row.suspicion)}
 
     def _load_inside(self, row: Row) -> list[WindowAddress]:
@@ -204,13 +206,13 @@ class Judging:
             waiting.setdefault((-depth, minutes_of(at.grain)), set()).add(at)
 
     def _above(self, at: WindowAddress) -> list[WindowAddress]:
-        """The windows that may be judged by this one: larger ones, and the same of the sub-partition above."""
+        """The windows that may be judged by this one: larger ones, the same of a sub-partition above, accepted ones."""
         tracked, sub_partition = self._tracked, at.sub_partition
         larger = parents(self._rows[at].window, tracked.grains, tracked.zone_of(sub_partition))
         found = [self._address(sub_partition, each) for each in larger]
         if sub_partition and tracked.members:
             found.append(WindowAddress(self._dataset, above(sub_partition), at.grain, at.key))
-        return found
+        return [*found, *(self._accepted.intersection(self._ancestors(at)) if self._accepted else ())]
 
     def _judge(self, group: set[WindowAddress]) -> list[WindowAddress]:
         """Those of some windows of one grain and level whose state changes, or what holds it; of none that is final."""
@@ -228,7 +230,7 @@ class Judging:
         row.flagged = self._flagged_by(row)
         counted = self._counted(row, below)
         is_open = counted is WindowState.OPEN
-        held = held_by([self._rows[each] for each in below], is_accepted=bool(row.accepted)) if is_open else None
+        held = held_by(self._holders(row, below), is_accepted=bool(row.accepted)) if is_open else None
         state = self._state(row, counted, is_there=held is not None)
         row.held = held if state is WindowState.OPEN else None
         if state is not row.state:
@@ -239,6 +241,14 @@ class Judging:
             return False
         self._touched[row.address] = row
         return True
+
+    def _holders(self, row: Row, below: Sequence[WindowAddress]) -> list[Row]:
+        """The parts that may hold a window; of an accepted one not those that lack something, but what lies in them."""
+        found, tracked = [*below], self._tracked
+        while lacking := {at: parts for at in found if row.accepted and (parts := inner(tracked, self._rows[at]))}:
+            self._load({each for parts in lacking.values() for each in parts})
+            found = [each for at in found for each in lacking.get(at, (at,))]
+        return [self._rows[at] for at in found]
 
     def _flagged_by(self, row: Row) -> str | None:
         """What is wrong with a window that holds it: what of those is not loaded is not suspect."""

@@ -135,7 +135,7 @@ class _Recording:
         try:
             if self.tracked.is_ours and new.tier == INGESTED and self.by != COUNTER:
                 raise InvalidReport(f"{self.dataset} is made here: its runs count what they write. Report its sources.")
-            if self.tracked.tiers and new.tier not in (INGESTED, *self.tracked.tiers):
+            if self.tracked.tiers and new.windows and new.tier not in (INGESTED, *self.tracked.tiers):
                 raise InvalidReport(f"tier {new.tier!r}: expected one of {', '.join(self.tracked.tiers)}, as declared.")
             self.tracked.check(new.sub_partition)
             for start, _ in new.windows:

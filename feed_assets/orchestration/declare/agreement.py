@@ -19,6 +19,9 @@ from feed_assets.orchestration.declare.declarations import (
 )
 from feed_assets.orchestration.declare.partitions import by_dimension
 
+_TYPED = {"tracked": "completeness"}
+"""What a user calls what a declaration keeps under another name."""
+
 
 def agreed(definitions: dg.Definitions) -> dg.Definitions:
     """The definitions with each declaration once: a YAML file and every consumer may each have what others write.
@@ -73,22 +76,30 @@ def _refuse_difference(one: dg.AssetSpec, other: dg.AssetSpec) -> None:
     differing = [name for name in found | again if found.get(name) != again.get(name)]
     at = [getattr(declaration_of(spec), "declared_at", None) for spec in (one, other)]
     twice = f"{one.key.to_user_string()} is declared twice"
-    if differing:
-        name = differing[0]
-        raise _placed(
-            f"{twice}, and differs in {', '.join(differing)}: {name} is {shown(repr(found.get(name)))} ({at[0]}) and "
-            f"{shown(repr(again.get(name)))}, expected equal declarations. Declare it once, or make them equal.",
-            at[1],
-        )
-    if found.get("role") == "dataset":
+    if found["role"] == again["role"] == "dataset":
         raise _placed(f"{twice}, the first time at {at[0]}: expected one function that makes it.", at[1])
+    if differing:
+        said = f"{', '.join(differing)}{_values(differing[0], found, again, at[0])}"
+        raise _placed(
+            f"{twice}, and differs in {said} expected equal declarations. Declare it once, or make them equal.", at[1]
+        )
+
+
+def _values(name: str, found: Mapping[str, Any], again: Mapping[str, Any], at: str | None) -> str:
+    """Two values in words, where they have some, and where the first is: of an object only its name was typed."""
+    both = [found.get(name), again.get(name)]
+    if not all(isinstance(each, str | bool | None) for each in both):
+        return f" from what is at {at}:"
+    one, other = [shown(repr(each)) if each is not None else "not given" for each in both]
+    return f": {name} is {one} ({at}) and {other},"
 
 
 def _declared(spec: dg.AssetSpec) -> dict[str, Any]:
     """Everything that a declaration was given, by name; the role first, as it says most."""
     more = {"partitions_def": spec.partitions_def, "description": spec.description, "owners": [*spec.owners]}
     found = vars(declaration_of(spec)) if declaration_of(spec) else {}
-    return {"role": None, **{name: value for name, value in found.items() if name != "declared_at"}, **more}
+    found = {_TYPED.get(name, name): value for name, value in found.items() if name != "declared_at"}
+    return {"role": None, **found, **more}
 
 
 def _refuse_one_name(specs: Iterable[dg.AssetSpec]) -> None:

@@ -207,7 +207,8 @@ class Input:
             return self.feed
         datasets = [spec for spec in self.feed.specs if isinstance(declaration_of(spec), Dataset)]
         if len(datasets) != 1:
-            raise InvalidDefinition(f"{self.feed.keys} is no feed asset: expected one made by @feed_asset.")
+            keys = ", ".join(sorted(key.to_user_string() for key in self.feed.keys))
+            raise InvalidDefinition(f"{keys} is no feed asset: expected one made by @feed_asset.")
         return datasets[0]
 
     @property
@@ -271,7 +272,8 @@ def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
     wanted = plain | keyword
     if wanted - {PARTITION, RUN_SPEC} != names or len(wanted) != len(parameters):
         raise InvalidDefinition(
-            f"{function.__qualname__}() takes {sorted(parameters)}, its inputs are {sorted(names)}: expected one "
-            f"parameter for each input, by the same name (and '{PARTITION}' or '{RUN_SPEC}' if it wants to know these)."
+            f"{function.__qualname__}() takes {', '.join(sorted(parameters)) or 'nothing'}, its inputs are "
+            f"{', '.join(sorted(names)) or 'none'}: expected one parameter for each input, by the same name (and "
+            f"'{PARTITION}' or '{RUN_SPEC}' if it wants to know these)."
         )
     return wanted & {PARTITION, RUN_SPEC}
