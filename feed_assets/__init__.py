@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ForeignFeedsComponent,
         StateTablesComponent,
     )
+    from feed_assets.orchestration.build.dataset_component import FeedAssetComponent
     from feed_assets.orchestration.build.profiled import profiled
     from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
     from feed_assets.orchestration.declare.event_tables import event_table
@@ -58,6 +59,7 @@ _MODULES = {
     "orchestration.build.profiled": ("profiled",),
     "orchestration.declare.by_events": ("ByEvents", "LineageTable"),
     "orchestration.build.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
+    "orchestration.build.dataset_component": ("FeedAssetComponent",),
     "orchestration.declare.event_tables": ("event_table",),
     "orchestration.declare.inputs": ("Input", "Watermark", "foreign_feed"),
     "orchestration.declare.mappings": ("BatchDate", "DayToDate", "Within"),
@@ -86,6 +88,7 @@ __all__ = [
     "EventFiles",
     "EventSource",
     "EventTableComponent",
+    "FeedAssetComponent",
     "ForeignFeedsComponent",
     "Input",
     "Late",

@@ -64,7 +64,11 @@ FACTORIES = [
 DECLARATIONS = {name: parameters(name) for name in DECLARED if name.removeprefix("checks.") not in FACTORIES}
 DECLARATIONS |= {
     component.__name__: [*component.model_fields]
-    for component in (feed_assets.ForeignFeedsComponent, feed_assets.EventTableComponent)
+    for component in (
+        feed_assets.ForeignFeedsComponent,
+        feed_assets.EventTableComponent,
+        feed_assets.FeedAssetComponent,
+    )
 }
 
 
@@ -195,6 +199,8 @@ def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(
         "my_project/__init__.py": "",
         "my_project/defs/ads.py": blocks(README, "python")[0],
         "my_project/defs/foreign/defs.yaml": blocks(DATASETS, "yaml")[0],
+        "my_project/items.py": next(text for text in blocks(DATASETS, "python") if "def risen" in text),
+        "my_project/defs/items/defs.yaml": next(text for text in blocks(DATASETS, "yaml") if "risen" in text),
         "my_project/definitions.py": titled("shop/definitions.py"),
     }
     for name, text in files.items():
@@ -209,7 +215,7 @@ def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(
     finally:
         for name in [name for name in sys.modules if name.split(".")[0] == "my_project"]:
             del sys.modules[name]
-    assert keys == {"ads/shown", "ads/clicked", "ads/effectiveness", "ads/effectiveness_rejects"}
+    assert keys == {"ads/shown", "ads/clicked", "ads/effectiveness", "ads/effectiveness_rejects", "ads/risen"}
 
 
 @pytest.mark.parametrize(

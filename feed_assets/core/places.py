@@ -1,7 +1,9 @@
 """Where in a user's code something is: the file and line that a message begins with."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from inspect import currentframe
 from pathlib import Path
 from traceback import walk_stack, walk_tb
@@ -9,11 +11,25 @@ from types import FrameType
 
 _LIBRARIES = {"feed_assets", "dagster", "dagster_shared", "pydantic", "pyspark", "pandas"} | sys.stdlib_module_names
 _COMMANDS = "feed_assets.cli"
+_FILE: ContextVar[str | None] = ContextVar("_FILE", default=None)
+
+
+@contextmanager
+def declaring(file: str | None) -> Generator[None]:
+    """What is declared meanwhile stands in a file that is none of Python's; None: in Python's again."""
+    token = _FILE.set(file and as_seen_from_here(file))
+    try:
+        yield
+    finally:
+        _FILE.reset(token)
 
 
 def declared_at() -> str | None:
-    """The line of the user's code that runs now, `shop/defs/revenue.py:12`; None in a command of ours."""
-    return _users_line(walk_stack(currentframe()))
+    """The line of the user's code that runs now, `shop/defs/revenue.py:12`, or the file of YAML that is read.
+
+    None in a command of ours.
+    """
+    return _FILE.get() or _users_line(walk_stack(currentframe()))
 
 
 def raised_at(error: BaseException) -> str | None:

@@ -52,7 +52,13 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "state_table": (feed_assets.state_table, {"name": "web/foo", "partitions_def": HOURS}),
     "with_automation": (feed_assets.with_automation, {"definitions": dg.Definitions()}),
 }
-NO_DECLARATIONS = {"EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent", "checks"}
+NO_DECLARATIONS = {
+    "EventTableComponent",
+    "FeedAssetComponent",
+    "ForeignFeedsComponent",
+    "StateTablesComponent",
+    "checks",
+}
 NO_DECLARATIONS |= {
     "Operation",
     "report_state",

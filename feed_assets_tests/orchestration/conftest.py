@@ -1,12 +1,17 @@
 """Every test has a home of its own, and leaves no instance open."""
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
+from feed_assets import with_automation
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration import worlds
+
+Project = Callable[[Mapping[str, str]], dg.Definitions]
 
 
 @pytest.fixture(autouse=True)
@@ -26,3 +31,27 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         settings.cache_clear()
 
     return change
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Project]:
+    """Write files below `defs/` of a project of its own, and load it."""
+    name = f"acme_{abs(hash(request.node.nodeid))}"
+    root = tmp_path / "project"
+    monkeypatch.syspath_prepend(str(root))
+
+    def load(files: Mapping[str, str]) -> dg.Definitions:
+        (root / name / "defs").mkdir(parents=True)
+        (root / name / "__init__.py").touch()
+        (root / "pyproject.toml").write_text(
+            f'[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "{name}"\n'
+            f'code_location_name = "{name}"\n'
+        )
+        for path, text in files.items():
+            (root / name / "defs" / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / name / "defs" / path).write_text(text)
+        return with_automation(dg.load_from_defs_folder(path_within_project=root / name))
+
+    yield load
+    for module in [module for module in sys.modules if module.split(".")[0] == name]:
+        del sys.modules[module]

@@ -1,8 +1,5 @@
 """The acceptance test of the public surface: files as a user writes them, in a project as `dg` makes it."""
 
-import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from textwrap import dedent
 
 import dagster as dg
@@ -54,48 +51,31 @@ YAML = dedent(
         - {feed: ads/shown/v1.0, schema: "impression_id string, shown_at timestamp, item_id int"}
     """
 )
-PROFILES = dedent(
-    """
-    type: feed_assets.StateTablesComponent
+COUNTED = dedent(
+    f"""
+    type: feed_assets.FeedAssetComponent
     attributes:
-      start: "2026-01-01"
-      tables:
-        - table: web/foo
-          rows: feed_assets_tests.orchestration.worlds:nothing
-          profile: {measures: {rows: count(1)}, baseline: 7 same weekdays, off_by: 3}
-          deep_checks:
-            - {check: not_null, arguments: [id], severity: WARN}
-            - {check: few, aggregate: count(1), within: [1, 9]}
+      feed: ads/counted/v1.0
+      function: {__name__}.counted
+      partitions: {{start: 2019-11-24}}
+      inputs:
+        shown: {{asset: ads/shown, at: feeds}}
+      checks: [{{check: unique, arguments: [item_id]}}]
+    """
+)
+MOST = dedent(
+    f"""
+    type: feed_assets.FeedAssetComponent
+    attributes:
+      feed: ads/most/v1.0
+      function: {__name__}.most
+      partitions: {{start: 2019-11-24}}
+      inputs:
+        counted: {{asset: ads/counted, at: counted}}
     """
 )
 SHOWN = "impression_id,shown_at,item_id\n1,2019-11-24 10:00:00,7\n2,2019-11-24 11:00:00,7\n3,2019-11-24 12:00:00,8\n"
 CLICKED = "impression_id,clicked_at\n2,2019-11-24 11:00:05\n"
-
-Project = Callable[[Mapping[str, str]], dg.Definitions]
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Project:
-    """Write files below `defs/` of a project of its own, and load it."""
-    name = f"acme_{abs(hash(request.node.nodeid))}"
-    root = tmp_path / "project"
-    monkeypatch.syspath_prepend(str(root))
-
-    def load(files: Mapping[str, str]) -> dg.Definitions:
-        (root / name / "defs").mkdir(parents=True)
-        (root / name / "__init__.py").touch()
-        (root / "pyproject.toml").write_text(
-            f'[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "{name}"\n'
-            f'code_location_name = "{name}"\n'
-        )
-        for path, text in files.items():
-            (root / name / "defs" / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / name / "defs" / path).write_text(text)
-        return with_automation(dg.load_from_defs_folder(path_within_project=root / name))
-
-    yield load
-    for module in [module for module in sys.modules if module.split(".")[0] == name]:
-        del sys.modules[module]
 
 
 def keys(definitions: dg.Definitions) -> set[str]:
@@ -132,29 +112,28 @@ def test_the_yaml_file_alone_declares_the_feed(project):
     assert len(world.reported("ads/shown", "2019-11-24")) == 1
 
 
-def test_a_profile_in_yaml_makes_the_dataset_that_measures_the_table(project):
-    graph = project({"defs.yaml": PROFILES}).resolve_asset_graph()
-    assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {"web/foo", "web/foo_profile"}
-    assert {key.name for key in graph.asset_check_keys} == {"profile", "not_null_id", "few", "stale"}
+def counted(shown):
+    """How often each item was shown."""
+    return shown.groupBy("item_id").count()
 
 
-@pytest.mark.parametrize(
-    ("given", "other", "words"),
-    [
-        ("worlds:nothing", "worlds:nobody", "expected a function, as my_project.tables.rows"),
-        ("check: not_null", "check: not_nul", "expected one of not_empty, not_null, unique, within, or an aggregate"),
-        ("within: [1, 9]", "within: [1]", "expected two numbers"),
-        (
-            "profile: {measures: {rows: count(1)}, baseline: 7 same weekdays, off_by: 3}",
-            "",
-            "deep_checks and no profile",
-        ),
-    ],
-)
-def test_a_profile_in_yaml_that_cannot_be_is_refused(project, given, other, words):
-    with pytest.raises(Exception, match="Error while building definitions") as refused:
-        project({"defs.yaml": PROFILES.replace(given, other)})
-    assert words in str(refused.value.__cause__)
+def most(counted):
+    """What was shown more than once."""
+    return counted.where("count > 1")
+
+
+def test_a_project_of_yaml_and_functions_runs_and_publishes(project, spark):
+    files = {"feeds/defs.yaml": YAML, "counted/defs.yaml": COUNTED, "most/defs.yaml": MOST}
+    world = opened.enter_context(Harness(project(files)))
+    world.drop("ads/shown/v1.0", "2019-11-24", SHOWN)
+    runs = world.run_until_idle()
+    assert [(run.assets, run.succeeded) for run in runs] == [
+        (("ads/counted", "ads/counted_rejects"), True),
+        (("ads/most",), True),
+    ]
+    assert world.checks("ads/counted", "2019-11-24") == {"unique_item_id": True}
+    preview = world.reported("ads/most", "2019-11-24")[0].metadata["preview"]
+    assert preview.splitlines()[2:] == ["| 7 | 2 |"]
 
 
 def test_a_feed_declared_twice_alike_is_one_asset(project):

@@ -1,99 +1,20 @@
 """YAML components: feeds and tables of others that are declared without a line of Python."""
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from pkgutil import resolve_name
+from collections.abc import Callable
 from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
 
-from feed_assets.core.completeness import GRAINS, RATIO, Completeness
-from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.members import Regions
-from feed_assets.core.places import as_seen_from_here
-from feed_assets.core.profiles import Profile
 from feed_assets.orchestration.build.profiled import profiled
+from feed_assets.orchestration.build.yaml_models import CheckModel, CompletenessModel, ProfileModel, object_at, placed
 from feed_assets.orchestration.declare.event_tables import event_table
 from feed_assets.orchestration.declare.inputs import foreign_feed
 from feed_assets.orchestration.declare.partitions import windows_from
 from feed_assets.orchestration.declare.state_tables import state_table
-from feed_assets.runs import checks
-from feed_assets.runs.checks import Check
 from feed_assets.sources.declared import EventSource, of_json
-
-
-@contextmanager
-def _placed(context: dg.ComponentLoadContext) -> Generator[None]:
-    """Name the YAML file of what is raised: no line of Python declares it."""
-    try:
-        yield
-    except FeedAssetsError as error:
-        error.place = as_seen_from_here(str(context.path / "defs.yaml"))
-        raise
-
-
-class CompletenessModel(dg.Model):
-    """When windows are complete: the arguments of `Completeness`."""
-
-    grains: list[str] = Field(default_factory=lambda: list(GRAINS))
-    ratio: str = RATIO
-    tiers: list[str] = Field(default_factory=list[str])
-    tz: str = "UTC"
-
-    @property
-    def value(self) -> Completeness:
-        """As it is declared in Python. Raises InvalidDefinition."""
-        return Completeness(tuple(self.grains), self.ratio, tuple(self.tiers), self.tz)
-
-
-class ProfileModel(dg.Model):
-    """What is measured: the arguments of `Profile`."""
-
-    measures: dict[str, str] = Field(default_factory=lambda: dict(Profile().measures))
-    baseline: str = Profile().baseline
-    off_by: float = Profile().off_by
-
-    @property
-    def value(self) -> Profile:
-        """As it is declared in Python. Raises InvalidDefinition."""
-        return Profile(self.measures, self.baseline, self.off_by)
-
-
-class CheckModel(dg.Model):
-    """A check: `{check: not_null, arguments: [id]}`, or `{check: few, aggregate: count(1), within: [1, 9]}`."""
-
-    check: str
-    arguments: list[Any] = Field(default_factory=list[Any])
-    aggregate: str | None = None
-    within: list[float] = Field(default_factory=list[float])
-    severity: Literal["ERROR", "WARN"] = "ERROR"
-
-    @property
-    def value(self) -> Check:
-        """As it is declared in Python. Raises InvalidDefinition."""
-        found = self._own(self.aggregate) if self.aggregate else self._known()
-        return found.warn() if self.severity == "WARN" else found
-
-    def _own(self, aggregate: str) -> Check:
-        if len(self.within) != 2:
-            raise InvalidDefinition(f"check {self.check}: within is {self.within}, expected two numbers: [low, high].")
-        low, high = self.within
-        said = f"{aggregate} must be in [{low:g}, {high:g}]"
-        return Check(self.check, said, lambda found: low <= found <= high, aggregate)
-
-    def _known(self) -> Check:
-        if self.check not in _OF_ROWS:
-            raise InvalidDefinition(f"check {self.check}: expected one of {', '.join(_OF_ROWS)}, or an aggregate.")
-        return _OF_ROWS[self.check](*self.arguments)
-
-
-_OF_ROWS: dict[str, Callable[..., Check]] = {
-    "not_empty": checks.not_empty,
-    "not_null": checks.not_null,
-    "unique": checks.unique,
-    "within": checks.within,
-}
 
 
 class _Profiled(dg.Model):
@@ -110,16 +31,9 @@ class _Profiled(dg.Model):
             if self.deep_checks:
                 raise InvalidDefinition(f"{spec.key.to_user_string()} has deep_checks and no profile: expected both.")
             return [spec]
-        rows: Callable[..., Any] | None = _function(self.rows) if self.rows else None
+        rows: Callable[..., Any] | None = object_at("rows", self.rows) if self.rows else None
         deep_checks = [each.value for each in self.deep_checks]
         return [spec, profiled(spec, self.profile.value, deep_checks=deep_checks, rows=rows)]
-
-
-def _function(path: str) -> Callable[..., Any]:
-    try:
-        return resolve_name(path)
-    except (AttributeError, ImportError, ValueError) as error:
-        raise InvalidDefinition(f"rows: {path!r}: {error}: expected a function, as my_project.tables.rows.") from None
 
 
 class ForeignFeed(_Profiled):
@@ -150,7 +64,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """One external asset for each feed, with daily partitions from `start_date`."""
         days = dg.DailyPartitionsDefinition(self.start_date)
-        with _placed(context):
+        with placed(context):
             specs = [(each, self._spec(each, days)) for each in self.feeds]
             return dg.Definitions(assets=[found for each, spec in specs for found in each.with_profile(spec)])
 
@@ -188,7 +102,7 @@ class EventTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """One external asset for each table."""
-        with _placed(context):
+        with placed(context):
             source = of_json(self.source)
             return dg.Definitions(assets=[_event_table(each, source) for each in self.tables])
 
@@ -223,7 +137,7 @@ class StateTablesComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """One external asset for each table."""
-        with _placed(context):
+        with placed(context):
             times = windows_from(self.start, self.every)
             specs = [(each, _state_table(each, times)) for each in self.tables]
             return dg.Definitions(assets=[found for each, spec in specs for found in each.with_profile(spec)])

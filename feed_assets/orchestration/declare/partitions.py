@@ -127,8 +127,8 @@ def is_offset_day(times: dg.TimeWindowPartitionsDefinition) -> bool:
     return kind is not None and kind.name == "DAILY" and not times.is_basic_daily
 
 
-def windows_from(start: str, grain: str) -> dg.TimeWindowPartitionsDefinition:
-    """Dagster's partitions of a grain (`10min`, `hour`, `day`; UTC) from a day on. Raises InvalidDefinition."""
+def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPartitionsDefinition:
+    """Dagster's partitions of a grain (`10min`, `hour`, `day`) from a day of a zone on. Raises InvalidDefinition."""
     try:
         is_day = date.fromisoformat(start).isoformat() == start
     except ValueError:
@@ -136,10 +136,11 @@ def windows_from(start: str, grain: str) -> dg.TimeWindowPartitionsDefinition:
     if not is_day:
         raise InvalidDefinition(f"start {start!r}: expected a day, such as 2026-01-01.")
     if grain == DAY:
-        return dg.DailyPartitionsDefinition(start)
+        return dg.DailyPartitionsDefinition(start, timezone=zone)
     minutes = minutes_of(grain)
     cron = "0 * * * *" if minutes == HOUR_MINUTES else f"*/{minutes} * * * *"
-    return dg.TimeWindowPartitionsDefinition(cron_schedule=cron, start=f"{start}-00:00", fmt="%Y-%m-%d-%H:%M")
+    first, fmt = f"{start}-00:00", "%Y-%m-%d-%H:%M"
+    return dg.TimeWindowPartitionsDefinition(cron_schedule=cron, start=first, fmt=fmt, timezone=zone)
 
 
 def extent_of(partitions_def: Partitions, path: str) -> Extent:

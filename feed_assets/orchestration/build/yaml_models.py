@@ -1,0 +1,103 @@
+"""What the components share: the models of what YAML says, and the YAML file in what is raised."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pkgutil import resolve_name
+from typing import Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from feed_assets.core.completeness import GRAINS, RATIO, Completeness
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
+from feed_assets.core.places import declared_at, declaring
+from feed_assets.core.profiles import Profile
+from feed_assets.runs import checks
+from feed_assets.runs.checks import Check
+
+
+@contextmanager
+def placed(context: dg.ComponentLoadContext) -> Generator[None]:
+    """Name the YAML file of what is declared and raised: no line of Python declares it."""
+    with declaring(str(context.path / "defs.yaml")):
+        try:
+            yield
+        except FeedAssetsError as error:
+            error.place = declared_at()
+            raise
+
+
+class CompletenessModel(dg.Model):
+    """When windows are complete: the arguments of `Completeness`."""
+
+    grains: list[str] = Field(default_factory=lambda: list(GRAINS))
+    ratio: str = RATIO
+    tiers: list[str] = Field(default_factory=list[str])
+    tz: str = "UTC"
+
+    @property
+    def value(self) -> Completeness:
+        """As it is declared in Python. Raises InvalidDefinition."""
+        return Completeness(tuple(self.grains), self.ratio, tuple(self.tiers), self.tz)
+
+
+class ProfileModel(dg.Model):
+    """What is measured: the arguments of `Profile`."""
+
+    measures: dict[str, str] = Field(default_factory=lambda: dict(Profile().measures))
+    baseline: str = Profile().baseline
+    off_by: float = Profile().off_by
+
+    @property
+    def value(self) -> Profile:
+        """As it is declared in Python. Raises InvalidDefinition."""
+        return Profile(self.measures, self.baseline, self.off_by)
+
+
+class CheckModel(dg.Model):
+    """A check: `{check: not_null, arguments: [id]}`, or `{check: few, aggregate: count(1), within: [1, 9]}`."""
+
+    check: str
+    arguments: list[Any] = Field(default_factory=list[Any])
+    aggregate: str | None = None
+    within: list[float] = Field(default_factory=list[float])
+    severity: Literal["ERROR", "WARN"] = "ERROR"
+
+    @property
+    def value(self) -> Check:
+        """As it is declared in Python. Raises InvalidDefinition."""
+        found = self._own(self.aggregate) if self.aggregate else self._known()
+        return found.warn() if self.severity == "WARN" else found
+
+    def _own(self, aggregate: str) -> Check:
+        if len(self.within) != 2:
+            raise InvalidDefinition(f"check {self.check}: within is {self.within}, expected two numbers: [low, high].")
+        low, high = self.within
+        said = f"{aggregate} must be in [{low:g}, {high:g}]"
+        return Check(self.check, said, lambda found: low <= found <= high, aggregate)
+
+    def _known(self) -> Check:
+        if self.check not in _OF_ROWS:
+            raise InvalidDefinition(f"check {self.check}: expected one of {', '.join(_OF_ROWS)}, or an aggregate.")
+        return _OF_ROWS[self.check](*self.arguments)
+
+
+_OF_ROWS: dict[str, Callable[..., Check]] = {
+    "not_empty": checks.not_empty,
+    "not_null": checks.not_null,
+    "unique": checks.unique,
+    "within": checks.within,
+}
+
+
+FUNCTION = "a function, as my_project.tables.rows"
+"""What the path of a function is expected to be."""
+
+
+def object_at(attribute: str, path: str, expected: str = FUNCTION) -> Any:
+    """What stands at the path that an attribute gives, such as `my_project.tables.rows`. Raises InvalidDefinition."""
+    try:
+        with declaring(None):  # Its module may declare something, too.
+            return resolve_name(path)
+    except (AttributeError, ImportError, ValueError) as error:
+        raise InvalidDefinition(f"{attribute}: {path!r}: {error}: expected {expected}.") from None

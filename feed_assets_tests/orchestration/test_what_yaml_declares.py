@@ -1,0 +1,293 @@
+"""What YAML declares is what Python declares: the components, in a project as `dg` makes it."""
+
+from datetime import timedelta
+from textwrap import dedent
+
+import dagster as dg
+import pytest
+import yaml
+
+from feed_assets import (
+    BatchDate,
+    ByEvents,
+    Cadence,
+    Completeness,
+    EventSource,
+    FeedAssetComponent,
+    Input,
+    Late,
+    Operation,
+    Plan,
+    Profile,
+    Regions,
+    Retention,
+    Rule,
+    SqlTable,
+    Wait,
+    Watermark,
+    Within,
+    checks,
+    event_table,
+    feed_asset,
+    foreign_feed,
+    state_table,
+)
+from feed_assets.orchestration.build.dataset_component import PartitionsModel
+from feed_assets.orchestration.build.yaml_models import CheckModel
+from feed_assets.orchestration.declare.declarations import KEY, declaration_of
+
+HERE = __name__
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+DAYS = dg.DailyPartitionsDefinition("2026-01-01")
+BERLIN = dg.DailyPartitionsDefinition("2026-01-01", timezone="Europe/Berlin")
+FOO = state_table("web/foo", partitions_def=HOURS, completeness=Completeness(tiers=("kafka",)))
+EXTRA = state_table("web/extra", partitions_def=HOURS)
+FLAT = foreign_feed("flat", schema="id int")
+DIM = foreign_feed("shop/dim", partitions_def=DAYS, schema="id int, at timestamp", event_time="at")
+TABLES = dedent(
+    """
+    type: feed_assets.StateTablesComponent
+    attributes:
+      start: "2026-01-01"
+      tables:
+        - {table: web/foo, completeness: {tiers: [kafka]}}
+        - {table: web/extra}
+    """
+)
+DIMS = dedent(
+    """
+    type: feed_assets.ForeignFeedsComponent
+    attributes:
+      start_date: "2026-01-01"
+      feeds:
+        - {feed: shop/dim, schema: "id int, at timestamp", event_time: at}
+    """
+)
+REPORT = dedent(
+    f"""
+    type: feed_assets.FeedAssetComponent
+    attributes:
+      feed: web/report/v1.0
+      function: {HERE}.report
+      partitions: {{start: "2026-01-01", every: day, tz: Europe/Berlin}}
+      inputs:
+        foo: {{asset: web/foo, at: tables, mapping: within, checks: [no_bots]}}
+        before: previous_bucket
+        dim: {{asset: shop/dim, at: dims, mapping: batch_date, beyond: end of partition}}
+        extra: {{asset: web/extra, at: tables, optional: true}}
+      wait:
+        earliest: "0 2 * * *"
+        tz: Europe/Berlin
+        delay: PT30M
+        deadline: PT6H
+        warn: PT5H
+        at_least: 23 of 24
+        after: "03:00:00"
+      reprocess: always
+      checks: [{{check: not_empty}}, {{check: few, aggregate: count(1), within: [1, 9], severity: WARN}}]
+      profile: {{measures: {{rows: count(1)}}, baseline: 7 same weekdays, off_by: 3}}
+      deep_checks: [{{check: not_null, arguments: [id]}}]
+      late: {{growth: 0.05, max_age: P2D}}
+      retention: {{keep: 3, older_than: P30D}}
+      cadence: {{cron: "0 6 * * *", tolerance: PT2H, timezone: Europe/Berlin}}
+      completeness: {{grains: [hour, day], ratio: 99%, tz: Europe/Berlin}}
+      event_time: at
+      chart: {HERE}.chart
+      owners: ["team:web"]
+      code_version: "7"
+    """
+)
+FILES = {"tables/defs.yaml": TABLES, "dims/defs.yaml": DIMS, "reports/defs.yaml": REPORT}
+
+
+def report(foo, before, dim, extra):
+    """Visits of a day."""
+
+
+def chart(rows):
+    """A line."""
+
+
+def chained(raw):
+    """What it reads."""
+    return raw
+
+
+PASSED = feed_asset("t/passed/v1.0", inputs={"raw": FLAT})(chained)
+
+
+def twin():
+    """`REPORT` in Python."""
+    few = CheckModel(check="few", aggregate="count(1)", within=[1, 9], severity="WARN").value
+    return feed_asset(
+        "web/report/v1.0",
+        partitions_def=BERLIN,
+        inputs={
+            "foo": Input(FOO, mapping=Within(), checks=["no_bots"]),
+            "before": Input.previous_bucket(),
+            "dim": Input(DIM, mapping=BatchDate(), beyond=Watermark("end of partition")),
+            "extra": Input(EXTRA, optional=True),
+        },
+        wait=Wait(
+            earliest="0 2 * * *",
+            tz="Europe/Berlin",
+            delay=timedelta(minutes=30),
+            deadline=timedelta(hours=6),
+            warn=timedelta(hours=5),
+            at_least="23 of 24",
+            after=timedelta(hours=3),
+        ),
+        reprocess="always",
+        checks=[checks.not_empty(), few],
+        profile=Profile({"rows": "count(1)"}, "7 same weekdays", 3.0),
+        deep_checks=[checks.not_null("id")],
+        late=Late(growth=0.05, max_age=timedelta(days=2)),
+        retention=Retention(keep=3, older_than=timedelta(days=30)),
+        cadence=Cadence("0 6 * * *", timedelta(hours=2), "Europe/Berlin"),
+        completeness=Completeness(("hour", "day"), "99%", tz="Europe/Berlin"),
+        event_time="at",
+        chart=chart,
+        owners=["team:web"],
+        code_version="7",
+    )(report)
+
+
+def said(definition):
+    """All that a dataset's specs say, but for the file that declares it: of what is compared, `declared_at` is none."""
+    specs = {
+        spec.key: (
+            declaration_of(spec),
+            {name: value for name, value in spec.metadata.items() if not name.startswith(("dagster/", KEY))},
+            {dep.asset_key: dep.partition_mapping for dep in spec.deps},
+            (
+                spec.partitions_def,
+                spec.automation_condition is None,
+                spec.code_version,
+                spec.description,
+                spec.group_name,
+            ),
+            ([*spec.owners], spec.kinds, dict(spec.tags)),
+        )
+        for spec in definition.specs
+    }
+    return specs, {each.name: (each.blocking, each.description) for each in definition.check_specs}
+
+
+def test_a_dataset_in_yaml_is_that_of_python(project):
+    definition = project(FILES).resolve_asset_graph().get(dg.AssetKey(["web", "report"])).assets_def
+    assert said(definition) == said(twin())
+
+
+def test_the_schema_that_dg_shows_has_durations():
+    schema = FeedAssetComponent.get_model_cls().model_json_schema()
+    assert schema["$defs"]["Wait"]["properties"]["deadline"]["anyOf"][0] == {"format": "duration", "type": "string"}
+
+
+def chain(attributes):
+    """A dataset in YAML that reads something."""
+    given = f"{{feed: t/chained/v1.0, function: {HERE}.chained, {attributes}}}"
+    return f"type: feed_assets.FeedAssetComponent\nattributes: {given}\n"
+
+
+def of_chain(project, attributes, **files):
+    definitions = project(FILES | {"chain/defs.yaml": chain(attributes)} | files)
+    return definitions.resolve_asset_graph().get(dg.AssetKey(["t", "chained"])).assets_def
+
+
+def test_a_dataset_in_yaml_reads_another_one_in_yaml(project):
+    partitions = 'partitions: {start: 2026-01-01, tz: "Europe/Berlin"}'
+    found = of_chain(project, f"{partitions}, inputs: {{raw: {{asset: web/report, at: reports}}}}")
+    (spec,) = found.specs
+    assert [dep.asset_key for dep in spec.deps] == [dg.AssetKey(["web", "report"])]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "expected"),
+    [
+        ("[-6, 0]", dg.TimeWindowPartitionMapping(start_offset=-6, end_offset=0)),
+        ("all", dg.AllPartitionMapping()),
+        ("last", dg.LastPartitionMapping()),
+    ],
+)
+def test_mappings_of_dagster_of_what_a_python_file_declares(project, mapping, expected):
+    raw = f"{{asset: {HERE}.DIM, mapping: {mapping}}}"
+    found = of_chain(project, f"partitions: {{start: 2026-01-01}}, inputs: {{raw: {raw}}}")
+    assert [dep.partition_mapping for spec in found.specs for dep in spec.deps] == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("{start: 2026-01-01, every: hour}", HOURS),
+        ("{start: 2026-01-01, every: week}", dg.WeeklyPartitionsDefinition("2026-01-01")),
+        (
+            "{start: 2026-01-01, every: month, tz: UTC+8}",
+            dg.MonthlyPartitionsDefinition("2026-01-01", timezone="Etc/GMT-8"),
+        ),
+        ("{keys: {campaign: [a, b]}}", dg.StaticPartitionsDefinition(["a", "b"])),
+        (
+            "{start: 2026-01-01, keys: {campaign: [a, b]}}",
+            dg.MultiPartitionsDefinition({"time": DAYS, "campaign": dg.StaticPartitionsDefinition(["a", "b"])}),
+        ),
+    ],
+)
+def test_partitions_in_yaml(said, expected):
+    assert PartitionsModel.model_validate(yaml.safe_load(said)).value({}) == expected
+
+
+def test_a_feed_that_yaml_names_by_path_is_declared_with_it(project):
+    graph = project({"chain/defs.yaml": chain(f"inputs: {{raw: {{asset: {HERE}.FLAT}}}}")}).resolve_asset_graph()
+    assert declaration_of(graph.get(FLAT.key)) == declaration_of(FLAT)
+
+
+def test_what_yaml_names_by_path_may_be_declared_elsewhere_too(project):
+    read = (
+        chain(f"inputs: {{raw: {{asset: {HERE}.{at}}}}}").replace("chained/", f"{at}/") for at in ("FLAT", "PASSED")
+    )
+    files = {
+        "flat/defs.yaml": next(read),
+        "passed/defs.yaml": next(read),
+        "again.py": f"from {HERE} import FLAT, PASSED",
+    }
+    keys = {key.to_user_string() for key in project(files).resolve_asset_graph().get_all_asset_keys()}
+    assert {key for key in keys if not key.endswith("_rejects")} == {"flat", "t/passed", "t/FLAT", "t/PASSED"}
+
+
+def test_regions_in_yaml_are_a_dimension(project):
+    found = of_chain(
+        project,
+        "partitions: {start: 2026-01-01}, regions: {apac: Asia/Singapore, emea: UTC}, completeness: {}, "
+        "event_time: at, inputs: {raw: {asset: shop/dim, at: dims, mapping: within}}",
+    )
+    regions = Regions({"apac": "Asia/Singapore", "emea": "UTC"})
+    expected = feed_asset(
+        "t/chained/v1.0",
+        partitions_def=dg.MultiPartitionsDefinition(
+            {"time": DAYS, "region": dg.StaticPartitionsDefinition(["apac", "emea"])}
+        ),
+        inputs={"raw": Input(DIM, mapping=Within())},
+        completeness=Completeness(),
+        regions=regions,
+        event_time="at",
+    )(chained)
+    assert said(found) == said(expected)
+
+
+def test_a_dataset_in_yaml_is_built_by_events(project):
+    source = "{name: shop, parts: [{url: 'env:U', table: e, order_by: id}]}"
+    given = f"{{source: {source}, tables: [{{table: shop/orders}}]}}"
+    events = f"type: feed_assets.EventTableComponent\nattributes: {given}\n"
+    plans = "by_events: {wait_for: all, plans: [{plan: {kind: reload}, operations: [OVERWRITE]}], stuck_after: PT2H}"
+    found = of_chain(
+        project, f"{plans}, inputs: {{raw: {{asset: shop/orders, at: shop}}}}", **{"shop/defs.yaml": events}
+    )
+    by_events = ByEvents(
+        wait_for="all",
+        plans=[Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))],
+        stuck_after=timedelta(hours=2),
+    )
+    shop = EventSource("shop", (SqlTable("env:U", "e", "id"),))
+    expected = feed_asset(
+        "t/chained/v1.0", inputs={"raw": event_table("shop/orders", source=shop)}, by_events=by_events
+    )
+    assert said(found) == said(expected(chained))
