@@ -84,7 +84,10 @@ REPORT = dedent(
         at_least: 23 of 24
         after: "03:00:00"
       reprocess: always
-      checks: [{{check: not_empty}}, {{check: few, aggregate: count(1), within: [1, 9], severity: WARN}}]
+      checks:
+        - {{check: not_empty}}
+        - {{check: references, arguments: [before, foo, id]}}
+        - {{check: few, aggregate: count(1), within: [1, 9], severity: WARN}}
       profile: {{measures: {{rows: count(1)}}, baseline: 7 same weekdays, off_by: 3}}
       deep_checks: [{{check: not_null, arguments: [id]}}]
       late: {{growth: 0.05, max_age: P2D}}
@@ -138,7 +141,7 @@ def twin():
             after=timedelta(hours=3),
         ),
         reprocess="always",
-        checks=[checks.not_empty(), few],
+        checks=[checks.not_empty(), checks.references("before", "foo", "id"), few],
         profile=Profile({"rows": "count(1)"}, "7 same weekdays", 3.0),
         deep_checks=[checks.not_null("id")],
         late=Late(growth=0.05, max_age=timedelta(days=2)),

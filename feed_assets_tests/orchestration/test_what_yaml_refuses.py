@@ -128,7 +128,11 @@ def test_a_profile_in_yaml_makes_the_dataset_that_measures_the_table(project):
     ("given", "other", "words"),
     [
         ("worlds:nothing", "worlds:nobody", "expected a function, as my_project.tables.rows"),
-        ("check: not_null", "check: not_nul", "expected one of not_empty, not_null, unique, within, or an aggregate"),
+        (
+            "check: not_null",
+            "check: not_nul",
+            "expected one of not_empty, not_null, unique, within, references, accounted",
+        ),
         ("within: [1, 9]", "within: [1]", "expected two numbers"),
         (
             "profile: {measures: {rows: count(1)}, baseline: 7 same weekdays, off_by: 3}",

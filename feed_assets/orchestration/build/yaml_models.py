@@ -77,16 +77,18 @@ class CheckModel(dg.Model):
         return Check(self.check, said, lambda found: low <= found <= high, aggregate)
 
     def _known(self) -> Check:
-        if self.check not in _OF_ROWS:
-            raise InvalidDefinition(f"check {self.check}: expected one of {', '.join(_OF_ROWS)}, or an aggregate.")
-        return _OF_ROWS[self.check](*self.arguments)
+        if self.check not in _KNOWN:
+            raise InvalidDefinition(f"check {self.check}: expected one of {', '.join(_KNOWN)}, or an aggregate.")
+        return _KNOWN[self.check](*self.arguments)
 
 
-_OF_ROWS: dict[str, Callable[..., Check]] = {
+_KNOWN: dict[str, Callable[..., Check]] = {
     "not_empty": checks.not_empty,
     "not_null": checks.not_null,
     "unique": checks.unique,
     "within": checks.within,
+    "references": checks.references,
+    "accounted": checks.accounted,
 }
 
 
