@@ -157,6 +157,17 @@ def test_a_rejected_line_is_shown_as_it_was_sent(wrong):
     assert [row["raw"] for row in as_json("events", "ls", "--rejected")] == [line]
 
 
+def test_a_line_whose_windows_are_rejected_is_one_reject_that_says_how_many():
+    line = json.dumps(source(["15:00", "15:01", "15:02"]))
+    found = json.loads(CliRunner().invoke(app, ["state", "report", "-", "--json"], input=line).stdout)
+    assert (found["accepted"], found["rejected"]) == (1, 1)
+    (kept,) = as_json("events", "ls", "--rejected")
+    assert kept["raw"] == line
+    assert kept["reason"] == found["reasons"][0]["reason"]
+    assert kept["reason"].startswith("window 2026-01-01T15:01:00Z does not begin where")
+    assert kept["reason"].endswith(" (the first of 2 reasons)")
+
+
 def test_a_mistyped_tier_is_taken_back_by_a_report_of_no_windows():
     report(source(["15:00"]), source(["15:00"], 1_000_000, tier="kafak"), part(["15:00"]))
     (window,) = as_json("state", "show", "foo", "5min@2026-01-01-15:00")

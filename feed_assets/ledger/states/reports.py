@@ -83,8 +83,20 @@ def _in_one(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | 
     with ledger.write() as connection:
         for dataset, tracked in datasets.lock(connection, grouped, now).items():
             _Recording(connection, dataset, tracked, now, by, outcome).record(grouped[dataset])
+        outcome.rejected = _by_line(outcome.rejected)
         event_rejects.reject(connection, SOURCE, outcome.rejected, now)
     return outcome
+
+
+def _by_line(rejected: Iterable[Rejected]) -> list[Rejected]:
+    """One of each line, with the first of its reasons: of a source each window is a report."""
+    found: dict[str, dict[str, None]] = {}
+    for each in rejected:
+        found.setdefault(each.raw, {})[each.reason] = None
+    return [
+        Rejected(raw, next(iter(whys)) + (f" (the first of {len(whys)} reasons)" if len(whys) > 1 else ""))
+        for raw, whys in found.items()
+    ]
 
 
 @dataclass(frozen=True)
