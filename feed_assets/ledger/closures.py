@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.errors import PartitionClosed
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.windows import WindowAddress
+from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.core.words import sentence
 from feed_assets.ledger import log, wanted
 from feed_assets.ledger.database import Ledger, upsert
@@ -57,10 +57,15 @@ def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, who: str
 
 
 @contextmanager
-def _changing(ledger: Ledger, partitions: Iterable[Partition], now: datetime) -> Generator[sa.Connection]:
-    """A transaction that waits for the reports under way, and that claims wait for: none of them is overtaken."""
+def _changing(ledger: Ledger, partitions: Collection[Partition], now: datetime) -> Generator[sa.Connection]:
+    """A transaction that waits for the reports under way, and that claims wait for: none of them is overtaken.
+
+    Of a table whose windows are closed the first report may be under way: its lock is made here, as a report does.
+    """
+    tables = {each.feed for each in partitions if address_of(each)}
     with ledger.write() as connection:
-        datasets.lock(connection, datasets.tracked(connection, {each.feed for each in partitions}), now)
+        tracked = datasets.tracked(connection, {each.feed for each in partitions})
+        datasets.lock(connection, tables.union(tracked), now)
         lock_log(connection)
         yield connection
 
