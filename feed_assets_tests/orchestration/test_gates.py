@@ -14,7 +14,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Slots
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import alerts, closures, log, quality, runs, updates
+from feed_assets.ledger import alerts, closures, log, quality, runs, updates, waivers
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import backfills
 from feed_assets.ledger.states.windows import report_quality
@@ -307,6 +307,21 @@ def test_a_waiver_of_a_window_lets_its_readers_go_on_by_sensor_and_run():
     assert "no_bots: 41 % are bots" in waived
     (ran,) = tested.run_until_idle()
     assert (ran.partition, ran.error) == (KEYS[15], None)
+
+
+def test_a_bare_key_waives_the_one_window_that_has_it():
+    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    ledger, at_five = (
+        open_ledger(settings().ledger),
+        WindowAddress(Feed.parse("web/foo"), "", "5min", "2026-01-02-15:05"),
+    )
+    report_quality(ledger, at_five, "no_bots", "failed", "41 % are bots", "dq", MIDNIGHT)
+    found = json.loads(waive("web/foo", at_five.key).stdout)
+    assert (found["partition"], found["waived"]) == ("5min@2026-01-02-15:05", "no_bots: 41 % are bots")
+    with ledger.read() as connection:
+        assert {*waivers.waived(connection, [at_five.partition, Partition(at_five.dataset, at_five.key)])} == {
+            at_five.partition
+        }
 
 
 @pytest.mark.parametrize("data", ["same", "other"])
