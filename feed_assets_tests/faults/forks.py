@@ -14,10 +14,12 @@ class Forks:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def run(self, target: Callable[..., None], *arguments: object, meanwhile: Callable[[], None]) -> int:
+    def run(
+        self, target: Callable[..., None], *arguments: object, meanwhile: Callable[[], object] | None = None
+    ) -> int:
         """The exit code of `target`'s process (-9 if it was killed); until there is one, look on again and again."""
         self._connection.send((dict(os.environ), target, arguments))
-        while not self._connection.poll():
+        while meanwhile and not self._connection.poll():
             meanwhile()
         return self._connection.recv()
 

@@ -1,18 +1,22 @@
-"""Reports, checks, backfills, waivers and lost ticks at random: each partition waits for what an oracle says, no more.
+"""Reports, checks, backfills, waivers, lost ticks and kills at random: each partition waits for what an oracle says.
 
 The oracle knows what was reported and what waits for what, and nothing of the ledger.
 """
 
+import json
 import random
-from dataclasses import dataclass, field
+import signal
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 import pytest
+from typer.testing import CliRunner
 
-from feed_assets import Completeness, DayToDate, Input, feed_asset, report_state, state_table
+from feed_assets import report_state
+from feed_assets.cli import app
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.grid import CellState, Slots
+from feed_assets.core.grid import Slots
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, waivers
@@ -22,208 +26,30 @@ from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.settings import settings
-from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import harness, later
+from feed_assets_tests.faults.forks import Forks, forks
+from feed_assets_tests.orchestration import campaign_world
+from feed_assets_tests.orchestration.campaign_oracle import HOURS, Hour, Oracle, key
+from feed_assets_tests.orchestration.campaign_world import NOW, in_a_home, report_and_die, tick_and_die, world
+from feed_assets_tests.orchestration.worlds import later, opened
 
-NOW = datetime(2026, 1, 3, 1, tzinfo=UTC)
 MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
-HOURS = (14, 15, 16)
-PARTITIONS = dg.HourlyPartitionsDefinition("2026-01-02-14:00", end_date="2026-01-02-17:00")
-DAYS = dg.DailyPartitionsDefinition("2026-01-02", end_date="2026-01-03")
 FOO = Feed.parse("web/foo")
-RUNS: list[str] = []
+KILLED_WITHIN = (20, 100, 500)
+"""Changes of a tick at one of which its process is killed: the first run begins after a dozen, and makes a hundred."""
 
 
-def reader(name, partitions_def, read, **options):
-    @feed_asset(f"web/{name}/v1.0", partitions_def=partitions_def, inputs={"read": read}, **options)
-    def made(read):
-        """What was read."""
-
-    return made
-
-
-def give(task):
-    """Rows that differ from run to run."""
-    RUNS.append(task.output.path)
-    return Given([{"n": len(RUNS)}])
-
-
-def world():
-    RUNS.clear()
-    foo = state_table("web/foo", partitions_def=PARTITIONS, completeness=Completeness(grains=("20min", "hour", "day")))
-    preagg = reader("preagg", PARTITIONS, foo)
-    return harness(
-        foo,
-        preagg,
-        reader("report", PARTITIONS, preagg),
-        reader("anyhow", PARTITIONS, Input(foo, ignore_quality_issue=True)),
-        reader("intraday", PARTITIONS, Input(foo, mapping=DayToDate())),
-        reader("daily", DAYS, foo),
-        give=give,
-        now=lambda: NOW,
-    )
-
-
-def key(hour):
-    return f"2026-01-02-{hour:02d}:00"
-
-
-@dataclass
-class Hour:
-    """What was said of one hour."""
-
-    version: int = 0
-    is_complete: bool = True
-    checks: dict[str, str] = field(default_factory=dict)
-    made_again: str | None = None
-    waived: tuple | None = None
-    """The problem that somebody has waived, until the window's state is another or a check fails anew."""
-
-    def has(self, state):
-        return frozenset(name for name, each in self.checks.items() if each == state)
-
-    @property
-    def is_there(self):
-        return self.is_complete and self.made_again != "backfilling"
-
-    @property
-    def problem(self):
-        """Why nobody should read it: checks that failed, else those that have not run again."""
-        failed, stale = self.has("failed"), self.has("stale")
-        return (("failed", failed) if failed else ("stale", stale) if stale else None) if self.is_there else None
-
-    def end_waiver(self):
-        """Of another kind of problem, or of more than what was waived: of two that were, one may be mended."""
-        if self.waived and not (self.problem and self.is_waived):
-            self.waived = None
-
-    @property
-    def is_waived(self):
-        return bool(self.waived) and self.waived[0] == self.problem[0] and self.problem[1] <= self.waived[1]
-
-
-@dataclass
-class Oracle:
-    """What each output is made of, and what it therefore waits for."""
-
-    hours: dict[int, Hour]
-    made: dict[tuple[str, str], tuple] = field(default_factory=dict)
-    runs: dict[tuple[str, str], int] = field(default_factory=dict)
-
-    marked: set[tuple[str, str]] = field(default_factory=set)
-    closed: set[int] = field(default_factory=set)
-    told: dict[object, tuple] = field(default_factory=dict)
-    """By window what its state was, and the data that it then had: later counts are no news before that changes."""
-
-    def note(self):
-        """After each report: what is no longer backfilled is so for good, and whose state changes tells its data."""
-        for at, hour in self.hours.items():
-            if hour.made_again == "backfilled" and (not hour.is_complete or hour.has("failed")):
-                hour.made_again = None
-            if self.told.get(at, (None,))[0] != (hour.is_there, hour.made_again, hour.problem):
-                hour.end_waiver()
-            self.tell(at, (hour.is_there, hour.made_again, hour.problem), hour.version)
-        bad = next(((at, hour.problem) for at, hour in self.hours.items() if hour.problem), None)
-        is_there = all(hour.is_there for hour in self.hours.values())
-        self.tell("day", (is_there, bad if is_there else None), tuple(hour.version for hour in self.hours.values()))
-
-    def tell(self, window, state, version):
-        if self.told.get(window, (None,))[0] != state:
-            self.told[window] = state, version
-
-    def settle(self):
-        """What the ticks make of it, inputs before what is made from them, as {output: (state, hours it names)}."""
-        found = {}
-        for at in HOURS:
-            found["anyhow", key(at)] = self.judge("anyhow", key(at), [at], ignores=True)
-            found["preagg", key(at)] = self.preagg(at)
-            found["intraday", key(at)] = self.judge("intraday", key(at), [each for each in HOURS if each <= at])
-            self.mark(("preagg", key(at)), [at])
-            found["report", key(at)] = self.report(at)
-            self.mark_report(at)
-            self.mark(("anyhow", key(at)), [at])
-            self.mark(("intraday", key(at)), [each for each in HOURS if each <= at])
-        found["daily", "2026-01-02"] = self.judge("daily", "2026-01-02", list(HOURS), waives=False)
-        self.mark(("daily", "2026-01-02"), list(HOURS), ["day"])
-        return found
-
-    def mark(self, output, hours, windows=None):
-        """Made of what is bad now; or was, and is not made yet of what is good now, or while that is made again."""
-        if output not in self.made:
-            return
-        is_there = all(self.hours[at].is_there for at in hours)
-        is_bad = any(self.hours[at].problem for at in hours) and (is_there or windows is None)
-        again = any(self.hours[at].made_again == "backfilling" for at in hours)
-        is_older = any(
-            (is_there if windows else self.hours[at].is_there) and self.told[at][1] != made
-            for at, made in zip(windows or hours, self.made[output], strict=True)
-        )
-        if is_bad or not (output in self.marked and (again or is_older)):
-            (self.marked.add if is_bad else self.marked.discard)(output)
-
-    def mark_report(self, at):
-        output, source = ("report", key(at)), ("preagg", key(at))
-        if output in self.made:
-            is_older = self.made[output] != self.runs[source]
-            if source in self.marked or not (output in self.marked and is_older):
-                (self.marked.add if source in self.marked else self.marked.discard)(output)
-
-    def preagg(self, at):
-        return (State.CLOSED, []) if at in self.closed else self.judge("preagg", key(at), [at])
-
-    def judge(self, name, partition, hours, *, ignores=False, waives=True):
-        absent = [at for at in hours if not self.hours[at].is_there]
-        if absent:
-            return State.WAITS_FOR_INPUT, absent
-        data = tuple(self.told[at][1] for at in (["day"] if name == "daily" else hours))
-        if self.made.get((name, partition)) == data:
-            return State.CURRENT, []
-        bad = [at for at in hours if self.hours[at].problem and not (waives and self.is_waived(at))]
-        if bad and not ignores:
-            return State.WAITS_FOR_QUALITY, bad
-        self.made[name, partition] = data
-        self.runs[name, partition] = self.runs.get((name, partition), 0) + 1
-        return State.CURRENT, []
-
-    def is_waived(self, at):
-        return self.hours[at].is_waived
-
-    def report(self, at):
-        """It reads what is made of an hour, which is marked as long as that is bad."""
-        run = self.runs.get(("preagg", key(at)))
-        if run is None:
-            return State.WAITS_FOR_INPUT, []
-        if self.made.get(("report", key(at))) == run:
-            return State.CURRENT, []
-        if ("preagg", key(at)) in self.marked:
-            return State.WAITS_FOR_QUALITY, [at]
-        self.made["report", key(at)] = run
-        return State.CURRENT, []
-
-    def cell(self, output, state):
-        """What the status page shows of an output that waits, or not."""
-        if state is State.CLOSED:
-            return {CellState.CLOSED}
-        if output in self.marked:
-            return {CellState.ISSUE}
-        if state is State.CURRENT:
-            return {CellState.COMPLETE}
-        return {CellState.LATE} if output in self.made else {CellState.WAITING, CellState.MISSING}
-
-    def cell_of_hour(self, at):
-        hour = self.hours[at]
-        if hour.made_again == "backfilling":
-            return {CellState.RUNNING}
-        if not hour.is_complete:
-            return {CellState.WAITING}
-        if hour.problem:
-            return {CellState.INVALID} if hour.problem[0] == "failed" else {CellState.ISSUE}
-        return {CellState.COMPLETE}
+@pytest.fixture(scope="module")
+def forker() -> Iterator[Forks]:
+    with forks() as made:
+        yield made
 
 
 class Campaign:
-    def __init__(self, seed):
-        self.random, self.tested = random.Random(seed), world()  # noqa: S311
+    """What happens, at random. With a `forker` processes that report or tick are killed on the way, and come again."""
+
+    def __init__(self, seed, forker=None):
+        self.random, self.forker, self.kills, self.done = random.Random(seed), forker, 0, []  # noqa: S311
+        self.tested = opened.enter_context((in_a_home if forker else world)(lambda: NOW))
         self.oracle = Oracle({at: Hour() for at in HOURS})
         self.version = 0
         starts = [MIDNIGHT + timedelta(minutes=20 * n) for n in range(72)]
@@ -235,10 +61,19 @@ class Campaign:
         for at in HOURS:
             self.oracle.hours[at].is_complete = False
         self.oracle.note()
-        self.done = []
 
     def say(self, *lines):
-        return report_state([{"dataset": "web/foo", **line} for line in lines], "ada")
+        """Report; who was killed meanwhile does it again."""
+        told = [{"dataset": "web/foo", **line} for line in lines]
+        if self.forker and self.random.random() < 0.4:
+            self.kill(report_and_die, self.random.randint(1, 20), told)
+        return report_state(told, "ada")
+
+    def kill(self, target, number, *arguments):
+        code = self.forker.run(target, number, *arguments)
+        assert code in (0, -signal.SIGKILL), (self.done, target, number)
+        self.kills += bool(code)
+        self.done.append((target.__name__, number, code))
 
     def line(self, kind, at, **more):
         return {"kind": kind, "grain": "hour", "start": MIDNIGHT + timedelta(hours=at), **more}
@@ -249,11 +84,13 @@ class Campaign:
         starts = [MIDNIGHT + timedelta(hours=at, minutes=20 * n) for n in range(3)]
         hour.is_complete, hour.version = self.random.random() < 0.75, self.version
         counts = [{"start": start, "records": 100} for start in starts[: 3 if hour.is_complete else 2]]
-        assert self.say({"kind": "part", "part": f"{at}", "windows": counts, "version": self.version}).accepted
+        outcome = self.say({"kind": "part", "part": f"{at}", "windows": counts, "version": self.version})
+        assert outcome.accepted or outcome.known
 
     def check(self, at, hour):
         name, state = self.random.choice(["bots", "nulls"]), self.random.choice(["failed", "passed", "passed"])
-        assert self.say(self.line("quality", at, check=name, state=state, reason=f"{name} {state}")).accepted
+        outcome = self.say(self.line("quality", at, check=name, state=state, reason=f"{name} {state}"))
+        assert outcome.accepted or outcome.known
         if state == "failed" != hour.checks.get(name):
             hour.waived = None
         hour.checks[name] = state
@@ -270,7 +107,7 @@ class Campaign:
         if hour.made_again == "backfilling":
             hour.made_again = "backfilled"
             hour.checks |= dict.fromkeys(hour.has("failed"), "stale")
-            assert outcome.accepted
+            assert outcome.accepted or outcome.known
         elif hour.made_again is None:
             assert outcome.rejected
 
@@ -310,6 +147,8 @@ class Campaign:
         self.done.append((name, at))
         getattr(self, name)(at, self.oracle.hours[at])
         self.oracle.note()
+        for most in self.random.sample(KILLED_WITHIN, self.random.randint(0, 2)) if self.forker else ():
+            self.kill(tick_and_die, self.random.randint(1, most), self.tested.now())
 
     def verdicts(self, outputs):
         graph = Graph(self.tested.definitions.resolve_asset_graph())
@@ -330,7 +169,7 @@ class Campaign:
         """Every verdict has the true state, and names the true hours, and no others."""
         later(self.tested, timedelta(hours=1))
         assert all(run.succeeded for run in self.tested.run_until_idle())
-        expected = self.oracle.settle()
+        expected = self.expected = self.oracle.settle()
         cells = self.cells()
         for at in HOURS:
             assert cells["web/foo", key(at)] in self.oracle.cell_of_hour(at), f"{self.done} {at} {cells}"
@@ -346,13 +185,47 @@ class Campaign:
                 assert named <= set(hours) or output[0] == "daily", (self.done, output, verdict.reason, hours)
                 assert named & set(hours), (self.done, output, verdict.reason, hours)
 
+    def compare_words(self):
+        """The same by the commands that people use: `explain` and `status` say it in words."""
+        shown = on_status_page()
+        told = {name: explained(name) for name in {output[0] for output in self.expected}}
+        for at in HOURS:
+            assert shown["web/foo", key(at)]["state"] in self.oracle.cell_of_hour(at), (self.done, at, shown)
+        for (name, partition), (state, hours) in self.expected.items():
+            said, cell = told[name][partition], shown[f"web/{name}/v1.0", partition]
+            about = name, said["reason"], cell, self.oracle.hours, self.done
+            assert said["state"] == state, about
+            assert cell["state"] in self.oracle.cell((name, partition), state), about
+            if state is not State.CURRENT:
+                assert cell["verdict"] == said["state"], about
+                assert cell["why"] in (said["reason"], said["issue"]), about
+            words = self.oracle.words((name, partition), state, hours)
+            assert [each for each in words if not any(one in said["reason"] for one in each)] == [], about
 
-def run(seed, steps):
-    campaign = Campaign(seed)
+
+def explained(name):
+    """What `explain` says of each partition of a dataset, by key."""
+    keys = "2026-01-02" if name == "daily" else f"{key(HOURS[0])}...{key(HOURS[-1])}"
+    command = ["explain", f"web/{name}/v1.0", keys, "-m", campaign_world.__name__, "--json"]
+    found = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+    return {each["partition"]: each for each in (found if isinstance(found, list) else [found])}
+
+
+def on_status_page():
+    """What `status` says of each partition of the day, by dataset and key."""
+    command = ["status", "-m", campaign_world.__name__, "--day", "2026-01-02", "--days", "1", "--json"]
+    found = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+    return {(row["dataset"], each["partition"]): each for row in found["datasets"] for each in row["partitions"]}
+
+
+def run(seed, steps, forker=None):
+    campaign = Campaign(seed, forker)
     campaign.tested.run_until_idle()
     for _ in range(steps):
         campaign.step()
         campaign.compare()
+    campaign.compare_words()
+    return campaign
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -360,7 +233,18 @@ def test_each_partition_waits_for_what_it_really_lacks(seed):
     run(seed, 20)
 
 
+@pytest.mark.parametrize("seed", range(200, 202))
+def test_nor_does_a_kill_make_a_difference(forker, seed):
+    assert run(seed, 12, forker).kills > 6
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_the_same_for_longer(seed):
     run(seed, 50)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(300, 320))
+def test_the_same_with_kills_for_longer(forker, seed):
+    run(seed, 50, forker)

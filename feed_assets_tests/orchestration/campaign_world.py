@@ -1,0 +1,67 @@
+"""A table that others fill, what is made of it, and what drives it in processes that are killed."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import dagster as dg
+
+from feed_assets import Completeness, DayToDate, Input, feed_asset, report_state, state_table, with_automation
+from feed_assets.cli.location import open_instance
+from feed_assets.feeds.stores import local_root
+from feed_assets.settings import settings
+from feed_assets.testing import Given, Harness, PlainMaker
+from feed_assets_tests.faults.at_changes import call_and_die
+
+NOW = datetime(2026, 1, 3, 1, tzinfo=UTC)
+PARTITIONS = dg.HourlyPartitionsDefinition("2026-01-02-14:00", end_date="2026-01-02-17:00")
+DAYS = dg.DailyPartitionsDefinition("2026-01-02", end_date="2026-01-03")
+
+
+def reader(name, partitions_def, read, **options):
+    @feed_asset(f"web/{name}/v1.0", partitions_def=partitions_def, inputs={"read": read}, **options)
+    def made(read):
+        """What was read."""
+
+    return made
+
+
+foo = state_table("web/foo", partitions_def=PARTITIONS, completeness=Completeness(grains=("20min", "hour", "day")))
+preagg = reader("preagg", PARTITIONS, foo)
+defs = with_automation(
+    dg.Definitions(
+        assets=[
+            foo,
+            preagg,
+            reader("report", PARTITIONS, preagg),
+            reader("anyhow", PARTITIONS, Input(foo, ignore_quality_issue=True)),
+            reader("intraday", PARTITIONS, Input(foo, mapping=DayToDate())),
+            reader("daily", DAYS, foo),
+        ]
+    )
+)
+
+
+def world(now: Callable[[], datetime], **options) -> Harness:
+    """What drives it, without Spark: rows that differ from run to run."""
+    return Harness(defs, maker=PlainMaker(lambda _: Given([{"n": uuid4().hex}])), now=now, **options)
+
+
+def in_a_home(now: Callable[[], datetime]) -> Harness:
+    """The same on the Dagster instance of the home, which other processes find."""
+    return world(now, instance=open_instance())
+
+
+def tick_and_die(number: int, now: datetime) -> None:
+    """Do what is to be done, and be killed on the way."""
+    with in_a_home(lambda: now) as tested:
+        _die(number, tested.run_until_idle)
+
+
+def report_and_die(number: int, lines: list[dict]) -> None:
+    """Report, and be killed on the way."""
+    _die(number, report_state, lines, "ada")
+
+
+def _die(number: int, call: Callable[..., object], *arguments: object) -> None:
+    call_and_die(number, local_root(settings().blackboard), call, *arguments)
