@@ -1,20 +1,43 @@
 """What runs read and wrote, as an endpoint of OpenLineage gets it: each event by OpenLineage's own schemas."""
 
 import json
+import os
+import shutil
+import signal
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
 
+from feed_assets.cli.location import open_instance
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import quality
 from feed_assets.ledger.alerts import open_alerts as alerts_of
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import subscription
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.sinks import publish_events
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets_tests.alerts.slow import dripping
-from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, PICKED, RAW, SUMS, chain, rows, short
+from feed_assets_tests.faults.at_changes import call_and_die
+from feed_assets_tests.faults.forks import forks
+from feed_assets_tests.orchestration.worlds import (
+    DAY,
+    DAYS,
+    NEXT_DAY,
+    PICKED,
+    RAW,
+    SUMS,
+    chain,
+    harness,
+    picked_of,
+    raw_feed,
+    rows,
+    short,
+    sums_of,
+)
 from feed_assets_tests.sources.openlineage_receiver import endpoint, errors_of
 
 REJECTS = "t/sums_rejects/v1.0"
@@ -124,6 +147,33 @@ def test_what_is_not_taken_is_an_alert_and_sent_again_from_there(received):
     assert open_alerts() == {}
 
 
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tick_and_die():
+    """Be killed in the first run."""
+    short(during=die).run_until_idle()
+
+
+def test_a_run_that_is_killed_goes_out_as_aborted_and_the_next_one_is_another(received):
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    with forks() as forker:
+        assert forker.run(tick_and_die) == -signal.SIGKILL
+    world.run_until_idle()
+    world.tick()
+    assert received.told == [("START", SUMS), ("ABORT", SUMS), ("START", SUMS), ("COMPLETE", SUMS)]
+    runs = [event["run"]["runId"] for event in received.events]
+    assert runs[0] == runs[1] != runs[2] == runs[3]
+    aborted = received.events[1]
+    assert aborted["run"]["facets"]["errorMessage"]["message"] == "its process is gone"
+    assert [(each["name"].endswith(SUMS), "version" in each["facets"]) for each in aborted["outputs"]] == [
+        (True, False)
+    ]
+    assert [errors_of(event) for event in received.events] == [[]] * 4
+
+
 @pytest.mark.parametrize(("state", "is_good"), [(quality.PASSED, True), (quality.WARNED, False)])
 def test_what_a_check_said_of_an_input_is_told_with_it(received, state, is_good):
     world = short()
@@ -159,6 +209,55 @@ def test_a_position_that_went_back_sends_the_same_events_again(received):
         connection.execute(sa.update(subscription).values(position=0))
     world.tick()
     assert received.events == first + first
+
+
+def of_the_home(instance):
+    """raw -> sums -> picked, on the Dagster instance that other processes find."""
+    raw = raw_feed()
+    sums = sums_of(raw)
+    return harness(raw, sums, picked_of(sums), instance=instance)
+
+
+def send_and_die(number):
+    """Send what is to be sent, and be killed right before a change of this number."""
+    with open_instance() as instance:
+        graph = Graph(of_the_home(instance).definitions.resolve_asset_graph())
+        call_and_die(number, None, publish_events, Services.of(settings()), graph, instance, lambda: False)
+
+
+@pytest.fixture
+def ten_runs(home):
+    """A copy of the ledger after ten runs of which nobody has been told."""
+    with open_instance() as instance:
+        world = of_the_home(instance)
+        for day in DAYS.get_partition_keys():
+            world.drop(RAW, day, rows(1))
+        assert len(world.run_until_idle()) == 10
+    open_ledger(settings().ledger).engine.dispose()
+    return shutil.copyfile(home / "ledger.db", home / "before.db")
+
+
+def test_who_is_killed_before_it_keeps_its_position_sends_the_very_same_again_and_misses_nothing(
+    home, ten_runs, received
+):
+    """At each of its changes in turn, every time from the same ledger."""
+    codes, sent = [-signal.SIGKILL], []
+    with forks() as forker:
+        while codes[-1] == -signal.SIGKILL:
+            for file in home.glob("ledger.db*"):
+                file.unlink()
+            shutil.copyfile(ten_runs, home / "ledger.db")
+            received.events.clear()
+            codes.append(forker.run(send_and_die, len(codes)))
+            first = [*received.events]
+            assert forker.run(send_and_die, 0) == 0
+            sent.append((first, received.events[len(first) :]))
+    assert codes[-1] == 0
+    whole, nothing = sent.pop()
+    assert (len(whole), nothing) == (20, [])
+    assert all(whole == [*first[: len(whole) - len(again)], *again] for first, again in sent)
+    assert all(first == whole[: len(first)] for first, _ in sent)
+    assert {len(first) + len(again) for first, again in sent} == {20, 30}, "a batch is sent again, or nothing"
 
 
 def test_a_server_that_answers_a_byte_at_a_time_holds_up_nothing(setting):
