@@ -19,6 +19,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Slots
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
+from feed_assets.core.words import first_line
 from feed_assets.ledger import closures, waivers
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.facts import problem_of
@@ -198,9 +199,10 @@ class Campaign:
             assert cell["state"] in self.oracle.cell((name, partition), state), about
             if state is not State.CURRENT:
                 assert cell["verdict"] == said["state"], about
-                assert cell["why"] in (said["reason"], said["issue"]), about
+                assert first_line(cell["why"]) in (said["reason"], said["issue"]), about
             words = self.oracle.words((name, partition), state, hours)
-            assert [each for each in words if not any(one in said["reason"] for one in each)] == [], about
+            whole = said["reason"] + cell["why"]  # `explain` has one line for each, which is cut if it is long.
+            assert [each for each in words if not any(one in whole for one in each)] == [], about
 
 
 def explained(name):
@@ -235,7 +237,7 @@ def test_each_partition_waits_for_what_it_really_lacks(seed):
 
 @pytest.mark.parametrize("seed", range(200, 202))
 def test_nor_does_a_kill_make_a_difference(forker, seed):
-    assert run(seed, 12, forker).kills > 6
+    assert run(seed, 10, forker).kills > 4
 
 
 @pytest.mark.soak
