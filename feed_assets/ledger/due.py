@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import wait_after
 from feed_assets.core.readiness import State, Verdict
-from feed_assets.ledger import log
 from feed_assets.ledger.database import Ledger, insert_into
+from feed_assets.ledger.quality import heard
 from feed_assets.ledger.tables import awaited, change, due, run
 
 LOOK_AGAIN = timedelta(minutes=5)
@@ -137,8 +137,8 @@ def to_rebuild(connection: sa.Connection, now: datetime, limit: int) -> dict[Fee
     Without what is being built, and that of which the log has something since: a run has published, and no tick has
     decided again.
     """
-    own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition) & (change.c.kind != log.RUN)
-    since = sa.exists().where(own, change.c.sequence > due.c.changed, change.c.after.is_distinct_from("pruned"))
+    own = (change.c.feed == due.c.feed) & (change.c.partition == due.c.partition) & heard()
+    since = sa.exists().where(own, change.c.sequence > due.c.changed)
     builds = sa.exists().where(run.c.feed == due.c.feed, run.c.partition == due.c.partition, run.c.state == "running")
     turn = sa.func.row_number().over(partition_by=due.c.feed, order_by=(due.c.look_at, due.c.partition))
     stale = sa.select(*_COLUMNS, turn.label("turn")).where(due.c.state == State.REBUILD.value, due.c.look_at <= now)

@@ -16,9 +16,8 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Woken
 from feed_assets.ledger.log import Numbered
 from feed_assets.ledger.marks import AS_KNOWN, Made
-from feed_assets.ledger.quality import PASSED, WARNED, WATCH
+from feed_assets.ledger.quality import is_heard
 from feed_assets.ledger.subscriptions import Edge
-from feed_assets.ledger.updates import PRUNED
 
 CHANGES_PER_READ = 1000
 """Changes that are taken from the log at a time: then the time is looked at."""
@@ -112,19 +111,10 @@ def _reach(edges: Iterable[Edge], changes: Sequence[Numbered], affected: Affecte
     for consumer, feed in edges:
         readers.setdefault(feed, []).append(consumer)
     reach = _Reach()
-    for change in filter(_is_heard, changes):
+    for change in filter(is_heard, changes):
         for reader in readers.get(str(change.partition.feed), ()):
             _add(reach, reader, change, affected(reader, change.partition))
     return reach
-
-
-def _is_heard(change: Numbered) -> bool:
-    """Whether a change may make something else of an output: no prune does, and no warning that comes or goes.
-
-    Nor does what the watch says of a dataset, which nobody waits for.
-    """
-    is_warning = {change.before, change.after} == {PASSED, WARNED} or change.who == WATCH
-    return change.after != PRUNED and not (change.kind == log.QUALITY and is_warning)
 
 
 def _add(reach: _Reach, reader: str, change: Numbered, affected: Affected) -> None:

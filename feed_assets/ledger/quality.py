@@ -16,8 +16,8 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import version_shown
 from feed_assets.ledger import log, wanted
 from feed_assets.ledger.database import upsert
-from feed_assets.ledger.log import Change
-from feed_assets.ledger.tables import quality, run
+from feed_assets.ledger.log import Change, Numbered
+from feed_assets.ledger.tables import change, quality, run
 
 PASSED, WARNED, FAILED = "passed", "warned", "failed"
 """States that a check reports. A failed one blocks what reads the partition, a warning does not."""
@@ -33,6 +33,23 @@ WATCH = "watch"
 
 BLOCKING = (FAILED, STALE, MARKED)
 """The states that a consumer waits for the end of."""
+
+
+def is_heard(found: Numbered) -> bool:
+    """Whether a change may make something else of an output: no prune does, and no warning that comes or goes.
+
+    Nor does what the watch says of a dataset, which nobody waits for.
+    """
+    is_warning = {found.before, found.after} <= {PASSED, WARNED} or found.who == WATCH
+    return found.after != log.PRUNED and not (found.kind == log.QUALITY and is_warning)
+
+
+def heard() -> sa.ColumnElement[bool]:
+    """The same of a row of the log; of those that say when runs began and ended never."""
+    both = (PASSED, WARNED)
+    is_warning = sa.func.coalesce(change.c.before, "").in_(both) & sa.func.coalesce(change.c.after, "").in_(both)
+    is_unheard = (change.c.kind == log.QUALITY) & (is_warning | (sa.func.coalesce(change.c.who, "") == WATCH))
+    return change.c.after.is_distinct_from(log.PRUNED) & (change.c.kind != log.RUN) & ~is_unheard
 
 
 def report(

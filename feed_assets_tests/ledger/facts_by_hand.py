@@ -61,7 +61,7 @@ def _why_blocked(held: Held, partition: Partition) -> str:
         if (
             where == partition
             and state == quality.FAILED
-            and (said := reason or f"check {check} failed") not in reasons
+            and (said := f"{check}: {reason}" if reason else f"check {check} failed") not in reasons
         ):
             reasons.append(said)
     return "; ".join(reasons)

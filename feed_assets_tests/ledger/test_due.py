@@ -7,7 +7,10 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State, Verdict
-from feed_assets.ledger.due import LOOK_AGAIN, Woken, acknowledge, look, postpone, wake
+from feed_assets.ledger import log, quality
+from feed_assets.ledger.due import LOOK_AGAIN, Woken, acknowledge, look, postpone, to_rebuild, wake
+from feed_assets.ledger.log import Change
+from feed_assets.ledger.tables import change
 from feed_assets.ledger.tables import due as table
 from feed_assets_tests.ledger.records import MINUTE, NOW
 
@@ -180,3 +183,39 @@ def test_only_the_consumers_that_were_asked_about_are_looked_at(ledger):
     put(ledger, day(24, 1))
     put(ledger, day(24, 1, OTHER))
     assert looked(ledger, consumers=[OTHER]) == (day(24, 1, OTHER),)
+
+
+def rebuilt(ledger):
+    with ledger.read() as connection:
+        return [item.partition for found in to_rebuild(connection, NOW, 10).values() for item in found]
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "who", "is_heard"),
+    [
+        (log.UPDATE, None, log.PUBLISHED, "a run", True),
+        (log.UPDATE, log.PUBLISHED, log.PRUNED, None, False),
+        (log.QUALITY, None, quality.FAILED, "a run", True),
+        (log.QUALITY, None, quality.WARNED, "a flow", True),
+        (log.QUALITY, quality.PASSED, quality.WARNED, "a flow", False),
+        (log.QUALITY, quality.WARNED, quality.FAILED, "a flow", True),
+        (log.QUALITY, None, quality.WARNED, quality.WATCH, False),
+        (log.QUALITY, quality.WARNED, quality.FAILED, quality.WATCH, False),
+        (log.RUN, None, "running", "a run", False),
+    ],
+)
+def test_what_is_to_be_rebuilt_waits_for_the_next_tick_only_after_what_that_hears(
+    ledger, kind, before, after, who, is_heard
+):
+    """What no tick hears of would keep it from being requested for ever."""
+    output, _ = day(24, 0)
+    put(ledger, (output, 0))
+    keep(ledger, State.REBUILD)
+    assert rebuilt(ledger) == [output]
+    with ledger.change() as connection:
+        log.append(connection, [Change(output, kind, "s", NOW, before, after, "why", who)])
+    assert rebuilt(ledger) == ([] if is_heard else [output])
+    with ledger.read() as connection:
+        told = log.after(connection, 0, 100, 10)
+        assert [*filter(quality.is_heard, told)] == [*told][:is_heard]
+        assert len(connection.execute(sa.select(change).where(quality.heard())).all()) == is_heard

@@ -170,5 +170,5 @@ def test_a_refused_run_holds_consumers_until_a_good_end(ledger):
     attempt(ledger, "crashed", runs.FAILED, SHOWN)
     still = held()
     attempt(ledger, "good", updates.PUBLISHED, SHOWN)
-    assert refused == still == {SHOWN: "why bad refused"}
+    assert refused == still == {SHOWN: "audit: why bad refused"}
     assert held() == {}

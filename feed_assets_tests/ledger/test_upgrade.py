@@ -131,7 +131,7 @@ def test_what_was_to_be_rebuilt_still_is(upgraded):
 @both()
 def test_refusals_that_were_not_settled_block_and_attempts_that_were_not_count(upgraded):
     refused, failed, fine = (Partition(EFFECT, key) for key in ("refused", "failed", "fine"))
-    assert asked(upgraded, quality.failed, [refused, failed, fine]) == {refused: "two rows twice"}
+    assert asked(upgraded, quality.failed, [refused, failed, fine]) == {refused: "audit: two rows twice"}
     assert [run.id for run in asked(upgraded, runs.open_attempts, [refused, failed, fine])] == ["refused", "failed"]
     attempt(upgraded, "well", runs.UNCHANGED, failed)
     attempt(upgraded, "better", runs.UNCHANGED, refused)

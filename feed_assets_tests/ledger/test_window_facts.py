@@ -126,7 +126,7 @@ def test_a_larger_window_says_which_base_window_of_which_region_it_waits_for(led
     empty = f"10min {start + 4 * BASE:%Y-%m-%d-%H:%M} in {EMEA} is open: nothing is reported of it"
     assert of_hour(ledger, start) == said + empty
     report_quality(ledger, WindowAddress(FOO, EMEA, "5min", f"{slot:%Y-%m-%d-%H:%M}"), "n", "failed", "dup", "dq", NOW)
-    assert of_hour(ledger, start) == f"{said}{base}is invalid: dup"
+    assert of_hour(ledger, start) == f"{said}{base}is invalid: n: dup"
 
 
 def test_a_larger_window_with_duplicates_says_where_they_are(ledger):

@@ -106,7 +106,7 @@ def test_a_claim_that_its_run_has_not_told_the_ledger_of_is_known_by_the_run_in_
     runs.start(lake.services.ledger, run)
     write.claim(lake.services.board, OUTPUT, run.id.encode(), NOW)
     assert sweep(at(lake, DAY_LATER), OURS).claims == 0
-    with lake.services.ledger.write() as connection:
+    with lake.services.ledger.change() as connection:
         runs.end(connection, run.id, runs.FAILED, NOW + timedelta(hours=1), "killed")
     assert sweep(at(lake, DAY_LATER), OURS).claims == 0
     assert sweep(at(lake, DAY_LATER + timedelta(hours=1)), OURS).claims == 1

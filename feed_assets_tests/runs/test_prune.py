@@ -103,7 +103,7 @@ def test_what_a_run_in_progress_has_pinned_stays_until_it_ends(services):
     assert stays in prune(services, MEN, LAST, apply=True).lines
     assert left(services) == [OLD, NEW]
     published(services.ledger, "r1", EFFECT, NEW)
-    with services.ledger.write() as connection:
+    with services.ledger.change() as connection:
         runs.end(connection, "r1", updates.PUBLISHED, utc_now(), None)
     prune(services, MEN, LAST, apply=True)
     assert left(services) == [NEW]
@@ -161,7 +161,7 @@ def refused(services, update_id, parts=2):
     runs.start(services.ledger, new_run("r1", MEN))
     services.board.put(f"{CLAIMS}/{MEN.path}/{update_id}", b"r1")
     claim(services.ledger, "r1", (MEN, update_id))
-    with services.ledger.write() as connection:
+    with services.ledger.change() as connection:
         updates.change(connection, MEN, update_id, updates.REFUSED, utc_now(), reason="not_empty: found 0")
         runs.end(connection, "r1", updates.REFUSED, utc_now(), "not_empty: found 0")
     for number in range(parts):

@@ -127,7 +127,7 @@ def test_only_dead_runs_of_the_output_are_released(quiet):
 
 def test_a_refused_run_that_ended_while_others_were_settled_stays_refused(quiet):
     run = left_behind(quiet, 0)
-    with quiet.services.ledger.write() as connection:
+    with quiet.services.ledger.change() as connection:
         runs.end(connection, run.id, updates.REFUSED, NOW, "not_empty")
     finish(quiet.services, run, "abandoned", "its process is gone")
     assert quiet.bad_ends() == [(updates.REFUSED, "not_empty")]
