@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 
+import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
@@ -132,7 +133,7 @@ def test_a_component_declares_an_appendable_feed():
     component = ForeignFeedsComponent(
         start_date=DAY, feeds=[{**attributes, "appendable": True}, {**attributes, "feed": "t/plain/v1.0"}]
     )
-    definitions = component.build_defs(None)
+    definitions = component.build_defs(dg.ComponentTree.for_test().load_context)
     graph = Graph(definitions.resolve_asset_graph())
     assert {str(node.feed): node.is_appendable for node in graph.foreign()} == {RAW: True, "t/plain/v1.0": False}
 

@@ -435,7 +435,7 @@ def test_the_durations_of_the_last_updates_are_a_chart_in_the_metadata(team, see
 def test_event_tables_in_yaml_are_those_of_python(tmp_path):
     source = {"name": "shop", "parts": [{"url": "env:SHOP", "table": "events", "order_by": "id"}]}
     tables = [Table(table="shop/orders", table_name="ORDERS", start_date="2024-01-01")]
-    made = EventTableComponent(source=source, tables=tables).build_defs(None)
+    made = EventTableComponent(source=source, tables=tables).build_defs(dg.ComponentTree.for_test().load_context)
     (spec,) = made.assets
     shop = EventSource("shop", (SqlTable("env:SHOP", "events", "id"),))
     days = dg.DailyPartitionsDefinition("2024-01-01")
