@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.rules import Age
 from feed_assets.core.typed import typed
+from feed_assets.core.windows import zone_of
 
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -24,7 +25,7 @@ class Cadence:
     Args:
         cron: A cron of five fields, such as `0 6 * * *`.
         tolerance: The event may come so much before its tick, and so much after it.
-        timezone: The zone of the cron, such as `Europe/Berlin`.
+        timezone: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, the tolerance is below 0, or the cron or zone is none.
@@ -44,11 +45,10 @@ def check_cron(declared: str, cron: str, timezone: str) -> None:
     if len(cron.split()) != 5:
         raise InvalidDefinition(f"{found}, expected a cron of five fields, such as '0 6 * * *'.")
     try:
-        ZoneInfo(timezone)
         never = tick_after(cron, timezone, _ANY) is None
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # All three mean that there is no such zone.
+    except InvalidDefinition as error:
         raise InvalidDefinition(
-            f"{declared}: the zone is '{timezone}', expected a time zone such as 'Europe/Berlin' or 'UTC'."
+            f"{declared}: the zone is '{timezone}', expected a time zone such as 'Europe/Berlin' or '+08:00'."
         ) from error
     except CronSimError as error:
         raise InvalidDefinition(f"{found}: {error}. Expected one such as '0 6 * * *'.") from error
@@ -70,5 +70,5 @@ def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datet
 
 def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:
     """The first tick after a moment, UTC. CronSim names the first of two equal times, even when asked between."""
-    ticks = CronSim(cron, moment.astimezone(ZoneInfo(timezone)))
+    ticks = CronSim(cron, moment.astimezone(ZoneInfo(zone_of(timezone))))
     return next((tick for tick in (each.astimezone(UTC) for each in ticks) if tick > moment), None)

@@ -48,7 +48,7 @@ class Wait:
 
     Args:
         earliest: A cron, such as `0 6 * * *`: a partition is not built before its first tick at or after the end.
-        tz: The zone of the cron, such as `Europe/Berlin`.
+        tz: The zone of the cron, such as `Europe/Berlin`, or whole hours, such as `+08:00`.
         delay: A partition is not built before so much time has gone by; the cron's tick is the first one after that.
         deadline: A partition that is not built when so much time has gone by raises an alert.
         warn: It raises one before that, too, when it is not built after this time.

@@ -98,6 +98,12 @@ def test_ticks_of_a_zone_whose_clocks_change(cron, last, expected):
     assert missing(in_berlin(cron), last, LONG_AGO, expected) == expected
 
 
+@pytest.mark.parametrize("zone", ["+08:00", "UTC+8", "Etc/GMT-8"])
+def test_a_zone_may_be_whole_hours(zone):
+    last = at(24, 22)
+    assert missing(Cadence("0 6 * * *", HOUR, zone), last, LONG_AGO, at(25, 23)) == at(25, 22)
+
+
 def test_times_of_any_zone_are_the_same_moments_and_the_answer_is_in_utc():
     tokyo = ZoneInfo("Asia/Tokyo")
     found = missing(DAILY, at(24, 6).astimezone(tokyo), LONG_AGO.astimezone(tokyo), at(25, 7).astimezone(tokyo))

@@ -47,6 +47,7 @@ def verdict(need: Need, **known):
         (Wait(earliest="0 6 * * *", delay=7 * HOUR), END + 30 * HOUR),
         (Wait(earliest="0 6 * * *", delay=6 * HOUR), END + 6 * HOUR),
         (Wait(earliest="0 6 * * *", tz="Asia/Singapore"), END + 22 * HOUR),
+        (Wait(earliest="0 6 * * *", tz="+08:00"), END + 22 * HOUR),
     ],
 )
 def test_the_earliest_time_is_the_first_tick_at_or_after_the_end_and_the_delay(wait, earliest):
