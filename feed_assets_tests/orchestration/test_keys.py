@@ -7,7 +7,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed
-from feed_assets.orchestration.decide.keys import keys_of, path_of
+from feed_assets.orchestration.decide.keys import keys_of, path_of, within
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import Foreign
 
@@ -77,6 +77,22 @@ def test_what_is_no_partition_is_refused_with_the_nearest_ones(definition, typed
     with pytest.raises(InvalidName) as refused:
         keys_of(node(definition), [typed], NOW)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("definition", "typed", "paths"),
+    [
+        (DAILY, "2019-11", ["2019-11-24", "2019-11-25"]),
+        (DAILY, "2019-11-24", ["2019-11-24"]),
+        (DAILY, "2018", ["2018"]),
+        (MULTI, "2019", ["2019-11-24/men", "2019-11-24/women", "2019-11-25/men", "2019-11-25/women"]),
+        (MULTI, "2019-11-24", ["2019-11-24/men", "2019-11-24/women"]),
+        (MULTI, "2019-11-24/men", ["2019-11-24/men"]),
+        (SIZES, "2019", ["2019"]),
+    ],
+)
+def test_a_year_a_month_and_a_day_stand_for_the_partitions_that_begin_with_it(definition, typed, paths):
+    assert sorted(within(node(definition), [typed])) == paths
 
 
 def test_a_path_is_found_without_asking_whether_it_exists():

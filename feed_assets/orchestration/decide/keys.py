@@ -48,7 +48,8 @@ def within(node: Node, typed: Sequence[str]) -> list[str]:
     found = list[str]()
     for each in typed:
         begins = re.fullmatch(r"\d{4}(-\d\d){0,2}", each) and not _is_key(node, each)
-        inside = [part.key for part in node.partitions if part.key.startswith(f"{each}-")] if begins else []
+        begun = (f"{each}-", f"{each}/")  # A longer date, or keys of other dimensions.
+        inside = [part.key for part in node.partitions if part.key.startswith(begun)] if begins else []
         found += inside or [each]
     return found
 
