@@ -1,7 +1,7 @@
 """Runs as they began and ended, in the order of the log, with what they read, wrote and found: for lineage."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -33,7 +33,8 @@ class Found:
 class RunChange:
     """A run that began or ended, with the number of that change: `running`, or how it ended, when (UTC) and why.
 
-    `written` are its updates, `read` what the last of them was made of, `found` the checks of what it built and read.
+    `written` are its updates, `read` what the last of them was made of; `found` are the checks of what it built, and
+    `known` those of what it read.
     """
 
     sequence: int
@@ -44,6 +45,7 @@ class RunChange:
     written: tuple[updates.Row, ...] = ()
     read: tuple[Pin, ...] = ()
     found: tuple[Found, ...] = ()
+    known: tuple[Found, ...] = ()
     columns: Mapping[_Key, Sequence[tuple[str, str]]] = field(default_factory=dict[_Key, Sequence[tuple[str, str]]])
     """Name and type of each column, of those of these updates that a run of ours wrote."""
 
@@ -63,9 +65,10 @@ def run_changes(connection: sa.Connection, after: int, limit: int) -> tuple[RunC
         run_id, its = row.subject, known[row.subject]
         if row.after == runs.RUNNING:
             return RunChange(row.sequence, its, row.after, row.at, row.why)
-        pins, mine = read.get(run_id, []), written.get(run_id, [])
-        of_it = _of(its, pins, found, row.at)
-        return RunChange(row.sequence, its, row.after, row.at, row.why, tuple(mine), tuple(pins), of_it, columns)
+        pins, mine = tuple(read.get(run_id, ())), tuple(written.get(run_id, ()))
+        own = tuple(each for each in found.get(its.output, ()) if each.by == run_id)
+        at_the_end = tuple(_before(row.at, pins, found))
+        return RunChange(row.sequence, its, row.after, row.at, row.why, mine, pins, own, at_the_end, columns)
 
     return tuple(change_of(row) for row in told if row.subject in known)
 
@@ -74,11 +77,10 @@ def _pins(rows: Iterable[updates.Row]) -> list[Pin]:
     return [row.pin for row in rows]
 
 
-def _of(its: Run, pins: Iterable[Pin], found: Mapping[Partition, Sequence[Found]], at: datetime) -> tuple[Found, ...]:
-    """The results of a run, and those of what it read, unless they were reported after its end."""
-    own = [each for each in found.get(its.output, ()) if each.by == its.id]
-    read = [each for part in {pin.partition for pin in pins} for each in found.get(part, ()) if each.at <= at]
-    return tuple(sorted([*read, *own], key=lambda each: (each.partition, each.check)))
+def _before(at: datetime, pins: Iterable[Pin], found: Mapping[Partition, Sequence[Found]]) -> Iterator[Found]:
+    """The results of what a run read, in order, unless they were reported after its end."""
+    for partition in sorted({pin.partition for pin in pins}):
+        yield from (each for each in found.get(partition, ()) if each.at <= at)
 
 
 def _written(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[updates.Row]]:
@@ -107,7 +109,8 @@ def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[P
 def _found(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, list[Found]]:
     """The newest results of the checks of some partitions."""
     asked, found = wanted.partitions(connection, sorted(partitions)), dict[Partition, list[Found]]()
-    for row in connection.execute(sa.select(quality).join(asked, wanted.same(quality, asked))):
+    query = sa.select(quality).join(asked, wanted.same(quality, asked)).order_by(quality.c.check)
+    for row in connection.execute(query):
         at = Partition(Feed.parse(row.feed), row.partition)
         found.setdefault(at, []).append(Found(at, row.check, row.state, row.reason, row.by, row.at))
     return found

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
 
@@ -13,7 +12,7 @@ from feed_assets.core.failures import failing_alone
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import CellState, Hole, Known, Shown, Slots, holes, judge
 from feed_assets.core.readiness import Need, State
-from feed_assets.core.windows import DAY, WindowAddress, tiles, window_at, window_of
+from feed_assets.core.windows import WindowAddress, tiles, window_at, window_of
 from feed_assets.ledger import pauses, status, waiting
 from feed_assets.ledger.states.watermarks import Line, Watermarks, next_done, watermarks
 from feed_assets.ledger.status import Asked, Stale
@@ -21,7 +20,7 @@ from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.needs import deadline_said
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.decide.windows import own_grain
+from feed_assets.orchestration.decide.windows import own_grain, own_window
 from feed_assets.orchestration.declare.declarations import Dataset, EventTable, Rejects
 from feed_assets.orchestration.declare.partitions import Extent, extent_of, paths_within, times_of
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
@@ -172,11 +171,9 @@ def _windows(node: Node, extent: Extent, grain: str | None) -> tuple[WindowAddre
     """The windows that a partition is: one of its own grain, or those that fill it."""
     if node.tracked is None or extent.start is None or extent.end is None:
         return ()
+    if own := own_window(node, extent, grain):
+        return (own,)
     sub_partition = sub_partition_of(node.tracked, extent.values)
-    if grain in node.tracked.grains:
-        local = extent.start.astimezone(ZoneInfo(extent.zone)).date().isoformat()
-        key = local if grain == DAY else window_of(grain, extent.start).key
-        return (WindowAddress(node.feed, sub_partition, grain, key),)
     filled = tiles(extent.start, extent.end, node.tracked.grains, node.tracked.zone_of(sub_partition))
     return tuple(WindowAddress(node.feed, sub_partition, each.grain, each.key) for each in filled)
 

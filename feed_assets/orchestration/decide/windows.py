@@ -190,12 +190,19 @@ def is_in(sub_partition: str, other: str) -> bool:
 
 def window_partition(node: Node, path: str) -> Partition:
     """The window that a partition of a state table is, as the ledger names it. Raises InvalidName if it is none."""
-    extent, grain, tracked = extent_of(node.partitions_def, path), own_grain(node), node.tracked
-    if tracked is None or grain not in tracked.grains or extent.start is None:
+    own = own_window(node, extent_of(node.partitions_def, path), own_grain(node))
+    if own is None:
         raise InvalidName(f"{node.feed} {path}: its windows are of other sizes: name one, as hour@2026-01-01-15:00.")
-    sub_partition = sub_partition_of(tracked, extent.values)
+    return own.partition
+
+
+def own_window(node: Node, extent: Extent, grain: str | None) -> WindowAddress | None:
+    """The window of the grain of its asset's partitions that a partition is; None where windows are of other sizes."""
+    tracked = node.tracked
+    if tracked is None or grain not in tracked.grains or extent.start is None:
+        return None
     key = _date(extent) if grain == DAY else window_that_holds(grain, extent.start).key
-    return WindowAddress(node.feed, sub_partition, grain, key).partition
+    return WindowAddress(node.feed, sub_partition_of(tracked, extent.values), grain, key)
 
 
 def own_grain(node: Node) -> str | None:

@@ -75,14 +75,14 @@ def _watched(node: Node, since: datetime, now: datetime) -> list[Partition]:
     first, last = max(now - LOOK_BACK, since) - wait.deadline, now - warn
     paths = paths_within(node.partitions_def, first, last, {}) if first < last else []
     found = [Partition(node.feed, path) for path in paths]
-    return [at for at in found if _begins(node, at, since, now)][-PARTITIONS_WATCHED:]
+    return [at for at in found if _is_alarming(node, at, now)][-PARTITIONS_WATCHED:]
 
 
-def _begins(node: Node, output: Partition, since: datetime, now: datetime) -> bool:
-    """Whether its first alert is due, and its deadline came after it was declared."""
+def _is_alarming(node: Node, output: Partition, now: datetime) -> bool:
+    """Whether its first alert is due: partitions that are near `now` may end after it."""
     waits = waits_for(node, output)
     first = waits.warn or waits.deadline
-    return first is not None and first <= now and waits.deadline is not None and waits.deadline >= since
+    return first is not None and first <= now
 
 
 def _said(node: Node, output: Partition, listed: due.Listed | None, now: datetime) -> Iterator[tuple[str, str]]:

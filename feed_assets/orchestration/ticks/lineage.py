@@ -74,7 +74,7 @@ class Lineage:
 
     def _run_facets(self, each: RunChange) -> dict[str, Any]:
         extent, parent = self._extent(each.run.output), each.run.dagster_run or ""
-        own = [_test(found) for found in each.found if found.by == each.run.id]
+        own = [_test(found) for found in each.found]
         facets = {
             "nominalTime": extent
             and extent.start
@@ -95,7 +95,7 @@ class Lineage:
         return [self._input(feed, pins, each) for feed, pins in by_feed.items()]
 
     def _input(self, feed: Feed, pins: list[Pin], each: RunChange) -> InputDataset:
-        checks = [_assertion(one) for one in each.found if one.partition in {pin.partition for pin in pins}]
+        checks = [_assertion(one) for one in each.known if one.partition in {pin.partition for pin in pins}]
         files, size = sum(pin.files for pin in pins), sum(pin.size for pin in pins)
         facets: dict[str, Any] = {
             "subset": base_subset_dataset.InputSubsetInputDatasetFacet(
