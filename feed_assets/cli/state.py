@@ -30,9 +30,10 @@ Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Its name: web/f
 Partitions = Annotated[
     list[str],
     typer.Argument(
-        metavar="PARTITION...", help="Partitions, ranges FIRST...LAST, all of a year or month: 2024, 2024-02."
+        metavar="PARTITION...", help="Partitions, ranges FIRST...LAST, all of a year, month or day: 2024, 2024-02."
     ),
 ]
+Window = Annotated[str, typer.Argument(metavar="WINDOW", help="hour@2026-01-01-15:00, or …/region=apac below it.")]
 Why = Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")]
 Who = Annotated[str | None, typer.Option("--who", help="Who says so; by default the user.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=LAST_VERSION, help="So many at most.")]
@@ -49,7 +50,7 @@ def report(
     file: Annotated[typer.FileBinaryRead, typer.Argument(metavar="FILE", help="Lines of JSON; '-' for the input.")],
     as_json: AsJson = False,
 ) -> None:
-    """Report counts and quality: each line a part, a source or what a check found (docs/state.md).
+    """Report counts and quality: each line a part, a source, what a check found or a backfill (docs/state.md).
 
     To report the same again is harmless. Lines that are no reports are kept with their reasons, the others recorded,
     and the exit code is 1.
@@ -163,13 +164,19 @@ def _close(
     module: str | None,
     as_json: bool,
 ) -> None:
-    check_line("--why", why, REASON_BYTES)
-    who = who if who is not None else getuser()
-    check_line("--who", who, NAME_BYTES)
+    who = _who(why, who)
     partitions = _named(Feed.parse(dataset), typed, module)
     changed = what(ledger_of_settings(), partitions, why, who, datetime.now(UTC))
     done = Values.of(dataset=dataset, partitions=len(partitions), changed=changed)
     say(done, as_json, "" if changed else "they are as they were")
+
+
+def _who(why: str, who: str | None) -> str:
+    """Who says it, by default the user. Raises InvalidName for more than one line of either."""
+    who = who if who is not None else getuser()
+    check_line("--why", why, REASON_BYTES)
+    check_line("--who", who, NAME_BYTES)
+    return who
 
 
 def _named(dataset: Feed, typed: list[str], module: str | None) -> list[Partition]:
@@ -215,17 +222,15 @@ def _windows(dataset: Feed, typed: list[str]) -> list[Partition]:
 @app.command()
 def accept(
     dataset: Dataset,
-    window: Annotated[str, typer.Argument(metavar="WINDOW", help="hour@2026-01-01-15:00, or …/region=apac below it.")],
-    why: Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")],
-    who: Annotated[str | None, typer.Option("--who", help="Who accepts it; by default the user.")] = None,
+    window: Window,
+    why: Why,
+    who: Who = None,
     as_json: AsJson = False,
 ) -> None:
     """Take a window as complete that never will be, as it is. Logged, with who and why."""
     from feed_assets.ledger.states import windows
 
-    check_line("--why", why, REASON_BYTES)
-    who = who if who is not None else getuser()
-    check_line("--who", who, NAME_BYTES)
+    who = _who(why, who)
     address = _window(Feed.parse(dataset), window)
     changed = windows.accept(ledger_of_settings(), address, why, who, datetime.now(UTC))
     done = Values.of(dataset=dataset, window=window, changed=changed)
@@ -235,9 +240,9 @@ def accept(
 @app.command()
 def backfill(
     dataset: Dataset,
-    window: Annotated[str, typer.Argument(metavar="WINDOW", help="hour@2026-01-01-15:00, or …/region=apac below it.")],
-    why: Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")],
-    who: Annotated[str | None, typer.Option("--who", help="Who makes it again; by default the user.")] = None,
+    window: Window,
+    why: Why,
+    who: Who = None,
     done: Annotated[bool, typer.Option("--done", help="It was made again: its checks have to run.")] = False,
     failed: Annotated[bool, typer.Option("--failed", help="It is not made again after all.")] = False,
     as_json: AsJson = False,
@@ -248,9 +253,7 @@ def backfill(
     """
     from feed_assets.ledger.states import backfills
 
-    check_line("--why", why, REASON_BYTES)
-    who = who if who is not None else getuser()
-    check_line("--who", who, NAME_BYTES)
+    who = _who(why, who)
     address = _window(Feed.parse(dataset), window)
     if done and failed:
         raise InvalidName("--done and --failed are given: expected one of them, or none when it begins.")
@@ -266,8 +269,8 @@ def waive(
     partition: Annotated[
         str, typer.Argument(metavar="PARTITION", help="2026-01-01-15:00, hour@2026-01-01-15:00/region=apac.")
     ],
-    why: Annotated[str, typer.Option("--why", help="The reason, which the log keeps.")],
-    who: Annotated[str | None, typer.Option("--who", help="Who waives it; by default the user.")] = None,
+    why: Why,
+    who: Who = None,
     as_json: AsJson = False,
 ) -> None:
     """Let the consumers of a partition or window go on in spite of what is wrong with it now. Logged.
@@ -276,9 +279,7 @@ def waive(
     """
     from feed_assets.ledger import waivers
 
-    check_line("--why", why, REASON_BYTES)
-    who = who if who is not None else getuser()
-    check_line("--who", who, NAME_BYTES)
+    who = _who(why, who)
     ledger, at = ledger_of_settings(), Partition(Feed.parse(dataset), partition)
     with ledger.read() as connection:
         found = _problems(connection, at)
