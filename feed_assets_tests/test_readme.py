@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
@@ -67,6 +68,29 @@ def test_a_feed_assets_command_of_the_readme_parses():
     for names in OURS:
         done = CliRunner().invoke(app, [*names, "--help"])
         assert done.exit_code == 0, f"feed-assets {' '.join(names)}: {done.output}"
+
+
+def leaves(command, name=""):
+    """Each command with the names of its options."""
+    if below := getattr(command, "commands", None):
+        for word, each in below.items():
+            yield from leaves(each, f"{name} {word}".strip())
+    elif not command.hidden:
+        yield name, {option for each in command.params for option in each.opts}
+
+
+def named(sentence):
+    return set(re.findall(r"`([a-z ]+)`", sentence))
+
+
+def test_the_readme_says_which_commands_take_definitions_and_json():
+    options = dict(leaves(get_command(app)))
+    about = README.partition("`--apply` removes them |")[2].partition("\n## ")[0]
+    assert named(about.partition(" work on the definitions")[0]) == {
+        name for name, taken in options.items() if "--module" in taken
+    }
+    without = about.partition("All but ")[2].partition(" take")[0]
+    assert named(without) == {name for name, taken in options.items() if "--json" not in taken}
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)

@@ -1,10 +1,12 @@
-"""docs/state.md draws the states of windows as the code has them."""
+"""docs/state.md and docs/status.md have the states of windows and of the grid as the code has them."""
 
 from pathlib import Path
 
+from feed_assets.core.grid import LEGEND
 from feed_assets.core.transitions import TRANSITIONS
 
-PAGE = (Path(__file__).parents[1] / "docs" / "state.md").read_text()
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "state.md").read_text()
 
 
 def test_the_table_of_transitions_is_that_of_the_code():
@@ -15,3 +17,9 @@ def test_the_table_of_transitions_is_that_of_the_code():
     ]
     section = PAGE.partition("\n## States\n")[2].partition("\n## ")[0]
     assert [line for line in section.splitlines() if line.startswith("| `")] == rows
+
+
+def test_the_signs_of_the_status_page_are_those_of_the_legend():
+    rows = [line.split(" | ") for line in (DOCS / "status.md").read_text().splitlines() if line.startswith("| `")]
+    signs = {sign.strip("| `"): state for sign, state, *_ in rows if len(sign) == len("| `=`")}
+    assert signs == {sign: words.partition(":")[0] for sign, words in LEGEND.values()}

@@ -27,7 +27,7 @@ class WindowState(StrEnum):
         COMPLETE_WITH_ISSUE: All of it is there, and something is wrong with it, such as duplicates.
         INVALID: All of it is there, and a check of it has failed.
         BACKFILLING: It is being made again.
-        BACKFILLED: It was made again, and no check has judged that yet.
+        BACKFILLED: It was made again, and all of it is there: it stays so when its checks pass.
     """
 
     OPEN = "open"

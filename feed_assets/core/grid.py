@@ -31,14 +31,14 @@ class CellState(StrEnum):
 
 LEGEND = {
     CellState.COMPLETE: ("=", "complete: all of it is there"),
-    CellState.RUNNING: (">", "running, or backfilled just now"),
+    CellState.RUNNING: (">", "running: a run goes on, or it is being backfilled"),
     CellState.LATE: ("L", "late: built, and out of date"),
     CellState.WAITING: ("w", "waiting: for its inputs, time, quality or a run"),
     CellState.MISSING: ("-", "missing: nothing has come for it"),
     CellState.INVALID: ("X", "invalid: a check of it has failed"),
     CellState.ISSUE: ("!", "with issue: something it is part of, or made of, is invalid"),
     CellState.PERSON: ("P", "waits for a person: no run starts by itself"),
-    CellState.CLOSED: ("#", "closed: final, nothing changes it"),
+    CellState.CLOSED: ("#", "closed: no run, report or late data change it"),
     CellState.LATER: (".", "not over yet"),
 }
 """The sign of each state, and what it means, in the order of the legend."""

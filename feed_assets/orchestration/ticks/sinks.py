@@ -22,7 +22,7 @@ from feed_assets.sources.sinks import Sink, open_sink
 EVENTS_PER_WRITE = 1000
 """Events that are published at a time."""
 
-RUNS_PER_WRITE = 10
+CHANGES_PER_WRITE = 10
 """Changes of runs that are sent at a time: an endpoint takes one after the other, and a kill repeats so many."""
 
 _Event = TypeVar("_Event")
@@ -67,13 +67,13 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
 
     def after(last: int) -> list[tuple[int, Any]]:
         with services.ledger.read() as connection:
-            found = run_changes(connection, last, RUNS_PER_WRITE)
+            found = run_changes(connection, last, CHANGES_PER_WRITE)
         asked = [each.run.dagster_run for each in found if each.run.dagster_run]
         jobs = {run.run_id: run.job_name for run in instance.get_runs(dg.RunsFilter(run_ids=asked))} if asked else {}
         lineage = Lineage(graph, services.board.url, jobs)
         return [(each.sequence, lineage.event(each)) for each in found]
 
-    return _Outlet(_name(url), OpenLineageSink(url), after, RUNS_PER_WRITE)
+    return _Outlet(_name(url), OpenLineageSink(url), after, CHANGES_PER_WRITE)
 
 
 def _name(url: str) -> str:
