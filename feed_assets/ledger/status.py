@@ -12,9 +12,10 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Known
 from feed_assets.core.members import Tracked
 from feed_assets.core.readiness import State
-from feed_assets.core.windows import WindowAddress, minutes_of
+from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import closures, due, log, quality, runs, waivers, wanted
 from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.flags import holding
 from feed_assets.ledger.states.lacking import whys
 from feed_assets.ledger.states.rows import Row
 from feed_assets.ledger.states.windows import known as known_windows
@@ -98,8 +99,7 @@ def _holding(tracked: Mapping[Feed, Tracked], asked: Asked) -> list[WindowAddres
         return [*asked.windows]
     first = asked.windows[0]
     start = judged.window(first.sub_partition, first.grain, first.key).start
-    holding = judged.holding(first.dataset, first.sub_partition, start)
-    return [*asked.windows, *(each for each in holding if minutes_of(each.grain) >= minutes_of(first.grain))]
+    return [*asked.windows, *holding(judged, first, start)]
 
 
 _UNCOUNTED: Mapping[str, Any] = {"window": WindowState.OPEN, "window_why": "its records are not counted yet"}
