@@ -246,7 +246,7 @@ class PartitionStateView(View):
     latest: datetime | None
 
 
-class WaitingView(View):
+class LackingPartView(View):
     """A part of a window that is not complete."""
 
     window: str
@@ -262,7 +262,7 @@ class WindowStateView(PartitionStateView):
     sources: Annotated[dict[str, int], Counts]
     since: datetime | None
     why: str
-    waits_for: tuple[WaitingView, ...]
+    waits_for: tuple[LackingPartView, ...]
     closed: Text | None
 
 

@@ -18,7 +18,7 @@ _Key = tuple[Partition, str]
 
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
     """What a check found, and when (UTC); `by` is the run or person that reported it."""
 
     partition: Partition
@@ -44,8 +44,8 @@ class RunChange:
     why: str | None
     written: tuple[updates.Row, ...] = ()
     read: tuple[Pin, ...] = ()
-    found: tuple[Found, ...] = ()
-    known: tuple[Found, ...] = ()
+    found: tuple[Finding, ...] = ()
+    known: tuple[Finding, ...] = ()
     columns: Mapping[_Key, Sequence[tuple[str, str]]] = field(default_factory=dict[_Key, Sequence[tuple[str, str]]])
     """Name and type of each column, of those of these updates that a run of ours wrote."""
 
@@ -77,7 +77,7 @@ def _pins(rows: Iterable[updates.Row]) -> list[Pin]:
     return [row.pin for row in rows]
 
 
-def _before(at: datetime, pins: Iterable[Pin], found: Mapping[Partition, Sequence[Found]]) -> Iterator[Found]:
+def _before(at: datetime, pins: Iterable[Pin], found: Mapping[Partition, Sequence[Finding]]) -> Iterator[Finding]:
     """The results of what a run read, in order, unless they were reported after its end."""
     for partition in sorted({pin.partition for pin in pins}):
         yield from (each for each in found.get(partition, ()) if each.at <= at)
@@ -106,13 +106,13 @@ def _read(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, list[P
     return {each: sorted(set(read)) for each, read in pins.items()}
 
 
-def _found(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, list[Found]]:
+def _found(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, list[Finding]]:
     """The newest results of the checks of some partitions."""
-    asked, found = wanted.partitions(connection, sorted(partitions)), dict[Partition, list[Found]]()
+    asked, found = wanted.partitions(connection, sorted(partitions)), dict[Partition, list[Finding]]()
     query = sa.select(quality).join(asked, wanted.same(quality, asked)).order_by(quality.c.check)
     for row in connection.execute(query):
         at = Partition(Feed.parse(row.feed), row.partition)
-        found.setdefault(at, []).append(Found(at, row.check, row.state, row.reason, row.by, row.at))
+        found.setdefault(at, []).append(Finding(at, row.check, row.state, row.reason, row.by, row.at))
     return found
 
 

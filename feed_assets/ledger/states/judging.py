@@ -21,7 +21,7 @@ from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import watermarks
 from feed_assets.ledger.states.deltas import Delta, add_source
 from feed_assets.ledger.states.flags import held_by, holding, inner, inside
-from feed_assets.ledger.states.posting import Transition, post
+from feed_assets.ledger.states.posting import NewTransition, post
 from feed_assets.ledger.states.rows import DIGESTS, Row, empty, rows, state_counts, write
 
 
@@ -36,7 +36,7 @@ class Judging:
         self._has_closed = closures.has_any(connection, dataset)
         self._rows: dict[WindowAddress, Row] = {}
         self._touched: dict[WindowAddress, Row] = {}
-        self._transitions: dict[WindowAddress, Transition] = {}
+        self._transitions: dict[WindowAddress, NewTransition] = {}
         self._held: dict[WindowAddress, str | None] = {}
         self._accepted: set[WindowAddress] = set()
         self._suspicions: dict[WindowAddress, str | None] = {}
@@ -111,7 +111,7 @@ class Judging:
         """Bring a window into a state, unless its counts or checks say that it is another one."""
         row = self.row(address)
         lock_log(self._connection)  # It is told of, also where no window above is judged otherwise.
-        self._transitions[address] = Transition(row, row.state, why)
+        self._transitions[address] = NewTransition(row, row.state, why)
         row.state, row.since = state, self._now
         self._settle({address, *self._above(address)})
         return {*self._transitions}
@@ -236,7 +236,7 @@ class Judging:
         if state is not row.state:
             first = self._transitions[row.address].before if row.address in self._transitions else row.state
             row.state, row.since = state, self._now
-            self._transitions[row.address] = Transition(row, first, self._why(row, below))
+            self._transitions[row.address] = NewTransition(row, first, self._why(row, below))
         if (row.state, row.held, row.flagged) == before:
             return False
         self._touched[row.address] = row

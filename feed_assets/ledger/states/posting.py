@@ -19,7 +19,7 @@ SMALLER = "smaller windows"
 
 
 @dataclass(frozen=True)
-class Transition:
+class NewTransition:
     """A window's change of state, and why."""
 
     row: Row
@@ -28,7 +28,7 @@ class Transition:
 
 
 def post(
-    connection: sa.Connection, new: Sequence[Transition], held: Sequence[Row], now: datetime, by: str | None
+    connection: sa.Connection, new: Sequence[NewTransition], held: Sequence[Row], now: datetime, by: str | None
 ) -> None:
     """Number transitions in order of time, and tell who waits for them of windows of which all data are there now.
 
@@ -48,7 +48,7 @@ def post(
         row.told = row.data
 
 
-def _transition(new: Transition, now: datetime, by: str | None) -> Change:
+def _transition(new: NewTransition, now: datetime, by: str | None) -> Change:
     row = new.row
     at, before, after = row.address, new.before.value, row.state.value
     return Change(at.partition, log.WINDOW, at.grain, now, before, after, new.why, by)
@@ -59,7 +59,7 @@ def _held(row: Row, now: datetime, by: str | None) -> Change:
     return Change(row.address.partition, log.QUALITY, SMALLER, now, None, after, row.held, by)
 
 
-def _in_order(transition: Transition) -> tuple[datetime, int, WindowAddress]:
+def _in_order(transition: NewTransition) -> tuple[datetime, int, WindowAddress]:
     row = transition.row
     return row.start, -minutes_of(row.address.grain), row.address
 

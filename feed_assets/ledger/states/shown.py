@@ -65,11 +65,11 @@ class Summary:
     tracked: Tracked
     schema: str | None
     watermarks: tuple[Line, ...]
-    newest: Sequence["Shown"]
+    newest: Sequence["PartitionState"]
 
 
 @dataclass(frozen=True)
-class Waiting:
+class LackingPart:
     """A part of a window that is not complete, and what is known of it."""
 
     window: str
@@ -78,7 +78,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PartitionState:
     """A row of the view; and what is behind it, if it is a window."""
 
     dataset: str
@@ -97,7 +97,7 @@ class Shown:
     sources: Mapping[str, int] = field(default_factory=dict[str, int])
     since: datetime | None = None
     why: str = ""
-    waits_for: tuple[Waiting, ...] = ()
+    waits_for: tuple[LackingPart, ...] = ()
     closed: str | None = None
     """Who has made it, or what holds it, final, when and why."""
 
@@ -161,7 +161,7 @@ def _lines(connection: sa.Connection, name: Feed) -> tuple[Line, ...]:
     return tuple(Line(*each, mark.contiguous, mark.latest, counts[each]) for each, mark in found)
 
 
-def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: int) -> Sequence[Shown]:
+def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: int) -> Sequence[PartitionState]:
     """Rows of the view: the windows and partitions of a dataset that have this key, or the newest of all."""
     view = partition_state.c
     query = sa.select(partition_state).where(view.dataset == str(name)).limit(limit)
@@ -170,10 +170,10 @@ def partitions(connection: sa.Connection, name: Feed, key: str | None, limit: in
     elif key is not None:
         query = query.where(view.partition == key)
     query = query.order_by(view.partition.desc(), view.sub_partition, view.grain)
-    return [Shown(**row) for row in connection.execute(query).mappings()]
+    return [PartitionState(**row) for row in connection.execute(query).mappings()]
 
 
-def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[Shown, ...]:
+def explained(connection: sa.Connection, name: Feed, key: str, limit: int) -> tuple[PartitionState, ...]:
     """The windows and partitions of a dataset that have this key, and what the windows wait for. Raises InvalidName."""
     kept = datasets.tracked(connection, [name]).get(name)
     tracked = kept or datasets.default()
@@ -192,22 +192,22 @@ def _closed(connection: sa.Connection, partitions: Iterable[Partition]) -> str |
     return next((f"{at} is {why}" for at, why in sorted(closures.closed(connection, partitions).items())), None)
 
 
-def _unknown(name: Feed, key: str, *, is_tracked: bool) -> Shown:
+def _unknown(name: Feed, key: str, *, is_tracked: bool) -> PartitionState:
     at = address_of(Partition(name, key))
     if at is None or not is_tracked:
         raise InvalidName(
             f"nothing is known of {name} {key}: expected a window that was reported, such as 2026-01-01-15:00 or "
             "hour@2026-01-01-15:00/region=apac, or a partition with updates."
         )
-    return Shown(str(name), at.sub_partition, at.grain, at.key, complete=False, good=True)
+    return PartitionState(str(name), at.sub_partition, at.grain, at.key, complete=False, good=True)
 
 
-def _explained(connection: sa.Connection, tracked: Tracked, shown: Shown, row: Row) -> Shown:
+def _explained(connection: sa.Connection, tracked: Tracked, shown: PartitionState, row: Row) -> PartitionState:
     parts = () if row.state in DONE else tracked.parts(row.address, row.window)
     known = rows(connection, parts)
     undone = [each for at in parts if (each := known.get(at) or empty(tracked, at)).state not in DONE]
     said = whys(connection, [row, *undone], {row.address.dataset: tracked})
-    waits = tuple(Waiting(each.address.partition.key, each.state, said[each.address]) for each in undone)
+    waits = tuple(LackingPart(each.address.partition.key, each.state, said[each.address]) for each in undone)
     behind: dict[str, Any] = {"state": row.state, "records": row.records, "sources": row.counts, "since": row.since}
     closed = _closed(connection, (at.partition for at in holding(tracked, row.address, row.start)))
     behind |= {"why": row.issue or row.held or said[row.address], "waits_for": waits, "closed": closed}

@@ -31,7 +31,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import Pin
 from feed_assets.core.schemas import column_types
 from feed_assets.ledger import quality, runs, updates
-from feed_assets.ledger.run_changes import Found, RunChange
+from feed_assets.ledger.run_changes import Finding, RunChange
 from feed_assets.ledger.updates import INVALIDATED, PRUNED, PUBLISHED, Row
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Foreign
@@ -180,7 +180,7 @@ class Lineage:
 _JOB_TYPE = job_type_job.JobTypeJobFacet("BATCH", "FEED_ASSETS", "DATASET")
 
 
-def _test(found: Found) -> test_run.TestExecution:
+def _test(found: Finding) -> test_run.TestExecution:
     """A check of what the run wrote itself."""
     is_good = found.state == quality.PASSED
     return test_run.TestExecution(
@@ -188,7 +188,7 @@ def _test(found: Found) -> test_run.TestExecution:
     )
 
 
-def _assertion(found: Found) -> data_quality_assertions_dataset.Assertion:
+def _assertion(found: Finding) -> data_quality_assertions_dataset.Assertion:
     """A check of what the run read."""
     is_good = found.state == quality.PASSED
     return data_quality_assertions_dataset.Assertion(
@@ -196,5 +196,5 @@ def _assertion(found: Found) -> data_quality_assertions_dataset.Assertion:
     )
 
 
-def _severity(found: Found) -> str:
+def _severity(found: Finding) -> str:
     return "warn" if found.state == quality.WARNED else "error"
