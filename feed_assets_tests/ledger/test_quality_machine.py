@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
+from threading import Barrier
 
 import pytest
 import sqlalchemy as sa
@@ -21,6 +22,8 @@ from feed_assets.core.transitions import TRANSITIONS
 from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger import log
 from feed_assets.ledger.states import backfills, reports, windows
+from feed_assets.ledger.states.posting import Transition, post
+from feed_assets.ledger.states.rows import Row
 from feed_assets.ledger.tables import change
 from feed_assets_tests.ledger.quality_oracle import DAY, LEGAL, SIZES, At, Oracle
 from feed_assets_tests.ledger.test_states import FOO, HOUR_15, NOW, part, source
@@ -171,6 +174,17 @@ def test_the_table_says_what_the_issue_says():
     assert {before.value: {after.value for after in some} for before, some in TRANSITIONS.items()} == LEGAL
 
 
+def test_what_is_no_transition_is_not_logged_whoever_posts_it(sqlite_ledger):
+    at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
+    pairs = [(before, after) for before in WindowState for after in WindowState if after.value not in LEGAL[before]]
+    assert len(pairs) == 36 - sum(map(len, LEGAL.values()))
+    for before, after in pairs:
+        row = Row(at, DAY, DAY + timedelta(hours=1), state=after)
+        with pytest.raises(IllegalTransition), sqlite_ledger.write() as connection:
+            post(connection, [Transition(row, before, "why")], [], NOW, "ada")
+    assert log_of(sqlite_ledger) == []
+
+
 @pytest.mark.parametrize("seed", range(46))
 def test_checks_and_backfills_at_random(sqlite_ledger, seed):
     machine = Machine(sqlite_ledger, seed)
@@ -204,27 +218,42 @@ def test_an_oracle_without_flags_is_caught(sqlite_ledger):
         Machine(sqlite_ledger, 0, Flagless).run(200)
 
 
-def compare_and_set(ledger, at, count):
-    """Begin or finish by what was seen; how often this writer was the one."""
-    done = 0
+def compare_and_set(move, ledger, at, who, seen):
+    """Move a window on, if it still is what was seen of it."""
+    move(ledger, at, "again", who, NOW, seen)
+
+
+def move_anyhow(move, ledger, at, who, _seen):
+    """The wrong control: whatever somebody has made of it since."""
+    move(ledger, at, "again", who, NOW)
+
+
+def write(ledger, at, count, writer, who, barrier):
+    """What a writer saw each time that it was told of no other: at each turn all have looked before any moves."""
+    won = []
     for _ in range(count):
         with ledger.read() as connection:
             seen = windows.known(connection, [at])[at].state
+        barrier.wait()
         move = backfills.finish if seen is WindowState.BACKFILLING else backfills.begin
         with suppress(IllegalTransition):  # Somebody was faster.
-            done += move(ledger, at, "again", "ada", NOW, seen).accepted
-    return done
+            writer(move, ledger, at, who, seen)
+            won.append(seen.value)
+        barrier.wait()
+    return won
 
 
-def check_writers(ledger, count):
-    """As many transitions as writers were told of, none lost and none double."""
+def check_writers(ledger, count, writer=compare_and_set):
+    """At each turn one writer wins, and the log has its transition, from what it saw: none is lost and none double."""
     reports.report(ledger, source(dict.fromkeys(HOUR_15, 10)), NOW)
     reports.report(ledger, [part("part-1", dict.fromkeys(HOUR_15, 10))], NOW)
     at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
+    names, barrier = [f"writer {number}" for number in range(WRITERS)], Barrier(WRITERS, timeout=60)
     with ThreadPoolExecutor(WRITERS) as pool:
-        done = sum(pool.map(lambda _: compare_and_set(ledger, at, count), range(WRITERS)))
+        won = [*pool.map(lambda who: write(ledger, at, count, writer, who, barrier), names)]
     moves = [row for row in log_of(ledger, at.partition.key) if row.why == "again"]
-    assert len(moves) == done > count
+    assert [[row.before for row in moves if row.who == who] for who in names] == won
+    assert len(moves) == count
     check_log(ledger)
 
 
@@ -234,6 +263,19 @@ def test_eight_writers_compare_and_set(sqlite_ledger):
 
 def test_the_writers_on_postgresql(postgresql_ledger):
     check_writers(postgresql_ledger, 50)
+
+
+def test_writers_who_do_not_compare_are_caught(ledger):
+    with pytest.raises(AssertionError):
+        check_writers(ledger, 2, move_anyhow)
+
+
+def test_what_was_seen_long_ago_moves_nothing_although_the_rules_would_allow_it(ledger):
+    check_writers(ledger, 2)  # It was complete, and is backfilled: from both it may be made again.
+    at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
+    with pytest.raises(IllegalTransition, match="is backfilled, expected complete: somebody was faster"):
+        backfills.begin(ledger, at, "again", "ada", NOW, WindowState.COMPLETE)
+    assert len([row for row in log_of(ledger, at.partition.key) if row.why == "again"]) == 2
 
 
 @pytest.mark.soak
