@@ -146,10 +146,10 @@ class Oracle:
 
     def cell(self, output, state):
         """What the status page shows of an output that waits, or not."""
-        if state is State.CLOSED:
-            return {CellState.CLOSED}
         if output in self.marked:
             return {CellState.ISSUE}
+        if state is State.CLOSED:
+            return {CellState.CLOSED}
         if state is State.CURRENT:
             return {CellState.COMPLETE}
         return {CellState.LATE} if output in self.made else {CellState.WAITING, CellState.MISSING}
@@ -167,6 +167,8 @@ class Oracle:
     def words(self, output, state, hours):
         """Of what `explain` says of an output: of each of these one at least is in it."""
         name, partition = output
+        if state is State.CLOSED:
+            return [["closed by ada"], ["2026 is final"]]
         if state not in (State.WAITS_FOR_INPUT, State.WAITS_FOR_QUALITY):
             return [["with issue: hour" if output in self.marked else "built from the newest inputs"]]
         if name == "report":
@@ -174,8 +176,9 @@ class Oracle:
             return [
                 [f"no valid update of web/preagg/v1.0 {partition}" if is_absent else f"hour {partition} of web/foo"]
             ]
-        said = [why for at in hours for why in self.whys(at)]
-        return [said] if name == "daily" else [[why] for why in said]
+        if name == "daily":  # It names the first hour that keeps it open: a bad one does, too.
+            return [[why for at in HOURS if at in hours or self.hours[at].problem for why in self.whys(at)]]
+        return [[why] for at in hours for why in self.whys(at)]
 
     def whys(self, at):
         """What is said of an hour that somebody waits for."""
