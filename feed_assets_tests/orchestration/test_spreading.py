@@ -131,6 +131,32 @@ def test_who_names_checks_of_a_dataset_with_windows_reads_it_in_spite_of_others_
     assert world.verdict(B).state is (State.CURRENT if check == "seen" else State.WAITS_FOR_QUALITY)
 
 
+def test_what_is_said_of_a_partition_marks_what_was_made_of_its_batches():
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema="k string, n int", appendable=True)
+    a = dataset(A, Input(raw, ignore_quality_issue=True))
+    world = World(raw, a, dataset(B, a))
+    for batch in ("one", "two"):
+        world.harness.drop(RAW, f"{DAY}/{batch}", rows(1))
+    world.harness.run_until_idle()
+    world.says("failed", "half of it is lost")
+    world.harness.ask()
+    assert [str(why).endswith("(seen: half of it is lost)") for why in marks(A, B)] == [True, True]
+    world.says("passed")
+    world.harness.ask()
+    assert marks(A, B) == [None] * 2
+
+
+def test_who_waits_for_a_partition_with_batches_goes_on_when_that_passes():
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema="k string, n int", appendable=True)
+    world = World(raw, dataset(A, raw))
+    world.says("failed", "half of it is lost")
+    world.harness.drop(RAW, f"{DAY}/one", rows(1))
+    assert world.harness.run_until_idle() == []
+    assert world.verdict(A).state is State.WAITS_FOR_QUALITY
+    world.says("passed")
+    assert [run.partition for run in world.harness.run_until_idle()] == [DAY]
+
+
 def test_other_partitions_are_not_marked_and_nothing_is_written_twice():
     world = built()
     world.says("failed", "half of it is lost")
@@ -343,6 +369,16 @@ def test_a_refusal_of_ours_passes_when_that_is_good_and_nothing_else_does(is_tak
         world.harness.drop(RAW, DAY, rows(1, 2))
     world.harness.run_until_idle()
     assert (found(A, "not_empty"), found(A)) == ("passed", seen)
+
+
+def test_a_run_that_nobody_asked_for_is_no_backfill():
+    """It was failed, and new data come: these are judged, as ever."""
+    world = failed()
+    before = world.harness.newest(A, DAY)
+    world.harness.drop(RAW, DAY, "id,at\n1,2020-01-01 00:00:00\n2,2020-01-01 01:00:00\n")
+    world.harness.run_until_idle()
+    assert world.harness.newest(A, DAY) != before
+    assert "backfilling" not in transitions()
 
 
 def test_what_is_good_is_no_backfill():

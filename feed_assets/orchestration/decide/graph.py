@@ -39,7 +39,7 @@ from feed_assets.orchestration.declare.declarations import (
     Rejects,
     StateTable,
 )
-from feed_assets.orchestration.declare.partitions import Existence, begins_at, existence, to_path
+from feed_assets.orchestration.declare.partitions import Existence, begins_at, by_dimension, existence, to_path
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
@@ -140,8 +140,10 @@ class Graph:
         return node
 
     def parent_partition(self, updated: Partition) -> Partition:
-        """The partition of the asset that an update belongs to: of a batch the one that holds it."""
-        return (updated.parent or updated) if self.node(updated.feed).is_appendable else updated
+        """The partition of the asset that a change belongs to: of a batch the one that holds it, else itself."""
+        node = self.node(updated.feed)
+        is_batch = node.is_appendable and len(updated.key.split("/")) > len(by_dimension(node.partitions_def))
+        return (updated.parent or updated) if is_batch else updated
 
     def own(self) -> list[Feed]:
         """Every feed that this code location writes, datasets' and rejects', inputs before what is made from them."""
