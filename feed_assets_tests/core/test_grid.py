@@ -1,6 +1,7 @@
 """What a partition is shown as, and the cells that these make."""
 
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -105,6 +106,16 @@ def test_shorter_partitions_share_a_cell_that_shows_the_worst():
     (cell,) = cells([*parts, shown(5 / 6, 1 / 6, CellState.MISSING)], DAY)
     assert (cell.first, cell.width, len(cell.shown)) == (0, 1, 6)
     assert cell.state is CellState.MISSING
+
+
+WORST_FIRST = "waits for a person, invalid, with issue, late, waiting, missing, running, not over yet, closed, complete"
+
+
+@pytest.mark.parametrize(("worse", "better"), [*pairwise(map(CellState, WORST_FIRST.split(", ")))])
+def test_of_several_in_one_cell_it_shows_what_somebody_has_to_look_at_first(worse, better):
+    for states in ([worse, better], [better, worse]):
+        (cell,) = cells([shown(number / 2, 1 / 2, state) for number, state in enumerate(states)], DAY)
+        assert cell.state is worse
 
 
 def test_what_has_no_time_has_all_columns():

@@ -108,11 +108,12 @@ def test_what_cannot_be_decided_about_says_why_and_is_looked_at_later(ledger):
     assert (again.state, again.reason) == ("cannot be decided", "its mapping raises")
 
 
-def test_what_is_current_leaves_the_list(ledger):
+@pytest.mark.parametrize("state", [State.CURRENT, State.CLOSED])
+def test_what_is_current_or_final_leaves_the_list(ledger, state):
     put(ledger, day(24, 1))
     items = listed(ledger)
     put(ledger, day(25, 1))
-    acknowledge(ledger, [(item, verdict(item, State.CURRENT)) for item in items], NOW)
+    acknowledge(ledger, [(item, verdict(item, state)) for item in items], NOW)
     assert [key for key, *_ in rows(ledger)] == ["2019-11-25"]
 
 

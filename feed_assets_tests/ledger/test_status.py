@@ -2,14 +2,19 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from feed_assets import Completeness
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.members import Tracked
+from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import closures, quality, updates, waivers
+from feed_assets.ledger import closures, log, quality, updates, waivers
+from feed_assets.ledger.due import Woken, acknowledge, look, wake
 from feed_assets.ledger.fan_out import Affected, fan_out
 from feed_assets.ledger.states import windows
+from feed_assets.ledger.states.rows import Row, write
 from feed_assets.ledger.status import Asked, known, latest_keys, stale
 from feed_assets_tests.statements import counted
 
@@ -90,6 +95,66 @@ def test_how_far_a_feed_is_and_nothing_of_what_others_published_is_stale(ledger)
     with ledger.read() as connection:
         assert latest_keys(connection, [FEED, Feed.parse("no/thing/v1.0")]) == {FEED: at(2).key}
         assert stale(connection, [FEED]) == ([], 0)
+
+
+def put(ledger, *states):
+    """The first hours, in these states; None is one that nothing is known of."""
+    windows.declare(ledger, {FEED: Tracked.of(Completeness())}, NOW)
+    told = [(window(number), state) for number, state in enumerate(states) if state]
+    with ledger.write() as connection:
+        for address, state in told:
+            its = Tracked.of(Completeness()).window("", "hour", address.key)
+            write(
+                connection,
+                [Row(address, its.start, its.end, 1, 1, state=state, since=NOW, issue="bots", flagged="its day")],
+            )
+
+
+COMPLETE, ISSUE, OPEN = WindowState.COMPLETE, WindowState.COMPLETE_WITH_ISSUE, WindowState.OPEN
+
+
+@pytest.mark.parametrize(
+    ("states", "found", "said"),
+    [
+        ([COMPLETE, COMPLETE], COMPLETE, ""),
+        ([COMPLETE, OPEN, COMPLETE], OPEN, ""),
+        ([ISSUE, COMPLETE, OPEN], OPEN, ""),
+        ([COMPLETE, ISSUE, COMPLETE], ISSUE, "its day"),
+        ([ISSUE, WindowState.INVALID], WindowState.INVALID, "bots"),
+        ([COMPLETE, WindowState.BACKFILLING], WindowState.BACKFILLING, "somebody makes it again"),
+        ([COMPLETE, None], OPEN, "nothing is reported of hour 2026-01-20-01:00"),
+        ([ISSUE, None], OPEN, "nothing is reported of hour 2026-01-20-01:00"),
+        ([None, None], None, ""),
+    ],
+)
+def test_of_several_windows_a_partition_is_the_one_that_is_not_done_else_the_one_that_is_not_good(
+    ledger, states, found, said
+):
+    put(ledger, *states)
+    day = Partition(FEED, "2026-01-20")
+    with ledger.read() as connection:
+        its = known(connection, [Asked(day, tuple(window(number) for number in range(len(states))))])[day]
+    assert its.window is found
+    assert its.window_why.startswith(said)
+
+
+def test_what_a_run_has_published_since_it_was_decided_about_is_out_of_date_no_more(ledger):
+    def found():
+        with ledger.read() as connection:
+            return [each.partition for each in stale(connection, [FEED])[0]]
+
+    for number in range(2):
+        published(ledger, at(number))
+    with ledger.read() as connection:
+        last = log.last(connection)
+    with ledger.write() as connection:
+        wake(connection, [Woken(at(number), last, NOW) for number in range(2)], NOW)
+    with ledger.read() as connection:
+        listed = look(connection, [FEED], NOW, 9)
+    acknowledge(ledger, [(each, Verdict(each.partition, State.REBUILD, "late data")) for each in listed], NOW)
+    assert found() == [at(0), at(1)]
+    published(ledger, at(0), 21)
+    assert found() == [at(1)]
 
 
 def test_a_warning_that_comes_and_goes_wakes_nobody(ledger):

@@ -14,13 +14,13 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import Slots
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import alerts, closures, log, quality, runs, updates, waivers
+from feed_assets.ledger import alerts, closures, log, pauses, quality, runs, updates, waivers
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import backfills
 from feed_assets.ledger.states.windows import report_quality
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.status import nodes_shown, status_of
+from feed_assets.orchestration.decide.status import Status, nodes_shown, status_of
 from feed_assets.orchestration.ticks.deadlines import ALERTS, LOOK_BACK
 from feed_assets.settings import settings
 from feed_assets.testing import Given
@@ -365,6 +365,21 @@ def test_a_waiver_of_a_window_ends_when_the_window_is_good_again():
     assert made(tested.run_until_idle()) == []
 
 
+def test_a_waiver_of_an_hour_ends_when_the_day_that_holds_it_is_good_again():
+    """Of the hour itself the log has nothing but its states."""
+    table, day = foo(), WindowAddress(Feed.parse("web/foo"), "", "day", DAY)
+    tested, ledger = world(table, daily(table, partitions_def=HOURS)), open_ledger(settings().ledger)
+    complete("2026-01-02-00:00", "2026-01-03-00:00")
+    report_quality(ledger, day, "no_bots", "failed", None, "dq", MIDNIGHT)
+    assert made(tested.run_until_idle()) == []
+    waive("web/foo", f"hour@{KEYS[15]}")
+    assert made(tested.run_until_idle()) == [f"daily {KEYS[15]}"]
+    waive("web/foo", f"hour@{KEYS[16]}")
+    for state in ("passed", "failed"):
+        report_quality(ledger, day, "no_bots", state, None, "dq", MIDNIGHT)
+    assert made(tested.run_until_idle()) == []
+
+
 def test_who_names_a_check_goes_on_when_it_is_waived():
     raw, table, part = raw_feed(RAW, DAYS), foo(), Partition(Feed.parse(RAW), DAY)
     by_hour = daily(Input(table, checks=["no_bots"]), "web/hourly/v1.0", partitions_def=HOURS)
@@ -486,13 +501,17 @@ def test_there_is_an_alert_before_a_deadline_and_at_the_miss_also_of_what_nothin
     assert tested.checks("web/daily")["on_time"] is True
 
 
-def whys(tested) -> dict[Partition, str]:
-    """Why each partition of the day is what it is on the status page."""
+def page(tested) -> Status:
+    """The status page of the day."""
     graph = Graph(tested.definitions.resolve_asset_graph())
     with dg.partition_loading_context(tested.now()), open_ledger(settings().ledger).read() as connection:
         slots = Slots.of(date.fromisoformat(DAY), 1)
-        found = status_of(graph, connection, nodes_shown(graph), slots, tested.now())
-    return {each.partition: each.why for row in found.rows for each in row.shown}
+        return status_of(graph, connection, nodes_shown(graph), slots, tested.now())
+
+
+def whys(tested) -> dict[Partition, str]:
+    """Why each partition of the day is what it is on the status page."""
+    return {each.partition: each.why for row in page(tested).rows for each in row.shown}
 
 
 def test_the_status_page_says_that_a_deadline_is_missed_until_it_is_built():
@@ -505,6 +524,26 @@ def test_the_status_page_says_that_a_deadline_is_missed_until_it_is_built():
     drop(tested, DAY)
     tested.run_until_idle()
     assert missed not in whys(tested)[OUT]
+
+
+def test_the_status_page_notes_who_is_paused_and_what_waits_on_other_days():
+    raw, other = raw_feed(RAW, DAYS), raw_feed("web/other/v1.0", DAYS)
+
+    @feed_asset(DAILY, partitions_def=DAYS, inputs={"raw": raw, "other": other})
+    def made(raw, other):
+        """Of both."""
+
+    tested = world(raw, other, made, daily(raw, "web/any/v1.0"))
+    drop(tested, DAY, "2026-01-01")
+    tested.run_until_idle()
+    found = page(tested)
+    assert found.notes == ()
+    assert [(str(each.feed), each.state, each.count) for each in found.elsewhere] == [(DAILY, "waits for input", 1)]
+    assert [each.key for each in found.elsewhere[0].examples] == ["2026-01-01"]
+    pauses.pause_consumer(open_ledger(settings().ledger), OUT.feed, "INC-1", "ann", MIDNIGHT)
+    assert page(tested).notes == (
+        f"{DAILY}: paused since 2026-01-03 00:00 UTC by ann: INC-1; `feed-assets events resume {DAILY}` ends it",
+    )
 
 
 def test_each_partition_has_an_alert_of_its_own_and_says_what_it_waits_for():
@@ -553,6 +592,37 @@ def test_a_deadline_that_was_missed_long_ago_raises_no_alert():
     named = sorted(opened())
     assert named[0] == f"deadline:{DAILY}|2026-01-03-11:00|missed"
     assert named[-1] == f"deadline:{DAILY}|2026-01-10-10:00|missed"
+
+
+def test_what_is_closed_is_not_late_and_ends_its_alerts():
+    raw = raw_feed(RAW, DAYS)
+    tested, ledger = world(raw, daily(raw, wait=Wait(warn=HOUR, deadline=2 * HOUR))), open_ledger(settings().ledger)
+    of_the_day = {f"deadline:{DAILY}|{DAY}|{which}" for which in ("near", "missed")}
+    tested.tick()
+    closures.close(ledger, [Partition(OUT.feed, "2026-01-03")], "it is a holiday", "ann", MIDNIGHT)
+    at(tested, MIDNIGHT + 27 * HOUR)
+    tested.tick()
+    assert {*opened()} == of_the_day
+    closures.close(ledger, [OUT], "it is one, too", "ann", MIDNIGHT)
+    tested.tick()
+    assert opened() == {}
+    closures.reopen(ledger, [OUT], "it is none", "ann", MIDNIGHT)
+    tested.tick()
+    assert {*opened()} == of_the_day
+
+
+def test_an_alert_stays_open_until_it_is_built_however_long_that_takes():
+    raw = raw_feed(RAW, dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-03"))
+    tested = world(raw, daily(raw, partitions_def=raw.partitions_def, wait=Wait(deadline=HOUR)))
+    tested.tick()
+    missed = f"deadline:{DAILY}|{DAY}|missed"
+    for moment in (MIDNIGHT + HOUR, MIDNIGHT + LOOK_BACK, MIDNIGHT + LOOK_BACK + 2 * HOUR, MIDNIGHT + 9 * LOOK_BACK):
+        at(tested, moment)
+        tested.tick()
+        assert [*opened()] == [missed], moment
+    drop(tested, DAY)
+    assert made(tested.run_until_idle()) == [f"daily {DAY}"]
+    assert opened() == {}
 
 
 # Why it ran
