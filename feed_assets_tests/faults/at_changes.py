@@ -14,11 +14,16 @@ _READS = ("SELECT", "PRAGMA", "BEGIN", "WITH")
 
 def call_and_die(number: int, board: Path | None, call: Callable[..., object], *arguments: object) -> None:
     """Call a function, and be killed right before a change of this number, of the ledger, of Dagster or the board."""
+    die_at(number, board)
+    call(*arguments)
+
+
+def die_at(number: int, board: Path | None) -> None:
+    """Be killed right before a change of this number from now on."""
     changes = count(1)
     sa.event.listen(sa.Engine, "before_cursor_execute", lambda *said: _writes(said[2]) and _pass(changes, number))
     sa.event.listen(sa.Engine, "commit", lambda _: _pass(changes, number))
     sys.addaudithook(lambda name, what: _is_of(board, name, what) and _pass(changes, number))
-    call(*arguments)
 
 
 def _writes(statement: str) -> bool:

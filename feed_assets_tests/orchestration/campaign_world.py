@@ -9,9 +9,10 @@ import dagster as dg
 from feed_assets import Completeness, DayToDate, Input, feed_asset, report_state, state_table, with_automation
 from feed_assets.cli.location import open_instance
 from feed_assets.feeds.stores import local_root
+from feed_assets.runs.maker import Task
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker
-from feed_assets_tests.faults.at_changes import call_and_die
+from feed_assets_tests.faults.at_changes import call_and_die, die_at
 
 NOW = datetime(2026, 1, 3, 1, tzinfo=UTC)
 PARTITIONS = dg.HourlyPartitionsDefinition("2026-01-02-14:00", end_date="2026-01-02-17:00")
@@ -42,20 +43,36 @@ defs = with_automation(
 )
 
 
-def world(now: Callable[[], datetime], **options) -> Harness:
-    """What drives it, without Spark: rows that differ from run to run."""
-    return Harness(defs, maker=PlainMaker(lambda _: Given([{"n": uuid4().hex}])), now=now, **options)
+def rows(_task: Task) -> Given:
+    """Rows that differ from run to run."""
+    return Given([{"n": uuid4().hex}])
 
 
-def in_a_home(now: Callable[[], datetime]) -> Harness:
+def world(now: Callable[[], datetime], give: Callable[[Task], Given] = rows, **options) -> Harness:
+    """What drives it, without Spark."""
+    return Harness(defs, maker=PlainMaker(give), now=now, **options)
+
+
+def in_a_home(now: Callable[[], datetime], **options) -> Harness:
     """The same on the Dagster instance of the home, which other processes find."""
-    return world(now, instance=open_instance())
+    return world(now, instance=open_instance(), **options)
 
 
 def tick_and_die(number: int, now: datetime) -> None:
     """Do what is to be done, and be killed on the way."""
     with in_a_home(lambda: now) as tested:
         _die(number, tested.run_until_idle)
+
+
+def run_and_die(number: int, now: datetime) -> None:
+    """Do what is to be done, and be killed in the first run: at a change that follows on its function."""
+
+    def give(task: Task) -> Given:
+        die_at(number, local_root(settings().blackboard))
+        return rows(task)
+
+    with in_a_home(lambda: now, give=give) as tested:
+        tested.run_until_idle()
 
 
 def report_and_die(number: int, lines: list[dict]) -> None:

@@ -11,7 +11,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.readiness import State
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import log
+from feed_assets.ledger import closures, log
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import windows
 from feed_assets.ledger.states.reports import report
@@ -210,6 +210,19 @@ def test_what_we_make_is_counted_as_it_is_written_and_what_reads_it_waits_until_
     world.harness.drop(RAW, DAY, CSV + "2,2026-01-01 00:00:00\n")
     world.harness.run_until_idle()
     assert (world.state(CLEAN), world.made) == ("complete", [CLEAN, CLEAN, TOP])
+
+
+def test_a_source_opens_windows_of_what_is_closed_until_somebody_accepts_them():
+    plain = foreign_feed(RAW, partitions_def=DAYS, schema="id int, at timestamp")
+    world = World(plain, dataset(CLEAN, plain, SERVED))
+    world.harness.drop(RAW, DAY, CSV)
+    served(CLEAN)
+    world.harness.run_until_idle()
+    closures.close(ledger(), [Partition(Feed.parse(CLEAN), DAY)], "2026 is final", "ann", NOW)
+    served(CLEAN, ((HOURS[0], 11),), 1)
+    assert world.state(CLEAN) == "open"
+    windows.accept(ledger(), WindowAddress(Feed.parse(CLEAN), "", "day", DAY), "one is lost", "ann", NOW)
+    assert (world.state(CLEAN), world.made) == ("complete", [CLEAN])
 
 
 def test_nothing_is_counted_again_when_nothing_has_changed():

@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from feed_assets import report_state
@@ -20,9 +21,10 @@ from feed_assets.core.grid import Slots
 from feed_assets.core.readiness import State
 from feed_assets.core.windows import WindowAddress
 from feed_assets.core.words import first_line
-from feed_assets.ledger import closures, waivers
+from feed_assets.ledger import closures, updates, waivers
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.facts import problem_of
+from feed_assets.ledger.tables import run as table
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status import nodes_shown, status_of
@@ -30,13 +32,22 @@ from feed_assets.settings import settings
 from feed_assets_tests.faults.forks import Forks, forks
 from feed_assets_tests.orchestration import campaign_world
 from feed_assets_tests.orchestration.campaign_oracle import HOURS, Hour, Oracle, key
-from feed_assets_tests.orchestration.campaign_world import NOW, in_a_home, report_and_die, tick_and_die, world
+from feed_assets_tests.orchestration.campaign_world import (
+    NOW,
+    in_a_home,
+    report_and_die,
+    run_and_die,
+    tick_and_die,
+    world,
+)
 from feed_assets_tests.orchestration.worlds import later, opened
 
 MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
 FOO = Feed.parse("web/foo")
 KILLED_WITHIN = (20, 100, 500)
 """Changes of a tick at one of which its process is killed: the first run begins after a dozen, and makes a hundred."""
+KILLED_AFTER = (1, 5, 25, 75)
+"""Changes of a run from the call of its function on at one of which it is killed: nothing is written at the first."""
 
 
 @pytest.fixture(scope="module")
@@ -145,11 +156,18 @@ class Campaign:
         name = self.random.choice(
             ["count", "count", "check", "check", "begin", "finish", "finish", "give_up", "waive", "close", "lose"]
         )
+        if self.forker and not self.oracle.hours[at].version:
+            name = "count"  # Else few runs begin that could be killed.
         self.done.append((name, at))
         getattr(self, name)(at, self.oracle.hours[at])
         self.oracle.note()
-        for most in self.random.sample(KILLED_WITHIN, self.random.randint(0, 2)) if self.forker else ():
+        if self.forker:
+            self.kill_what_ticks()
+
+    def kill_what_ticks(self):
+        for most in self.random.sample(KILLED_WITHIN, self.random.randint(0, 1)):
             self.kill(tick_and_die, self.random.randint(1, most), self.tested.now())
+        self.kill(run_and_die, self.random.choice(KILLED_AFTER), self.tested.now())
 
     def verdicts(self, outputs):
         graph = Graph(self.tested.definitions.resolve_asset_graph())
@@ -238,6 +256,12 @@ def test_each_partition_waits_for_what_it_really_lacks(seed):
 @pytest.mark.parametrize("seed", range(200, 202))
 def test_nor_does_a_kill_make_a_difference(forker, seed):
     assert run(seed, 10, forker).kills > 4
+    assert {updates.ABANDONED, updates.PUBLISHED} == (ended := states_of_runs()), ended
+
+
+def states_of_runs():
+    with open_ledger(settings().ledger).read() as connection:
+        return {*connection.execute(sa.select(table.c.state)).scalars()}
 
 
 @pytest.mark.soak
