@@ -65,14 +65,14 @@ def tick_and_die(number: int, now: datetime) -> None:
 
 
 def run_and_die(number: int, now: datetime) -> None:
-    """Do what is to be done, and be killed in the first run: at a change that follows on its function."""
+    """Tick, and be killed in the first run: at a change that follows on its function."""
 
     def give(task: Task) -> Given:
         die_at(number, local_root(settings().blackboard))
         return rows(task)
 
     with in_a_home(lambda: now, give=give) as tested:
-        tested.run_until_idle()
+        tested.tick()
 
 
 def report_and_die(number: int, lines: list[dict]) -> None:
