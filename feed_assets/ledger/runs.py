@@ -138,6 +138,11 @@ def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tu
     return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started, run.c.began)))
 
 
+def last_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, str]:
+    """How the last of these ended, by output: failed or refused."""
+    return {each.output: each.state for each in open_attempts(connection, outputs)}
+
+
 def start(ledger: Ledger, new: Run) -> None:
     """Record that a run starts, which the log tells.
 

@@ -12,6 +12,7 @@ import dagster as dg
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.inputs import WindowInput
 from feed_assets.core.readiness import Need, State, Verdict
 from feed_assets.core.words import some
 from feed_assets.ledger import due, runs, updates
@@ -46,7 +47,7 @@ class Planned:
     verdict: Verdict
     after: tuple[Partition, ...]
     lacks: frozenset[Partition | None]
-    """The inputs that it waits for; None stands for those that are no partitions (yet)."""
+    """The inputs that it waits for; None stands for windows."""
 
     @property
     def output(self) -> Partition:
@@ -76,8 +77,7 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
 def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[Chosen]) -> Iterator[Partition]:
     """Of what is on the list: whatever has failed is not current."""
     waiting = [each.partition for node in nodes for each in due.listed(connection, node.feed)]
-    last = {run.output: run.state for run in runs.open_attempts(connection, waiting)}
-    return (output for output, state in last.items() if state in which)
+    return (output for output, state in runs.last_attempts(connection, waiting).items() if state in which)
 
 
 def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:
@@ -128,8 +128,9 @@ def plan(graph: Graph, services: Services, outputs: Collection[Partition]) -> li
 
 def _lacks(need: Need, verdict: Verdict) -> frozenset[Partition | None]:
     pinned = {pin.partition for pin in verdict.pins} | {pin.partition.parent for pin in verdict.pins}
-    required = {getattr(each, "partition", None) for each in need.inputs if each.is_required}
-    return frozenset(required - pinned)
+    required = {each.partition for each in need.inputs if each.is_required and not isinstance(each, WindowInput)}
+    windows = {None} if need.windows and verdict.state in WITHOUT_INPUT else set[None]()
+    return frozenset(required - pinned) | windows
 
 
 def with_inputs(planned: Iterable[Planned]) -> list[Planned]:

@@ -19,7 +19,7 @@ from feed_assets.core.attempts import ABANDONED, ATTEMPTS, is_outage
 from feed_assets.core.errors import DaemonRunning, NotIdle, SourceUnavailable
 from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import State
-from feed_assets.ledger import alerts, due, quality, runs
+from feed_assets.ledger import alerts, due, runs, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.build.makers import DRIVER, refuse_what_is_missing
 from feed_assets.orchestration.decide.graph import Graph
@@ -121,11 +121,11 @@ class Runner:
         return {each.partition: each.reason or "" for each in listed if each.partition.feed in own}
 
     def refused(self) -> dict[Partition, str]:
-        """What waits because its own audit has failed, each with the reason."""
+        """What waits because its own audit has failed, each with the reason: not because of what it would read."""
         waiting = self.waiting(State.WAITS_FOR_QUALITY)
         with open_ledger(settings().ledger).read() as connection:
-            failed = quality.failed(connection, waiting)
-        return {output: why for output, why in waiting.items() if output in failed}
+            last = runs.last_attempts(connection, waiting)
+        return {output: why for output, why in waiting.items() if last.get(output) == updates.REFUSED}
 
     def _look_at_everything(self) -> None:
         graph = Graph(self.definitions.resolve_asset_graph())

@@ -84,7 +84,7 @@ def build(
     runs.start(services.ledger, run)
     services.on_step("started")
     try:
-        more = baseline, made_again, waits or Waits(), absent, reprocess
+        more = baseline, made_again, waits or Waits(), absent, reprocess, bool(launch.asked_by)
         order = Order(recipe, output, inputs, named, run_spec, optional, windows, *more)
         return _Build(order, services, run.id).run()
     except BaseException as error:  # Also an interrupt: whatever ends the run, its claims are finished.

@@ -50,6 +50,8 @@ class Order:
     absent: Sequence[Partition] = ()
     """What it needs and does not exist yet."""
     reprocess: Reprocess = "if_data_changed"
+    ignores_quality: bool = False
+    """Somebody asks for it by hand: windows are read that are bad, if all of their data are there."""
 
 
 def pin_inputs(order: Order, services: Services) -> Pinned:
@@ -87,17 +89,21 @@ def _refuse_lacking(order: Order, lacking: Lacking, services: Services) -> None:
 
 
 def _pinned_windows(order: Order, services: Services, lacking: Lacking) -> tuple[dict[str, Span | None], set[Pin]]:
-    """What is read of state tables, and all windows that are read. Raises NoValidUpdate for one that is bad."""
+    """What is read of state tables, and all windows that are read.
+
+    Raises NoValidUpdate for a bad one, which was good when the run was requested; by hand nobody waits for quality.
+    """
     known = _known_windows(order, services)
     pins = {each: each.pins(known, Choice()) for some in order.windows.values() for each in some}
     for each in pins:
         if why := each.behind(known, Choice()):
             said = f"{order.output}: {why}. Wait for it, or accept what will never be complete."
             lacking |= dict.fromkeys(each.lacking(known, Choice()), said)
-    if wrong := [why for each in pins if (why := each.problem(known))]:
+    wrong = [why for each in pins if (why := each.problem(known))]
+    if wrong and not order.ignores_quality:
         raise NoValidUpdate(
-            f"{order.output}: {'; '.join(wrong)}. Mend it and report its check passed, or declare the input with "
-            "`ignore_quality_issue`."
+            f"{order.output}: {'; '.join(wrong)}. Mend it and report its check passed, or waive it with `feed-assets "
+            "state waive`."
         )
     states = [source.name for source in order.recipe.sources if source.is_state]
     spans = {

@@ -28,14 +28,16 @@ from feed_assets.core.members import Tracked
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import due, log, updates
+from feed_assets.ledger import due, log, quality, updates
 from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.states.windows import accept, declare, report_quality
+from feed_assets.orchestration import by_hand
 from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.orchestration.worlds import harness as world
@@ -134,6 +136,10 @@ def verdict(tested, dataset: str, key: str) -> Verdict:
 
 def address(grain: str, key: str, sub_partition: str = "") -> WindowAddress:
     return WindowAddress(FOO, sub_partition, grain, key)
+
+
+def opened():
+    return open_ledger(settings().ledger)
 
 
 def made(runs) -> list[str]:
@@ -324,17 +330,54 @@ def test_who_does_not_mind_the_quality_of_a_window_waits_for_its_data_all_the_sa
     assert made(tested.run_until_idle()) == ["not 2026-01-02-15:00"]
 
 
-@pytest.mark.parametrize(("ignores", "reads"), [(False, False), (True, True)])
-def test_by_hand_an_invalid_window_is_read_by_who_does_not_mind_alone(harness, ignores, reads):
+SENSOR = {"dagster/sensor_name": "feeds"}
+
+
+@pytest.mark.parametrize(
+    ("ignores", "tags", "end", "reads"),
+    [
+        pytest.param(False, {}, "16:00", True, id="by hand nobody waits for quality"),
+        pytest.param(False, {}, "15:55", False, id="by hand its data are needed"),
+        pytest.param(False, SENSOR, "16:00", False, id="invalid since a sensor requested it"),
+        pytest.param(True, SENSOR, "16:00", True, id="who does not mind"),
+    ],
+)
+def test_an_invalid_window_is_read_by_hand_and_by_who_does_not_mind(harness, ignores, tags, end, reads):
     table, key = foo(), "2026-01-02-15:00"
-    tested = harness(table, reader("hourly", HOURS, Input(table, ignore_quality_issue=ignores)))
-    complete(key, "2026-01-02-16:00")
-    report_quality(open_ledger(settings().ledger), address("hour", key), "no_bots", "failed", "bots", "dq", NOW)
+    tested, ledger = harness(table, reader("hourly", HOURS, Input(table, ignore_quality_issue=ignores))), opened()
+    complete(key, f"2026-01-02-{end}")
+    report_quality(ledger, address("hour", key), "no_bots", "failed", "bots", "dq", NOW)
     job = tested.definitions.resolve_implicit_global_asset_job_def()
     keys = [dg.AssetKey(["web", "hourly"])]
-    options = {"instance": tested.instance, "partition_key": key, "asset_selection": keys}
+    options = {"instance": tested.instance, "partition_key": key, "asset_selection": keys, "tags": tags}
     ran = job.execute_in_process(raise_on_error=False, **options)
     assert (ran.success, bool(READ)) == (reads, reads)
+    with ledger.read() as connection:
+        marked = quality.failed(connection, [Partition(Feed.parse("web/hourly/v1.0"), key)], [quality.MARKED])
+    assert bool(marked) == reads, "what is made of bad data is marked"
+
+
+def test_what_waits_for_the_quality_of_a_window_waits_for_no_person(harness):
+    tested, ledger = built(harness), opened()
+    report_quality(ledger, address("hour", "2026-01-02-15:00"), "no_bots", "failed", "bots", "dq", NOW)
+    tell("2026-01-02-15:00", "2026-01-02-16:00", "kafka", count=105)
+    tell("2026-01-02-15:00", "2026-01-02-16:00", part="one", count=105)
+    assert made(tested.run_until_idle()) == []
+    output = Partition(Feed.parse("web/hourly/v1.0"), "2026-01-02-15:00")
+    with ledger.read() as connection:
+        assert output in quality.failed(connection, [output], [quality.MARKED])
+    assert output in tested.runner.waiting(State.WAITS_FOR_QUALITY)
+    assert tested.runner.refused() == {}
+
+
+def test_by_hand_what_reads_windows_is_among_what_is_missing_and_not_before_they_are_there(harness):
+    tested = harness(foo(), reader("hourly", HOURS, foo()))
+    complete("2026-01-02-15:00", "2026-01-02-16:00")
+    graph, services = Graph(tested.definitions.resolve_asset_graph()), Services.of(settings())
+    outputs = [Partition(Feed.parse("web/hourly/v1.0"), f"2026-01-02-{hour}:00") for hour in (15, 16)]
+    by_hand.look(graph, services, outputs)
+    planned = by_hand.with_inputs(by_hand.plan(graph, services, outputs))
+    assert [each.output.key for each in planned] == ["2026-01-02-15:00"]
 
 
 def test_two_sub_partitions_that_have_one_key_in_a_dimension_are_refused():
