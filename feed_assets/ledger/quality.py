@@ -64,8 +64,9 @@ def report(
 ) -> bool:
     """Record the state of a check, and say whether it was new: a version is, if it is the greatest. Repeatable.
 
-    The log hears of it if state or reason are other ones than before. What has no version is taken as it comes, and
-    leaves the version as it is. Raises InvalidReport for other content of the version that is there.
+    The log hears of it if state or reason are other ones than before, or it failed anew, by its version. What has no
+    version is taken as it comes, and leaves the version as it is. Raises InvalidReport for other content of the version
+    that is there.
     """
     key = {"feed": str(partition.feed), "partition": partition.key, "check": check}
     same = sa.and_(*(quality.c[name] == value for name, value in key.items()))
@@ -76,7 +77,8 @@ def report(
         if before and before.version is not None and not _is_newer(values, before):
             return False
     upsert(connection, quality, [{**key, **values}], [*values])
-    if before is None or (before.state, before.reason) != (state, reason):
+    fails_anew = version is not None and state == FAILED
+    if before is None or fails_anew or (before.state, before.reason) != (state, reason):
         was = before.state if before else None
         log.append(connection, [Change(partition, log.QUALITY, check, now, was, state, reason, by)])
     return True

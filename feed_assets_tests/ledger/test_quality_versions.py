@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import quality
+from feed_assets.ledger import quality, waivers
 from feed_assets.ledger.states import windows
 from feed_assets.ledger.tables import event_reject
 from feed_assets.sources.state import record
@@ -84,6 +84,23 @@ def test_a_report_without_a_version_is_taken_as_it_comes_and_leaves_the_version(
     assert state(ledger)[2] == "passed"
     assert record_all(ledger, found("failed", version=6)) == [(1, 0, 0)]
     assert state(ledger)[2] == "failed"
+
+
+def test_a_waiver_ends_when_a_check_fails_anew_and_not_when_its_producer_repeats_itself(ledger):
+    def is_waived(*lines):
+        record_all(ledger, *lines)
+        with ledger.read() as connection:
+            return bool(waivers.waived(connection, [HOUR.partition]))
+
+    once, anew = found("failed", "bots"), found("failed", "bots", version=9)
+    record_all(ledger, once)
+    for _ in range(2):
+        waivers.waive(ledger, HOUR.partition, "no_bots: bots", "known", "ann", NOW)
+        assert is_waived(once)
+        assert not is_waived(anew)
+        waivers.waive(ledger, HOUR.partition, "no_bots: bots", "known", "ann", NOW)
+        assert is_waived(anew, once)
+        anew = found("failed", "bots", version=10)
 
 
 def test_audits_of_our_own_have_no_version(ledger):
