@@ -6,9 +6,11 @@ from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 
 from feed_assets.core.completeness import DONE, WindowState
+from feed_assets.core.errors import InvalidName
 from feed_assets.core.facts import is_waived
 from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import State
+from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR
 
 HOURS_UP_TO = 2
 """Days of which each hour is a column; of more days each day is one."""
@@ -150,7 +152,9 @@ class Slots:
 
     @classmethod
     def of(cls, last: date, days: int) -> "Slots":
-        """So many days, the last of which is this one."""
+        """So many days, the last of which is this one. Raises InvalidName for one of years that have no windows."""
+        if not FIRST_YEAR <= last.year <= LAST_YEAR:
+            raise InvalidName(f"day {last}: expected one of the years {FIRST_YEAR} to {LAST_YEAR}.")
         end = datetime.combine(last, time(), UTC) + timedelta(days=1)
         step = timedelta(hours=1) if days <= HOURS_UP_TO else timedelta(days=1)
         return cls(end - timedelta(days=days), end, step)

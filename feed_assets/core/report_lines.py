@@ -27,12 +27,10 @@ from feed_assets.core.limits import (
 )
 from feed_assets.core.members import text_of
 from feed_assets.core.reports import FOLDED, INPUTS, NO_VERSION, Report
-from feed_assets.core.windows import minutes_of
+from feed_assets.core.windows import FIRST_YEAR, LAST_YEAR, minutes_of
 
 PART_BYTES = 1100
 """Bytes in UTF-8 of a part's name: a key of S3 has up to 1,024, and its bucket's name comes before it."""
-FIRST_YEAR, LAST_YEAR = 1970, 9998
-"""Between these a window of any grain and zone begins and ends at moments that there are, on whole minutes."""
 _NAME_SHOWN = 200
 _VALUE_SHOWN = 60
 _JSON = {"dict_type": "an object", "model_type": "an object", "list_type": "a list"}

@@ -16,6 +16,8 @@ from feed_assets.core.feeds import Feed, Partition
 
 HOUR, DAY = "hour", "day"
 HOUR_MINUTES = 60
+FIRST_YEAR, LAST_YEAR = 1970, 9998
+"""Between these a window of any grain and zone begins and ends at moments that there are, on whole minutes."""
 _DAY_MINUTES = 24 * HOUR_MINUTES
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)

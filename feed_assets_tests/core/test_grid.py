@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from feed_assets.core.completeness import WindowState
+from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import LEGEND, CellState, Known, Shown, Slots, cells, holes, judge, reasons
 from feed_assets.core.readiness import State
@@ -145,3 +146,9 @@ def test_what_is_missing_is_one_line_for_each_verdict_and_what_is_invalid_one_fo
     invalid = [shown(hour, state=CellState.INVALID, why=str(hour)) for hour in (2, 3)]
     found = reasons([*waiting, *invalid, shown(4)])
     assert [(each.first.why, len(each.shown)) for each in found] == [("0", 2), ("2", 1), ("3", 1)]
+
+
+@pytest.mark.parametrize("day", [date.min, date.max])
+def test_a_day_of_years_without_windows_is_none_in_one_line(day):
+    with pytest.raises(InvalidName, match=f"day {day}: expected one of the years 1970 to 9998"):
+        Slots.of(day, 1)
