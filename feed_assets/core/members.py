@@ -6,7 +6,7 @@ Source: "Data Dependency Driven Orchestration": "a daily partition will contain 
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -255,6 +255,23 @@ class Tracked:
         leaves = [path for path in sorted(self.members) if path not in self.below]
         shown = ", ".join(leaves[:5]) + (f" and {len(leaves) - 5} more" if len(leaves) > 5 else "")
         raise InvalidName(f"sub-partition {sub_partition!r}: expected one of {shown}.")
+
+    def window_from(self, sub_partition: str, grain: str, start: datetime) -> Window:
+        """The window that begins at a moment: as it is shown, or a day with the midnight of its own zone. InvalidName.
+
+        A day of several regions is shown from their first midnight on, which may lie in the day before or after.
+        """
+        zone = self.zone_of(sub_partition)
+        own = window_of(grain, start, zone)
+        near = [window_of(grain, each, zone).key for each in (start, own.end, own.start - timedelta(minutes=1))]
+        shown = [self.window(sub_partition, grain, key) for key in near]
+        found = next((each for each in [*shown, own] if each.start == start), None)
+        if found is None:
+            raise InvalidName(
+                f"start: found {start:%Y-%m-%dT%H:%M:%SZ}, expected where a window begins, such as "
+                f"{shown[0].start:%Y-%m-%dT%H:%M:%SZ}."
+            )
+        return found
 
     def window(self, sub_partition: str, grain: str, key: str) -> Window:
         """The window of this key; a day of several regions goes from the first midnight to the last. InvalidName."""

@@ -12,7 +12,7 @@ from feed_assets.core.events import Rejected
 from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, as_text, shortened
 from feed_assets.core.report_lines import BackfillReport, QualityReport, parse_report
 from feed_assets.core.reports import Report
-from feed_assets.core.windows import WindowAddress, window_of
+from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import event_rejects
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.states import backfills, datasets, reports, windows
@@ -124,10 +124,7 @@ def _said(ledger: Ledger, each: _OfWindow, now: datetime, by: str) -> Reported:
     """Record what is said of a window: what a check has found, or that it is made again."""
     with ledger.read() as connection:
         tracked = datasets.tracked(connection, [each.dataset]).get(each.dataset) or datasets.default()
-        path = tracked.path_of(each.sub_partition)
-        window = window_of(each.grain, each.start, tracked.zone_of(path))
-    if window.start != each.start:
-        raise InvalidReport(f"start: found {each.start}, expected where a window begins, such as {window.start}.")
+    window = tracked.window_from(tracked.path_of(each.sub_partition), each.grain, each.start)
     address = WindowAddress(each.dataset, each.sub_partition, each.grain, window.key)
     if isinstance(each, BackfillReport):
         return _MOVES[each.state](ledger, address, each.reason, by, now)

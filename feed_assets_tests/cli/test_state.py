@@ -168,6 +168,22 @@ def test_a_line_whose_windows_are_rejected_is_one_reject_that_says_how_many():
     assert kept["reason"].endswith(" (the first of 2 reasons)")
 
 
+def test_a_line_of_which_several_windows_are_too_much_is_one_reject():
+    report(source(["15:05", "15:10", "15:15"], 2**63 - 1, part="huge"))
+    line = json.dumps(source(["15:00", "15:05", "15:10", "15:15"]))
+    found = json.loads(CliRunner().invoke(app, ["state", "report", "-", "--json"], input=line).stdout)
+    assert (found["accepted"], found["rejected"]) == (1, 1)
+    assert "records are more than 9223372036854775807" in found["reasons"][0]["reason"]
+    assert [found["reasons"][0]["raw"], *(row["raw"] for row in as_json("events", "ls", "--rejected"))] == [line] * 2
+
+
+@pytest.mark.usefixtures("countries")
+def test_a_line_of_no_sub_partition_is_shown_as_it_was_sent():
+    line = json.dumps(dict(reversed(source(["15:00", "15:05"]).items())))
+    found = json.loads(CliRunner().invoke(app, ["state", "report", "-", "--json"], input=line).stdout)
+    assert [row["raw"] for row in found["reasons"]] == [line]
+
+
 def test_a_mistyped_tier_is_taken_back_by_a_report_of_no_windows():
     report(source(["15:00"]), source(["15:00"], 1_000_000, tier="kafak"), part(["15:00"]))
     (window,) = as_json("state", "show", "foo", "5min@2026-01-01-15:00")
@@ -221,7 +237,9 @@ def test_quality_of_no_window_is_rejected():
     run = CliRunner().invoke(
         app, ["state", "report", "-"], input=json.dumps(quality("failed", start="2026-01-01T15:05:00Z"))
     )
-    assert "expected where a window begins, such as 2026-01-01 15:00" in str(run.exception)
+    assert "found 2026-01-01T15:05:00Z, expected where a window begins, such as 2026-01-01T15:00:00Z." in str(
+        run.exception
+    )
 
 
 def test_show_says_how_far_a_dataset_is():

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from feed_assets.core.completeness import Completeness, WindowState
+from feed_assets.core.errors import InvalidName
 from feed_assets.core.members import Life, Member, Regions, SubPartitions, Tracked
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.states import datasets, reports, windows
@@ -263,3 +264,34 @@ def test_a_batch_date_ends_with_its_last_region(ledger):
     declare(ledger, THREE, SECOND)
     start, end, _ = bounds(ledger, "2026-01-03")
     assert (start, end) == (datetime(2026, 1, 2, 16, tzinfo=UTC), datetime(2026, 1, 4, 3, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("parts", [["region=apac", "region=emea"], [""]], ids=["of its regions", "of smaller windows"])
+def test_what_is_complete_by_accepted_parts_alone_stays_so_and_is_told_once(ledger, parts):
+    declare(ledger, TWO if parts[0] else None, FIRST, Completeness(grains=("30min", "hour", "day")))
+    hour = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
+    for at in ("00", "30"):
+        for each in parts:
+            below = replace(hour, grain="30min", key=f"2026-01-01-15:{at}", sub_partition=each)
+            assert windows.accept(ledger, below, "lost", "ada", NOW)
+    assert state(ledger, "hour", hour.key) is WindowState.COMPLETE
+    assert not windows.accept(ledger, hour, "lost, too", "ada", NOW)
+    told = [each[1:] for each in transitions(ledger) if each[0] == "hour@2026-01-01-15:00"]
+    assert told == [("open", "complete")]
+    with ledger.read() as connection:
+        assert windows.known(connection, [hour])[hour].accepted == "accepted by ada: lost, too"
+
+
+def test_a_batch_date_is_named_by_the_start_that_is_shown_or_by_its_midnight(ledger):
+    declare(ledger, Regions({"in": "Asia/Kolkata", "west": "America/Los_Angeles"}), FIRST, Completeness())
+    with ledger.read() as connection:
+        tracked = datasets.tracked(connection, [FOO])[FOO]
+    for day in ("2026-01-01", "2026-01-02"):
+        shown = tracked.window("", "day", day).start
+        midnight = datetime.fromisoformat(f"{day}T00:00:00Z")
+        assert (shown, [tracked.window_from("", "day", each).key for each in (shown, midnight)]) == (
+            midnight - timedelta(hours=5, minutes=30),
+            [day, day],
+        )
+    with pytest.raises(InvalidName, match=r"found 2026-01-01T01:00:00Z, expected .* such as 2025-12-31T18:30:00Z"):
+        tracked.window_from("", "day", datetime(2026, 1, 1, 1, tzinfo=UTC))

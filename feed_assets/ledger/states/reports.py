@@ -70,7 +70,8 @@ def report(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | N
             return outcome
     middle = len(reports) // 2
     first, second = (report(ledger, half, now, by) for half in (reports[:middle], reports[middle:]))
-    return first.with_(second)
+    whole = first.with_(second)
+    return replace(whole, rejected=[*{each.raw: each for each in reversed(whole.rejected)}.values()][::-1])
 
 
 def _in_one(ledger: Ledger, reports: Sequence[Report], now: datetime, by: str | None) -> Reported:

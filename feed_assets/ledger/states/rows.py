@@ -65,9 +65,9 @@ class Row:
 
     @property
     def is_kept(self) -> bool:
-        """Whether anything is known of it: a report names it, or somebody has said something of it."""
-        is_made_again = self.state in (WindowState.BACKFILLING, WindowState.BACKFILLED)
-        return bool(self.parts or self.accepted or self.issue or self.marked or self.stale) or is_made_again
+        """Whether anything is known of it: a report names it, or somebody has said something of it, or of its parts."""
+        said = self.accepted or self.issue or self.marked or self.stale or self.held
+        return bool(self.parts or said) or self.state is not WindowState.OPEN
 
     @property
     def suspicion(self) -> str | None:
