@@ -22,7 +22,7 @@ from feed_assets.core.transitions import TRANSITIONS
 from feed_assets.core.windows import WindowAddress, window_of
 from feed_assets.ledger import log
 from feed_assets.ledger.states import backfills, reports, windows
-from feed_assets.ledger.states.posting import Transition, post
+from feed_assets.ledger.states.posting import NewTransition, post
 from feed_assets.ledger.states.rows import Row
 from feed_assets.ledger.tables import change
 from feed_assets_tests.ledger.quality_oracle import DAY, LEGAL, SIZES, At, Oracle
@@ -181,7 +181,7 @@ def test_what_is_no_transition_is_not_logged_whoever_posts_it(sqlite_ledger):
     for before, after in pairs:
         row = Row(at, DAY, DAY + timedelta(hours=1), state=after)
         with pytest.raises(IllegalTransition), sqlite_ledger.write() as connection:
-            post(connection, [Transition(row, before, "why")], [], NOW, "ada")
+            post(connection, [NewTransition(row, before, "why")], [], NOW, "ada")
     assert log_of(sqlite_ledger) == []
 
 
