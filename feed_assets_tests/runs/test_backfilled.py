@@ -1,20 +1,29 @@
 """Backfills that a run by hand began and was killed in: ended by whoever finishes its claims."""
 
+import os
+import signal
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from feed_assets.core.completeness import WindowState
+from feed_assets.core.feeds import Partition
 from feed_assets.core.members import Tracked
 from feed_assets.core.reports import Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import runs, updates
+from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import backfills, windows
 from feed_assets.ledger.states.reports import report
+from feed_assets.runs.build import build
+from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.reconcile import reconcile
 from feed_assets.runs.services import Services, this_process
-from feed_assets_tests.runs.lakes import CLEAN, NOW, Lake
+from feed_assets.testing import PlainMaker
+from feed_assets_tests.faults.forks import forks
+from feed_assets_tests.runs.lakes import CLEAN, DAY, NOW, RAW, Lake
 from feed_assets_tests.runs.test_reconcile import left_behind, no_spark
 
 HOUR = WindowAddress(CLEAN, "", "hour", "2019-11-25-05:00")
@@ -22,12 +31,17 @@ HOUR = WindowAddress(CLEAN, "", "hour", "2019-11-25-05:00")
 
 @pytest.fixture
 def lake(ledger) -> Lake:
-    """A lake whose hour is all there, and was found invalid."""
-    start = NOW.replace(hour=5, minute=0, second=0, microsecond=0)
+    """A lake whose hour was found invalid."""
+    return invalid(Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW + timedelta(hours=1))))
+
+
+def invalid(lake: Lake) -> Lake:
+    """The hour is all there, and was found invalid."""
+    ledger, start = lake.services.ledger, NOW.replace(hour=5, minute=0, second=0, microsecond=0)
     windows.declare(ledger, {CLEAN: Tracked(("hour",), "100%")}, NOW)
     report(ledger, [Report(CLEAN, "", "one", ((start, 1),), tier) for tier in ("", "served")], NOW)
     windows.report_quality(ledger, HOUR, "bots", "failed", "bots", "dq", NOW)
-    return Lake(Services(Blackboard.open("memory://"), ledger, no_spark, lambda: NOW + timedelta(hours=1)))
+    return lake
 
 
 def state(lake: Lake) -> tuple[WindowState, str | None]:
@@ -93,3 +107,53 @@ def test_it_is_ended_once(lake):
     windows.report_quality(lake.services.ledger, HOUR, "bots", "passed", None, "dq", NOW)
     reconcile(lake.services)
     assert state(lake) == (WindowState.BACKFILLED, None)
+
+
+def made_again(services: Services) -> None:
+    """Build a day by hand that fills the hour, and is not unlike what it was."""
+    recipe = Recipe(CLEAN, (Source("raw", RAW),), lambda raw: raw)
+    build(recipe, Partition(CLEAN, DAY), {"raw": [Partition(RAW, DAY)]}, services, made_again=[HOUR])
+
+
+def test_it_is_begun_once_what_is_made_is_claimed(lake):
+    lake.drop("1")
+    seen: list[tuple[str, WindowState]] = []
+    listening = replace(lake.services, maker=PlainMaker, on_step=lambda step: seen.append((step, state(lake)[0])))
+    made_again(listening)
+    begun = [step for step, _ in seen].index("backfills begun")
+    assert seen[begun - 1] == ("claimed in the ledger", WindowState.INVALID)
+    assert {found for _, found in seen[:begun]} == {WindowState.INVALID}
+    assert {found for _, found in seen[begun:]} == {WindowState.BACKFILLING}
+    assert state(lake)[0] is WindowState.BACKFILLED
+
+
+def make_and_die(board_url: str, ledger_url: str, last: str) -> None:
+    """Make it again, and be killed right after a step."""
+
+    def die(step: str) -> None:
+        if step == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    board, ledger = Blackboard.open(board_url), open_ledger(ledger_url)
+    made_again(Services(board, ledger, PlainMaker, lambda: NOW + timedelta(hours=1), die))
+
+
+@pytest.mark.parametrize(
+    ("last", "killed_in", "after"),
+    [
+        ("claimed in the ledger", WindowState.INVALID, WindowState.INVALID),
+        ("backfills begun", WindowState.BACKFILLING, WindowState.INVALID),
+        (f"manifest of {CLEAN} written", WindowState.BACKFILLING, WindowState.BACKFILLED),
+        ("published", WindowState.BACKFILLING, WindowState.BACKFILLED),
+    ],
+)
+def test_killed_after_any_step_it_is_ended_by_whoever_reconciles(ledger, tmp_path, last, killed_in, after):
+    url = (tmp_path / "lake").as_uri()
+    services = Services(Blackboard.open(url, create=True), ledger, no_spark, lambda: NOW + timedelta(hours=1))
+    lake = invalid(Lake(services))
+    lake.drop("1")
+    with forks() as forker:
+        assert forker.run(make_and_die, url, str(ledger.engine.url), last) == -signal.SIGKILL
+    assert state(lake)[0] is killed_in
+    reconcile(services)
+    assert state(lake)[0] is after
