@@ -9,8 +9,10 @@ from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
+from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 
 from feed_assets.cli.location import open_instance
+from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import quality
 from feed_assets.ledger.alerts import open_alerts as alerts_of
@@ -20,6 +22,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.sinks import publish_events
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
+from feed_assets.sources.openlineage import OpenLineageSink
 from feed_assets_tests.alerts.slow import dripping
 from feed_assets_tests.faults.at_changes import call_and_die
 from feed_assets_tests.faults.forks import forks
@@ -271,10 +274,35 @@ def test_a_server_that_answers_a_byte_at_a_time_holds_up_nothing(setting):
         assert server.gone.wait(5)
 
 
-def test_a_key_goes_into_the_header_and_into_no_text(received, setting):
+def test_a_key_in_the_clear_is_refused_without_being_told(received, setting):
     setting(events_to=received.url.replace("://", "://:planted-key@"))
     with pytest.raises(Exception, match="EVENTS_TO") as refused:  # In the clear.
         settings()
+    assert "planted-key" not in str(refused.value)
+
+
+def sent(received, user=""):
+    """One event, sent by a sink with these user and key."""
+    started = {"eventType": RunState.START, "eventTime": "2026-01-02T00:00:00Z", "producer": "https://acme.org"}
+    event = RunEvent(run=Run(str(UUID(int=1))), job=Job("t", "t/sums"), **started)
+    OpenLineageSink(received.url.replace("://", f"://{user}", 1)).publish([(1, event)])
+
+
+@pytest.mark.parametrize(
+    ("user", "header"),
+    [(":planted-key@", "Bearer planted-key"), (":planted%2Fkey%40@", "Bearer planted/key@"), ("", None)],
+    ids=["a key", "with signs that an address has", "none"],
+)
+def test_the_endpoint_gets_the_key_in_its_header_alone(received, user, header):
+    sent(received, user)
+    assert received.keys == [header]
+    assert "planted" not in json.dumps([received.events, received.paths])
+
+
+def test_who_takes_no_event_is_named_without_the_key(received):
+    received.answers += [401] * 9
+    with pytest.raises(SinkUnavailable, match="takes no event") as refused:
+        sent(received, ":planted-key@")
     assert "planted-key" not in str(refused.value)
 
 
