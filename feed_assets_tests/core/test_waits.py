@@ -210,6 +210,20 @@ def test_of_a_table_so_many_windows_are_enough_and_those_are_pinned():
     assert found.reason.endswith("3 of 4 are enough: without web/table hour@2026-01-02-02:00")
 
 
+def test_what_it_goes_without_is_not_asked_for_its_quality():
+    bad = {PARTS[2]: "half of it is lost"}
+    assert verdict(Need(OUT, FOUR, waits=ENOUGH), newest=there(0, 1, 3), failed=bad).state is State.BUILD
+    read = verdict(Need(OUT, FOUR, waits=ENOUGH), newest=there(0, 1, 2), failed=bad)
+    assert read.state is State.WAITS_FOR_QUALITY
+
+
+def test_of_windows_that_it_goes_without_no_check_has_to_be_known():
+    need = Need(OUT, (replace(WINDOWED, is_partial=True, checks=("no_bots",)),), waits=ENOUGH)
+    passed = {(at, "no_bots"): "" for at in AT if at != AT[2]}
+    assert verdict(need, windows=known(h2=KnownWindow()), checks=passed).state is State.BUILD
+    assert verdict(need, windows=known(h1=KnownWindow()), checks=passed).state is State.WAITS_FOR_QUALITY
+
+
 CHECKED = Need(OUT, (UpdateInput(PARTS[0], checks=("no_bots", "sum"), made_checks=frozenset({"sum"})),))
 
 
