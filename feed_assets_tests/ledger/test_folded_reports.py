@@ -11,7 +11,7 @@ from feed_assets.core.members import Tracked
 from feed_assets.core.reports import FOLDED, Report
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger.counts import COUNTER
-from feed_assets.ledger.states import windows
+from feed_assets.ledger.states import backfills, windows
 from feed_assets.ledger.states.folding import fold
 from feed_assets.ledger.states.reports import report
 from feed_assets.ledger.tables import event_reject
@@ -79,6 +79,19 @@ def test_a_correction_begins_the_days_anew(complete):
     assert fold_all(complete) == 1
     assert ("", "a", None) in parts(complete)
     assert fold_all(complete, LATER + 21 * DAYS) == 3
+    assert parts(complete) == FOLDED_ROWS
+
+
+def test_what_has_to_be_checked_again_stays_until_it_was(complete):
+    at = WindowAddress(FOO, "", "hour", "2026-01-01-15:00")
+    windows.report_quality(complete, at, "bots", "failed", "half are bots", "dq", FIRST)
+    for move in (backfills.begin, backfills.finish):
+        move(complete, at, "bots", "ada", FIRST)
+    assert states(complete)[0][0] == "backfilled"
+    assert fold_all(complete) == 1  # The other hour's source.
+    assert {("", "a", None), ("", "b", None), ("web", "0", None)} < {*parts(complete)}
+    windows.report_quality(complete, at, "bots", "passed", None, "dq", LATER)
+    assert fold_all(complete, LATER + 31 * DAYS) == 3
     assert parts(complete) == FOLDED_ROWS
 
 

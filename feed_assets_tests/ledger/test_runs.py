@@ -4,9 +4,10 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from feed_assets.core.errors import AlreadyRunning, PartitionClosed
-from feed_assets.ledger import closures, log, runs, updates
+from feed_assets.core.positions import Pin
+from feed_assets.ledger import closures, log, quality, runs, updates
 from feed_assets.ledger.run_changes import run_changes
-from feed_assets_tests.ledger.records import CLICKED, EFFECT, MINUTE, NOW, attempt, claim, new_run
+from feed_assets_tests.ledger.records import CLICKED, EFFECT, MINUTE, NOW, SHOWN, attempt, claim, new_run, publish
 
 
 def open_attempts(ledger, output=EFFECT):
@@ -124,6 +125,22 @@ def test_the_log_tells_when_a_run_begins_and_how_it_ends_to_who_asks_for_runs_al
         assert [each.run.id for each in run_changes(connection, told[1].sequence, 9)] == ["two"]
         assert log.after(connection, 0, log.last(connection), 9) == ()
         assert log.last_of(connection, [EFFECT]) == {EFFECT: 0}
+
+
+def test_what_is_said_of_an_input_after_a_run_has_ended_is_not_told_with_it(ledger):
+    runs.start(ledger, new_run("one"))
+    claim(ledger, "one", (EFFECT, "20191125.060000"), pins=(Pin(SHOWN, "20191125.050000", "a"),))
+    publish(ledger, "one", EFFECT, "20191125.060000")
+    said = [(SHOWN, "before", "dq", NOW), (SHOWN, "until then", "dq", NOW + MINUTE), (EFFECT, "its own", "one", NOW)]
+    said += [(SHOWN, "after", "dq", NOW + 2 * MINUTE), (EFFECT, "of others", "dq", NOW)]
+    with ledger.change() as connection:
+        for at, check, by, when in said:
+            quality.report(connection, at, check, quality.WARNED, "odd", by, when)
+        runs.end(connection, "one", updates.PUBLISHED, NOW + MINUTE, None)
+    with ledger.read() as connection:
+        (_, ended) = run_changes(connection, 0, 9)
+    found, known = ([each.check for each in some] for some in (ended.found, ended.known))
+    assert (found, known) == (["its own"], ["before", "until then"])
 
 
 def test_a_closed_partition_is_built_by_nobody_and_who_closed_it_is_told(ledger):

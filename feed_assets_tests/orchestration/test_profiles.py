@@ -200,6 +200,9 @@ def test_a_deep_check_of_the_companion_that_fails_makes_the_hour_invalid_and_its
     assert outcomes(days.harness.run_until_idle()) == [("web/foo_profile", "2026-01-02-15:00", True)]
     assert state_of(15) is WindowState.INVALID
     assert days.harness.newest("web/foo_profile/v1.0", "2026-01-02-15:00")
+    measured = Partition(Feed.parse("web/foo_profile/v1.0"), "2026-01-02-15:00")
+    with open_ledger(settings().ledger).read() as connection:
+        assert profiles.known(connection, [measured]) == {measured: EQUAL}
     assert days.harness.checks("web/foo_profile", "2026-01-02-15:00") == {"profile": True, "no_bots": False}
 
 
