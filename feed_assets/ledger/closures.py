@@ -8,8 +8,9 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from feed_assets.core.errors import PartitionClosed
+from feed_assets.core.errors import IllegalTransition, PartitionClosed
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.members import Tracked
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.core.words import sentence
 from feed_assets.ledger import log, wanted
@@ -17,6 +18,8 @@ from feed_assets.ledger.database import Ledger, upsert
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import datasets
+from feed_assets.ledger.states.flags import holding
+from feed_assets.ledger.states.rows import backfilling
 from feed_assets.ledger.tables import closure
 
 
@@ -33,11 +36,15 @@ class Closure:
 
 
 def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, now: datetime) -> int:
-    """Close partitions; how many were not closed. The log tells of these. Repeatable."""
+    """Close partitions; how many were not closed. The log tells of these. Repeatable.
+
+    Raises IllegalTransition if something in one of them is being made again: nobody could say that it was.
+    """
     wanted_now = sorted(set(partitions))
-    with _changing(ledger, wanted_now, now) as connection:
+    with _changing(ledger, wanted_now, now) as (connection, tracked):
         known = closed(connection, wanted_now)
         new = [each for each in wanted_now if each not in known]
+        _refuse_backfilling(connection, tracked, new)
         rows = [{**_key(each), "why": why, "who": who, "at": now} for each in new]
         upsert(connection, closure, rows, ["why", "who", "at"])
         log.append(connection, [Change(each, log.CLOSED, "", now, "open", "closed", why, who) for each in new])
@@ -46,7 +53,7 @@ def close(ledger: Ledger, partitions: Iterable[Partition], why: str, who: str, n
 
 def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, who: str, now: datetime) -> int:
     """Open closed partitions again; how many were closed. The log tells of these. Repeatable."""
-    with _changing(ledger, partitions, now) as connection:
+    with _changing(ledger, partitions, now) as (connection, _):
         known = sorted(closed(connection, set(partitions)))
         same = (closure.c[name] == sa.bindparam(f"its_{name}") for name in ("feed", "partition"))
         gone = [{f"its_{name}": value for name, value in _key(each).items()} for each in known]
@@ -57,17 +64,32 @@ def reopen(ledger: Ledger, partitions: Collection[Partition], why: str, who: str
 
 
 @contextmanager
-def _changing(ledger: Ledger, partitions: Collection[Partition], now: datetime) -> Generator[sa.Connection]:
+def _changing(
+    ledger: Ledger, partitions: Collection[Partition], now: datetime
+) -> Generator[tuple[sa.Connection, Mapping[Feed, Tracked]]]:
     """A transaction that waits for the reports under way, and that claims wait for: none of them is overtaken.
 
     Of a table whose windows are closed the first report may be under way: its lock is made here, as a report does.
     """
     tables = {each.feed for each in partitions if address_of(each)}
     with ledger.write() as connection:
-        tracked = datasets.tracked(connection, {each.feed for each in partitions})
-        datasets.lock(connection, tables.union(tracked), now)
+        known = datasets.tracked(connection, {each.feed for each in partitions})
+        tracked = datasets.lock(connection, tables.union(known), now)
         lock_log(connection)
-        yield connection
+        yield connection, tracked
+
+
+def _refuse_backfilling(
+    connection: sa.Connection, tracked: Mapping[Feed, Tracked], partitions: Collection[Partition]
+) -> None:
+    for row in backfilling(connection, {each.feed for each in partitions if address_of(each)}):
+        places = {at.partition for at in holding(tracked[row.address.dataset], row.address, row.start)}
+        if places.intersection(partitions):
+            at = row.address.partition
+            raise IllegalTransition(
+                f"{at} is being made again, and nobody could end that once it is closed. End it first: "
+                f"`feed-assets state backfill {at} --done --why …`, or `--failed`."
+            )
 
 
 def closed(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Closure]:

@@ -22,8 +22,8 @@ from feed_assets.ledger.database import upsert
 from feed_assets.ledger.facts import consumed_of
 from feed_assets.ledger.log import Change, Numbered
 from feed_assets.ledger.quality import FAILED, MARKED, PASSED, STALE, CheckState
-from feed_assets.ledger.states import backfills, windows
-from feed_assets.ledger.states.rows import Row
+from feed_assets.ledger.states import windows
+from feed_assets.ledger.states.rows import Row, backfilling
 from feed_assets.ledger.tables import quality as table
 
 BY = "lineage"
@@ -106,7 +106,7 @@ def _made_again(connection: sa.Connection, read: Mapping[Partition, Collection[W
 
     Else who reads these would go on between the begin of a backfill and its checks.
     """
-    again = backfills.backfilling(connection, {at.dataset for some in read.values() for at in some})
+    again = backfilling(connection, {at.dataset for some in read.values() for at in some})
     rows = windows.known(connection, {at for some in read.values() for at in some}) if again else {}
     return {output for output, some in read.items() if any(_overlaps(rows[at], again) for at in some if at in rows)}
 

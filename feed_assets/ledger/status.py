@@ -167,7 +167,7 @@ def _windows(connection: sa.Connection, asked: Iterable[Asked]) -> dict[Partitio
     found: dict[Partition, Mapping[str, Any]] = {}
     for at, row in worst.items():
         lacking = next((one for one in of[at] if one not in rows), None)
-        why = row.bad or said.get(row.address, "")
+        why = said.get(row.address, "")
         is_flagged = row.bad is not None or row.state is WindowState.COMPLETE_WITH_ISSUE
         found[at] = {"window": row.state, "window_why": why, "is_flagged": is_flagged}
         if row.state in DONE and lacking:

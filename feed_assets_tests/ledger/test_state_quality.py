@@ -176,6 +176,12 @@ def test_a_backfill_that_is_given_up_leaves_what_was(day):
     backfills.give_up(day, HOUR, "no space", "ada", NOW)
     assert row(day, HOUR).state is WindowState.INVALID
     assert backfills.give_up(day, HOUR, "no space", "ada", NOW).known == 1
+    passed(day)
+    backfills.begin(day, HOUR, "again", "ada", NOW)
+    backfills.finish(day, HOUR, "again", "ada", NOW)
+    backfills.begin(day, HOUR, "once more", "ada", NOW)
+    backfills.give_up(day, HOUR, "no space", "ada", NOW)
+    assert row(day, HOUR).state is WindowState.COMPLETE, "it was backfilled: docs say that this is not remembered"
 
 
 def test_what_was_not_begun_is_not_finished_and_an_open_window_is_not_made_again(hour):

@@ -4,7 +4,7 @@ What the window holds is judged by its counts as ever. A check that failed befor
 what is in the window stays flagged. Killed between two of these, the window is `backfilling` until somebody says more.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
@@ -12,7 +12,6 @@ import sqlalchemy as sa
 
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.errors import IllegalTransition, PartitionClosed
-from feed_assets.core.feeds import Feed
 from feed_assets.core.transitions import check_transition
 from feed_assets.core.windows import WindowAddress
 from feed_assets.ledger import quality
@@ -23,12 +22,9 @@ from feed_assets.ledger.sessions import lock_log
 from feed_assets.ledger.states import datasets
 from feed_assets.ledger.states.judging import Judging
 from feed_assets.ledger.states.reports import Reported
-from feed_assets.ledger.states.rows import Row, row_of
+from feed_assets.ledger.states.rows import BACKFILLING, Row, row_of
 from feed_assets.ledger.states.windows import look_at_checks, placed
 from feed_assets.ledger.tables import change, run, window
-
-_BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, literal_execute=True)
-"""In words of SQL, not as a parameter: so the index of these few is taken."""
 
 _Prepare = Callable[[sa.Connection, Row], WindowState]
 
@@ -104,12 +100,6 @@ def _move(
         return Reported(accepted=1, transitions=len(judging.move(address, state, why)))
 
 
-def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[Row]:
-    """The windows of some datasets that are being made again: few, by an index of their own."""
-    mine = _BACKFILLING & window.c.dataset.in_(sorted(map(str, datasets)))
-    return [*map(row_of, connection.execute(sa.select(window).where(mine)))] if datasets else []
-
-
 def settle(ledger: Ledger, now: datetime) -> None:
     """End the backfills of runs that have ended: finished by those that have published, given up by the others.
 
@@ -129,5 +119,5 @@ def _of_ended_runs(connection: sa.Connection) -> list[tuple[WindowAddress, str, 
     """The windows that a run has begun, which the log names, and which has ended."""
     query = sa.select(*window.c, run.c.id, run.c.state.label("ended_as"), run.c.reason).select_from(window)
     query = query.join(change, change.c.sequence == window.c.changed)
-    query = query.join(run, (run.c.id == change.c.who) & (run.c.state != RUNNING)).where(_BACKFILLING)
+    query = query.join(run, (run.c.id == change.c.who) & (run.c.state != RUNNING)).where(BACKFILLING)
     return [(row_of(row).address, row.id, row.ended_as, row.reason) for row in connection.execute(query)]

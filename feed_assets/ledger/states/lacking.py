@@ -30,7 +30,7 @@ def _parts(tracked: Tracked, row: Row) -> tuple[WindowAddress, ...]:
     """The windows to look at for what one lacks; () if it is known of the window itself."""
     is_open = row.state is WindowState.OPEN
     looks = is_open or row.state is WindowState.COMPLETE_WITH_ISSUE
-    return tracked.parts(row.address, row.window) if looks and row.is_kept else ()
+    return tracked.parts(row.address, row.window) if looks and row.is_kept and not row.bad else ()
 
 
 def _blamed(row: Row, parts: Sequence[Row]) -> Row | None:
@@ -43,10 +43,12 @@ def _said(tracked: Tracked, row: Row, blamed: Row) -> str:
     at, name = row.address, blamed.address
     if blamed is row:
         return _own(tracked, row)
+    if blamed.bad and blamed.bad in (blamed.held, blamed.flagged):  # These name the window that is bad itself.
+        return blamed.bad
     of = f" in {name.sub_partition}" if name.sub_partition != at.sub_partition else ""
     window = f"{name.grain} {name.key}{of}"
-    if blamed.state in (WindowState.INVALID, WindowState.BACKFILLING) or not blamed.is_kept:
-        return f"{window} is {blamed.state.value}: {_own(tracked, blamed)}"
+    if blamed.bad or blamed.state is WindowState.BACKFILLING or not blamed.is_kept:
+        return f"{window} is {blamed.state.value.replace('_', ' ')}: {_own(tracked, blamed)}"
     return f"{window} has {_own(tracked, blamed)}"
 
 
@@ -55,8 +57,7 @@ def _own(tracked: Tracked, row: Row) -> str:
     at = row.address
     if row.state is WindowState.BACKFILLING:
         return f"somebody makes it again since {row.since:%Y-%m-%d %H:%M} UTC; `feed-assets state transitions` says who"
-    said = row.issue if row.state is WindowState.INVALID else row.accepted
-    if said and row.state in (WindowState.INVALID, WindowState.COMPLETE):
+    if said := row.bad or (row.accepted if row.state is WindowState.COMPLETE else None):
         return said
     if not row.is_kept:
         return "nothing is reported of it"

@@ -71,10 +71,14 @@ class Row:
 
     @property
     def suspicion(self) -> str | None:
-        """Why its data are not to be trusted, since they are there: nor are those of the windows in it."""
+        """Why its data are not to be trusted, since they are there: nor are those of the windows in it.
+
+        What is in it may be judged before it, by the state that it then comes into.
+        """
         said = self.issue or self.stale
         is_there = self.state not in (WindowState.OPEN, WindowState.COMPLETE)
-        return f"{self.named} is {self.state}: {said}" if said and is_there else None
+        state = WindowState.INVALID if self.issue and self.state in DONE else self.state
+        return f"{self.named} is {state}: {said}" if said and is_there else None
 
     @property
     def judged_as(self) -> WindowState:
@@ -129,6 +133,16 @@ def row_of(row: Any) -> Row:
     sources = {tier: (records, parts) for tier, (records, parts) in json.loads(row.sources or "{}").items()}
     values = {name: getattr(row, name) for name in _STATE if name not in ("sources", "state")}
     return Row(address, row.start, row.end, sources=sources, state=WindowState(row.state), **values)
+
+
+BACKFILLING = window.c.state == sa.literal(WindowState.BACKFILLING.value, literal_execute=True)
+"""In words of SQL, not as a parameter: so the index of these few is taken."""
+
+
+def backfilling(connection: sa.Connection, datasets: Collection[Feed]) -> list[Row]:
+    """The windows of some datasets that are being made again: few, by an index of their own."""
+    mine = BACKFILLING & window.c.dataset.in_(sorted(map(str, datasets)))
+    return [*map(row_of, connection.execute(sa.select(window).where(mine)))] if datasets else []
 
 
 def empty(tracked: Tracked, at: WindowAddress) -> Row:

@@ -210,5 +210,5 @@ def _explained(connection: sa.Connection, tracked: Tracked, shown: PartitionStat
     waits = tuple(LackingPart(each.address.partition.key, each.state, said[each.address]) for each in undone)
     behind: dict[str, Any] = {"state": row.state, "records": row.records, "sources": row.counts, "since": row.since}
     closed = _closed(connection, (at.partition for at in holding(tracked, row.address, row.start)))
-    behind |= {"why": row.issue or row.held or said[row.address], "waits_for": waits, "closed": closed}
+    behind |= {"why": row.issue or said[row.address], "waits_for": waits, "closed": closed}
     return replace(shown, start=row.start, end=row.end, **behind)

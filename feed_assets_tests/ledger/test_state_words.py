@@ -1,0 +1,96 @@
+"""What is said of windows that others make bad: which is, and why, however many lie between. And what is not closed."""
+
+from datetime import UTC, datetime
+
+import pytest
+import sqlalchemy as sa
+
+from feed_assets.core.completeness import Completeness, WindowState
+from feed_assets.core.errors import IllegalTransition
+from feed_assets.core.members import Regions, Tracked
+from feed_assets.core.reports import INPUTS
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import closures, log, quality
+from feed_assets.ledger.states import backfills, reports, shown, windows
+from feed_assets.ledger.tables import change
+from feed_assets_tests.ledger.test_state_quality import ALL_DAY, DAY, HOUR, day, fact, failed, hour, row
+from feed_assets_tests.ledger.test_states import FOO, HOUR_15, NOW, last, part, source
+
+__all__ = ["day", "hour"]
+
+FIVE = WindowAddress(FOO, "", "5min", "2026-01-01-15:55")
+FIVE_OF_EMEA = WindowAddress(FOO, "region=emea", "5min", "2026-01-01-15:55")
+REST = [at for at in ALL_DAY if at not in HOUR_15]
+EVE = [datetime(2025, 12, 31, hour, at, tzinfo=UTC) for hour in range(16, 24) for at in range(0, 60, 5)]
+"""The first hours of the day in Singapore."""
+
+
+def fill(ledger, region, starts):
+    place, name = f"region={region}", f"{region} from {starts[0]}"
+    reports.report(ledger, source(dict.fromkeys(starts, 10), sub_partition=place), NOW)
+    reports.report(ledger, [part(name, dict.fromkeys(starts, 10), sub_partition=place)], NOW)
+
+
+@pytest.fixture
+def regions(ledger):
+    """Hour 15 complete in two regions."""
+    declared = Tracked.of(Completeness(), Regions({"apac": "Asia/Singapore", "emea": "UTC"}))
+    windows.declare(ledger, {FOO: declared}, NOW)
+    fill(ledger, "apac", HOUR_15)
+    fill(ledger, "emea", HOUR_15)
+    return ledger
+
+
+def why(ledger, address):
+    """What `state show` says."""
+    with ledger.read() as connection:
+        (found,) = shown.explained(connection, FOO, address.partition.key, 1)
+    return found.why
+
+
+def test_what_is_flagged_by_a_larger_window_of_a_region_names_it_up_to_the_whole(regions):
+    fill(regions, "emea", REST)
+    failed(regions, WindowAddress(FOO, "region=emea", "day", "2026-01-01"), "nulls", "half of them")
+    said = "day 2026-01-01 in region=emea is invalid: nulls: half of them"
+    assert fact(regions, HOUR).said == f"is complete with issue: {said}"
+    assert [why(regions, at) for at in (HOUR, FIVE, FIVE_OF_EMEA)] == [said] * 3
+
+
+def test_a_window_in_a_bad_hour_of_the_whole_says_which_and_a_day_of_regions_does(regions):
+    """The day of the whole is made of the days of its regions, and not of its own hours: it is not open."""
+    fill(regions, "emea", REST)
+    fill(regions, "apac", EVE + REST)
+    assert row(regions, DAY).state is WindowState.COMPLETE
+    failed(regions)
+    said = "hour 2026-01-01-15:00 is invalid: no_bots: many bots"
+    assert [why(regions, at) for at in (FIVE_OF_EMEA, DAY)] == [said] * 2
+    assert (row(regions, DAY).state, fact(regions, DAY).why) == (WindowState.COMPLETE_WITH_ISSUE, said)
+
+
+def test_what_a_region_is_marked_for_is_said_of_the_whole(regions):
+    apac = WindowAddress(FOO, "region=apac", "hour", "2026-01-01-15:00")
+    windows.report_quality(regions, apac, INPUTS, quality.MARKED, "made of a bad one", "spread", NOW)
+    said = "hour 2026-01-01-15:00 in region=apac is complete with issue: made of a bad one"
+    assert (fact(regions, HOUR).why, why(regions, HOUR)) == (said, said)
+
+
+def test_the_log_says_what_an_hour_that_was_made_again_has_become(hour):
+    backfills.begin(hour, HOUR, "again", "ada", NOW)
+    backfills.finish(hour, HOUR, "again", "ada", NOW)
+    seen = last(hour)
+    failed(hour)
+    with hour.read() as connection:
+        found = connection.execute(sa.select(change).where(change.c.sequence > seen, change.c.kind == log.WINDOW)).all()
+    below = {each.why for each in found if each.partition != HOUR.partition.key}
+    assert (len(found), below) == (19, {"hour 2026-01-01-15:00 is invalid: no_bots: many bots"})
+
+
+@pytest.mark.parametrize("closed", [HOUR, DAY])
+def test_what_is_being_made_again_is_not_closed(day, closed):
+    backfills.begin(day, HOUR, "again", "ada", NOW)
+    with pytest.raises(IllegalTransition, match=r"foo hour@2026-01-01-15:00 is being made again, .*End it first"):
+        closures.close(day, [closed.partition], "it is final", "ada", NOW)
+    other = WindowAddress(FOO, "", "hour", "2026-01-01-16:00")
+    assert closures.close(day, [other.partition], "it is final", "ada", NOW) == 1
+    backfills.finish(day, HOUR, "again", "ada", NOW)
+    assert closures.close(day, [closed.partition], "it is final", "ada", NOW) == 1
