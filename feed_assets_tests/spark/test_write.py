@@ -123,7 +123,9 @@ def test_a_write_that_fails_leaves_nothing_that_is_counted(spark, board, update_
     )
     with pytest.raises(SPARK_ERRORS, match="on purpose"):
         write(failing, board, SHOWN, update_id)
-    assert board.files(f"{SHOWN.path}/{update_id}") == ()
+    # A task that is just being committed may leave its part in `_temporary`, which no manifest can count.
+    left = [file.key for file in board.files(f"{SHOWN.path}/{update_id}")]
+    assert [key for key in left if "/_temporary/" not in key] == []
     assert latest(board, SHOWN).update is None
 
 
