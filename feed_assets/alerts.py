@@ -19,20 +19,20 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-import requests
 from pydantic import SecretStr
-from requests.utils import get_auth_from_url
 
 from feed_assets.core.deadlines import Opened, in_time, noting
 from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
-from feed_assets.core.web import listing_session
 from feed_assets.ledger import alerts
 from feed_assets.ledger.alerts import OPENED, Notice
 from feed_assets.ledger.database import Ledger
 from feed_assets.settings import Settings
+
+if TYPE_CHECKING:
+    import requests
 
 _log = logging.getLogger(__name__)
 
@@ -137,6 +137,8 @@ class _Webhook:
     host: str
 
     def __call__(self, notice: Notice, now: datetime, opened: list[Opened]) -> None:
+        from requests import RequestException  # Here, for all load the definitions, and few post.
+
         body = _body(notice, now)
         signature = hmac.new(self.secret.get_secret_value().encode(), body, hashlib.sha256).hexdigest()
         headers = {"Content-Type": "application/json", "X-Feed-Assets-Signature": f"sha256={signature}"}
@@ -146,13 +148,17 @@ class _Webhook:
         try:
             with _session(self.url, opened) as session, session.post(url, body, **options) as answer:
                 status = answer.status_code
-        except requests.RequestException as error:  # Its words have the URL in them, with all that is in that.
+        except RequestException as error:  # Its words have the URL in them, with all that is in that.
             raise AlertChannelDown(f"the webhook at {self.host} gave no answer ({type(error).__name__}).") from None
         if not 200 <= status < 300:
             raise AlertNotDelivered(f"the webhook at {self.host} answered with {status}, expected 2xx.")
 
 
-def _session(url: SecretStr, opened: list[Opened]) -> requests.Session:
+def _session(url: SecretStr, opened: list[Opened]) -> "requests.Session":
+    from requests.utils import get_auth_from_url
+
+    from feed_assets.core.web import listing_session
+
     session, named = listing_session(opened), get_auth_from_url(url.get_secret_value())
     session.auth = named if any(named) else session.auth
     return session

@@ -1,0 +1,209 @@
+"""Dagster's SQLite storage with connections that are kept: Dagster opens and closes a file for each few statements.
+
+The files are Dagster's own, at their places: a home may go from one storage to the other, and back, at any time.
+`synchronous` stays FULL: what the ledger believes Dagster to have been told must not go with a machine's power.
+"""
+
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import Any
+
+import dagster as dg
+import sqlalchemy as sa
+from dagster._core.storage.base_storage import DagsterStorage
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
+from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
+from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
+from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
+from dagster._serdes import ConfigurableClassData
+from sqlalchemy.exc import OperationalError
+
+MOST_FILES = 16
+"""Files that a storage keeps open in a process. Each run has one of its own."""
+
+BUSY_SECONDS = 30
+"""How long a statement waits for another process that writes."""
+
+_inherited: list[object] = []
+"""Connections of the process that this one was forked from. To close them here would end that one's locks."""
+
+_File = tuple[str, int, int]
+
+
+class KeptFiles:
+    """The SQLite files that were used last, with their connections. Threads may share it, and forks inherit it."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process, self._lock = os.getpid(), Lock()
+        self._engines = OrderedDict[_File, sa.Engine]()
+
+    @contextmanager
+    def connect(self, path: str) -> Generator[sa.Connection]:
+        """A transaction in the file that is at this path now."""
+        with self.engine(path).connect() as connection, connection.begin():
+            yield connection
+
+    def has(self, path: str) -> bool:
+        """Whether the file that is at this path now is kept."""
+        return self._process == os.getpid() and _file(path) in self._engines
+
+    def engine(self, path: str) -> sa.Engine:
+        """What opens the file that is at this path now."""
+        if self._process != os.getpid():
+            _inherited.append(self._engines)
+            self._begin()
+        with self._lock:
+            file = _file(path)
+            engine = self._engines.pop(file, None) or _opened(path)
+            self._engines[file] = engine  # the last one to be closed
+            while len(self._engines) > MOST_FILES:
+                self._engines.popitem(last=False)[1].dispose()
+            return engine
+
+    def close(self) -> None:
+        """Close all of them; what is used after that is opened again."""
+        while self._process == os.getpid() and self._engines:
+            self._engines.popitem()[1].dispose()
+
+
+def _file(path: str) -> _File:
+    """A file itself: what was removed and made anew is another one, whose number the kept one still holds."""
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return path, 0, 0
+    return path, found.st_dev, found.st_ino
+
+
+def _opened(path: str) -> sa.Engine:
+    return sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_SECONDS}, max_overflow=-1)
+
+
+class _OneFile:
+    """What a storage in one file has to do otherwise than Dagster's, so that it is kept open."""
+
+    _conn_string: str
+
+    @cached_property
+    def _files(self) -> KeptFiles:
+        return KeptFiles()
+
+    def connect(self) -> Any:
+        """A transaction."""
+        return self._files.connect(sa.make_url(self._conn_string).database or "")
+
+    def dispose(self) -> None:
+        """Close the file."""
+        self._files.close()
+
+
+class KeptRunStorage(_OneFile, SqliteRunStorage):
+    """Dagster's storage of runs, its file kept open."""
+
+
+class KeptScheduleStorage(_OneFile, SqliteScheduleStorage):
+    """Dagster's storage of ticks and sensors, its file kept open."""
+
+
+class KeptEventLogStorage(SqliteEventLogStorage):
+    """Dagster's event log, its files kept open; those of runs are copies of one that Dagster has made."""
+
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        self._files = KeptFiles()
+        super().__init__(base_dir, inst_data)
+
+    @contextmanager
+    def _connect(self, shard: str) -> Generator[sa.Connection]:
+        with self._db_lock:  # as Dagster has it: one thread at a time
+            path = self.path_for_shard(shard)
+            if not self._files.has(path):
+                self._make(path)
+            with self._files.connect(path) as connection:
+                before = _changes(connection)
+                yield connection
+                has_changed = _changes(connection) != before
+            if has_changed and shard != INDEX_SHARD_NAME:
+                # Who watches a run hears of its file. Dagster's own closing writes to it, ours only to the log beside.
+                os.utime(path)
+
+    def _make(self, path: str) -> None:
+        """Make the file of a run; one that was killed on the way to its tables goes the way that Dagster has."""
+        if not Path(path).exists():
+            self._copy(path)
+        engine = self._files.engine(path)
+        if not _is_made(engine):
+            self._initdb(engine)
+
+    def _copy(self, path: str) -> None:
+        """Whole or not at all, and never over one that another process has made meanwhile."""
+        with TemporaryDirectory(dir=self._base_dir) as folder:
+            copy = Path(folder, "copy")
+            with copy.open("wb") as file:
+                file.write(self._template().read_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(OSError):  # It is there; or where links cannot be made, Dagster makes it in its own way.
+                os.link(copy, path)
+
+    def _template(self) -> Path:
+        """An empty file of a run, of this Dagster: its name does not end as a run's does."""
+        template = Path(self._base_dir, f"empty.{dg.__version__}")
+        if not template.exists():
+            with TemporaryDirectory(dir=self._base_dir) as folder:
+                engine = _opened(str(made := Path(folder, "made")))
+                self._initdb(engine)
+                engine.dispose()
+                shutil.move(made, template)
+        return template
+
+    def has_table(self, table_name: str) -> bool:
+        """Whether the index has a table; without the lock, as Dagster asks this within a transaction, too."""
+        with self._files.connect(self.path_for_shard(INDEX_SHARD_NAME)) as connection:
+            return sa.inspect(connection).has_table(table_name)
+
+    def wipe(self) -> None:
+        """Remove all; the files first let go."""
+        self._files.close()
+        super().wipe()
+
+    def dispose(self) -> None:
+        """Close the files, and end what watches."""
+        super().dispose()
+        self._files.close()
+
+
+def _changes(connection: sa.Connection) -> int:
+    driver: Any = connection.connection.dbapi_connection
+    return driver.total_changes
+
+
+def _is_made(engine: sa.Engine) -> bool:
+    with engine.connect() as connection, suppress(OperationalError):  # There is no such table.
+        return connection.exec_driver_sql("SELECT version_num FROM alembic_version").first() is not None
+    return False
+
+
+class KeptSqliteStorage(DagsterSqliteStorage):
+    """The three together: `storage: custom:` in `dagster.yaml` names it."""
+
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        DagsterStorage.__init__(self)
+        self.base_dir, self._inst_data = base_dir, inst_data
+        self._run_storage = KeptRunStorage.from_local(str(Path(base_dir, "history")))
+        self._event_log_storage = KeptEventLogStorage(str(Path(base_dir, "history", "runs")))
+        self._schedule_storage = KeptScheduleStorage.from_local(str(Path(base_dir, "schedules")))
+
+    @classmethod
+    def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Any) -> "KeptSqliteStorage":
+        """As Dagster makes it from its configuration."""
+        return cls.from_local(inst_data=inst_data, **config_value)

@@ -1,0 +1,289 @@
+"""Dagster's SQLite storage with connections that are kept: what Dagster does with its own, on the same files."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import dagster as dg
+import pytest
+import sqlalchemy as sa
+from dagster._core.storage.dagster_run import DagsterRunStatus
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
+from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
+from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
+
+from feed_assets.cli.location import prepare
+from feed_assets.orchestration import storage
+
+STOCK = "telemetry: {enabled: false}\n"
+WRITER = """
+import sys
+import dagster as dg
+from feed_assets_tests.orchestration.test_storage import write
+with dg.DagsterInstance.get() as instance:
+    print(flush=True)
+    sys.stdin.readline()
+    write(instance, sys.argv[1], sys.argv[2], 20)
+"""
+FORK = """
+import os, sys
+import dagster as dg
+from feed_assets_tests.orchestration.test_storage import write
+with dg.DagsterInstance.get() as instance:
+    write(instance, sys.argv[1], "before", 5)
+    if child := os.fork():
+        write(instance, sys.argv[1], "parent", 20)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    write(instance, sys.argv[1], "child", 20)
+    instance.dispose()
+    os._exit(0)
+"""
+
+
+@dg.job
+def nothing() -> None:
+    """A run without steps."""
+
+
+@dg.asset
+def made() -> int:
+    """An asset whose run says something of itself."""
+    return 1
+
+
+def write(instance: dg.DagsterInstance, run_id: str, what: str, count: int) -> None:
+    """So many events of a run, and as many materializations in the index."""
+    run = instance.get_run_by_id(run_id)
+    assert run
+    for number in range(count):
+        instance.report_engine_event(f"{what} {number}", run)
+        instance.report_runless_asset_event(dg.AssetMaterialization(what, partition=str(number)))
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.get() as instance:
+        assert isinstance(instance.event_log_storage, storage.KeptEventLogStorage)
+        assert instance.root_directory == str(folder)
+        yield instance
+
+
+@pytest.fixture
+def instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    """On a new home, with our `dagster.yaml`."""
+    with opened(prepare(home)) as instance:
+        yield instance
+
+
+def messages(instance: dg.DagsterInstance, run_id: str) -> list[str]:
+    return [each.user_message or each.message for each in instance.all_logs(run_id)]
+
+
+def partitions(instance: dg.DagsterInstance, asset: str) -> set[str]:
+    return instance.get_materialized_partitions(dg.AssetKey(asset))
+
+
+@contextmanager
+def connections() -> Iterator[list[object]]:
+    """The connections that this process opens to any database."""
+    found: list[object] = []
+
+    def note(connection: object, _record: object) -> None:
+        found.append(connection)
+
+    sa.event.listen(sa.Pool, "connect", note)
+    try:
+        yield found
+    finally:
+        sa.event.remove(sa.Pool, "connect", note)
+
+
+def test_a_run_opens_its_file_once_and_no_other_again(instance):
+    dg.materialize([made], instance=instance)
+    with connections() as found:
+        dg.materialize([made], instance=instance)
+    assert len(found) == 1, (
+        f"a run opens {len(found)} files: this Dagster goes past what feed_assets/orchestration/storage.py overrides. "
+        "Compare its SQLite storages with that module, or take `storage:` out of feed_assets/cli/dagster.yaml."
+    )
+
+
+@pytest.mark.parametrize(
+    ("theirs", "names"),
+    [
+        (SqliteEventLogStorage, {"_connect", "_initdb", "path_for_shard", "has_table", "wipe", "dispose"}),
+        (SqliteRunStorage, {"connect", "dispose", "from_local"}),
+        (SqliteScheduleStorage, {"connect", "dispose", "from_local"}),
+        (DagsterSqliteStorage, {"from_config_value", "from_local", "dispose"}),
+    ],
+)
+def test_dagster_has_what_is_overridden(theirs, names):
+    assert names <= {*dir(theirs)}, f"{theirs.__name__} has moved: see feed_assets/orchestration/storage.py."
+
+
+def test_a_commit_is_on_the_disk_before_it_is_told(instance):
+    run_id = nothing.execute_in_process(instance=instance).run_id
+    logs, runs, ticks = instance.event_log_storage, instance.run_storage, instance.schedule_storage
+    for connect in (lambda: logs.run_connection(run_id), logs.index_connection, runs.connect, ticks.connect):
+        with connect() as connection:
+            asked = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("synchronous", "journal_mode")]
+        assert asked == [2, "wal"]
+
+
+def test_processes_write_one_run_at_once_one_of_them_with_dagsters_own_storage(instance, home, tmp_path):
+    run_id = nothing.execute_in_process(instance=instance).run_id
+    stock = tmp_path / "stock"
+    stock.mkdir()
+    (stock / "dagster.yaml").write_text(f"{STOCK}storage:\n  sqlite: {{base_dir: {home}}}\n")
+    with ThreadPoolExecutor() as threads:
+        writers = [_writer(run_id, name, folder) for name, folder in (("a", home), ("b", home), ("c", stock))]
+        for each in writers:
+            each.stdout.readline()
+        done = list(threads.map(lambda each: each.communicate("go\n", timeout=120), writers))
+    assert [each.returncode for each in writers] == [0, 0, 0], done
+    said = messages(instance, run_id)
+    for name in "abc":
+        assert [each for each in said if each.startswith(f"{name} ")] == [f"{name} {number}" for number in range(20)]
+        assert len(partitions(instance, name)) == 20
+
+
+def _writer(run_id: str, name: str, folder: Path) -> subprocess.Popen[str]:
+    command, env = [sys.executable, "-c", WRITER, run_id, name], {**os.environ, "DAGSTER_HOME": str(folder)}
+    return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_fork_has_connections_of_its_own(instance):
+    run_id = nothing.execute_in_process(instance=instance).run_id
+    done = subprocess.run([sys.executable, "-c", FORK, run_id], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    said = {each for each in messages(instance, run_id) if each.split()[0] in ("before", "parent", "child")}
+    assert len(said) == 45
+    assert [len(partitions(instance, name)) for name in ("before", "parent", "child")] == [5, 20, 20]
+
+
+def test_threads_write_at_once(instance):
+    run_ids = [nothing.execute_in_process(instance=instance).run_id for _ in range(4)]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda each: write(instance, each[1], f"thread {each[0]}", 10), enumerate(run_ids)))
+    for number, run_id in enumerate(run_ids):
+        assert len([each for each in messages(instance, run_id) if each.startswith(f"thread {number}")]) == 10
+
+
+def test_who_watches_a_run_hears_of_each_event_while_it_goes_on(instance, home):
+    run = instance.create_run_for_job(nothing)
+    heard = Queue[str]()
+    with opened(home) as other:
+        other.watch_event_logs(run.run_id, None, lambda event, _: heard.put(event.user_message or event.message))
+        for number in range(3):
+            instance.report_engine_event(f"event {number}", run)
+            assert f"event {number}" in heard.get(timeout=30)
+
+
+def test_a_home_of_dagsters_own_storage_goes_on_and_back(home):
+    (home / "dagster.yaml").write_text(STOCK)
+    with dg.DagsterInstance.get() as instance:
+        first = dg.materialize([made], instance=instance).run_id
+    (home / "dagster.yaml").unlink()
+    with opened(prepare(home)) as instance:
+        assert instance.get_run_by_id(first).status == DagsterRunStatus.SUCCESS
+        second = dg.materialize([made], instance=instance).run_id
+        told = messages(instance, first), messages(instance, second)
+    (home / "dagster.yaml").write_text(STOCK)
+    with dg.DagsterInstance.get() as instance:
+        assert (messages(instance, first), messages(instance, second)) == told
+        assert len(instance.fetch_materializations(made.key, limit=9).records) == 2
+
+
+def test_a_run_that_is_deleted_is_gone_for_all(instance, home):
+    run_id = dg.materialize([made], instance=instance).run_id
+    with opened(home) as other:
+        assert messages(other, run_id)
+        instance.delete_run(run_id)
+        assert other.get_run_by_id(run_id) is None
+        assert messages(other, run_id) == []
+
+
+def test_files_that_were_removed_are_made_anew(instance, home):
+    run_id = dg.materialize([made], instance=instance).run_id
+    with opened(home) as other:
+        other.wipe()
+    assert messages(instance, run_id) == []
+    run = instance.create_run_for_job(nothing, run_id=run_id)
+    instance.report_engine_event("again", run)
+    with opened(home) as other:
+        assert messages(other, run_id)[-1] == "again"
+
+
+def test_an_instance_goes_on_after_it_was_disposed_of(instance):
+    run_id = nothing.execute_in_process(instance=instance).run_id
+    before = messages(instance, run_id)
+    instance.dispose()
+    assert messages(instance, run_id) == before
+    instance.dispose()
+
+
+def test_migrate_goes_over_the_files(instance, capsys):
+    run_id = nothing.execute_in_process(instance=instance).run_id
+    before = messages(instance, run_id)
+    instance.upgrade()
+    assert messages(instance, run_id) == before
+    assert instance.event_log_storage.alembic_version()[0] == instance.event_log_storage.alembic_version()[1]
+
+
+@pytest.mark.parametrize("left", [b"", None])
+def test_a_file_whose_maker_was_killed_is_made_whole(instance, left):
+    run = instance.create_run_for_job(nothing)
+    path = Path(instance.event_log_storage.path_for_shard(run.run_id))
+    instance.event_log_storage.dispose()
+    path.unlink(missing_ok=True)
+    if left is None:  # As Dagster leaves it between the tables and their version.
+        engine = sa.create_engine(f"sqlite:///{path}")
+        instance.event_log_storage._initdb(engine)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM alembic_version")
+        engine.dispose()
+    else:
+        path.write_bytes(left)
+    instance.report_engine_event("after", run)
+    assert messages(instance, run.run_id)[-1] == "after"
+
+
+def test_a_file_that_another_process_makes_meanwhile_is_kept(instance, home):
+    run = instance.create_run_for_job(nothing)
+    mine: Any = instance.event_log_storage
+    mine.dispose()
+    with opened(home) as other:
+        other.report_engine_event("first", run)
+    mine._copy(mine.path_for_shard(run.run_id))  # It was not there when this process looked.
+    assert messages(instance, run.run_id)[-1] == "first"
+
+
+def test_no_more_files_are_open_than_a_bound(instance):
+    run_ids = [instance.create_run_for_job(nothing).run_id for _ in range(2 * storage.MOST_FILES)]
+    for run_id in run_ids:
+        instance.report_engine_event("here", instance.get_run_by_id(run_id))
+    logs = Path(instance.event_log_storage.path_for_shard("x")).parent
+    files = {each.resolve() for each in Path("/proc/self/fd").iterdir() if each.exists()}
+    assert len([each for each in files if each.parent == logs and each.suffix == ".db"]) == storage.MOST_FILES
+    assert all(messages(instance, run_id)[-1] == "here" for run_id in run_ids)
+
+
+def test_what_is_logged_by_a_step_is_there(instance):
+    @dg.op
+    def speaks(context: dg.OpExecutionContext) -> None:
+        context.log.info("a word")
+
+    @dg.job
+    def spoken() -> None:
+        speaks()
+
+    run_id = spoken.execute_in_process(instance=instance).run_id
+    assert [each.level for each in instance.all_logs(run_id) if each.user_message == "a word"] == [logging.INFO]
