@@ -27,3 +27,5 @@ class Written:
     windows: Counts | None = None
     columns: tuple[tuple[str, str], ...] = ()
     """Name and type of each column."""
+    preview: str = ""
+    """Its first rows as a Markdown table."""

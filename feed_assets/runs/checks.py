@@ -249,9 +249,12 @@ def references(child: str, parent: str, on: str, at_least: Share = 1.0) -> Check
     needed = as_share(at_least)
 
     def share(audited: Audited) -> float:
-        keys = audited.inputs[parent].select(on).distinct().selectExpr(quoted(on), "1 AS _known")
-        joined = audited.inputs[child].join(keys, on, "left")
-        row = joined.selectExpr("count(1) AS all", "count(_known) AS known").collect()[0]
+        # By keys, and not by a join, which takes Spark twice as long on small data. NULL is nobody's key.
+        rows = audited.inputs[child].selectExpr(f"{quoted(on)} AS key", "1L AS rows", "false AS known")
+        keys = audited.inputs[parent].selectExpr(f"{quoted(on)} AS key", "0L AS rows", f"{quoted(on)} IS NOT NULL")
+        by_key = rows.union(keys).groupBy("key").agg({"rows": "sum", "known": "max"})
+        known = "sum(if(`max(known)`, `sum(rows)`, 0)) AS known"
+        row = by_key.selectExpr("sum(`sum(rows)`) AS all", known).collect()[0]
         return row["known"] / row["all"] if row["all"] else 1.0
 
     description = f"at least {needed:.1%} of the rows of {child} must have their {on} in {parent}"

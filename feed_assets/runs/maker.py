@@ -78,7 +78,10 @@ class Made(Protocol):
     """The rows of a task, for as long as its context is open."""
 
     def write(self, partition: Partition, update_id: str) -> Written:
-        """Write one output's parts under its claimed update, which holds nothing yet; the manifest is the caller's."""
+        """Write one output's parts under its claimed update, which holds nothing yet; the manifest is the caller's.
+
+        The dataset is written before its rejects.
+        """
         ...
 
     def counted(self) -> Sequence[tuple[Update, Counts]]:

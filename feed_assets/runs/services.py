@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -78,11 +79,14 @@ def _start(process: psutil.Process) -> str:
 
 def is_dead(process: str) -> bool:
     """Whether a process that the ledger names has surely ended; one on another host never surely has."""
+    return process.rsplit(":", 2)[0] == socket.gethostname() and living(process) is None
+
+
+def living(process: str) -> psutil.Process | None:
+    """The process that the ledger names, if it is on this host and lives."""
     host, pid, started = process.rsplit(":", 2)
-    if host != socket.gethostname():
-        return False
-    try:
+    with suppress(psutil.NoSuchProcess):
         found = psutil.Process(int(pid))
-        return found.status() == psutil.STATUS_ZOMBIE or _start(found) != started
-    except psutil.NoSuchProcess:
-        return True
+        if host == socket.gethostname() and found.status() != psutil.STATUS_ZOMBIE and _start(found) == started:
+            return found
+    return None

@@ -17,8 +17,9 @@ from feed_assets.runs.transform import Frames, path_of_file, transformed
 from feed_assets.spark.digest import measured
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import read_own
+from feed_assets.spark.rejects import write_rejects
 from feed_assets.spark.windows import Counting
-from feed_assets.spark.write import preview, write
+from feed_assets.spark.write import write
 
 PROFILE_SCHEMA = "measure string, found double, median double, mad double, is_anomaly boolean"
 
@@ -33,13 +34,13 @@ class SparkMade:
     frames: Frames
 
     def write(self, partition: Partition, update_id: str) -> Written:
-        """Write the frame of one output."""
+        """Write the rows of one output."""
         if partition != self.task.output:
-            return write(self._frame(partition), self.board, partition, update_id)
+            return write_rejects(self.frames.rejected, self.board, partition, update_id)
         recipe = self.task.recipe
         counting = _counting(recipe.event_time, recipe.grain)
-        frame = self._frame(partition)
-        return write(frame, self.board, partition, update_id, event_time=recipe.event_time, counting=counting)
+        rows = self.frames.rows
+        return write(rows, self.board, partition, update_id, event_time=recipe.event_time, counting=counting)
 
     def counted(self) -> list[tuple[Update, Counts]]:
         """Count what was read and kept: once it is written, nothing is read or parsed for that again."""
@@ -54,15 +55,12 @@ class SparkMade:
     def audit(self, outputs: Sequence[Output]) -> Audit:
         """Run the checks on the parts of the dataset, which is the last output."""
         recipe, main = self.task.recipe, outputs[-1]
-        written = read_own(self.spark, self.board, main.update, self._frame(main.partition).schema)
+        written = read_own(self.spark, self.board, main.update, self.frames.rows.schema)
         rejected = sum(output.written.records for output in outputs[:-1])
         audited = Audited(written, main.written.records, rejected, self.frames.inputs, self.frames.read)
         checks, measures = audit(recipe, audited, self.task.baseline, is_suspect=self.task.is_suspect)
         chart = recipe.chart(written) if recipe.chart else None
-        return Audit(checks, preview(written), chart, measures if recipe.profile else None)
-
-    def _frame(self, partition: Partition) -> DataFrame:
-        return self.frames.outputs[self.task.recipe.outputs.index(partition.feed)]
+        return Audit(checks, main.written.preview, chart, measures if recipe.profile else None)
 
 
 @dataclass(frozen=True)
@@ -74,18 +72,16 @@ class SparkProfiled(SparkMade):
     @classmethod
     def of(cls, made: SparkMade) -> "SparkProfiled":
         """Measure and check the rows that the function gave."""
-        rows, task = made.frames.outputs[-1], made.task
+        rows, task = made.frames.rows, made.task
         audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read)
         checks, measures = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
         profile: DataFrame = made.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
-        frames = replace(made.frames, outputs=(profile,))
+        frames = replace(made.frames, rows=profile)
         return cls(task, made.board, made.spark, frames, Audit(checks, "", None, measures))
 
     def audit(self, outputs: Sequence[Output]) -> Audit:
-        """What was found in the rows; the profile itself is read back to be shown."""
-        main = outputs[-1]
-        written = read_own(self.spark, self.board, main.update, self._frame(main.partition).schema)
-        return replace(self.found, preview=preview(written))
+        """What was found in the rows; what is shown is the profile itself."""
+        return replace(self.found, preview=outputs[-1].written.preview)
 
 
 @dataclass(frozen=True)

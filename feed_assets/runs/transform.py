@@ -18,19 +18,20 @@ from feed_assets.runs.recipe import Source
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
 from feed_assets.spark.parse import is_clean
-from feed_assets.spark.rejects import is_tagged, no_rejects, split
+from feed_assets.spark.rejects import Rejected, is_tagged, split_on_the_way
 
 
 @dataclass(frozen=True)
 class Frames:
-    """What a run works on: the frames that the function saw, and those to write, one for each output.
+    """What a run works on: the frames that the function saw, its rows, and what is turned away.
 
     `read` are the inputs with the records in them that do not parse.
     """
 
     inputs: Mapping[str, DataFrame]
     read: Mapping[str, DataFrame]
-    outputs: tuple[DataFrame, ...]
+    rows: DataFrame
+    rejected: Sequence[Rejected]
 
 
 @contextmanager
@@ -60,16 +61,14 @@ class _Transform:
         sources = [source for source in self.task.recipe.sources if self.task.updates.get(source.name)]
         tagged = {source.name: self._tagged(source) for source in sources if source.schema}
         inputs = {source.name: self._input(source, tagged) for source in sources}
-        result = self._result(inputs)
-        rejected = [split(tagged[source.name])[1] for source in sources if source.schema and not source.tagged]
-        if is_tagged(result):
-            result, turned_away = split(self._keep(_without_clean_texts(result)))
+        rows = self._result(inputs)
+        rejected = [Rejected.of(tagged[each.name]) for each in sources if each.schema and not each.tagged]
+        if is_tagged(rows):
+            rows, turned_away = split_on_the_way(self._keep(_without_clean_texts(rows)))
             rejected.append(turned_away)
         if self.task.recipe.is_companion:
-            result = self._keep(result)  # Others' rows may change between the jobs that measure and check them.
-        rejected = rejected or [no_rejects(self.spark)]  # Of an optional input nothing may be there.
-        outputs = (reduce(DataFrame.unionByName, rejected), result) if self.task.recipe.rejects else (result,)
-        return Frames(inputs, {**inputs, **tagged}, outputs)
+            rows = self._keep(rows)  # Others' rows may change between the jobs that measure and check them.
+        return Frames(inputs, {**inputs, **tagged}, rows, rejected)
 
     def give_back(self) -> None:
         """Have Spark keep nothing more; not after an interrupt, when it answers nobody."""

@@ -1,12 +1,14 @@
 """CSV with a header, quoted by RFC 4180, as text first: whatever a parser would guess or drop becomes a reason."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from feed_assets.spark.parse import collected, column, complaint, missing, value
+from feed_assets.spark.parse import SCHEMAS, column, complaint, missing, value
 
 _OPTIONS: dict[str, bool | str] = {
     "header": True,
@@ -19,60 +21,100 @@ _OPTIONS: dict[str, bool | str] = {
     "ignoreMissingFiles": False,
 }
 
-_MALFORMED, _TEXTS = "_corrupt._corrupt", "_corrupt.texts"
 _AS_CSV = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+_CORRUPT = StructField("_corrupt", StringType())
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A column of the schema, and where its text and its value are: under names that no schema's column is near."""
+
+    name: str
+    kind: DataType
+    text: str
+    value: str
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What is made of the columns of a schema, step by step; a step more where something is used twice."""
+
+    texts: tuple[Column, ...]
+    values: tuple[Column, ...]
+    named: tuple[Column, ...]
 
 
 def read_csv(spark: SparkSession, paths: list[str], schema: StructType, required: Sequence[str]) -> DataFrame:
     """The tagged frame of CSV files; `_raw` is the record as it was if malformed, else its fields as CSV again."""
-    names = [field.name for field in schema]
-    texts = StructType([*(StructField(name, StringType()) for name in names), StructField("_corrupt", StringType())])
+    columns = _columns(spark, schema, tuple(required))
+    texts = StructType([*(StructField(name, StringType()) for name in schema.names), _CORRUPT])
     frame = spark.read.options(**_OPTIONS).schema(texts).csv(paths)
-    # In one struct, so that no column of the schema can be taken for one of ours.
-    fields = sf.struct("_corrupt", sf.struct(*map(column, names)).alias("texts")).alias("_corrupt")
-    read = frame.select(fields, sf.col("_metadata.file_path").alias("_file"))
-    # A step of its own: what is used twice, here and in the reasons, is found once.
-    typed = [value(_text(field.name), field.dataType).alias(field.name) for field in schema]
-    raw = sf.coalesce(_MALFORMED, sf.to_csv(_TEXTS, _AS_CSV)).alias("_raw")
-    found = read.select("*", *typed, raw)
-    return found.select(*map(column, names), "_raw", "_file", _reasons(schema, required).alias("_reasons"))
+    if len(paths) == 1 and spark.conf.get("spark.sql.shuffle.partitions") == "1":
+        frame = frame.coalesce(1)  # It is one task anyway; Spark, which does not know, would shuffle it for nothing.
+    return frame.select(*columns.texts).select("*", *columns.values).select(*columns.named)
 
 
-def _text(name: str) -> Column:
-    return sf.col(_TEXTS).getField(name)
-
-
-def _reasons(schema: StructType, required: Sequence[str]) -> Column:
-    """Every column has its part in it, so that Spark never prunes one: pruned columns are not parsed at all."""
-    malformed = sf.array(sf.lit(f"malformed: expected {len(schema)} fields"))
-    wrong = collected(
-        [
-            complaint(field.name, _text(field.name), field.dataType, column(field.name))
-            for field in schema
-            if not isinstance(field.dataType, StringType)
-        ]
+@lru_cache(SCHEMAS)
+def _columns(_session: SparkSession, schema: StructType, required: tuple[str, ...]) -> _Columns:
+    """The columns of a schema: thousands of calls to the JVM, so they are kept, for each session its own."""
+    fields = [_Field(each.name, each.dataType, f"_text{n}", f"_value{n}") for n, each in enumerate(schema)]
+    file = sf.col("_metadata.file_path").alias("_file")
+    texts = [column(each.name).alias(each.text) for each in fields]
+    values = [value(sf.col(each.text), each.kind).alias(each.value) for each in fields]
+    raw = sf.coalesce("_corrupt", sf.to_csv(sf.struct(*[each.text for each in fields]), _AS_CSV)).alias("_raw")
+    named = [sf.col(each.value).alias(each.name) for each in fields]
+    reasons = _reasons(fields, required).alias("_reasons")
+    return _Columns(
+        (sf.col("_corrupt"), file, *texts), (*values, raw), (*named, sf.col("_raw"), sf.col("_file"), reasons)
     )
-    absent = collected([missing(name, _text(name)) for name in required])
-    return sf.when(sf.col(_MALFORMED).isNotNull(), malformed).otherwise(sf.concat(wrong, _odd(schema), absent))
 
 
-def _odd(schema: StructType) -> Column:
-    """What is wrong with texts whatever their type. One look at the record shows that nothing is, as is usual.
+def _reasons(fields: Sequence[_Field], required: Sequence[str]) -> Column:
+    """The reasons, which are looked for in odd records only: one in which nothing is wrong costs a few looks.
+
+    Every column has its part in it, so that Spark never prunes one: pruned columns are not parsed at all.
+    """
+    typed = [each for each in fields if not isinstance(each.kind, StringType)]
+    absent = [next(each for each in fields if each.name == name) for name in required]
+    refused = [sf.col(each.text).isNotNull() & sf.col(each.value).isNull() for each in typed]
+    unknown = [sf.col(each.text).isNull() for each in absent]
+    wrong = [complaint(each.name, sf.col(each.text), each.kind, sf.col(each.value)) for each in typed]
+    lacking = [missing(each.name, sf.col(each.text)) for each in absent]
+    malformed = sf.array(sf.lit(f"malformed: expected {len(fields)} fields"))
+    every = sf.array_compact(sf.concat(_array(wrong), *_odd(fields), _array(lacking)))
+    is_odd = reduce(lambda one, other: one | other, [_is_malformed(), *refused, *unknown, _holds_odd_text()])
+    return sf.when(is_odd, sf.when(_is_malformed(), malformed).otherwise(every)).otherwise(_array([]))
+
+
+def _array(texts: Sequence[Column]) -> Column:
+    return sf.array(*texts).cast("array<string>")
+
+
+def _is_malformed() -> Column:
+    return sf.col("_corrupt").isNotNull()
+
+
+def _holds_odd_text() -> Column:
+    """Whether `_odd` may find something: a line break inside of a field always puts that into quotes."""
+    return sf.col("_raw").contains('"') | sf.col("_raw").contains("\ufffd")
+
+
+def _odd(fields: Sequence[_Field]) -> tuple[Column, Column]:
+    """What is wrong with texts whatever their type; NULL for each text with which nothing is.
 
     The parser turns bytes that are not UTF-8 into U+FFFD, in silence: a real U+FFFD is refused with them. A quote that
     is never closed swallows the records after it: a field then holds a line with all their commas. A real text that
     holds such a line is refused with them: better a reject to look at than records lost.
     """
-    record = rf"[\r\n](?:[^,\r\n]*,){{{len(schema) - 1}}}"
-    texts = sf.array(*[sf.struct(sf.lit(name).alias("name"), _text(name).alias("text")) for name in schema.names])
-    not_utf8 = _wrong(texts, lambda text: text.contains("\ufffd"), "not UTF-8")
-    runs_on = _wrong(texts, lambda text: text.rlike(record), "holds what looks like another record: an unclosed quote?")
-    raw = sf.col("_raw")
-    return sf.when(
-        raw.contains("\ufffd") | raw.contains("\r") | raw.contains("\n"), sf.concat(not_utf8, runs_on)
-    ).otherwise(sf.array().cast("array<string>"))
+    record = rf"[\r\n](?:[^,\r\n]*,){{{len(fields) - 1}}}"
+    not_utf8 = _wrong(fields, lambda text: text.contains("\ufffd"), "not UTF-8")
+    runs_on = _wrong(
+        fields, lambda text: text.rlike(record), "holds what looks like another record: an unclosed quote?"
+    )
+    return not_utf8, runs_on
 
 
-def _wrong(texts: Column, is_bad: Callable[[Column], Column], why: str) -> Column:
-    bad = sf.filter(texts, lambda each: is_bad(each["text"]))
-    return sf.transform(bad, lambda each: sf.concat(each["name"], sf.lit(f": {why}")))
+def _wrong(fields: Sequence[_Field], is_bad: Callable[[Column], Column], why: str) -> Column:
+    """Over arrays, not column by column: Java compiles what is done for each row the better the shorter it is."""
+    names, texts = sf.array(*[sf.lit(each.name) for each in fields]), sf.array(*[sf.col(each.text) for each in fields])
+    return sf.zip_with(names, texts, lambda name, text: sf.when(is_bad(text), sf.concat(name, sf.lit(f": {why}"))))

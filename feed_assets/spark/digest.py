@@ -14,10 +14,13 @@ from feed_assets.spark.parse import EXACT_JSON, column
 _SLICES = ((0, 22), (22, 21), (43, 21))
 """Bits of a hash that are summed apart: 64-bit sums that cannot overflow below 2^41 rows, twice as fast as decimals."""
 
+NO_ROWS = dict.fromkeys(("_records", "_xor", *(f"_sum{low}" for low, _ in _SLICES)), 0)
+"""What the aggregates of no rows come to."""
 
-def parts(frame: DataFrame) -> dict[str, Column]:
+
+def parts(schema: StructType) -> dict[str, Column]:
     """The aggregates that a digest is made of. Count and sums see what xor alone would not: two equal rows."""
-    row = _row_hash(frame.schema)
+    row = _row_hash(schema)
     sums = {f"_sum{low}": sf.sum(_bits(row, low, width)) for low, width in _SLICES}
     return {"_records": sf.count(sf.lit(1)), "_xor": sf.bit_xor(row), **sums}
 
@@ -25,13 +28,13 @@ def parts(frame: DataFrame) -> dict[str, Column]:
 def digest(schema: StructType, values: Mapping[str, Any]) -> str:
     """The digest: 32 hexadecimal digits of the schema (names, types, order) and the aggregates' values."""
     columns = [f"{field.name}\t{field.dataType.simpleString()}\n" for field in schema]
-    numbers = [f"{name}\t{values[name] or 0}\n" for name in ("_records", "_xor", *(f"_sum{low}" for low, _ in _SLICES))]
+    numbers = [f"{name}\t{values[name] or 0}\n" for name in NO_ROWS]
     return sha256("".join(columns + numbers).encode()).hexdigest()[:32]
 
 
 def measured(frame: DataFrame) -> tuple[int, str]:
     """The records of a frame and its digest, as `write` had them: one Spark job, to be wrapped in `reading`."""
-    row = frame.agg(*[found.alias(name) for name, found in parts(frame).items()]).collect()[0]
+    row = frame.agg(*[found.alias(name) for name, found in parts(frame.schema).items()]).collect()[0]
     values = row.asDict()
     return values["_records"], digest(frame.schema, values)
 

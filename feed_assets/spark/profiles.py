@@ -25,7 +25,7 @@ def profiled(settings: Settings, profile: Mapping[str, str], *, may_start: bool)
     starts = may_start and not settings.spark_remote and SparkSession.getActiveSession() is None
     # A session that lives already would take what it can of it, and keep that.
     spark = session(settings, profile if starts else None)
-    before = conf(settings) if starts else spark.conf.getAll
+    before: Mapping[str, str] = conf(settings) if starts else spark.conf.getAll if profile else {}
     _refuse_what_came_too_late(spark, profile)
     runtime = [key for key in profile if spark.conf.isModifiable(key)]
     with guarded(spark):

@@ -1,6 +1,7 @@
 """Read pinned updates by their exact file lists. No record is nulled, rounded, split or dropped in silence."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,7 +15,7 @@ from feed_assets.spark.csv_files import read_csv
 from feed_assets.spark.errors import reading
 from feed_assets.spark.json_lines import read_json
 from feed_assets.spark.parquet_files import OPTIONS, read_parquet
-from feed_assets.spark.parse import META, is_clean
+from feed_assets.spark.parse import META, SCHEMAS, is_clean
 from feed_assets.spark.urls import escaped, spark_path
 
 Format = Literal["csv", "json", "parquet"]
@@ -48,7 +49,8 @@ def read(
             tagged = read_json(spark, [*paths.values()], declared, required)
         else:
             tagged = read_parquet(spark, paths, declared, required)
-        return tagged.withColumn("_file", _key(board))
+        # Of one file the key is known: no URL is taken apart for each row.
+        return tagged.withColumn("_file", sf.lit(keys[0]) if len(keys) == 1 else _key(board))
 
 
 def clean(tagged: DataFrame) -> DataFrame:
@@ -69,6 +71,12 @@ def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: Str
 
 def ddl(spark: SparkSession, schema: str) -> StructType:
     """A schema of DDL, such as `id string, at timestamp`, as a value."""
+    return _ddl(spark, schema, spark.conf.get("spark.sql.timestampType"))
+
+
+@lru_cache(SCHEMAS)
+def _ddl(spark: SparkSession, schema: str, _timestamp: str | None) -> StructType:
+    """The same, which is kept while `timestamp` means the same: a profile may say what it means."""
     # pyspark's stubs name pandas and pyarrow, which have no complete types.
     return spark.createDataFrame([], schema).schema  # pyright: ignore[reportUnknownMemberType]
 

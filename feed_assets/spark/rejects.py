@@ -5,15 +5,26 @@ the blackboard) and `_reasons array<string>` (empty: clean). Rows in = clean row
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from uuid import uuid4
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StringType, StructField, StructType
 
+from feed_assets.core.feeds import Partition
+from feed_assets.core.written import Written
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.spark.digest import NO_ROWS
 from feed_assets.spark.parse import META, column, is_clean, reasons
 from feed_assets.spark.read import clean
+from feed_assets.spark.write import write, written
 
-REJECT_COLUMNS = "reason string, file string, raw string"
+REJECTS = StructType([StructField(name, StringType()) for name in ("reason", "file", "raw")])
 """Schema of a rejects dataset: the reasons joined by '; ', the file's key, the record's text."""
+_NO_REJECTS = Path(__file__).with_name("no_rejects.parquet")  # as Spark writes a frame of this schema without rows
 
 
 def is_tagged(frame: DataFrame) -> bool:
@@ -32,8 +43,9 @@ def reject(tagged: DataFrame, when: Column, reason: str) -> DataFrame:
     Returns:
         The frame with its reasons.
     """
-    more = sf.array_append(reasons(), sf.lit(reason))
-    return tagged.withColumn("_reasons", sf.when(when, more).otherwise(reasons()))
+    # The reasons are named once in it, so that Spark makes one expression of several in a row.
+    more = sf.when(when, sf.array(sf.lit(reason))).otherwise(sf.expr("cast(array() AS array<string>)"))
+    return tagged.withColumn("_reasons", sf.concat(reasons(), more))
 
 
 def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Column]) -> DataFrame:
@@ -50,18 +62,52 @@ def reject_duplicates(tagged: DataFrame, key: Sequence[str], order: Sequence[Col
     Returns:
         The frame with its reasons.
     """
-    whole = is_clean() & sf.forall(sf.array(*[column(name).isNotNull() for name in key]), lambda known: known)
+    whole = is_clean()
+    for name in key:
+        whole &= column(name).isNotNull()
     window = Window.partitionBy(whole, *map(column, key)).orderBy(*order, "_raw", "_file")
     return reject(tagged, whole & (sf.row_number().over(window) > 1), f"duplicate of {', '.join(key)}")
 
 
-def no_rejects(spark: SparkSession) -> DataFrame:
-    """No rejected rows."""
-    return spark.createDataFrame([], REJECT_COLUMNS)  # pyright: ignore[reportUnknownMemberType]
+@dataclass(frozen=True)
+class Rejected:
+    """Rejected rows, with the columns REJECTS, and who has counted them on the way, if somebody has."""
+
+    rows: DataFrame
+    observed: Observation | None = None
+
+    @classmethod
+    def of(cls, tagged: DataFrame) -> "Rejected":
+        """Those of a tagged frame that Spark keeps; nobody counts them."""
+        return cls(split(tagged)[1])
+
+    def are_there(self) -> bool:
+        """Whether there are any. Who counts them has to be written before; else it takes a job on what is kept."""
+        return self.observed.get["rejected"] > 0 if self.observed else not self.rows.isEmpty()
+
+
+def split_on_the_way(kept: DataFrame) -> tuple[DataFrame, Rejected]:
+    """As `split`, of a frame that Spark keeps: who writes all of the clean rows has counted the others.
+
+    Nothing may be left out between here and there: rows that nobody asks for are not counted.
+    """
+    observed = Observation()
+    counted = kept.observe(observed, sf.count_if(~is_clean()).alias("rejected"))
+    return clean(counted), Rejected(split(kept)[1], observed)
+
+
+def write_rejects(some: Sequence[Rejected], board: Blackboard, partition: Partition, update_id: str) -> Written:
+    """Write rejected rows under a claimed update that holds nothing yet: if there are none, without Spark."""
+    there = [each.rows for each in some if each.are_there()]
+    if there:
+        return write(reduce(DataFrame.unionByName, there), board, partition, update_id)
+    part = f"part-00000-{uuid4()}-c000.snappy.parquet"
+    board.put(f"{partition.path}/{update_id}/{part}", _NO_REJECTS.read_bytes())
+    return written(board, partition, update_id, REJECTS, NO_ROWS)
 
 
 def split(tagged: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """(clean rows with the data's columns, rejected rows as REJECT_COLUMNS).
+    """(clean rows with the data's columns, rejected rows as REJECTS).
 
     One boolean that is never NULL decides. Each half is its own job: persist `tagged` before, so that the second does
     not read and parse again.

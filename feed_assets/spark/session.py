@@ -46,6 +46,7 @@ _SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # packing what two jobs read costs a fifth of their CPU
 }
 # Its default writes .crc files, which would be counted; s3a, which buffers uploads on disk, can write with no other.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
@@ -60,6 +61,9 @@ _CREDENTIALS = ",".join(
 _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers that print a stack trace of every error of a query, which is raised, too."""
 
+_ONE_STARTS = threading.Lock()
+"""Of the threads of a process that ask for its first session one starts it: PySpark would start a JVM for each."""
+
 CONNECT_PORT = 15002
 """The port of a Connect server whose URL names none."""
 CONNECT_SECONDS = 10
@@ -69,7 +73,8 @@ CONNECT_SECONDS = 10
 def conf(settings: Settings) -> dict[str, str]:
     """The configuration of a session, or of the Connect server that is to be one; `spark_conf` of the settings wins.
 
-    `spark_master` `local[…]` means small data: no adaptive execution, no broadcast joins, one shuffle partition.
+    `spark_master` `local[…]` means small data: no adaptive execution, no broadcast joins, one shuffle partition,
+    kept frames not packed.
     Raises InvalidDefinition for what would break a manifest's count, or a folder of jars that is not there.
     """
     own = settings.spark_conf.get_secret_value()
@@ -102,7 +107,7 @@ def session(settings: Settings, profile: Mapping[str, str] | None = None) -> Spa
     for name in _LOUD:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        with _handlers_kept():
+        with _ONE_STARTS, _handlers_kept():
             resource = spark_resource(wanted)
             _prepare(wanted)
             return resource.spark_session

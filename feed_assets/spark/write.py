@@ -4,12 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructType, TimestampType
 
 from feed_assets.core.errors import InvalidDefinition, UpdateAbandoned
 from feed_assets.core.feeds import File, Partition, Update
@@ -17,14 +18,15 @@ from feed_assets.core.written import Written
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import listed
 from feed_assets.spark.digest import digest, parts
-from feed_assets.spark.parse import column
+from feed_assets.spark.parse import SCHEMAS, column
+from feed_assets.spark.preview import NUMBER, first_rows, markdown, numbered
 from feed_assets.spark.read import read_own
 from feed_assets.spark.urls import spark_path
 from feed_assets.spark.windows import Counting
 
 _PART = re.compile(r"part-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[.-]c[0-9]+\.[a-z0-9.]*parquet")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WINDOWS = "_windows"
+_WINDOWS, _PREVIEW = "_windows", "_preview"
 # Said again for each write: a Connect server's own configuration, or a line in a user's, would win otherwise.
 _COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -49,35 +51,39 @@ def write(
     UpdateAbandoned if the prefix is not empty, or does not hold exactly one job's parts afterwards. After any exception
     never publish under this id.
     """
-    statistics = {**parts(df), **_times(df.schema, event_time)}
-    if counting:
-        statistics[_WINDOWS] = counting.histogram
     observation = Observation()
-    narrowed = df.coalesce(files) if files else df
+    narrowed = numbered(df.coalesce(files) if files else df)
     # The last step before the write: rows of failed and repeated attempts are not counted there.
-    observed = narrowed.observe(observation, *[found.alias(name) for name, found in statistics.items()])
-    _save(observed, board, partition, update_id)
-    found = listed(board, partition, update_id)
-    _refuse_leftovers(found, f"{partition.path}/{update_id}")
-    written = _written(found, df.schema, observation.get)
-    if counting is None:
-        return written
+    observed = narrowed.observe(observation, *_statistics(df.sparkSession, df.schema, event_time, counting))
+    _save(observed.drop(NUMBER), board, partition, update_id)
     values = observation.get
+    found = written(board, partition, update_id, df.schema, values)
+    if counting is None:
+        return found
     counts = counting.exact(values[_WINDOWS], values["_first"], values["_last"])
     if counts is None:  # From too far apart to be told apart in passing: this alone reads what was written.
-        update = Update(partition, update_id, found)
+        update = Update(partition, update_id, found.files)
         rows = read_own(df.sparkSession, board, update, df.schema)
         counts = counting.counted(rows, sf.lit("")).get("", ())
-    return replace(written, windows=counts)
+    return replace(found, windows=counts)
 
 
-def preview(frame: DataFrame, limit: int = 5) -> str:
-    """The first rows as a Markdown table, for the UI; long values are cut at 60 characters."""
-    # As text from Spark: Python would show timestamps in its own process's time zone.
-    shown = frame.limit(limit).select([_text(field).alias(field.name) for field in frame.schema])
-    rows: list[tuple[str | None, ...]] = [tuple(row) for row in shown.collect()]
-    lines = [frame.columns, ["---"] * len(frame.columns), *([_cell(text) for text in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def written(
+    board: Blackboard, partition: Partition, update_id: str, schema: StructType, values: Mapping[str, Any]
+) -> Written:
+    """What was written: the files that are there, exactly one job's, and what was observed of their rows."""
+    files = listed(board, partition, update_id)
+    _refuse_leftovers(files, f"{partition.path}/{update_id}")
+    return Written(
+        files=files,
+        records=values["_records"],
+        bytes=sum(file.size for file in files),
+        first=_moment(values.get("_first")),
+        last=_moment(values.get("_last")),
+        data_version=digest(schema, values),
+        columns=tuple((field.name, field.dataType.simpleString()) for field in schema),
+        preview=markdown(schema, values.get(_PREVIEW, ())),
+    )
 
 
 def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: str) -> None:
@@ -91,6 +97,17 @@ def _save(frame: DataFrame, board: Blackboard, partition: Partition, update_id: 
         raise UpdateAbandoned(
             f"{path} is there already: expected a fresh id without files. Claim another one."
         ) from error
+
+
+@lru_cache(SCHEMAS)
+def _statistics(
+    _session: SparkSession, schema: StructType, event_time: str | None, counting: Counting | None
+) -> list[Column]:
+    """What is observed of rows of a schema: thousands of calls to the JVM, so it is kept, for each session its own."""
+    found = {**parts(schema), **_times(schema, event_time), _PREVIEW: first_rows(schema)}
+    if counting:
+        found[_WINDOWS] = counting.histogram
+    return [each.alias(name) for name, each in found.items()]
 
 
 def _times(schema: StructType, event_time: str | None) -> dict[str, Column]:
@@ -120,27 +137,5 @@ def _refuse_leftovers(files: tuple[File, ...], path: str) -> None:
         )
 
 
-def _written(files: tuple[File, ...], schema: StructType, values: Mapping[str, Any]) -> Written:
-    return Written(
-        files=files,
-        records=values["_records"],
-        bytes=sum(file.size for file in files),
-        first=_moment(values.get("_first")),
-        last=_moment(values.get("_last")),
-        data_version=digest(schema, values),
-        columns=tuple((field.name, field.dataType.simpleString()) for field in schema),
-    )
-
-
 def _moment(micros: int | None) -> datetime | None:
     return None if micros is None else _EPOCH + timedelta(microseconds=micros)
-
-
-def _text(field: StructField) -> Column:
-    found = column(field.name)
-    return sf.hex(found) if isinstance(field.dataType, BinaryType) else found.cast("string")
-
-
-def _cell(text: str | None) -> str:
-    text = "NULL" if text is None else " ".join(text.split()).replace("|", "\\|")
-    return text if len(text) <= 60 else f"{text[:59]}…"

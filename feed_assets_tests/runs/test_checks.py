@@ -99,6 +99,13 @@ def test_a_share_of_clicks_must_have_their_impression(frame, at_least, passed):
     assert (result.passed, result.found) == (passed, 0.75)
 
 
+def test_keys_are_compared_as_numbers_and_the_other_columns_do_not_matter(frame):
+    clicked, shown = frame("rows int, id int", (7, 1), (7, 1), (7, 2)), frame("id bigint, known int", (1, 5), (1, 5))
+    check = checks.references("clicked", "shown", on="id")
+    (result,) = run_checks([check], audited(clicked, clicked=clicked, shown=shown))
+    assert result.found == 2 / 3
+
+
 def test_of_no_clicks_all_have_their_impression(frame):
     none = frame("id int")
     check = checks.references("clicked", "shown", on="id")
@@ -107,8 +114,8 @@ def test_of_no_clicks_all_have_their_impression(frame):
 
 
 def test_a_click_without_an_id_has_no_impression(frame):
-    ids = frame("id int", (None,))
-    check = checks.references("clicked", "shown", on="id")
+    ids = frame("`the id` int", (None,))
+    check = checks.references("clicked", "shown", on="the id")
     (result,) = run_checks([check], audited(ids, clicked=ids, shown=ids))
     assert (result.passed, result.found) == (False, 0.0)
 

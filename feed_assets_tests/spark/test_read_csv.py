@@ -21,7 +21,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.clients import ObstoreClient
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import clean, read
-from feed_assets.spark.rejects import split
+from feed_assets.spark.rejects import reject_duplicates, split
 from feed_assets_tests.spark.conftest import PARTITION, put_update
 
 SCHEMA = "id int, name string, price decimal(5,2), at timestamp"
@@ -233,6 +233,16 @@ def test_several_updates_are_one_frame(spark, local_board):
     updates = [put_update(local_board, {"part.csv": f"id\n{n}\n"}) for n in (1, 2)]
     rows = read(spark, local_board, updates, "csv", "id int").orderBy("id").collect()
     assert [(row["id"], row["_file"]) for row in rows] == [(1, updates[0].files[0].key), (2, updates[1].files[0].key)]
+
+
+@pytest.mark.parametrize(("files", "shuffled"), [(1, False), (2, True)])
+def test_one_file_is_not_shuffled_to_find_its_duplicates(spark, local_board, capsys, files, shuffled):
+    """It is one task, and the tests' shuffles have one partition."""
+    update = put_update(local_board, {f"part-{number}.csv": HEADER + GOOD for number in range(files)})
+    found = reject_duplicates(read(spark, local_board, [update], "csv", SCHEMA), ["id"], [])
+    found.explain()
+    assert ("Exchange" in capsys.readouterr().out) is shuffled
+    assert split(found)[0].count() == 1
 
 
 def test_csv_is_read_from_s3(spark, s3_board):

@@ -3,8 +3,21 @@
 import pytest
 from pyspark.sql import functions as sf
 
-from feed_assets.spark.read import ddl
-from feed_assets.spark.rejects import REJECT_COLUMNS, is_tagged, reject, reject_duplicates, split
+from feed_assets.core.errors import UpdateAbandoned
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.settings import Settings
+from feed_assets.spark.read import read_own
+from feed_assets.spark.rejects import (
+    REJECTS,
+    Rejected,
+    is_tagged,
+    reject,
+    reject_duplicates,
+    split,
+    split_on_the_way,
+    write_rejects,
+)
+from feed_assets.spark.write import write
 
 SCHEMA = "id string, at int, _raw string, _file string, _reasons array<string>"
 
@@ -26,10 +39,20 @@ def test_a_null_condition_rejects_nothing(tagged):
     assert _reasons(found) == {"r1": [], "r2": [], "r3": ["at: negative"]}
 
 
-def test_reasons_add_up_and_stay_in_order(spark, tagged):
+def test_reasons_add_up_and_stay_in_order(tagged):
     frame = reject(reject(tagged(("a", -1, "r")), sf.col("at") < 0, "negative"), sf.col("id") == "a", "is a")
     assert split(frame)[1].collect() == [("negative; is a", "f", "r")]
-    assert split(frame)[1].schema.simpleString() == ddl(spark, REJECT_COLUMNS).simpleString()
+    assert split(frame)[1].schema.simpleString() == REJECTS.simpleString()
+
+
+def test_several_in_a_row_are_one_expression(tagged, capsys):
+    """Each would be a step of its own, if it named the reasons of the one before twice."""
+    frame = tagged(("a", -1, "r"))
+    for number in range(5):
+        frame = reject(frame, sf.col("at") < number, f"below {number}")
+    frame.explain()
+    assert capsys.readouterr().out.count("Project [") == 1
+    assert _reasons(frame) == {"r": [f"below {number}" for number in range(5)]}
 
 
 DUPLICATES = [
@@ -70,3 +93,50 @@ def test_rows_in_are_clean_and_rejected_rows_even_without_reasons_at_all(spark):
     assert is_tagged(frame)
     assert not is_tagged(clean)
     assert not is_tagged(rejects)
+
+
+TURNED_AWAY = Partition(Feed.parse("ads/shown_rejects/v1.0"), "2019-11-24/men")
+
+
+@pytest.fixture(params=["local", "s3"])
+def board(request):
+    """Where rejects are written: a folder, and a real S3 server."""
+    if Settings().spark_remote and request.param == "local":
+        pytest.skip("the Connect server is configured for a blackboard on S3")
+    return request.getfixturevalue(f"{request.param}_board")
+
+
+@pytest.mark.connect
+def test_no_rejects_are_written_as_spark_would_write_them(spark, board):
+    by_spark = write(spark.createDataFrame([], REJECTS), board, TURNED_AWAY, "20191124.000001")
+    ours = write_rejects([], board, TURNED_AWAY, "20191124.000002")
+    assert (ours.records, ours.data_version, ours.columns) == (0, by_spark.data_version, by_spark.columns)
+    assert ours.data_version == "bfed50877fe7e9d49c547ad62ea51de8"  # a literal: it is the same in every release
+    assert ours.files == board.files(f"{TURNED_AWAY.path}/20191124.000002")
+    assert (len(ours.files), ours.bytes, ours.preview) == (1, ours.files[0].size, by_spark.preview)
+    found = [
+        read_own(spark, board, Update(TURNED_AWAY, f"20191124.00000{n}", w.files))
+        for n, w in ((1, by_spark), (2, ours))
+    ]
+    assert [frame.schema for frame in found] == [REJECTS, REJECTS]
+    assert [frame.collect() for frame in found] == [[], []]
+
+
+@pytest.mark.connect
+def test_whoever_writes_the_clean_rows_has_counted_the_others(spark, board, tagged):
+    kept = reject(tagged(("a", 1, "r1"), ("b", -1, "r2"), ("c", -1, "r3")), sf.col("at") < 0, "negative").persist()
+    for number, frame in enumerate((kept, kept.where("at > 0")), 3):
+        clean, rejected = split_on_the_way(frame)
+        assert write(clean, board, TURNED_AWAY, f"20191124.00000{number}").records == 1
+        assert rejected.are_there() == (frame is kept) == Rejected.of(frame).are_there()
+        assert write_rejects([rejected], board, TURNED_AWAY, f"20191124.00001{number}").records == (
+            2 if frame is kept else 0
+        )
+    kept.unpersist()
+
+
+def test_what_else_lies_under_no_rejects_makes_them_abandoned(local_board):
+    other = "part-00000-0a1b2c3d-0000-4000-8000-00000000000a-c000.snappy.parquet"
+    local_board.put(f"{TURNED_AWAY.path}/20191124.000001/{other}", b"x")
+    with pytest.raises(UpdateAbandoned, match="holds parts of 2 jobs"):
+        write_rejects([], local_board, TURNED_AWAY, "20191124.000001")

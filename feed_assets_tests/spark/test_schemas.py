@@ -125,3 +125,14 @@ def test_columns_that_reading_adds_cannot_be_declared(name):
 @pytest.mark.parametrize("schema", ["k string, k int", "k string, n int, K int", "`k` int, k int"])
 def test_a_column_is_there_once(schema):
     assert "column 'k' is there twice, expected each once" in str(refused(schema))
+
+
+def test_what_a_timestamp_is_in_a_schema_is_what_the_session_says_now(spark):
+    before = spark.conf.get("spark.sql.timestampType")
+    found = [ddl(spark, "at timestamp").simpleString()]
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        found.append(ddl(spark, "at timestamp").simpleString())
+    finally:
+        spark.conf.set("spark.sql.timestampType", before)
+    assert found == ["struct<at:timestamp>", "struct<at:timestamp_ntz>"]

@@ -12,8 +12,9 @@ from feed_assets.feeds.read import latest
 from feed_assets.feeds.write import claim, seal
 from feed_assets.settings import Settings
 from feed_assets.spark.errors import SPARK_ERRORS
+from feed_assets.spark.preview import first_rows, markdown, numbered
 from feed_assets.spark.read import read_own
-from feed_assets.spark.write import preview, write
+from feed_assets.spark.write import write
 
 SHOWN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men + more")
 ROWS = """select * from values
@@ -182,13 +183,35 @@ def test_the_footer_holds_the_least_and_greatest_timestamp(spark, local_board, t
 
 
 @pytest.mark.connect
-def test_a_preview_is_a_small_markdown_table_in_utc(spark):
+def test_a_preview_is_a_small_markdown_table_in_utc(spark, s3_board, update_id):
     frame = spark.sql(
-        "select 1 id, 'a|b\nc' name, timestamp'2019-11-24 00:00:00.5' at, x'ff' b, repeat('x', 99) l, null n"
+        "select 1 id, 'a|b\nc' name, timestamp'2019-11-24 00:00:00.5' at, x'ff' b, repeat('x', 99) l, string(null) n"
     )
-    assert preview(frame).splitlines() == [
+    assert write(frame, s3_board, SHOWN, update_id).preview.splitlines() == [
         "| id | name | at | b | l | n |",
         "| --- | --- | --- | --- | --- | --- |",
         f"| 1 | a\\|b c | 2019-11-24 00:00:00.5 | FF | {'x' * 59}… | NULL |",
     ]
-    assert len(preview(spark.range(10), 3).splitlines()) == 5
+
+
+@pytest.mark.connect
+def test_a_preview_of_long_values_leaves_most_of_them_where_they_are(spark):
+    """Rows of each task come to the driver, and there may be thousands of tasks."""
+    frame = spark.range(0, 4, 1, 2).selectExpr("repeat('ä', 100000) a", "cast(repeat('b', 100000) AS binary) b")
+    found = numbered(frame).select(first_rows(frame.schema).alias("rows")).first()["rows"]
+    assert [[len(text) for text in row["texts"]] for row in found] == [[500, 1000]] * 4
+    assert markdown(frame.schema, found).splitlines()[-1] == f"| {'ä' * 59}… | {'62' * 29}6… |"
+
+
+def test_a_column_that_has_our_name_is_refused_and_not_lost(spark, local_board, update_id):
+    with pytest.raises(InvalidDefinition, match="column '_feed_assets_row' is ours: expected data without it"):
+        write(spark.range(3).toDF("_Feed_Assets_Row"), local_board, SHOWN, update_id)
+
+
+def test_a_preview_holds_the_first_rows_of_the_first_parts(spark, s3_board):
+    """Of four tasks in whatever order they end; a part may hold nothing."""
+    frame = spark.range(0, 40, 1, 4).where("id >= 17")
+    written = write(frame, s3_board, SHOWN, next(_IDS))
+    assert written.preview.splitlines()[2:] == ["| 17 |", "| 18 |", "| 19 |", "| 20 |", "| 21 |"]
+    assert read_own(spark, s3_board, Update(SHOWN, _id(written), written.files)).columns == ["id"]
+    assert len(write(frame.where("id > 99"), s3_board, SHOWN, next(_IDS)).preview.splitlines()) == 2

@@ -1,0 +1,56 @@
+"""The first rows of what is written, taken on the way: a Markdown table for the UI."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.spark.parse import column
+
+ROWS = 5
+"""Rows that are shown at most."""
+NUMBER = "_feed_assets_row"
+"""The column that rows are numbered in until they were observed."""
+_ROWS_OF_A_TASK = 1 << 33
+_SHOWN, _FETCHED = 60, 500
+"""Characters of a text that are shown, and that come from Spark at most: white space in it is shown as one blank."""
+
+
+def numbered(frame: DataFrame) -> DataFrame:
+    """The frame with a number for each row, in order; an observation itself can number none.
+
+    Raises InvalidDefinition for a frame that has a column of that name.
+    """
+    if NUMBER in map(str.lower, frame.columns):
+        raise InvalidDefinition(f"column {NUMBER!r} is ours: expected data without it. Rename it.")
+    return frame.withColumn(NUMBER, sf.monotonically_increasing_id())
+
+
+def first_rows(schema: StructType) -> Column:
+    """The first rows of each task of a numbered frame as one value, which an observation can take."""
+    is_first = sf.pmod(NUMBER, sf.lit(_ROWS_OF_A_TASK)) < ROWS
+    # As text from Spark: Python would show timestamps in its own process's time zone.
+    texts = sf.array(*[_text(field) for field in schema])
+    return sf.collect_list(sf.when(is_first, sf.struct(sf.col(NUMBER).alias("number"), texts.alias("texts"))))
+
+
+def markdown(schema: StructType, found: Sequence[Any]) -> str:
+    """The first of all these rows as a Markdown table; long values are cut."""
+    rows = [each["texts"] for each in sorted(found, key=lambda each: each["number"])[:ROWS]]
+    lines = [schema.names, ["---"] * len(schema), *([_cell(text) for text in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _text(field: StructField) -> Column:
+    found = column(field.name)
+    if isinstance(field.dataType, BinaryType):
+        return sf.hex(sf.substring(found, 1, _FETCHED))
+    return sf.substring(found.cast("string"), 1, _FETCHED)
+
+
+def _cell(text: str | None) -> str:
+    text = "NULL" if text is None else " ".join(text.split()).replace("|", "\\|")
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
