@@ -84,21 +84,26 @@ def group(
             start_new_session=True,
             env={**os.environ, **(env or {})},
         )
+        started = Started(name, process)
         try:
-            yield Started(name, process)
+            yield started
         finally:
-            _end(process)
+            end([started])
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def end(groups: "Sequence[Started]") -> None:
+    """End some groups at the same time, so that each still has what it needs of the others for what it finishes."""
     import psutil
 
-    family = _family(process.pid)
-    _signal(process.pid, family, signal.SIGTERM)
-    _, alive = psutil.wait_procs(family, timeout=_SECONDS_TO_END)
-    _signal(process.pid, alive, signal.SIGKILL)
+    families = {each.process.pid: _family(each.process.pid) for each in groups}
+    for leader, family in families.items():
+        _signal(leader, family, signal.SIGTERM)
+    _, alive = psutil.wait_procs([each for family in families.values() for each in family], timeout=_SECONDS_TO_END)
+    for leader in families:
+        _signal(leader, alive, signal.SIGKILL)
     psutil.wait_procs(alive, timeout=_SECONDS_TO_END)
-    process.wait()
+    for each in groups:
+        each.process.wait()
 
 
 def _family(pid: int) -> "list[psutil.Process]":

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import dagster as dg
 
     from feed_assets.core.feeds import Partition
+    from feed_assets.orchestration.ends import Ended
 
 
 NAMED = 5
@@ -83,22 +84,21 @@ def _not_built(count: int) -> str:
 
 def say(result: "dg.ExecuteInProcessResult", check: "Callable[[], None]") -> None:
     """Say how a run ended. Raises ServiceUnavailable for what every run needs, and what `check` raises."""
-    from feed_assets.orchestration.runner import outage
+    from feed_assets.orchestration.ends import ends_of, outage
 
     check()
-    if why := outage(result):
-        raise ServiceUnavailable(why)  # It is said once, and not again by every run that is due.
-    typer.echo(sentence(result))
+    why = outage(result)  # It is said once, and not again by every run that is due.
+    for each in ends_of(result):
+        if each.succeeded or not why:
+            typer.echo(sentence(each, result.run_id))
+    if why:
+        raise ServiceUnavailable(why)
 
 
-def sentence(result: "dg.ExecuteInProcessResult") -> str:
-    """How a run ended, in words: what it made, and why it failed if it did."""
-    from feed_assets.orchestration.runner import why_failed
-
-    made = sorted(key.to_user_string() for key in result.dagster_run.asset_selection or ())
-    partition = result.dagster_run.tags.get("dagster/partition", "")
-    what = f"{', '.join(made)} {partition}".rstrip()
-    if result.success:
+def sentence(ended: "Ended", run_id: str) -> str:
+    """How a run ended with a partition, in words: what it made, and why it failed if it did."""
+    what = f"{', '.join(ended.assets)} {ended.partition or ''}".rstrip()
+    if ended.succeeded:
         return f"built   {what}"
-    why = why_failed(result) or "it was stopped before its first step"
-    return f"FAILED  {what}: {first_line(why)} (run {result.run_id})"
+    why = ended.error or "it was stopped before its first step"
+    return f"FAILED  {what}: {first_line(why)} (run {run_id})"

@@ -93,7 +93,7 @@ def stopping() -> Generator[Callable[[], None]]:
 def _end(number: int) -> NoReturn:
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     with suppress(OSError):  # The terminal may be gone.
-        typer.echo(f"stopped by {name}: nothing of the run in progress is published. Run it again to go on.", err=True)
+        typer.echo(f"stopped by {name}: nothing of what was being built is published. Run it again to go on.", err=True)
     raise SystemExit(128 + number)
 
 

@@ -20,6 +20,7 @@ from feed_assets.cli.processes import (
     TOKEN,
     ProcessFailed,
     Started,
+    end,
     free_port,
     group,
     is_free,
@@ -151,6 +152,7 @@ def _dagster(stack: ExitStack, port: int, target: str, folder: Path) -> list[Sta
     wait_for_port(web, port)
     daemon = [sys.executable, "-m", "dagster._daemon", "run", "--log-level", "warning", "-w", str(file)]
     started = [web, stack.enter_context(group("Dagster's daemon", daemon))]
+    stack.callback(end, started)  # The daemon waits for ticks that listen; the web server has as much to do meanwhile.
     address = f"http://{LOOPBACK}:{port}/?token={token}"
     typer.echo(f"web UI: {address}  everything kept in: {folder}  end it with Ctrl-C")
     return started

@@ -1,5 +1,6 @@
 """The key that makes a run request the same request again, and how soon the next one may come."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import sha256
 
@@ -18,7 +19,14 @@ def run_key(verdict: Verdict, changed: int, requested: int) -> str:
     """
     inputs = (f"{pin.partition.path}/{pin.update_id}" for pin in sorted(verdict.pins))
     parts = [verdict.output.path, *inputs, str(verdict.published), str(changed), str(requested)]
-    return f"{verdict.output.path}#{sha256('|'.join(parts).encode()).hexdigest()[:16]}"
+    return f"{verdict.output.path}#{_digest(parts)}"
+
+
+def joint_run_key(keys: Sequence[str]) -> str:
+    """The key of one request for what has each of these keys: that of a single one is its own."""
+    if len(keys) == 1:
+        return keys[0]
+    return f"{keys[0].partition('#')[0]} and {len(keys) - 1} more#{_digest(sorted(keys))}"
 
 
 def wait_after(requested: int) -> timedelta:
@@ -28,6 +36,10 @@ def wait_after(requested: int) -> timedelta:
     is how many requests had come before since that change.
     """
     return SHORTEST_WAIT * 2**requested if requested < _DOUBLINGS else LONGEST_WAIT
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return sha256("|".join(parts).encode()).hexdigest()[:16]
 
 
 _DOUBLINGS = (LONGEST_WAIT // SHORTEST_WAIT).bit_length()

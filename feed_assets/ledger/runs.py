@@ -18,6 +18,9 @@ from feed_assets.ledger.tables import due, run, update
 
 RUNNING, UNCHANGED, FAILED = "running", "unchanged", attempts.FAILED
 
+WELL = frozenset({updates.PUBLISHED, UNCHANGED})
+"""The ends of a run whose output is up to date then."""
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -58,6 +61,11 @@ class Run:
     def host(self) -> str:
         """The machine that its process runs on."""
         return self.process.rsplit(":", 2)[0]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it has ended, and its output was up to date then."""
+        return self.state in WELL
 
 
 def _of(row: sa.Row[Any]) -> Run:
@@ -108,10 +116,18 @@ def last_ended(connection: sa.Connection, feeds: Collection[Feed]) -> Run | None
     return next((found for found in map(_of, connection.execute(ended)) if found.output.feed in feeds), None)
 
 
-def of_dagster(connection: sa.Connection, dagster_run: str) -> Run | None:
-    """The build of a run of Dagster, if it began."""
-    found = connection.execute(sa.select(run).where(run.c.dagster_run == dagster_run)).first()
-    return _of(found) if found else None
+def of_dagster(connection: sa.Connection, dagster_run: str) -> tuple[Run, ...]:
+    """The builds that a run of Dagster has begun, in order."""
+    query = sa.select(run).where(run.c.dagster_run == dagster_run).order_by(run.c.began, run.c.started)
+    return tuple(_of(row) for row in connection.execute(query))
+
+
+def ended_in(connection: sa.Connection, builds: Iterable[tuple[str, Partition]]) -> set[tuple[str, Partition]]:
+    """Those of some runs of Dagster and outputs whose build has ended."""
+    rows = [[dagster_run, str(output.feed), output.key] for dagster_run, output in sorted(builds)]
+    asked = wanted.rows(connection, ("dagster_run", "feed", "partition"), rows)
+    query = sa.select(run).join(asked, wanted.same(run, asked)).where(run.c.state != RUNNING)
+    return {(each.dagster_run or "", each.output) for each in map(_of, connection.execute(query))}
 
 
 def find(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, Run]:
@@ -131,7 +147,7 @@ def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tu
     """The runs of some outputs that failed or were refused since the last that ended well, oldest first."""
     asked = wanted.partitions(connection, outputs)
     ended = run.alias()
-    well = wanted.same(ended, asked) & ended.c.state.in_([updates.PUBLISHED, UNCHANGED])
+    well = wanted.same(ended, asked) & ended.c.state.in_(sorted(WELL))
     last = sa.select(sa.func.max(ended.c.finished)).where(well).correlate(asked).scalar_subquery()
     query = sa.select(run).join(asked, wanted.same(run, asked)).where(run.c.state.in_(sorted(attempts.ATTEMPTS)))
     query = query.where(run.c.began >= sa.func.coalesce(last, 0))

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -85,11 +86,17 @@ def find(connection: sa.Connection, partition: Partition, update_id: str) -> Row
 
 def newest(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, Row]:
     """The newest published update of each partition that has one: one seek for each, however long the history is."""
-    asked, history = wanted.partitions(connection, partitions), update.alias()
+    found = connection.execute(_newest(connection.dialect.name), wanted.given(wanted.keys(partitions))).mappings()
+    return {row.partition: row for row in map(row_of, found)}
+
+
+@cache
+def _newest(dialect: str) -> sa.Select[Any]:
+    """Built once: a tick asks it of each partition that it visits, and to build it takes longer than to answer it."""
+    asked, history = wanted.table(dialect, wanted.PARTITION), update.alias()
     mine = wanted.same(history, asked) & (history.c.state == PUBLISHED)
     last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(asked).scalar_subquery()
-    query = sa.select(*COLUMNS).join(asked, wanted.same(update, asked)).where(update.c.id == last)
-    return {row.partition: row for row in map(row_of, connection.execute(query).mappings())}
+    return sa.select(*COLUMNS).join(asked, wanted.same(update, asked)).where(update.c.id == last)
 
 
 def gone(connection: sa.Connection, partition: Partition) -> Row | None:

@@ -1,7 +1,7 @@
 """Values as a table to join with: one parameter, so that a statement is compiled once for however many."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -9,10 +9,17 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Partition
 
+PARTITION = ("feed", "partition")
+
 
 def partitions(connection: sa.Connection, wanted: Iterable[Partition]) -> sa.CTE:
     """Partitions, with the columns feed and partition."""
-    return rows(connection, ("feed", "partition"), ((str(each.feed), each.key) for each in wanted))
+    return rows(connection, PARTITION, keys(wanted))
+
+
+def keys(partitions: Iterable[Partition]) -> Iterator[tuple[str, str]]:
+    """The rows of partitions."""
+    return ((str(each.feed), each.key) for each in partitions)
 
 
 def updates(connection: sa.Connection, wanted: Iterable[tuple[Partition, str]], name: str = "id") -> sa.CTE:
@@ -22,8 +29,17 @@ def updates(connection: sa.Connection, wanted: Iterable[tuple[Partition, str]], 
 
 def rows(connection: sa.Connection, names: tuple[str, ...], values: Iterable[Sequence[str | int | None]]) -> sa.CTE:
     """Rows with these columns, which are texts in the database."""
-    text = json.dumps([[*row] for row in values])
-    return _select(connection.dialect.name, names).bindparams(wanted=text).columns(*_columns(names)).cte("wanted")
+    return table(connection.dialect.name, names, **given(values))
+
+
+def table(dialect: str, names: tuple[str, ...], **parameter: str) -> sa.CTE:
+    """The table; in a statement that is kept it has no parameter, which each execution brings."""
+    return _select(dialect, names).bindparams(**parameter).columns(*_columns(names)).cte("wanted")
+
+
+def given(values: Iterable[Sequence[str | int | None]]) -> dict[str, str]:
+    """The parameter that has the rows."""
+    return {"wanted": json.dumps([[*row] for row in values])}
 
 
 _TABLES = {

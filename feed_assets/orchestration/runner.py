@@ -4,7 +4,6 @@ Cursors live in the Dagster instance, as the daemon's do: they belong to what th
 process that drives them, because a killed driver leaves them `STARTED` for ever, and their partitions in progress.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import Any
 
 import dagster as dg
 
-from feed_assets.core.attempts import ABANDONED, ATTEMPTS, is_outage
+from feed_assets.core.attempts import ABANDONED
 from feed_assets.core.errors import DaemonRunning, NotIdle, SourceUnavailable
 from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import State
@@ -24,9 +23,9 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.build.makers import DRIVER, refuse_what_is_missing
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ours import Ours
-from feed_assets.orchestration.decide.requests import UNFINISHED
+from feed_assets.orchestration.decide.requests import UNFINISHED, joined
 from feed_assets.orchestration.location import LATE_DATA
-from feed_assets.orchestration.ticks.left_runs import fail
+from feed_assets.orchestration.ticks.left_runs import driver_of, fail
 from feed_assets.orchestration.ticks.tick import FAILING
 from feed_assets.runs.discover import discover_all
 from feed_assets.runs.services import Services, is_dead, this_process, utc_now
@@ -38,8 +37,6 @@ LOGS = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 ALIVE_SECONDS = 120
 """A daemon's heart beats each half minute. Dagster's own `healthy` holds for half an hour after its end."""
-
-_MODULE = re.compile(r"^(?:[a-zA-Z_]\w*\.)+(?=\w+(?::|$))")
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
@@ -155,22 +152,20 @@ class Runner:
         """The one condition is a level, so it needs no cursor. One run for each partition and dataset."""
         found = dg.evaluate_automation_conditions(self.definitions, self.instance, evaluation_time=self.now())
         graph = Graph(self.definitions.resolve_asset_graph())
-        wanted = {
-            (node.outputs[-1], partition): node.outputs
+        wanted = [
+            dg.RunRequest(partition_key=partition, asset_selection=node.outputs, tags=BY_CONDITION)
             for node in graph.by_feed.values()
-            for partition in found.get_requested_partitions(node.key)
-        }
-        return sum(
-            self._run(dg.RunRequest(partition_key=partition, asset_selection=outputs, tags=BY_CONDITION), LATE_DATA)
-            for (_, partition), outputs in sorted(wanted.items(), key=str)
-        )
+            if node.role == "dataset"
+            for partition in sorted(found.get_requested_partitions(node.key), key=str)
+        ]
+        return sum(self._run(request, LATE_DATA) for request in joined(graph, wanted))
 
     def _run(self, request: dg.RunRequest, sensor: str) -> int:
         """Run a request here and now, unless its key was seen or it came to nothing often; how many runs that were.
 
         A tick may take longer than the longest wait between two requests: it would be run for ever.
         """
-        whose = (str(request.asset_selection), request.partition_key)
+        whose = (str(request.asset_selection), request.partition_key or str(request.partition_key_range))
         if self._in_vain[whose] >= settings().max_attempts:
             return 0
         tags = {SENSOR: sensor}
@@ -180,7 +175,7 @@ class Runner:
             if self.instance.get_runs(seen, limit=1):
                 return 0
         result = self.execute(request, tags)
-        self._in_vain[whose] += not result.success and not self._is_attempt(result.run_id)
+        self._in_vain[whose] += not result.success and self._is_in_vain(result.run_id)
         return 1
 
     def execute(self, request: dg.RunRequest, tags: Mapping[str, str] = NO_TAGS) -> dg.ExecuteInProcessResult:
@@ -197,10 +192,11 @@ class Runner:
         self.on_run(result)
         return result
 
-    def _is_attempt(self, dagster_run: str) -> bool:
+    def _is_in_vain(self, dagster_run: str) -> bool:
+        """Whether a run has built nothing and tried nothing."""
         with open_ledger(settings().ledger).read() as connection:
-            run = runs.of_dagster(connection, dagster_run)
-        return run is not None and run.state in ATTEMPTS
+            begun = runs.of_dagster(connection, dagster_run)
+        return all(run.state == ABANDONED for run in begun)
 
     def _cursor(self, sensor: str) -> str | None:
         key = f"feed_assets/{sensor}"
@@ -230,8 +226,8 @@ class Runner:
     def _release_dead_runs(self) -> None:
         """Fail the runs of drivers that were killed, so that their partitions are free again."""
         for run in self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
-            if DRIVER in run.tags and is_dead(run.tags[DRIVER]):
-                fail(self.instance, run.run_id, run.tags[DRIVER])
+            if (driver := driver_of(run)) and is_dead(driver):
+                fail(self.instance, run.run_id, driver)
 
 
 def alive_daemons(instance: dg.DagsterInstance) -> list[str]:
@@ -239,28 +235,6 @@ def alive_daemons(instance: dg.DagsterInstance) -> list[str]:
     beats = {name: status.last_heartbeat for name, status in instance.get_daemon_statuses().items()}
     oldest = utc_now().timestamp() - ALIVE_SECONDS
     return sorted(name for name, beat in beats.items() if beat and beat.timestamp > oldest)
-
-
-def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
-    """What stopped a run, without Dagster's words around it."""
-    error = _error(result)
-    # The path of its module stands before the name of an error that is not Python's own, or ours.
-    return _MODULE.sub("", error.message.strip()) if error else None
-
-
-def outage(result: dg.ExecuteInProcessResult) -> str | None:
-    """What stopped a run and would stop every other one: a service that is not there. None if it was nothing such."""
-    error = _error(result)
-    return error.message.strip().partition(": ")[2] if error and is_outage(error.cls_name) else None
-
-
-def _error(result: dg.ExecuteInProcessResult) -> Any:
-    """The error of a run's first step that failed, from under those that Dagster puts around it; None if none did."""
-    errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
-    error = errors[0] if errors else None
-    while error and error.cause and (error.cls_name or "").startswith("Dagster"):
-        error = error.cause
-    return error
 
 
 def _results(returned: Any) -> Iterator[dg.SensorResult]:

@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from feed_assets.cli.processes import ProcessFailed, free_port, group, wait_for_port
+from feed_assets.cli.processes import ProcessFailed, end, free_port, group, wait_for_port
 from feed_assets_tests.servers import family, lives, wait_until
 
 SLEEP = "import time; time.sleep(600)"
@@ -74,3 +74,28 @@ def test_what_a_server_writes_only_its_owner_may_read(tmp_path):
     with group("test", [sys.executable, "-c", "print('secret')"], tmp_path / "log") as started:
         started.process.wait()
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+WAITS_FOR = """
+import signal, sys, threading
+from pathlib import Path
+
+mine, theirs = map(Path, sys.argv[1:])
+ended = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: ended.set())
+mine.with_suffix(".ready").touch()
+ended.wait()
+mine.touch()
+while not theirs.exists():
+    threading.Event().wait(0.01)
+mine.with_suffix(".done").touch()
+"""
+
+
+def test_groups_that_end_together_end_in_order_though_each_waits_for_the_other(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    first, second = ([sys.executable, "-c", WAITS_FOR, *map(str, each)] for each in ((one, other), (other, one)))
+    with group("one", first) as started, group("other", second) as beside:
+        wait_until(lambda: all(each.with_suffix(".ready").exists() for each in (one, other)), "both")
+        end([started, beside])
+        assert all(each.with_suffix(".done").exists() for each in (one, other))

@@ -1,6 +1,7 @@
 """Thousands of processes that are killed: one that has imported everything forks each of them, in milliseconds."""
 
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -53,5 +54,8 @@ def _work(environment: dict[str, str], target: Callable[..., None], arguments: t
         os.environ.update(environment)
         target(*arguments)
         code = 0
+    except BaseException:
+        traceback.print_exc()  # Or nobody would hear what it died of.
+        raise
     finally:
         os._exit(code)

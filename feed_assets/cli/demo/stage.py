@@ -13,6 +13,7 @@ from feed_assets.cli.run import sentence
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.feeds import read, write
+from feed_assets.orchestration.ends import ends_of
 from feed_assets.orchestration.runner import Runner
 from feed_assets.settings import home, make_home, settings
 from feed_assets.spark.read import read_own
@@ -78,10 +79,11 @@ class Stage:
         self.say(f"  idle after {runs}/{expected} runs")
 
     def _on_run(self, result: dg.ExecuteInProcessResult) -> None:
-        self._runs += 1
-        self.say(f"  {sentence(result)}")
-        if not result.success:
-            raise DemoFailed(f"{sentence(result)}. See the run's log: {self.where_next}")
+        for each in ends_of(result):
+            self._runs += 1
+            self.say(f"  {sentence(each, result.run_id)}")
+            if not each.succeeded:
+                raise DemoFailed(f"{sentence(each, result.run_id)}. See the run's log: {self.where_next}")
 
     @property
     def where_next(self) -> str:

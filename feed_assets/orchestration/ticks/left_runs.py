@@ -20,6 +20,9 @@ from feed_assets.runs.services import Services, is_dead
 LAUNCHED = ".dagster/grpc_info"
 """The tag of a run that Dagster launched: how it reached the code server, which started the worker."""
 
+WORKER = "feed_assets/worker"
+"""The tag of a run that the warm launcher has begun: the id of the run, and its process."""
+
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 CLOCK_SECONDS = 60
@@ -47,8 +50,8 @@ def _has_ended(instance: dg.DagsterInstance, run: Run) -> bool:
 def fail_left_runs(instance: dg.DagsterInstance) -> None:
     """Fail the runs whose process is surely gone, so that their partitions are free again. Repeatable."""
     for run in instance.get_runs(dg.RunsFilter(statuses=WITH_PROCESS)):
-        if gone := _gone(instance, run):
-            fail(instance, run.run_id, gone)
+        if process := gone(instance, run):
+            fail(instance, run.run_id, process)
 
 
 def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
@@ -58,14 +61,25 @@ def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
         instance.report_run_failed(found, f"The process of this run is gone ({process}).")
 
 
-def _gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
+def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
     """The process of a run in words if it is surely gone; None if it lives, is on another host, or is unknown."""
-    if DRIVER in run.tags:
-        return run.tags[DRIVER] if is_dead(run.tags[DRIVER]) else None
+    if process := driver_of(run) or worker_of(run):
+        return process if is_dead(process) else None
     if not _is_local(run.tags.get(LAUNCHED)):
         return None
     named = _named(instance, run)
     return f"pid {named[0]}" if named and _out_of_time(*named) else None
+
+
+def driver_of(run: dg.DagsterRun) -> str | None:
+    """The process of `feed-assets run` that drives it: one made of another run has that one's tags, and no driver."""
+    return None if run.parent_run_id else run.tags.get(DRIVER)
+
+
+def worker_of(run: dg.DagsterRun) -> str | None:
+    """The process that was begun warm for this very run, whose tag may be copied to runs that are made of it."""
+    run_id, _, process = run.tags.get(WORKER, "").partition(" ")
+    return process if run_id == run.run_id else None
 
 
 def _is_local(launched: str | None) -> bool:

@@ -14,14 +14,12 @@ from feed_assets.core.windows import address_of
 from feed_assets.ledger import log, quality, runs
 from feed_assets.ledger.log import Numbered
 from feed_assets.ledger.states import windows
+from feed_assets.orchestration.build.reports import DATA_VERSION_TAG
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import asset_partition
 from feed_assets.orchestration.declare.declarations import STALE, WATCHED, StateTable
 from feed_assets.orchestration.ticks.staleness import stale_metadata
-
-DATA_VERSION_TAG = "dagster/data_version"
-"""Dagster's tag of a materialization by which it tells whether data have changed."""
 
 Report = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 

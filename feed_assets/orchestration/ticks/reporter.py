@@ -18,6 +18,7 @@ sensors has a position of its own.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Literal
 
 import dagster as dg
@@ -29,13 +30,13 @@ from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.ledger import events, log, runs, updates
 from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.log import Numbered
+from feed_assets.orchestration.build.reports import DATA_VERSION_TAG
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import own_grain
 from feed_assets.orchestration.declare.declarations import WATCHED, Dataset, Declaration, Foreign, StateTable
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.ticks.observed import (
-    DATA_VERSION_TAG,
     Report,
     of_checks,
     of_windows,
@@ -139,11 +140,12 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -
     makers = {partition: row.run for partition, row in newest.items() if row.run}
     dagster_runs = runs.in_dagster(connection, makers.values())
     found: dict[Numbered, Fate] = dict.fromkeys(unsaid(tick.graph, connection, changes), "drop")
+    of_run = cache(partial(_materialized, tick.context.instance))
     for each in (each for each in changes if each not in found):
         row = newest.get(each.partition) if each.kind == log.UPDATE else None
         is_as_reported = row is not None and not _uncovers(each, row)
         made_by = dagster_runs.get(makers.get(each.partition, "")) if is_as_reported else None
-        found[each] = _fate(tick, each, made_by)
+        found[each] = _fate(tick, each, of_run(made_by) if made_by else None)
     return found
 
 
@@ -154,7 +156,7 @@ def _uncovers(change: Numbered, newest: updates.Row) -> bool:
     return change.before == updates.INVALIDATED and change.subject == newest.id
 
 
-def _fate(tick: Tick, change: Numbered, dagster_run: str | None) -> Fate:
+def _fate(tick: Tick, change: Numbered, made_by: "_Reported | None") -> Fate:
     node = tick.graph.by_feed.get(change.partition.feed)
     if node is None:
         return "drop"
@@ -166,20 +168,29 @@ def _fate(tick: Tick, change: Numbered, dagster_run: str | None) -> Fate:
     exists = existence(node.partitions_def, partition.key, tick.now)
     if exists is not Existence.EXISTS:
         return "wait" if exists is Existence.NOT_YET else "drop"
-    return _fate_of_run(tick.context.instance, dagster_run, node, partition) if dagster_run else "report"
+    if made_by is None:
+        return "report"
+    if (node.key, node.key_of(partition)) in made_by.reports:
+        return "drop"
+    return "report" if made_by.is_over else "wait"
 
 
-def _fate_of_run(instance: dg.DagsterInstance, run_id: str, node: Node, partition: Partition) -> Fate:
-    """Whether the run that made an update has reported it, or may still; another instance's has not."""
+@dataclass(frozen=True)
+class _Reported:
+    """What a run of Dagster has reported of the updates that it made, and whether it may still."""
+
+    reports: frozenset[tuple[dg.AssetKey | None, str | None]]
+    is_over: bool
+
+
+def _materialized(instance: dg.DagsterInstance, run_id: str) -> _Reported | None:
+    """What a run has reported; None of one of another instance. Read once a tick: a run may make many partitions."""
     run = instance.get_run_by_id(run_id)
     if run is None:
-        return "report"
-    key = node.key_of(partition)
-    for record in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
-        event = record.dagster_event
-        if event and (event.asset_key, event.partition) == (node.key, key):
-            return "drop"
-    return "report" if run.is_finished else "wait"
+        return None
+    records = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+    events = [record.dagster_event for record in records if record.dagster_event]
+    return _Reported(frozenset((each.asset_key, each.partition) for each in events), run.is_finished)
 
 
 def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:

@@ -108,7 +108,7 @@ def _watch(tick: Tick, out_of_time: OutOfTime) -> None:
 def _request(tick: Tick, _: OutOfTime) -> None:
     """Request the runs of what is ready; none in a tick that fails, as Dagster would not hear of them."""
     if not tick.raised:
-        busy = in_progress(tick.context.instance)
+        busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
         tick.requests = requests_for(tick.graph, tick.ledger, tick.decided, busy, tick.now)
 
 
@@ -117,12 +117,12 @@ DECLARE = Step("declare", 0.1, _declare)
 DISCOVER = Step("discover", 0.35, _discover)
 INGEST = Step("ingest", 0.35, _ingest)
 COUNT = Step("count", 0.45, count)
-FAN_OUT = Step("fan out", 0.5, _fan_out)
-DECIDE = Step("decide", 0.65, _decide)
+FAN_OUT = Step("fan out", 0.5, _fan_out, hears=True)
+DECIDE = Step("decide", 0.65, _decide, hears=True)
 SINK = Step("sink", 0.5, _sink)
 FOLD = Step("fold", 0.9, _fold)
 WATCH = Step("watch", 0.9, _watch)
-REPORT_UPDATES = Step("report updates", 0.8, report_updates)
-REPORT_EVENTS = Step("report events", 0.8, report_events)
+REPORT_UPDATES = Step("report updates", 0.8, report_updates, hears=True)
+REPORT_EVENTS = Step("report events", 0.8, report_events, hears=True)
 REPORT_CHECKS = Step("report checks", 1, report_checks)
-REQUEST = Step("request", 1, _request)
+REQUEST = Step("request", 1, _request, hears=True)

@@ -7,21 +7,21 @@ tick fails, which the UI shows.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from time import monotonic
+from time import monotonic, sleep
 
 import dagster as dg
 
 from feed_assets.core.errors import SourceUnavailable, in_short
 from feed_assets.core.readiness import Verdict
-from feed_assets.ledger import alerts
+from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ours import Ours
-from feed_assets.runs.services import Services
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 
 FAILING = "failing"
@@ -35,6 +35,12 @@ REPORT_SECONDS = 0.02
 
 FEWEST_REPORTS = 10
 """Reports that a tick makes even if its time is over: a tick that is always late must come to an end."""
+
+LISTEN_SECONDS = 4.0
+"""Seconds from its start for which a tick with nothing to tell listens: Dagster's daemon comes by every five."""
+
+LOOKS_PER_SECOND = 10
+"""How often a tick that listens looks whether the log has a change: one statement, by the log's own index."""
 
 OutOfTime = Callable[[], bool]
 
@@ -81,8 +87,21 @@ class Tick:
     """Whether no step has left something to the next tick."""
     raised: Exception | None = None
     """What the first step that failed as a whole has raised."""
+    heard: int = 0
+    """The number of the last change before this look at the log."""
     unreadable: str = ""
     """Why nothing of the event source could be read; empty if something could."""
+
+    @property
+    def may_listen(self) -> bool:
+        """Whether nothing is to be told to Dagster now, and the daemon has a thread for each sensor: none waits for it.
+
+        Who drives a sensor without the daemon comes by as soon as there is something.
+        """
+        has_something = self.requests or self.reports or self.raised or self.unreadable
+        is_by_daemon = self.context.last_sensor_start_time is not None
+        has_threads = bool(self.context.instance.get_sensor_settings().get("use_threads"))
+        return self.is_complete and not has_something and is_by_daemon and has_threads
 
     @cached_property
     def services(self) -> Services:
@@ -103,6 +122,8 @@ class Step:
     name: str
     ends: float
     take: Callable[[Tick, OutOfTime], None]
+    hears: bool = False
+    """Whether it is about changes of the log, and so is taken again when there is one."""
 
 
 def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source: str | None) -> dg.SensorResult:
@@ -116,17 +137,44 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
         raise dg.DagsterInvariantViolationError(
             f"{context.sensor_name} needs definitions: build its context with them."
         )
-    with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
-        graph, budget = Graph(context.repository_def.asset_graph), Budget(settings().tick_seconds)
-        tick = Tick(context, graph, open_ledger(settings().ledger), loading.effective_dt, budget, source)
-        for step in steps:
-            _take(step, tick)
+    graph, ledger = Graph(context.repository_def.asset_graph), open_ledger(settings().ledger)
+    tick = _look(Tick(context, graph, ledger, utc_now(), Budget(settings().tick_seconds), source), steps)
+    hearing = [each for each in steps if each.hears]
+    while hearing and tick.may_listen and _has_heard(tick):
+        tick = _look(replace(tick, decided=[]), hearing)
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance):
         _tell_problems(tick)
     if tick.raised:
         raise tick.raised
     if tick.unreadable and tick.is_complete and not tick.requests and not tick.reports:
         raise SourceUnavailable(f"the event source {source}: {tick.unreadable}")
     return dg.SensorResult(run_requests=[*tick.requests], asset_events=[*tick.reports], cursor=tick.cursor)
+
+
+def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
+    """Take these steps at one moment, which is Dagster's own, too."""
+    with dg.partition_loading_context(dynamic_partitions_store=tick.context.instance) as loading:
+        tick = replace(tick, now=loading.effective_dt, heard=_newest(tick.ledger))
+        for step in steps:
+            _take(step, tick)
+    return tick
+
+
+def _has_heard(tick: Tick) -> bool:
+    """Wait for a change of the log since the tick looked last: whether there is one before the next tick is near.
+
+    The change itself is what wakes a tick, whoever records it in whichever process: nobody has to call.
+    """
+    while monotonic() < tick.budget.started + LISTEN_SECONDS:
+        if _newest(tick.ledger) != tick.heard:
+            return True
+        sleep(1 / LOOKS_PER_SECOND)
+    return False
+
+
+def _newest(ledger: Ledger) -> int:
+    with ledger.read() as connection:
+        return log.last(connection)
 
 
 def _take(step: Step, tick: Tick) -> None:

@@ -1,0 +1,1 @@
+"""Runs begun warm: forks of a process that has loaded the code location."""

@@ -1,0 +1,127 @@
+"""The parent of runs: a process that has loaded a code location, and forks itself for each run.
+
+Whoever starts it holds the other end of its one socket: when that is closed, by whatever end of its process, it ends,
+and the runs go on. It opens nothing before a fork, no connection, session or thread, so a fork shares nothing with it.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from types import FrameType
+from typing import Any, cast
+
+import dagster as dg
+
+from feed_assets.core.words import first_line
+from feed_assets.orchestration.launcher.dagsters import (
+    InstanceRef,
+    RepositoryPythonOrigin,
+    capture_interrupts,
+    execute,
+    load,
+    variables,
+)
+from feed_assets.runs.services import this_process
+
+READY, GO = b"ready", b"go"
+"""What a parent says that has loaded, and what a fork waits for."""
+
+MESSAGE_BYTES = 200_000
+"""The longest message: Linux takes about as much in one piece."""
+
+NEEDED_BY_RUNS = ("feed_assets.runs.build", "feed_assets.runs.spark_maker", "feed_assets.spark.session")
+NEEDED_BY_CONNECT = ("feed_assets.spark.connect",)
+"""Modules that a run imports when it needs them. None of them opens anything."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a parent is started with."""
+
+    instance: InstanceRef
+    origin: RepositoryPythonOrigin
+    location: str
+
+    def packed(self) -> bytes:
+        """As a message."""
+        return dg.serialize_value([self.instance, self.origin, self.location]).encode()
+
+    @classmethod
+    def unpack(cls, message: bytes) -> "Load":
+        """From a message."""
+        values = cast("list[Any]", dg.deserialize_value(message.decode()))
+        return cls(*values)
+
+
+def main(ours: socket.socket) -> int:
+    """Load, say so, and fork until the socket is closed; in a fork, run. The exit code."""
+    wanted = Load.unpack(ours.recv(MESSAGE_BYTES))
+    try:
+        _load(wanted)
+    except BaseException as error:
+        ours.send(f"{type(error).__name__}: {first_line(str(error))}".encode())
+        raise
+    ours.send(READY)
+    forked = _serve(ours)
+    return _run(*forked, wanted.instance) if forked else 0
+
+
+def _load(wanted: Load) -> None:
+    os.environ.update(variables(wanted.instance, wanted.location))
+    load(wanted.origin)
+    from feed_assets.settings import settings
+
+    for name in NEEDED_BY_RUNS + (NEEDED_BY_CONNECT if settings().spark_remote else ()):
+        import_module(name)
+    if threading.active_count() > 1:
+        raise RuntimeError(f"the code location starts threads where it is loaded: {threading.enumerate()[1:]}")
+    gc.collect()
+    gc.freeze()  # A fork's collector does not touch what was loaded, and so goes on sharing its memory.
+
+
+def _serve(ours: socket.socket) -> tuple[str, socket.socket] | None:
+    """Fork for each run that is asked for: in a fork the run's id, and a socket to who asked; at the end None."""
+    signal.signal(signal.SIGCHLD, _bury)
+    while True:
+        message, handles, *_ = socket.recv_fds(ours, MESSAGE_BYTES, 1)
+        if not message:
+            return None
+        theirs = socket.socket(fileno=handles[0])
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            ours.close()
+            return message.decode(), theirs
+        theirs.close()
+
+
+def _bury(_number: int, _frame: FrameType | None) -> None:
+    """Take note of forks that have ended, so that they do, and that their CPU time counts as this process's."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
+def _run(run_id: str, theirs: socket.socket, instance: InstanceRef) -> int:
+    """Run, once who asked has written down which process does; a signal that comes before is an interrupt, too."""
+    with capture_interrupts():
+        if not _may_begin(theirs):
+            return 0
+        return execute(run_id, instance)
+
+
+def _may_begin(theirs: socket.socket) -> bool:
+    """Whether who asked still wants it: they may have ended, or have had no patience and begun it elsewhere."""
+    with theirs, suppress(OSError):
+        theirs.send(this_process().encode())
+        return theirs.recv(len(GO)) == GO
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,0 +1,45 @@
+"""What the launcher uses of Dagster that Dagster does not export: a newer one that moves it is named here."""
+
+import ast
+import inspect
+from importlib import import_module
+
+import dagster as dg
+import pytest
+
+from feed_assets_tests.servers import ROOT
+
+FILE = ROOT / "feed_assets" / "orchestration" / "launcher" / "dagsters.py"
+USED = {
+    "dagster._cli.api._execute_run_command_body": ["run_id", "instance", "write_stream_fn", "set_exit_code_on_failure"],
+    "dagster._core.launcher.base.CheckRunHealthResult": ["status", "msg", "transient", "run_worker_id"],
+    "dagster._core.launcher.base.LaunchRunContext": ["dagster_run", "workspace"],
+    "dagster._utils.hosted_user_process.recon_repository_from_origin": ["origin"],
+}
+"""What is called, or read, by these names."""
+
+_TREE = ast.parse(FILE.read_text())
+_IMPORTS = [node for node in ast.walk(_TREE) if isinstance(node, ast.ImportFrom) and node.module.startswith("dagster")]
+NAMES = [f"{node.module}.{each.name}" for node in _IMPORTS for each in node.names]
+
+
+def found(path: str) -> object:
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name, None)
+
+
+@pytest.mark.parametrize("path", NAMES)
+def test_what_is_not_exported_is_where_it_was(path: str) -> None:
+    assert found(path) is not None, f"Dagster {dg.__version__} has no {path}: see {FILE}"
+
+
+@pytest.mark.parametrize("path", USED)
+def test_what_is_called_takes_what_it_took(path: str) -> None:
+    assert path in NAMES
+    assert [*inspect.signature(found(path)).parameters] == USED[path], f"Dagster {dg.__version__}, {path}: see {FILE}"
+
+
+def test_nothing_else_of_the_launcher_imports_what_is_not_exported() -> None:
+    others = [each for each in FILE.parent.glob("*.py") if each != FILE]
+    assert others
+    assert [each.name for each in others if "dagster._" in each.read_text()] == []

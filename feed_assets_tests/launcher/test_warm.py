@@ -1,0 +1,200 @@
+"""Runs begun by the warm launcher: real code servers, parents and forks."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+
+from feed_assets_tests.launcher.locations import Location, begin, served
+from feed_assets_tests.servers import lives, stop, wait_until
+
+SUCCESS, CANCELED = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED
+
+
+@pytest.fixture(scope="module")
+def location(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Location]:
+    """One for all tests: each leaves a server, and a parent or none."""
+    folder = tmp_path_factory.mktemp("warm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder / "home"))
+        with served(folder / "project", folder / "home", {**os.environ, "MARKER": "the server's"}) as location:
+            yield location
+
+
+def is_warm(location: Location, run_id: str) -> bool:
+    return "feed_assets/worker" in location.instance.get_run_by_id(run_id).tags
+
+
+def health(location: Location, run_id: str) -> str:
+    run = location.instance.get_run_by_id(run_id)
+    return location.instance.run_launcher.check_run_worker_health(run).status.value
+
+
+def threads_and_files(pid: int) -> tuple[int, list[str]]:
+    """How many threads a process has, and what it has open beside what it was given."""
+    process = psutil.Process(pid)
+    return process.num_threads(), [each.path for each in process.open_files() if each.path.endswith((".db", ".lock"))]
+
+
+def test_runs_are_forks_of_one_process_that_has_loaded_the_location_and_opened_nothing(location: Location) -> None:
+    first, second = location.run(), location.run()
+    parent = first["loaded by"]
+    assert parent == first["parent"] == second["loaded by"]
+    assert len({first["pid"], second["pid"], parent, location.server.pid}) == 4
+    assert (first["marker"], first["cwd"]) == ("the server's", str(location.folder))
+    assert not first["buries"], "a run waits for its own children"
+    assert psutil.Process(parent).net_connections("inet") == []
+    assert threads_and_files(parent) == (1, [])
+    wait_until(lambda: not psutil.Process(parent).children(), "a run that has ended to be buried")
+
+
+def test_a_run_is_interrupted_by_the_ui_s_button(location: Location) -> None:
+    run_id = location.launch("endless")
+    pid = location.told(run_id)["pid"]
+    assert location.instance.run_launcher.terminate(run_id)
+    assert location.end(run_id) is CANCELED
+    wait_until(lambda: not psutil.pid_exists(pid), "the end of the process")
+    assert not location.instance.run_launcher.terminate(run_id), "it is over"
+
+
+def test_a_run_is_interrupted_that_has_only_just_begun(location: Location) -> None:
+    location.run()
+    run_id = location.launch("endless")
+    assert location.instance.run_launcher.terminate(run_id)
+    assert location.end(run_id) is CANCELED, location.said(run_id)
+
+
+def test_a_run_whose_process_was_killed_is_found_and_can_be_cancelled(location: Location) -> None:
+    run_id = location.launch("endless")
+    pid = location.told(run_id)["pid"]
+    assert health(location, run_id) == "RUNNING"
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: health(location, run_id) == "FAILED", "the end to be seen")
+    assert location.instance.run_launcher.terminate(run_id)
+    assert location.status(run_id) is CANCELED
+
+
+def test_after_a_reload_no_run_has_the_old_code(location: Location) -> None:
+    before = location.run()
+    location.write(version=before["version"] + 1)
+    location.reload()
+    after = location.run()
+    assert after["version"] == before["version"] + 1
+    assert after["loaded by"] == after["parent"] != before["parent"]
+    assert not psutil.pid_exists(before["parent"])
+
+
+def test_a_run_outlives_a_reload_and_its_parent(location: Location) -> None:
+    run_id = location.launch("endless")
+    told = location.told(run_id)
+    location.reload()
+    location.run()
+    assert not psutil.pid_exists(told["parent"])
+    assert psutil.pid_exists(told["pid"])
+    assert location.instance.run_launcher.terminate(run_id)
+    assert location.end(run_id) is CANCELED
+
+
+def test_a_parent_that_was_killed_is_followed_by_another(location: Location) -> None:
+    before = location.run()
+    os.kill(before["parent"], signal.SIGKILL)
+    after = location.run()
+    assert after["parent"] == after["loaded by"] != before["parent"]
+
+
+def test_a_parent_that_hangs_is_followed_by_another_and_what_it_was_asked_for_begins_once(location: Location) -> None:
+    before = location.run()
+    os.kill(before["parent"], signal.SIGSTOP)
+    run_id = location.launch()
+    assert location.end(run_id) is SUCCESS
+    assert sum("Started process for run" in each for each in location.said(run_id)) == 1
+    assert not psutil.pid_exists(before["parent"])
+    assert location.told(run_id)["parent"] == location.told(run_id)["loaded by"]
+
+
+def test_after_the_code_server_s_end_its_successor_s_environment_counts(location: Location) -> None:
+    location.run()
+    stop(location.server)
+    location.server = begin(location.folder, location.port, {**location.env, "MARKER": "another"})
+    wait_until(location.is_reached, "the workspace to see it", pause=0.5)
+    assert location.run()["marker"] == "another"
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (
+            "import threading\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+            "the code location starts threads where it is loaded",
+        ),
+        ("if 'launcher' in ' '.join(sys.orig_argv):\n    raise ValueError('not here')", "ValueError: not here"),
+    ],
+)
+def test_what_cannot_be_forked_runs_as_dagster_starts_it_and_says_why(tmp_path: Path, home: Path, more, why) -> None:
+    with served(tmp_path / "project", home, {**os.environ}, more) as location:
+        run_ids = location.launch("endless"), location.launch("endless")
+        pids = [location.told(run_id)["pid"] for run_id in run_ids]
+        for run_id in run_ids:
+            assert any("is not warm" in each and why in each for each in location.said(run_id))
+            assert not is_warm(location, run_id)
+            assert health(location, run_id) == "RUNNING"
+        assert location.instance.run_launcher.terminate(run_ids[0])
+        assert location.end(run_ids[0]) is CANCELED
+        os.kill(pids[1], signal.SIGKILL)
+        wait_until(lambda: health(location, run_ids[1]) == "FAILED", "the end to be seen")
+
+
+IS_KILLED_ONCE = """
+import os, signal, sys
+from pathlib import Path
+if "launcher" in " ".join(sys.orig_argv):
+    try:
+        Path(os.environ["TOLD"], "was killed").touch(exist_ok=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+    except FileExistsError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("customized", ["", IS_KILLED_ONCE], ids=["loading the location", "before it knows of one"])
+def test_a_parent_that_was_killed_while_it_started_is_followed_by_another(tmp_path: Path, home: Path, customized: str):
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "sitecustomize.py").write_text(customized)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "first")}
+    with served(tmp_path / "project", home, env, "" if customized else IS_KILLED_ONCE) as location:
+        run_id = location.launch()
+        assert location.end(run_id) is SUCCESS
+        assert is_warm(location, run_id), location.said(run_id)
+        assert (location.folder / "told" / "was killed").exists()
+
+
+LAUNCH = """
+import sys, time
+from pathlib import Path
+from feed_assets_tests.launcher.locations import reached
+
+with reached(Path(sys.argv[1]), int(sys.argv[2])) as location:
+    print(location.launch("endless"), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_parent_ends_with_whoever_launched_and_the_run_goes_on(location: Location, number: int) -> None:
+    command = [sys.executable, "-c", LAUNCH, str(location.folder), str(location.port)]
+    with subprocess.Popen(command, env=location.env, stdout=subprocess.PIPE, text=True) as launching:
+        run_id = launching.stdout.readline().strip()
+        told = location.told(run_id)
+        parent, run = psutil.Process(told["parent"]), psutil.Process(told["pid"])
+        launching.send_signal(number)
+    wait_until(lambda: not lives(parent), "the end of the parent")
+    assert lives(run)
+    assert location.instance.run_launcher.terminate(run_id)
+    assert location.end(run_id) is CANCELED
+    wait_until(lambda: not lives(run), "the end of the run's process")

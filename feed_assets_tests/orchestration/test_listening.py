@@ -1,0 +1,129 @@
+"""A tick under the daemon that has nothing to tell listens to the ledger, and decides as soon as it has a change."""
+
+from time import monotonic
+
+import dagster as dg
+import pytest
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.orchestration.ticks.sensors import FEEDS, WATCHES
+from feed_assets.orchestration.ticks.steps import DECLARE, DISCOVER
+from feed_assets.orchestration.ticks.tick import LISTEN_SECONDS, OutOfTime, Step, Tick, evaluate
+from feed_assets.runs.services import utc_now
+from feed_assets.runs.sync import sync
+from feed_assets.testing import Harness, PlainMaker
+from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, given, opened, rows, short
+
+pytestmark = pytest.mark.usefixtures("home")
+SINCE = 1.0
+"""Since when the sensor runs, which the daemon alone says."""
+
+
+def listening(*, use_threads: bool = True) -> Harness:
+    """A world on an instance whose daemon has a thread for each sensor, or one for all."""
+    instance = dg.DagsterInstance.ephemeral(settings={"sensors": {"use_threads": use_threads, "num_workers": 2}})
+    return opened.enter_context(Harness(short().definitions, instance, maker=PlainMaker(given)))
+
+
+def somebody_else(world: Harness, *days: str) -> Step:
+    """What another process does while a tick is under way: it records an update, once for each of the days."""
+    left = [*days]
+
+    def record(tick: Tick, _: OutOfTime) -> None:
+        if left:
+            world.drop(RAW, left[0], rows(1))
+            sync(tick.services.board, tick.ledger, Partition(Feed.parse(RAW), left.pop(0)), utc_now())
+
+    return Step("somebody else", 1, record)
+
+
+def evaluated(world: Harness, steps: list[Step], since: float | None) -> tuple[list[str], float]:
+    """The partitions that a tick of these steps requests, and the seconds that it took."""
+    context = dg.build_sensor_context(
+        world.instance, definitions=world.definitions, sensor_name="feeds", last_sensor_start_time=since
+    )
+    began = monotonic()
+    with context:
+        result = evaluate(context, steps, None)
+    return [request.partition_key for request in result.run_requests or ()], monotonic() - began
+
+
+def steps_before(other: Step) -> list[Step]:
+    """The tick of `feeds`, without looking at the blackboard: nobody but the other one records anything."""
+    return [*(each for each in FEEDS if each is not DISCOVER), other]
+
+
+def test_what_another_process_records_after_a_tick_has_decided_is_requested_by_that_tick():
+    world = listening()
+    world.ask()
+    requested, seconds = evaluated(world, steps_before(somebody_else(world, DAY)), SINCE)
+    assert requested == [DAY]
+    assert seconds < LISTEN_SECONDS
+
+
+def test_nobody_but_the_daemon_has_a_tick_listen():
+    world = listening()
+    world.ask()
+    requested, seconds = evaluated(world, steps_before(somebody_else(world, DAY)), None)
+    assert requested == []
+    assert seconds < LISTEN_SECONDS
+
+
+def test_a_tick_does_not_listen_where_other_sensors_wait_for_it():
+    world = listening(use_threads=False)
+    world.ask()
+    assert evaluated(world, steps_before(somebody_else(world, DAY)), SINCE)[0] == []
+
+
+def test_a_tick_that_requests_something_does_not_hold_it_back():
+    world = listening()
+    world.drop(RAW, NEXT_DAY, rows(1))
+    requested, seconds = evaluated(world, [*FEEDS], SINCE)
+    assert requested == [NEXT_DAY]
+    assert seconds < LISTEN_SECONDS
+
+
+def test_a_tick_that_hears_nothing_ends_before_the_daemon_comes_by_again():
+    world = listening()
+    world.ask()
+    requested, seconds = evaluated(world, [*FEEDS], SINCE)
+    assert requested == []
+    assert LISTEN_SECONDS <= seconds < LISTEN_SECONDS + 0.5
+
+
+def test_a_tick_ends_though_there_is_always_something_new():
+    world = listening()
+    world.ask()
+    noise = Step("noise", 1, somebody_else(world, *[DAY] * 1000).take, hears=True)
+    late = Step("late", 1, lambda tick, _: setattr(tick, "requests", ()), hears=True)
+    _, seconds = evaluated(world, [DECLARE, noise, late], SINCE)
+    assert LISTEN_SECONDS <= seconds < LISTEN_SECONDS + 1
+
+
+def test_the_moment_of_a_decision_is_that_of_the_change():
+    """Else what came meanwhile would be of the future, and what is due by time not yet."""
+    world, moments = listening(), list[object]()
+    world.ask()
+    note = Step("note", 1, lambda tick, _: moments.append(tick.now), hears=True)
+    began = utc_now()
+    evaluated(world, [note, *steps_before(somebody_else(world, DAY))], SINCE)
+    assert began < moments[0] < moments[1]
+
+
+def test_what_a_tick_could_not_do_stays_told_while_it_listens():
+    world = listening()
+    world.ask()
+
+    def fail(tick: Tick, _: OutOfTime) -> None:
+        tick.problems["the shop"] = "it is closed"
+
+    told = list[dict[str, str]]()
+    note = Step("note", 1, lambda tick, _: told.append(dict(tick.problems)), hears=True)
+    evaluated(world, [Step("fail", 1, fail), *steps_before(somebody_else(world, DAY)), note], SINCE)
+    assert told == [{"the shop": "it is closed"}] * 2
+
+
+def test_alerts_and_sinks_wait_for_nobody():
+    world = listening()
+    _, seconds = evaluated(world, [*WATCHES], SINCE)
+    assert seconds < LISTEN_SECONDS
