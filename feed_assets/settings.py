@@ -161,14 +161,32 @@ def _sqlite(path: Path) -> SecretStr:
     return SecretStr(f"sqlite:///{quote(str(path))}")
 
 
-class Settings(BaseSettings):
-    """All settings, each read from the variable `FEED_ASSETS_<NAME>` (docs/operations.md has the table).
+class Declaring(BaseSettings):
+    """What datasets are declared by: read for each, as an import must not fix the settings of whoever imports it.
 
     Raises:
         InvalidSetting: A variable holds what it cannot; the message names it.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True)
+
+    partitions_per_run: int = Field(default=20, ge=1)
+    """Partitions of a dataset that one run builds at most, where several are ready together; 1: a run for each."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            said = [_in_words(each) for each in error.errors(include_url=False)]
+            raise InvalidSetting("; ".join(said)) from None
+
+
+class Settings(Declaring):
+    """All settings, each read from the variable `FEED_ASSETS_<NAME>` (docs/operations.md has the table).
+
+    Raises:
+        InvalidSetting: A variable holds what it cannot; the message names it.
+    """
 
     blackboard: Store = Field(default_factory=lambda: (home() / "blackboard").as_uri())
     """URL of the store that feeds live on: `file://`, `s3://`, `az://`, `gs://`."""
@@ -193,6 +211,9 @@ class Settings(BaseSettings):
 
     max_requests: int = Field(default=100, ge=1)
     """Runs that the sensor requests at most in one tick; the rest follow in the next ones."""
+
+    partitions_at_a_time: int = Field(default=1, ge=1)
+    """Partitions that such a run builds at the same time, on its one Spark session."""
 
     tick_seconds: float = Field(default=20, gt=0)
     """Time that a sensor tick may take, with what Dagster then does of it."""
@@ -241,13 +262,6 @@ class Settings(BaseSettings):
 
     ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            said = [_in_words(each) for each in error.errors(include_url=False)]
-            raise InvalidSetting("; ".join(said)) from None
 
     def profile(self, name: str | None) -> dict[str, str]:
         """The Spark configuration of a profile, empty without a name. Raises InvalidSetting for one that is not set."""

@@ -17,7 +17,7 @@ from feed_assets.core.readiness import Need, State, Verdict
 from feed_assets.core.words import some
 from feed_assets.ledger import due, runs, updates
 from feed_assets.ledger.states.windows import declare
-from feed_assets.orchestration.build.assets import ASKED_BY
+from feed_assets.orchestration.build.body import ASKED_BY
 from feed_assets.orchestration.decide.decisions import decide_needs
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node

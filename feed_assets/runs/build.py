@@ -224,8 +224,8 @@ class _Build:
 
     def _stage(self, claimed: Claimed, made: Made) -> Staged:
         outputs: list[Output] = []
-        for partition, update_id in claimed.ids:
-            outputs.append(Output(partition, update_id, made.write(partition, update_id)))
+        for partition, update_id in reversed(claimed.ids):  # Then it is known whether anything was turned away.
+            outputs.insert(0, Output(partition, update_id, made.write(partition, update_id)))
             self.services.on_step(f"parts of {partition.feed} written")
         with self.services.ledger.write() as connection:
             for output in outputs:

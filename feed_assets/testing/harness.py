@@ -3,7 +3,7 @@
 Blackboard, ledger and Spark are real, those of the settings: point `DAGSTER_HOME` at a fresh folder for each test.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -14,28 +14,28 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.orchestration.build.makers import make_with
+from feed_assets.orchestration.build.reports import DATA_VERSION_TAG
+from feed_assets.orchestration.decide.ranges import PARTITION, named_by
 from feed_assets.orchestration.declare.declarations import value_of
-from feed_assets.orchestration.runner import Runner, why_failed
-from feed_assets.orchestration.ticks.observed import DATA_VERSION_TAG
+from feed_assets.orchestration.ends import Ended, ends_of
+from feed_assets.orchestration.runner import Runner
 from feed_assets.runs.maker import Maker
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, open_board, utc_now
 from feed_assets.settings import settings
 
-PARTITION_TAG = "dagster/partition"
-
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that a tick requested, after its end.
+    """A partition that a tick requested, after its run has ended with it.
 
     Attributes:
         assets: The names of its assets, such as `ads/shown`, in order.
         partition: Dagster's partition key; None for a run without one.
-        succeeded: Whether it succeeded.
+        succeeded: Whether the run succeeded with it.
         error: Why it failed; None if it did not.
-        tags: Its tags in Dagster.
-        id: Its id in Dagster.
+        tags: The run's tags in Dagster.
+        id: The run's id in Dagster: of many partitions it is one.
     """
 
     assets: tuple[str, ...]
@@ -54,16 +54,13 @@ class Asked:
         requests: The runs that it requests.
         events: The materializations that it reports to Dagster.
         cursor: The sensor's cursor after it.
+        wanted: What these runs are to build, in order, each as (assets, partition key).
     """
 
     requests: tuple[dg.RunRequest, ...]
     events: tuple[dg.AssetMaterialization, ...]
     cursor: str | None
-
-    @property
-    def wanted(self) -> list[tuple[tuple[str, ...], str | None]]:
-        """The requested runs as (assets, partition key), in order."""
-        return [(_names(each.asset_selection or ()), each.partition_key) for each in self.requests]
+    wanted: list[tuple[tuple[str, ...], str | None]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ class Harness:
         definitions: What is driven, as `with_automation` returns it.
         instance: The instance; by default an ephemeral one.
         now: The clock of ticks (timezone-aware).
-        runs: Every run of every tick so far.
+        runs: What the runs of every tick so far have built, or not.
         maker: What makes rows in place of Spark, such as a `PlainMaker`. That holds for every run on the instance in
             this process, also for those of `dg.materialize(…, instance=harness.instance)`.
     """
@@ -131,7 +128,10 @@ class Harness:
     @property
     def runner(self) -> Runner:
         """What `feed-assets run` uses, with this harness listening."""
-        return Runner(self.definitions, self.instance, lambda result: self.runs.append(_ran(result)), self.now)
+        return Runner(self.definitions, self.instance, self._on_run, self.now)
+
+    def _on_run(self, result: dg.ExecuteInProcessResult) -> None:
+        self.runs += [_ran(result, each) for each in ends_of(result)]
 
     def drop(self, feed: str, partition: str, data: str | bytes | Mapping[str, str | bytes]) -> str:
         """Publish an update of a foreign feed as its producer would.
@@ -196,9 +196,18 @@ class Harness:
         """
         sensor = self.definitions.resolve_sensor_def(name)
         context = dg.build_sensor_context(self.instance, cursor, definitions=self.definitions, sensor_name=sensor.name)
-        with context, dg.partition_loading_context(self.now()):
+        with context, dg.partition_loading_context(self.now(), self.instance):
             found: Any = sensor(context)
-        return Asked(tuple(found.run_requests or ()), tuple(found.asset_events or ()), found.cursor)
+            requests = tuple(found.run_requests or ())
+            wanted = [wanted for each in requests for wanted in self._wanted(each)]
+        return Asked(requests, tuple(found.asset_events or ()), found.cursor, wanted)
+
+    def _wanted(self, request: dg.RunRequest) -> Iterator[tuple[tuple[str, ...], str | None]]:
+        assets = request.asset_selection or ()
+        parts = self.definitions.resolve_asset_graph().get(next(iter(assets))).partitions_def if assets else None
+        single = {PARTITION: request.partition_key} if request.partition_key else {}
+        for key in named_by(parts, {**request.tags, **single}):
+            yield _names(assets), key
 
     def tick(self) -> list[Ran]:
         """Evaluate sensors and conditions once and run what they request.
@@ -273,16 +282,8 @@ def _names(keys: Any) -> tuple[str, ...]:
     return tuple(sorted(key.to_user_string() for key in keys))
 
 
-def _ran(result: dg.ExecuteInProcessResult) -> Ran:
-    run = result.dagster_run
-    return Ran(
-        _names(run.asset_selection or ()),
-        run.tags.get(PARTITION_TAG),
-        result.success,
-        why_failed(result),
-        run.tags,
-        result.run_id,
-    )
+def _ran(result: dg.ExecuteInProcessResult, each: Ended) -> Ran:
+    return Ran(each.assets, each.partition, each.succeeded, each.error, result.dagster_run.tags, result.run_id)
 
 
 def _reported(record: dg.EventLogRecord) -> Reported:

@@ -3,6 +3,7 @@ import pytest
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
+from feed_assets.settings import settings
 from feed_assets.testing import Harness
 from feed_assets_tests.orchestration.worlds import (
     DAY,
@@ -225,3 +226,10 @@ def test_a_dynamic_partition_can_be_materialized():
     world.instance.add_dynamic_partitions("regions", ["north"])
     world.drop(RAW, "north", rows(1))
     assert materialize(world, "t/sums", "t/sums_rejects", day="north").success
+
+
+@pytest.mark.parametrize(("limit", "policy"), [(7, dg.BackfillPolicy.multi_run(7)), (1, None)])
+def test_a_declaration_goes_by_a_setting_and_fixes_none_for_whoever_imports_it(setting, limit, policy):
+    setting(partitions_per_run=limit)
+    assert sums_of(raw_feed()).backfill_policy == policy
+    assert settings.cache_info().currsize == 0

@@ -72,7 +72,8 @@ class Killed(BaseException):
     """What stands for a kill: nothing of the process goes on."""
 
 
-def test_runs_killed_before_the_turn_of_a_partition_came_do_not_count_against_it():
+def test_runs_killed_before_the_turn_of_a_partition_came_do_not_count_against_it(setting):
+    setting(partitions_per_run=1)
     raw = raw_feed()
     world = harness(raw, sums_of(raw), maker=PlainMaker())
     days = [f"2020-01-0{day}" for day in range(1, 6)]
@@ -137,7 +138,8 @@ def test_a_failed_audit_is_not_tried_again_on_the_same_input():
     assert world.newest(SUMS, DAY) is None
 
 
-def test_a_partition_in_progress_is_not_requested_again():
+def test_a_partition_in_progress_is_not_requested_again(setting):
+    setting(partitions_per_run=1)
     asked = []
     world = short(during=lambda: asked.append(requested(world, "1")))
     world.drop(RAW, DAY, rows(1))

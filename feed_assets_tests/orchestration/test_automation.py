@@ -82,7 +82,7 @@ def test_a_newer_input_has_exactly_its_partition_asked_for_as_often_as_one_looks
 
 
 def test_so_many_late_partitions_are_asked_for_at_most_and_the_next_time_the_rest(setting):
-    setting(max_requests=1)
+    setting(max_requests=1, partitions_per_run=1)
     world = short()
     for numbers in ((1,), (1, 2)):
         for day in (DAY, NEXT_DAY):

@@ -29,7 +29,7 @@ from feed_assets.orchestration import by_hand
 from feed_assets.orchestration.build.components import Table
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import declaration_of
-from feed_assets.orchestration.runner import why_failed
+from feed_assets.orchestration.ends import why_failed
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.sources.sinks import SqlSink

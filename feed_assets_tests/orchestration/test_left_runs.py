@@ -3,12 +3,14 @@
 import json
 import os
 import socket
+from uuid import uuid4
 
 import dagster as dg
 import pytest
 from dagster._core.events import EngineEventData
 
-from feed_assets.orchestration.ticks.left_runs import LAUNCHED
+from feed_assets.orchestration.build.makers import DRIVER
+from feed_assets.orchestration.ticks.left_runs import LAUNCHED, WORKER
 from feed_assets_tests.orchestration.worlds import BOTH, DAY, RAW, requested, rows, short
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -16,16 +18,18 @@ LOCAL = {LAUNCHED: json.dumps({"host": "localhost", "socket": "s"})}
 GONE = 2**22 + 1
 """More than Linux gives to any process."""
 
+NOBODY = f"{socket.gethostname()}:{GONE}:0.00"
 ELSEWHERE = {LAUNCHED: json.dumps({"host": "code-server.internal", "port": 4000})}
 
 
-def left(world, tags, pid, status=dg.DagsterRunStatus.STARTED):
+def left(world, tags, pid, status=dg.DagsterRunStatus.STARTED, **made_of):
     """A run as Dagster's worker begins it: it names its process in the run's log, then starts."""
     run = world.instance.create_run_for_job(
         world.definitions.resolve_implicit_global_asset_job_def(),
         tags={"dagster/partition": DAY, **tags},
         status=status,
         asset_selection=frozenset(map(dg.AssetKey.from_user_string, BOTH)),
+        **made_of,
     )
     if pid:
         world.instance.report_engine_event("Started process", run, EngineEventData.in_process(pid))
@@ -51,9 +55,23 @@ def test_a_run_killed_before_it_began_to_build_is_failed_and_its_partition_asked
 
 
 def test_a_run_of_a_driver_that_is_gone_is_failed_and_its_partition_asked_for(short_world):
-    run = left(short_world, {"feed_assets/driver": f"{socket.gethostname()}:{GONE}:0.00"}, None)
+    run = left(short_world, {DRIVER: NOBODY}, None)
     assert requested(short_world) == [DAY]
     assert status(short_world, run) == "FAILURE"
+
+
+def test_a_run_whose_own_worker_is_gone_is_failed_and_its_partition_asked_for(short_world):
+    run = left(short_world, LOCAL, None)
+    short_world.instance.add_run_tags(run, {WORKER: f"{run} {NOBODY}"})
+    assert requested(short_world) == [DAY]
+    assert status(short_world, run) == "FAILURE"
+
+
+@pytest.mark.parametrize("tags", [{WORKER: f"{uuid4()} {NOBODY}"}, {DRIVER: NOBODY}], ids=["worker", "driver"])
+def test_a_run_made_of_one_whose_process_is_gone_is_left_alone_though_it_has_that_ones_tags(short_world, tags):
+    run = left(short_world, {**LOCAL, **tags}, os.getpid(), root_run_id=(before := str(uuid4())), parent_run_id=before)
+    assert requested(short_world) == []
+    assert status(short_world, run) == "STARTED"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_another_update_of_the_input_makes_another_key():
 
 
 def test_a_tick_requests_so_many_at_most_and_the_next_one_the_rest(setting):
-    setting(max_requests=2)
+    setting(max_requests=2, partitions_per_run=1)
     world = short()
     for day in (DAY, NEXT_DAY, THIRD_DAY):
         world.drop(RAW, day, rows(1))

@@ -14,7 +14,7 @@ from feed_assets.ledger import log, quality
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import windows
 from feed_assets.ledger.states.reports import report
-from feed_assets.orchestration.build.assets import ASKED_BY
+from feed_assets.orchestration.build.body import ASKED_BY
 from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings

@@ -250,10 +250,34 @@ def test_rows_with_reasons_come_from_tagged_inputs_and_from_nothing_else(lake, t
         lake.clean(sources=(Source("raw", RAW, "csv", SCHEMA, tagged=tagged),), transform=transform)
 
 
+def test_rejects_that_are_none_and_a_preview_take_no_job(lake, spark):
+    """Two jobs: one writes the rows, and one reads them back."""
+    sources = (Source("raw", RAW, "csv", SCHEMA, tagged=True),)
+    jobs = {}
+
+    def count(step):
+        jobs[step] = max(spark.sparkContext.statusTracker().getJobIdsForGroup(None), default=-1)
+
+    lake.drop(ONE, TWO)
+    lake.clean(sources=sources, services=stepping(lake, count), checks=(checks.not_empty(),))
+    assert jobs["audited"] - jobs["claimed in the ledger"] == 2
+    assert jobs[f"parts of {REJECTS} written"] == jobs[f"parts of {CLEAN} written"]
+    assert rows(lake, REJECTS) == []
+
+
 def test_rows_that_a_function_drops_without_a_reason_are_not_accounted_for(lake):
     sources = (Source("raw", RAW, "csv", SCHEMA, tagged=True),)
     lake.drop(ONE, TWO, BAD)
     refused = lake.clean(sources=sources, transform=lambda raw: raw.where("id = 1"), checks=(checks.accounted(),))
+    assert isinstance(refused, Refused)
+    assert refused.reason.endswith("differing by 2 rows")
+
+
+def test_rows_that_a_function_never_asks_for_are_not_accounted_for(lake):
+    """Whoever counted on the way would count what was asked for, and miss the others."""
+    sources = (Source("raw", RAW, "csv", SCHEMA, tagged=True),)
+    lake.drop(ONE, TWO, BAD)
+    refused = lake.clean(sources=sources, transform=lambda raw: raw.limit(1), checks=(checks.accounted(),))
     assert isinstance(refused, Refused)
     assert refused.reason.endswith("differing by 2 rows")
 
@@ -299,8 +323,8 @@ def test_every_step_is_announced_in_its_order(lake):
         "pinned",
         "claimed on the blackboard",
         "claimed in the ledger",
-        f"parts of {REJECTS} written",
         f"parts of {CLEAN} written",
+        f"parts of {REJECTS} written",
         "statistics in the ledger",
         "audited",
         f"manifest of {REJECTS} written",

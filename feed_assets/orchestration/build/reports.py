@@ -5,8 +5,8 @@ everything downstream for ever. So a published update carries its checks inside 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Set
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import Any, cast
 
 import dagster as dg
 
@@ -16,6 +16,11 @@ from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.runs.maker import Output
 from feed_assets.runs.outcomes import CheckResult
 from feed_assets.runs.phases import Published, Refused
+
+DATA_VERSION_TAG = "dagster/data_version"
+"""Dagster's tag of a materialization by which it tells whether data have changed."""
+
+Result = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 
 def materialized(
@@ -34,6 +39,52 @@ def materialized(
             data_version=dg.DataVersion(output.written.data_version),
             check_results=[*_check_results(published.checks, key, checks)] if output is main else [],
         )
+
+
+def log_result(context: dg.AssetExecutionContext, key: str, result: Result) -> None:
+    """Tell Dagster at once of one partition of many: a result that is yielded would be of all of them.
+
+    Checks are bound to the newest materialization of their partition, the one just logged: else they count for nothing.
+    """
+    log = cast("Callable[[Any], None]", context.log_event)  # Its type does not say that it takes a check's result.
+    asset = dg.AssetKey.from_coercible(result.asset_key or ())
+    if isinstance(result, dg.MaterializeResult):
+        log(_materialization(asset, key, result))
+    checks = [result] if isinstance(result, dg.AssetCheckResult) else [*(result.check_results or ())]
+    target = _newest(context.instance, asset, key) if checks else None
+    blocking = {spec.name for spec in context.assets_def.check_specs if spec.blocking}
+    for check in checks:
+        log(_evaluation(asset, key, check, target, (check.check_name or "") in blocking))
+
+
+def _materialization(asset: dg.AssetKey, key: str, result: Any) -> dg.AssetMaterialization:
+    tags = {DATA_VERSION_TAG: result.data_version.value}
+    return dg.AssetMaterialization(asset, metadata=result.metadata, partition=key, tags=tags)
+
+
+def _evaluation(
+    asset: dg.AssetKey, key: str, result: dg.AssetCheckResult, target: Any, is_blocking: bool
+) -> dg.AssetCheckEvaluation:
+    return dg.AssetCheckEvaluation(
+        asset_key=asset,
+        check_name=result.check_name or "",
+        passed=result.passed,
+        metadata=result.metadata,
+        target_materialization_data=target,
+        severity=result.severity,
+        description=result.description,
+        blocking=is_blocking,
+        partition=key,
+    )
+
+
+def _newest(instance: dg.DagsterInstance, asset: dg.AssetKey, key: str) -> Any:
+    """The newest materialization as checks name it. Dagster exports its class no other way than by its name in JSON."""
+    wanted = dg.AssetRecordsFilter(asset, asset_partitions=[key])
+    for record in instance.fetch_materializations(wanted, limit=1).records:
+        found = {"storage_id": record.storage_id, "run_id": record.run_id, "timestamp": record.timestamp}
+        return dg.deserialize_value(json.dumps({"__class__": "AssetCheckEvaluationTargetMaterializationData", **found}))
+    return None
 
 
 def failed_checks(refused: Refused, checks: Set[dg.AssetCheckKey]) -> Iterator[dg.AssetCheckResult]:

@@ -1,6 +1,7 @@
 """From verdicts to run requests."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.ranges import RANGE_START, in_blocks, joint, named_by
 from feed_assets.orchestration.decide.run_config import run_config_of
 from feed_assets.settings import settings
 
@@ -36,51 +39,108 @@ NAMED = 3
 WITH_PROCESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *WITH_PROCESS]
 
-InProgress = set[tuple[dg.AssetKey, str | None]]
 Found = Sequence[tuple[Listed, Verdict]]
 
 
-def in_progress(instance: dg.DagsterInstance) -> InProgress:
-    """The assets and partition keys that unfinished Dagster runs make: the one thing that Dagster is asked."""
-    found: InProgress = set()
-    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
-        found |= {(key, run.tags.get("dagster/partition")) for key in run.asset_selection or ()}
+def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> set[Partition]:
+    """The outputs that unfinished Dagster runs make, or are still to make: the one thing that Dagster is asked.
+
+    A run of many is over with a partition once that has been built, or not: it does not wait for its neighbours.
+    """
+    unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
+    made = {run.run_id: outputs_of(graph, run) for run in unfinished}
+    joint = [(run.run_id, output) for run in unfinished if RANGE_START in run.tags for output in made[run.run_id]]
+    with ledger.read() as connection:
+        ended = runs.ended_in(connection, joint) if joint else set[tuple[str, Partition]]()
+    return {output for run_id, outputs in made.items() for output in outputs if (run_id, output) not in ended}
+
+
+def outputs_of(graph: Graph, run: dg.DagsterRun) -> set[Partition]:
+    """The partitions of datasets that a run of Dagster is to build; of a key that no partition has (any more) none."""
+    known = [key for key in run.asset_selection or () if key in graph.by_key and graph.by_key[key].outputs]
+    found: set[Partition] = set()
+    for node in map(graph.dataset, known):
+        with suppress(Exception):  # Dagster raises errors of many classes, of its own and of Python.
+            found |= {node.partition(key) for key in named_by(node.partitions_def, run.tags)}
     return found
 
 
-def requests_for(graph: Graph, ledger: Ledger, decided: Found, busy: InProgress, now: datetime) -> list[dg.RunRequest]:
-    """One run for each output that is ready, at most so many; the others stay on the list.
+def requests_for(
+    graph: Graph, ledger: Ledger, decided: Found, busy: Collection[Partition], now: datetime
+) -> list[dg.RunRequest]:
+    """Runs for the outputs that are ready, at most so many, each for a block of them; the others stay on the list.
 
     What was built already is the business of the automation condition, unless it is built by events: that needs tags,
     slices and a plan.
     """
     with ledger.read() as connection:
-        running, limit = {run.output for run in runs.running(connection)}, most_requests(connection, graph.by_feed)
-    ready = [pair for pair in decided if _is_ready(graph, pair[1]) and pair[1].output not in running]
-    free = [pair for pair in ready if not is_busy(graph, pair[1].output, busy)][:limit]
-    due.space_out(ledger, [item for item, _ in free], now)
-    return [_request(graph, item, verdict) for item, verdict in free]
+        running, is_out = {run.output for run in runs.running(connection)}, is_a_service_out(connection, graph.by_feed)
+    free = {
+        verdict.output: (item, verdict)
+        for item, verdict in decided
+        if _is_ready(graph, verdict) and verdict.output not in running and verdict.output not in busy
+    }
+    # Of a run that asks whether a service is back, none but its first partition would begin.
+    blocks = [[output] for output in [*free][:1]] if is_out else grouped(graph, [*free])[: settings().max_requests]
+    chosen = [[free[output] for output in block] for block in blocks]
+    due.space_out(ledger, [item for block in chosen for item, _ in block], now)
+    return [joint([_request(graph, *pair) for pair in block]) for block in chosen]
+
+
+def grouped(graph: Graph, outputs: Sequence[Partition]) -> list[list[Partition]]:
+    """Outputs in blocks that one run each may build, as the first of each block came."""
+    by_feed: dict[Feed, list[str]] = {}
+    for output in outputs:
+        by_feed.setdefault(output.feed, []).append(output.key)
+    found = [
+        [Partition(feed, path) for path in block]
+        for feed, paths in by_feed.items()
+        for block in in_blocks(graph.node(feed).partitions_def, paths, _most_in_a_run(graph.node(feed)))
+    ]
+    order = {output: number for number, output in enumerate(outputs)}
+    return sorted(found, key=lambda block: min(order[output] for output in block))
+
+
+def joined(graph: Graph, requests: Iterable[dg.RunRequest]) -> list[dg.RunRequest]:
+    """Requests of Dagster's automation, which asks for one run for each partition: those of neighbours as one.
+
+    Assets that are none of ours stay as they are: nothing is known of what their functions can.
+    """
+    found, ours = list[dg.RunRequest](), dict[object, dict[Partition, dg.RunRequest]]()
+    for each in requests:
+        keys = frozenset(each.asset_selection or ())
+        if keys and keys <= graph.by_key.keys():
+            node = graph.dataset(min(keys))
+            alike = keys, frozenset(each.asset_check_keys or ())
+            ours.setdefault(alike, {})[node.partition(each.partition_key)] = each
+        else:
+            found.append(each)
+    blocks = ([those[output] for output in block] for those in ours.values() for block in grouped(graph, [*those]))
+    return [*found, *map(joint, blocks)]
+
+
+def _most_in_a_run(node: Node) -> int:
+    """How many partitions one run builds at most: by events each run is told what it alone takes."""
+    return 1 if node.by_events else settings().partitions_per_run
 
 
 def most_requests(connection: "sa.Connection", feeds: Collection[Feed]) -> int:
-    """How many runs a tick may request: one, which asks whether it is back, while a service that all need is not there.
+    """How many partitions a tick may request: one, which asks whether it is back, while a service is not there."""
+    return 1 if is_a_service_out(connection, feeds) else settings().max_requests
+
+
+def is_a_service_out(connection: "sa.Connection", feeds: Collection[Feed]) -> bool:
+    """Whether a service that all runs need is not there.
 
     That is told by the run of this code location's feeds that ended last: another one may lack what this one has.
     """
     last = runs.last_ended(connection, feeds)
-    is_out = last is not None and last.state == ABANDONED and is_outage((last.reason or "").partition(":")[0])
-    return 1 if is_out else settings().max_requests
+    return last is not None and last.state == ABANDONED and is_outage((last.reason or "").partition(":")[0])
 
 
 def _is_ready(graph: Graph, verdict: Verdict) -> bool:
     is_late = verdict.state is State.REBUILD and graph.node(verdict.output.feed).by_events is not None
     return verdict.state is State.BUILD or is_late
-
-
-def is_busy(graph: Graph, partition: Partition, busy: InProgress) -> bool:
-    """Whether an unfinished run makes this partition."""
-    node = graph.node(partition.feed)
-    return (node.key, node.key_of(graph.parent_partition(partition))) in busy
 
 
 def _request(graph: Graph, item: Listed, verdict: Verdict) -> dg.RunRequest:

@@ -1,0 +1,44 @@
+"""Partitions cut into blocks: what one run can be asked for, by the ends of a range in each dimension."""
+
+from collections.abc import Collection, Iterator
+from itertools import permutations, product
+from math import prod
+
+Point = tuple[int, ...]
+"""A partition by its place in each dimension; neighbours differ by one in one of them."""
+
+
+def blocks(points: Collection[Point], limit: int) -> list[list[Point]]:
+    """Disjoint rectangles that hold these points and no others, of at most `limit` points each.
+
+    Each begins at the least point that is left, and is the larger of those that grow from it along one dimension
+    first. There may be a way with fewer; to find the fewest takes too long.
+    """
+    left, found = {*points}, list[list[Point]]()
+    for corner in sorted(left):
+        if corner in left:
+            found.append(max(_grown(left, corner, limit), key=len))
+            left.difference_update(found[-1])
+    return found
+
+
+def _grown(free: set[Point], corner: Point, limit: int) -> Iterator[list[Point]]:
+    """The rectangle at a corner for each order in which its dimensions may grow; never none."""
+    for order in permutations(range(len(corner))):
+        sides = [1] * len(corner)
+        for axis in order:
+            while _may_grow(free, corner, sides, axis, limit):
+                sides[axis] += 1
+        yield [*_rectangle(corner, sides)]
+
+
+def _may_grow(free: set[Point], corner: Point, sides: list[int], axis: int, limit: int) -> bool:
+    """Whether the rectangle may be longer by one along an axis: if what would be new of it is all there."""
+    beside, layer = [*corner], [*sides]
+    beside[axis] += sides[axis]
+    layer[axis] = 1
+    return prod(sides) + prod(layer) <= limit and free.issuperset(_rectangle(tuple(beside), layer))
+
+
+def _rectangle(corner: Point, sides: list[int]) -> Iterator[Point]:
+    return product(*(range(at, at + side) for at, side in zip(corner, sides, strict=True)))

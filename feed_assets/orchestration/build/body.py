@@ -1,0 +1,170 @@
+"""What a run of a dataset does: it builds each partition that the run names, and tells Dagster of it."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from threading import Event
+from typing import Any
+
+import dagster as dg
+
+from feed_assets.core.errors import InvalidName, NoValidUpdate
+from feed_assets.core.feeds import Partition
+from feed_assets.core.inputs import AbsentInput
+from feed_assets.core.needs import Need
+from feed_assets.core.windows import WindowAddress
+from feed_assets.ledger import due
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.runs import Launch
+from feed_assets.orchestration.build.durations import durations_metadata
+from feed_assets.orchestration.build.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
+from feed_assets.orchestration.build.many import build_each
+from feed_assets.orchestration.build.reports import Result, failed_checks, materialized
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.requests import WHY
+from feed_assets.orchestration.decide.run_config import RunConfig, named_in, parameters_of, run_spec_in
+from feed_assets.orchestration.decide.windows import windows_within
+from feed_assets.orchestration.declare.baselines import baseline_of
+from feed_assets.orchestration.declare.inputs import Input, asset_key
+from feed_assets.orchestration.declare.partitions import extent_of
+from feed_assets.runs.build import build
+from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
+from feed_assets.runs.recipe import Recipe
+from feed_assets.runs.services import Services
+from feed_assets.settings import settings
+
+ASKED_BY = "feed_assets/asked_by"
+"""The tag of a run that somebody asked for by hand: who."""
+
+AUTOMATIC = {"dagster/sensor_name", "dagster/from_automation_condition", "dagster/schedule_name"}
+"""The tags of runs that nobody asked for by hand."""
+
+
+def body_of(recipe: Recipe, read: Mapping[str, Input], specs: Sequence[dg.AssetSpec]) -> Callable[..., Iterator[Any]]:
+    """The function that Dagster calls in a run of a dataset."""
+    known = [*specs, *(given.feed for given in read.values() if given.spec.key != asset_key(recipe.feed))]
+
+    def run(context: dg.AssetExecutionContext, config: RunConfig) -> Iterator[Any]:
+        body = _Body(recipe, Graph(dg.Definitions(assets=known).resolve_asset_graph()), context, Event())
+        if body.node.partitions_def is not None and context.has_partition_key_range:
+            yield from body.build_many(config)
+        else:
+            yield from body.build_one(config)
+
+    return run
+
+
+@dataclass(frozen=True)
+class _Body:
+    """One run of Dagster, whatever assets of the dataset it selects."""
+
+    recipe: Recipe
+    graph: Graph
+    context: dg.AssetExecutionContext
+    interrupted: Event
+
+    @cached_property
+    def node(self) -> Node:
+        return self.graph.node(self.recipe.feed)
+
+    def build_one(self, config: RunConfig) -> Iterator[Any]:
+        """Build the partition that the run names, and end as it does."""
+        if self.node.partitions_def is not None and not self.context.has_partition_key:
+            raise InvalidName(
+                f"{self.recipe.feed} is built partition by partition, and this run names none. Choose one."
+            )
+        outcome = self.build(config, self.context.partition_key if self.context.has_partition_key else None)
+        yield from self.results(outcome)
+        if isinstance(outcome, Refused):
+            raise dg.Failure(
+                f"The audit failed, and nothing is published: {outcome.reason}. Readers keep the update before. "
+                "Mend the input or the function, then materialize this partition again.",
+                allow_retries=False,
+            )
+
+    def build_many(self, config: RunConfig) -> Iterator[Any]:
+        """Build all partitions that the run names: one after the other if one may be another's input.
+
+        So with a Spark profile, which is the session's.
+        """
+        reads_itself = any(source.feed == self.recipe.feed for source in self.recipe.sources)
+        one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags
+        at_a_time = 1 if one_by_one else settings().partitions_at_a_time
+        return build_each(self.context, partial(self.build, config), self.results, at_a_time, self.interrupted)
+
+    def build(self, config: RunConfig, key: str | None) -> Outcome:
+        """Build the partition of one of Dagster's keys."""
+        need, windows = self._place(key)
+        inputs = {source.name: need.partitions_of(source.feed) for source in self.recipe.sources}
+        launch = self._launch(config, need)
+        return build(
+            self.recipe,
+            need.output,
+            inputs,
+            self._services(need.output),
+            named_in(config, inputs),
+            run_spec_in(config),
+            windows={source.name: need.windows_of(source.feed) for source in self.recipe.sources},
+            launch=launch,
+            optional=need.optional,
+            waits=need.waits,
+            absent=[each.partition for each in need.inputs if isinstance(each, AbsentInput)],
+            reprocess=need.reprocess,
+            baseline=baseline_of(self.node.partitions_def, self.recipe.profile, need.output),
+            made_again=windows if launch.asked_by else (),
+        )
+
+    def _place(self, key: str | None) -> tuple[Need, list[WindowAddress]]:
+        """What a partition needs of its inputs, and the windows that it fills."""
+        with dg.partition_loading_context(dynamic_partitions_store=self.context.instance):
+            output = self.node.partition(key)
+            extent = extent_of(self.node.partitions_def, output.key)
+            need = self.graph.need(replace(output, start=extent.start, end=extent.end))
+            windows = windows_within(self.node, output)
+        absent = [str(each.partition) for each in need.inputs if isinstance(each, AbsentInput)]
+        if absent and need.waits.after is None:
+            raise NoValidUpdate(f"{output} needs {', '.join(absent)}: there is no such partition yet. Wait for it.")
+        return need, windows
+
+    def _launch(self, config: RunConfig, need: Need) -> Launch:
+        run = self.context.run
+        cluster = cluster_of(run, self.context.instance, settings())
+        by_hand, why = asked_by(run), run.tags.get(WHY)
+        if by_hand is None and why is None:  # A run without the tag goes by the verdicts that were kept.
+            with open_ledger(settings().ledger).read() as connection:
+                why = due.reason_of(connection, need.output)
+        return Launch(run.run_id, by_hand, need.made_with, cluster, parameters_of(config), why)
+
+    def _services(self, output: Partition) -> Services:
+        """The services of a run, which hear of each step."""
+        maker = maker_of(self.context.run, self.context.instance, settings())
+        return replace(Services.of(settings(), maker), on_step=partial(self._on_step, output))
+
+    def _on_step(self, output: Partition, step: str) -> None:
+        """Say a step in the run's own log, which of a run in the user's process would be the terminal."""
+        if self.interrupted.is_set():
+            raise KeyboardInterrupt("the run that builds it was stopped")
+        if DRIVER not in self.context.run.tags:
+            sys.stdout.write(f"{output}: {step}\n")
+
+    def results(self, outcome: Outcome) -> Iterator[Result]:
+        """What Dagster is to hear of a partition."""
+        context = self.context
+        match outcome:
+            case Unchanged():
+                said = f"Update {outcome.update_id} was built from these very inputs: there is nothing to do."
+                context.log.info(said)
+            case Refused():
+                yield from failed_checks(outcome, context.selected_asset_check_keys)
+            case Published():
+                tables = [source.feed for source in self.recipe.sources] if self.recipe.is_by_events else []
+                more = durations_metadata(open_ledger(settings().ledger), tables, self.recipe.feed)
+                yield from materialized(outcome, context.selected_asset_keys, context.selected_asset_check_keys, more)
+
+
+def asked_by(run: dg.DagsterRun) -> str | None:
+    """Who asked for a run by hand; None of one that a sensor, a condition or a schedule asked for."""
+    by_hand = run.tags.get(ASKED_BY) or run.tags.get("user") or "somebody in Dagster"
+    return None if AUTOMATIC & run.tags.keys() else by_hand

@@ -1,0 +1,87 @@
+"""How the runs of this process ended, partition by partition, without Dagster's words around it."""
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import dagster as dg
+
+from feed_assets.core.attempts import is_outage
+from feed_assets.core.words import first_line
+from feed_assets.ledger import runs
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.build.many import NOT_BUILT
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.ranges import PARTITION, RANGE_START
+from feed_assets.settings import settings
+
+_MODULE = re.compile(r"^(?:[a-zA-Z_]\w*\.)+(?=\w+(?::|$))")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended with a partition; of a run of many that ended before the first one, with all of them."""
+
+    assets: tuple[str, ...]
+    partition: str | None
+    succeeded: bool
+    error: str | None
+
+
+def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
+    """How a run ended with each partition that it began, or says that it did not begin."""
+    run = result.dagster_run
+    if RANGE_START in run.tags and (each := [*_ends_of_each(result)]):
+        return each
+    return [Ended(_names(run.asset_selection or ()), run.tags.get(PARTITION), result.success, why_failed(result))]
+
+
+def _ends_of_each(result: dg.ExecuteInProcessResult) -> Iterator[Ended]:
+    """Of those that began the ledger knows; of the others the failures of the run's steps."""
+    graph, selected = Graph(result.job_def.asset_layer.asset_graph), result.dagster_run.asset_selection or set()
+    with open_ledger(settings().ledger).read() as connection:
+        begun = runs.of_dagster(connection, result.run_id)
+    for run in begun:
+        node = graph.node(run.output.feed)
+        yield Ended(_names(selected & {*node.outputs}), node.key_of(run.output), run.is_well, run.reason)
+    by_step = {node.key.to_python_identifier(): node for node in graph.datasets()}
+    failed = [event for event in result.all_events if event.is_step_failure and event.step_key in by_step]
+    known = {run.output for run in begun}
+    for event in failed:
+        node, left = by_step[event.step_key or ""], _not_built(event)
+        lost = {key: why for key, why in left.items() if node.partition(key) not in known}
+        yield from (Ended(_names(selected & {*node.outputs}), key, False, why) for key, why in lost.items())
+
+
+def _not_built(failure: dg.DagsterEvent) -> dict[str, str]:
+    said = failure.step_failure_data.user_failure_data
+    found = said.metadata.get(NOT_BUILT) if said else None
+    return cast("dict[str, str]", found.value) if found else {}
+
+
+def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
+    """What stopped a run, without Dagster's words around it."""
+    error = _error(result)
+    # The path of its module stands before the name of an error that is not Python's own, or ours.
+    return _MODULE.sub("", error.message.strip()) if error else None
+
+
+def outage(result: dg.ExecuteInProcessResult) -> str | None:
+    """What stopped a run and would stop every other one: a service that is not there. None if it was nothing such."""
+    error = _error(result)
+    # In a line: what a run of many did not begin is noted below it, and is not what stopped it.
+    return first_line(error.message).partition(": ")[2] if error and is_outage(error.cls_name) else None
+
+
+def _error(result: dg.ExecuteInProcessResult) -> Any:
+    """The error of a run's first step that failed, from under those that Dagster puts around it; None if none did."""
+    errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    error = errors[0] if errors else None
+    while error and error.cause and (error.cls_name or "").startswith("Dagster"):
+        error = error.cause
+    return error
+
+
+def _names(keys: Collection[dg.AssetKey]) -> tuple[str, ...]:
+    return tuple(sorted(key.to_user_string() for key in keys))

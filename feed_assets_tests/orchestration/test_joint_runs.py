@@ -1,0 +1,253 @@
+"""One run is asked for many partitions that are ready together; each of them is what it was before."""
+
+import warnings
+
+import dagster as dg
+import pytest
+from dagster._core.storage import tags as dagsters
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import runs, updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.ranges import PARTITION, RANGE_END, RANGE_START, in_blocks, joint, named_by
+from feed_assets.orchestration.decide.requests import joined
+from feed_assets.orchestration.declare.partitions import to_key, to_path
+from feed_assets.runs.services import utc_now
+from feed_assets.settings import settings
+from feed_assets_tests.orchestration.worlds import (
+    BOTH,
+    DAY,
+    DAYS,
+    NEXT_DAY,
+    RAW,
+    SUMS,
+    THIRD_DAY,
+    end_waits,
+    harness,
+    raw_feed,
+    requested,
+    rows,
+    short,
+    sums_of,
+)
+
+SUMS_OF_DAY = Partition(Feed.parse(SUMS), DAY)
+FOURTH_DAY, FIFTH_DAY = "2020-01-04", "2020-01-05"
+CAMPAIGNS = dg.StaticPartitionsDefinition(["men", "all", "women", "kids"])
+
+
+def test_the_tags_of_ranges_are_dagsters():
+    assert (PARTITION, RANGE_START, RANGE_END) == (
+        dagsters.PARTITION_NAME_TAG,
+        dagsters.ASSET_PARTITION_RANGE_START_TAG,
+        dagsters.ASSET_PARTITION_RANGE_END_TAG,
+    )
+
+
+KINDS = {
+    "days": DAYS,
+    # 2020-03-29 has 23 hours here.
+    "hours": dg.HourlyPartitionsDefinition("2020-03-28-20:00", end_date="2020-03-29-20:00", timezone="Europe/Berlin"),
+    "weekdays": dg.TimeWindowPartitionsDefinition(
+        cron_schedule="0 0 * * *", start="2020-01-01", end="2020-01-30", fmt="%Y-%m-%d", exclusions=["0 0 * * 6"]
+    ),
+    "names": CAMPAIGNS,
+    "days and names": dg.MultiPartitionsDefinition({"date": DAYS, "campaign": CAMPAIGNS}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.data())
+def test_what_dagster_reads_of_the_blocks_is_what_was_ready(kind, data):
+    parts, limit = KINDS[kind], data.draw(st.integers(1, 9))
+    every = [to_path(parts, str(key)) for key in parts.get_partition_keys()]
+    ready = data.draw(st.lists(st.sampled_from(every), unique=True))
+    found = in_blocks(parts, ready, limit)
+    assert sorted(path for block in found for path in block) == sorted(ready)
+    for block in found:
+        assert len(block) <= limit
+        one = joint([dg.RunRequest(partition_key=to_key(parts, path)) for path in block])
+        read = named_by(parts, {**one.tags, **({PARTITION: one.partition_key} if one.partition_key else {})})
+        assert sorted(to_path(parts, key) for key in read) == sorted(block)
+
+
+def test_dynamic_partitions_are_neighbours_in_the_order_in_which_they_came():
+    parts = dg.DynamicPartitionsDefinition(name="shops")
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("shops", ["z", "a", "m", "b"])
+        with dg.partition_loading_context(dynamic_partitions_store=instance):
+            assert in_blocks(parts, ["a", "b", "z"], 9) == [["z", "a"], ["b"]]
+
+
+def test_what_all_requests_of_a_block_have_is_kept_but_no_name_of_a_single_partition():
+    tags = [
+        {"dagster/priority": "10", "feed_assets/output": key, "dagster/partition/campaign": "men", PARTITION: key}
+        for key in (DAY, NEXT_DAY)
+    ]
+    with warnings.catch_warnings(action="ignore"):  # Of Dagster's own tags Dagster says that they are none.
+        requests = [dg.RunRequest(partition_key=each[PARTITION], tags=each, run_key=each[PARTITION]) for each in tags]
+    found = joint(requests)
+    assert found.tags == {"dagster/priority": "10", RANGE_START: DAY, RANGE_END: NEXT_DAY}
+    assert found.partition_key is None
+    assert joint(requests[:1]) is requests[0]
+
+
+# What the sensor asks for.
+
+
+def dropped(*days: str):
+    world = short()
+    for day in days:
+        world.drop(RAW, day, rows(1))
+    return world
+
+
+def test_neighbours_that_are_ready_are_one_run(setting):
+    setting(partitions_per_run=3)
+    asked = dropped(DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY).ask()
+    first, second = asked.requests
+    assert asked.wanted == [(BOTH, day) for day in (DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY)]
+    assert (first.tags[RANGE_START], first.tags[RANGE_END]) == (DAY, THIRD_DAY)
+    assert first.tags["feed_assets/why"] == "it has no valid update, and every input is there"
+    assert "feed_assets/output" not in first.tags
+    assert second.partition_key == FOURTH_DAY
+    assert second.tags["feed_assets/output"] == f"t/sums/v1.0/{FOURTH_DAY}"
+
+
+def test_what_is_not_ready_is_in_no_run(setting):
+    setting(partitions_per_run=9)
+    asked = dropped(DAY, NEXT_DAY, FOURTH_DAY, FIFTH_DAY).ask()
+    assert [(each.tags[RANGE_START], each.tags[RANGE_END]) for each in asked.requests] == [
+        (DAY, NEXT_DAY),
+        (FOURTH_DAY, FIFTH_DAY),
+    ]
+
+
+def test_the_most_requests_of_a_tick_are_runs_and_what_is_left_is_asked_for_next(setting):
+    setting(partitions_per_run=2, max_requests=1)
+    world = dropped(DAY, NEXT_DAY, THIRD_DAY)
+    first = world.ask()
+    assert [first.wanted, world.ask(first.cursor).wanted] == [[(BOTH, DAY), (BOTH, NEXT_DAY)], [(BOTH, THIRD_DAY)]]
+
+
+def test_the_same_partitions_asked_for_again_have_another_key(setting):
+    setting(partitions_per_run=9)
+    world = dropped(DAY, NEXT_DAY)
+    (first,) = world.ask().requests
+    end_waits(world)
+    (again,) = world.ask().requests
+    assert first.tags == again.tags
+    assert first.run_key != again.run_key
+
+
+def test_partitions_of_several_dimensions_are_asked_for_by_rectangles(setting):
+    setting(partitions_per_run=9)
+    raw = raw_feed(partitions_def=KINDS["days and names"])
+    world = harness(raw, sums_of(raw, partitions_def=KINDS["days and names"]))
+    for day in (DAY, NEXT_DAY):
+        for campaign in ("men", "all"):
+            world.drop(RAW, f"{day}/{campaign}", rows(1))
+    (request,) = world.ask().requests
+    assert (request.tags[RANGE_START], request.tags[RANGE_END]) == (f"men|{DAY}", f"all|{NEXT_DAY}")
+
+
+# What is in progress.
+
+
+def under_way(world, *tags):
+    """A run of many partitions that goes on."""
+    job = world.definitions.resolve_implicit_global_asset_job_def()
+    return world.instance.create_run_for_job(
+        job,
+        asset_selection={dg.AssetKey(["t", "sums"])},
+        tags=dict(zip((RANGE_START, RANGE_END), tags, strict=True)),
+        status=dg.DagsterRunStatus.STARTED,
+    )
+
+
+def test_a_run_of_many_has_them_all_in_progress():
+    world = dropped(DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY)
+    under_way(world, NEXT_DAY, THIRD_DAY)
+    assert requested(world) == [DAY, FOURTH_DAY]
+
+
+def test_a_range_that_is_none_any_more_holds_up_nothing():
+    world = dropped(DAY)
+    under_way(world, DAY, "2031-01-01")
+    assert requested(world) == [DAY]
+
+
+def test_a_partition_whose_build_has_ended_waits_for_none_of_its_neighbours():
+    world = dropped(DAY, NEXT_DAY)
+    run = under_way(world, DAY, NEXT_DAY)
+    ledger, build = (
+        open_ledger(settings().ledger),
+        runs.Run("1", SUMS_OF_DAY, runs.RUNNING, "here:1:1", utc_now(), dagster_run=run.run_id),
+    )
+    runs.start(ledger, build)
+    with ledger.change() as connection:
+        runs.end(connection, build.id, updates.ABANDONED, utc_now(), "canceled")
+    assert requested(world) == [DAY]
+
+
+# Late data.
+
+
+def evaluated(world, name="late_data"):
+    """What the sensor of the conditions asks for, as the code server evaluates it, and what the UI gets to show."""
+    world.ask()
+    end_waits(world)
+    sensor = world.definitions.resolve_sensor_def(name)
+    context = dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name=name)
+    with context:
+        return sensor.evaluate_tick(context)
+
+
+def late(*days: str):
+    """A world where late data of some days have come."""
+    world = dropped(*days)
+    assert all(run.succeeded for run in world.run_until_idle())
+    for day in days:
+        world.drop(RAW, day, rows(1, 2))
+    return world
+
+
+def test_late_neighbours_are_one_run_and_the_ui_is_shown_each(setting):
+    setting(partitions_per_run=2)
+    found = evaluated(late(DAY, NEXT_DAY, FOURTH_DAY))
+    first, second = found.run_requests
+    assert (first.tags[RANGE_START], first.tags[RANGE_END], second.partition_key) == (DAY, NEXT_DAY, FOURTH_DAY)
+    assert PARTITION not in first.tags
+    assert first.tags["dagster/priority"] == second.tags["dagster/priority"] == "10"
+    assert sorted(key.to_user_string() for key in first.asset_selection) == [*BOTH]
+    (shown,) = [each for each in found.automation_condition_evaluations if each.key.to_user_string() == "t/sums"]
+    assert shown.true_subset.size == 3
+
+
+def test_late_neighbours_are_built_by_one_run(setting):
+    setting(partitions_per_run=9)
+    world = late(DAY, NEXT_DAY)
+    before = {run.run_id for run in world.instance.get_runs()}
+    world.run_until_idle()
+    (run,) = [run for run in world.instance.get_runs() if run.run_id not in before]
+    assert (run.is_success, run.tags[RANGE_START], run.tags[RANGE_END]) == (True, DAY, NEXT_DAY)
+    assert evaluated(world).run_requests == []
+
+
+def test_what_is_none_of_ours_is_asked_for_as_dagster_does():
+    @dg.asset(partitions_def=DAYS)
+    def theirs():
+        """Of another kind."""
+
+    graph = Graph(dg.Definitions(assets=[theirs]).resolve_asset_graph())
+    requests = [dg.RunRequest(partition_key=day, asset_selection=[theirs.key]) for day in (DAY, NEXT_DAY)]
+    assert joined(graph, requests) == requests
+
+
+@pytest.mark.parametrize(("partitions", "policy"), [(1, None), (7, dg.BackfillPolicy.multi_run(7))])
+def test_a_run_of_a_backfill_has_as_many_partitions_as_the_setting_says(setting, partitions, policy):
+    setting(partitions_per_run=partitions)
+    assert short().definitions.resolve_asset_graph().get(dg.AssetKey(["t", "sums"])).backfill_policy == policy
