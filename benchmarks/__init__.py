@@ -1,15 +1,20 @@
 """Benchmarks: each case against a floor, the least work that could give the same answer, or against a peer.
 
-Case and floor are run in turn, so that a busy machine slows both; what counts is their ratio.
+Case and floor are run in turn, so that a busy machine slows both; what counts is their ratio. Of a case that makes runs
+CPU seconds and statements are told, too, which no load of the machine changes much.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from os import environ
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
+from typing import NamedTuple
+
+import psutil
+import sqlalchemy as sa
 
 from feed_assets.settings import settings
 
@@ -63,12 +68,28 @@ class Benchmark:
     """Whether how long the slowest rounds took is to be told, too."""
 
 
+class Built(NamedTuple):
+    """What a case returns that makes runs: how many partitions were built, in how many runs of Dagster."""
+
+    partitions: int
+    runs: int
+
+
+class Cost(NamedTuple):
+    """What a call cost besides its time: CPU seconds, of all processes below this one, too, and statements."""
+
+    cpu: float
+    statements: int
+    built: Built | None
+
+
 @dataclass(frozen=True)
 class Result:
-    """Seconds of each round, in order."""
+    """Seconds of each round, in order, and what else the case cost in each."""
 
     case: tuple[float, ...]
     floor: tuple[float, ...]
+    costs: tuple[Cost, ...]
 
     @property
     def ratios(self) -> list[float]:
@@ -86,16 +107,47 @@ def seconds(function: Callable[[], object], clock: Callable[[], float] = perf_co
 def run(pair: Pair, rounds: int, clock: Callable[[], float] = perf_counter) -> Result:
     """Case and floor in turn, after one round that is not counted."""
     timed = [_round(pair, clock) for _ in range(rounds + 1)][1:]
-    return Result(tuple(case for case, _ in timed), tuple(floor for _, floor in timed))
+    case, floor, costs = zip(*timed, strict=True)
+    return Result(case, floor, costs)
 
 
-def _round(pair: Pair, clock: Callable[[], float]) -> tuple[float, float]:
+def _round(pair: Pair, clock: Callable[[], float]) -> tuple[float, float, Cost]:
     pair.before()
-    return seconds(pair.case, clock), seconds(pair.floor, clock)
+    said: list[object] = []
+    with _statements() as statements:
+        cpu = _cpu()
+        case = seconds(lambda: said.append(pair.case()), clock)
+        cpu = _cpu() - cpu
+    built = said[0] if isinstance(said[0], Built) else None
+    return case, seconds(pair.floor, clock), Cost(cpu, len(statements), built)
+
+
+@contextmanager
+def _statements() -> Iterator[list[str]]:
+    """What this process asks of databases, Dagster's too."""
+    found: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        found.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+
+
+def _cpu() -> float:
+    here, total = psutil.Process(), 0.0
+    for each in (here, *here.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            total += sum(each.cpu_times()[:4])  # Its own, and that of children that have ended.
+    return total
 
 
 HEADER = (
-    f"{'case':<20}{'ms':>10}{'floor ms':>10}{'ratio':>8}   {'middle half':<15}{'goal':<8}{'':<8}what, and its floor"
+    f"{'case':<20}{'ms':>10}{'floor ms':>10}{'ratio':>8}   {'middle half':<15}{'goal':<8}{'':<8}"
+    f"{'built':>6}{'runs':>6}{'CPU s':>7}{'SQL':>6}   what, and its floor (CPU and statements for each partition built)"
 )
 
 
@@ -105,8 +157,18 @@ def row(benchmark: Benchmark, result: Result) -> str:
     times = f"{median(result.case) * 1000:10.1f}{median(result.floor) * 1000:10.1f}"
     verdict = "met" if benchmark.goal.is_met(result) else "missed"
     half = f"{low:.2f} to {high:.2f}"
-    goal = f"{benchmark.goal!s:<8}{verdict:<8}"
-    return f"{benchmark.name:<20}{times}{middle:8.2f}   {half:<15}{goal}{benchmark.what}; {benchmark.floor}"
+    goal = f"{benchmark.goal!s:<8}{verdict:<8}{_each(result.costs)}"
+    return f"{benchmark.name:<20}{times}{middle:8.2f}   {half:<15}{goal}   {benchmark.what}; {benchmark.floor}"
+
+
+def _each(costs: tuple[Cost, ...]) -> str:
+    """Medians for each partition that was built; nothing of a case that builds none."""
+    found = [(each.cpu, each.statements, each.built) for each in costs if each.built]
+    some = [(*built, cpu / built.partitions, statements / built.partitions) for cpu, statements, built in found]
+    if not some:
+        return " " * 25
+    built, runs, cpu, statements = (median(each) for each in zip(*some, strict=True))
+    return f"{built:6.0f}{runs:6.0f}{cpu:7.2f}{statements:6.0f}"
 
 
 def tail(benchmark: Benchmark, result: Result) -> str:

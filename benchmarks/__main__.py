@@ -9,6 +9,7 @@ from benchmarks import (
     datasets,
     events,
     feeds,
+    ready,
     row,
     run,
     service,
@@ -28,6 +29,7 @@ BENCHMARKS = [
     *windows.BENCHMARKS,
     *events.BENCHMARKS,
     *states.BENCHMARKS,
+    *ready.BENCHMARKS,
     *transforms.BENCHMARKS,
     *service.BENCHMARKS,
 ]

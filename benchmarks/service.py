@@ -54,11 +54,21 @@ def theirs(folder: Path, service: Started, day: str, campaign: str) -> None:
     wait_for((folder / "data" / "effectiveness" / day / campaign / "_SUCCESS").exists, service)
 
 
+STOCK = """
+run_coordinator: {module: dagster, class: QueuedRunCoordinator, config: {dequeue_interval_seconds: 1}}
+telemetry: {enabled: false}
+"""
+"""Dagster as it comes, but for the queue, which it would look at each five seconds."""
+
+
 @contextmanager
-def served(name: str, command: list[str], port: int) -> Iterator[tuple[Path, Started]]:
-    """A service in a home of its own, with our dagster.yaml, until the block ends."""
+def served(name: str, command: list[str], port: int, config: str | None = None) -> Iterator[tuple[Path, Started]]:
+    """A service in a home of its own, with a dagster.yaml or with ours, until the block ends."""
     with TemporaryDirectory() as root, at_home(Path(root)):
-        folder = prepare(Path(root))
+        folder = Path(root)
+        if config:
+            (folder / "dagster.yaml").write_text(config)
+        prepare(folder)
         log = folder / "service.log"
         with group(f"{name} ({log})", command, log) as service:
             wait_for_port(service, port, PATIENCE)
@@ -72,7 +82,7 @@ def against_stock() -> Iterator[Pair]:
     stock = ["-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(other), "-m", "benchmarks.stock"]
     with ExitStack() as stack:
         here, us = stack.enter_context(served("feed-assets ui", [COMMAND, "ui", "--port", str(port)], port))
-        there, them = stack.enter_context(served("dagster dev", [sys.executable, *stock], other))
+        there, them = stack.enter_context(served("dagster dev", [sys.executable, *stock], other, STOCK))
         board = Blackboard.open((here / "blackboard").as_uri(), create=True)
         partitions = [(day, campaign) for day in days() for campaign in CAMPAIGNS]
         mine, others = iter(partitions), iter(partitions)

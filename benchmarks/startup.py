@@ -44,7 +44,7 @@ BENCHMARKS = [
         "definitions",
         "load the definitions, without Spark",
         "python -c 'import dagster'",
-        Goal(3, "s"),
+        Goal(1.5),
         20,
         5,
         lambda: both(process(sys.executable, "-c", DEFINITIONS), process(sys.executable, "-c", "import dagster")),

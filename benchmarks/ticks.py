@@ -20,7 +20,7 @@ from feed_assets.feeds import read
 from feed_assets.ledger import subscriptions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, due, update
-from feed_assets.orchestration.ticks.reporter import REPORTED
+from feed_assets.orchestration.ticks.reporter import REPORTED, Position
 from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import Harness
@@ -64,6 +64,8 @@ class Home:
         """Make the known days in bulk, as they would be after as many runs."""
         with at_home(self.folder):
             self._drop(range(self.known))
+            made = self.folder / "blackboard" / MADE.name  # What is built is looked at again: the same files.
+            made.symlink_to(made.with_name("raw"))
             board = open_board(settings())
             found = [read.require(read.latest(board, Partition(RAW, day(each)))) for each in range(self.known)]
             with open_ledger(settings().ledger).write() as connection:
@@ -72,7 +74,8 @@ class Home:
                 connection.execute(logged())
                 for feed in (RAW, MADE):
                     subscriptions.advance(connection, str(MADE), 2 * self.known, str(feed))
-            self.harness.instance.daemon_cursor_storage.set_cursor_values({REPORTED: "1"})
+            told = {f"{REPORTED}/feeds": str(Position(2 * self.known))}
+            self.harness.instance.daemon_cursor_storage.set_cursor_values(told)
 
     def _drop(self, numbers: range) -> None:
         for number in numbers:

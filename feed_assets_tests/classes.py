@@ -68,7 +68,7 @@ def work(folder: Path) -> None:
     from feed_assets.spark.read import read, read_own
     from feed_assets.spark.rejects import split
     from feed_assets.spark.session import session
-    from feed_assets.spark.write import preview, write
+    from feed_assets.spark.write import write
 
     board, now = Blackboard.open(folder.as_uri(), create=True), datetime.now(UTC)
     raw, made = (Partition(Feed.parse(f"web/{name}/v1.0"), "") for name in ("raw", "made"))
@@ -80,7 +80,7 @@ def work(folder: Path) -> None:
     written = write(good, board, made, update_id, event_time="at")
     rows = read_own(spark, board, Update(made, update_id, written.files))
     rows.join(good, "k").groupBy("k").count().orderBy("k").collect()
-    preview(bad)
+    bad.collect()
     jvm = SparkContext._gateway.proc
     spark.stop()
     jvm.stdin.close()

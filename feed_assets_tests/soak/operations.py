@@ -18,6 +18,9 @@ from feed_assets_tests.servers import stop, wait_until
 SECONDS = 180
 """For a server to start, on a machine that others use too."""
 
+PARENT = "feed_assets.orchestration.launcher.parent"
+"""In the command line of what forks warm runs, and of its forks."""
+
 Process = subprocess.Popen[bytes]
 
 
@@ -50,10 +53,11 @@ class Operations:
             wait_until(lambda: not is_free(self.port), f"the code server; see {self.folder}", SECONDS)
 
     def kill(self, victim: str, random: Random) -> None:
-        """SIGKILL for `daemon`, `code server` (its workers live on), `all`, or a `worker` as soon as there is one."""
-        if victim == "worker":
-            wait_until(lambda: bool(self.workers()), "a worker", SECONDS)
-            _kill(random.choice(self.workers() or [None]))
+        """SIGKILL for `daemon`, `code server` (workers live on), `all`, or a `worker` or `parent` once there is one."""
+        if victim in ("worker", "parent"):
+            find = self.workers if victim == "worker" else self.parents
+            wait_until(lambda: bool(find()), f"a {victim}", SECONDS)
+            _kill(random.choice(find() or [None]))
             return
         workers = self.workers()
         for name in ("code server", "daemon") if victim == "all" else (victim,):
@@ -64,10 +68,18 @@ class Operations:
             _kill(worker)
 
     def workers(self) -> list[psutil.Process]:
-        """The processes of runs that the code server has started and that live."""
-        found = _children(self.servers["code server"].pid) if "code server" in self.servers else []
+        """The processes of runs that live: warm ones, and those that the code server has started."""
+        found = [child for parent in self.parents() for child in _children(parent.pid, PARENT)]
+        found += self._children("code server", "spawn_main")
         self.seen |= {*found}
         return found
+
+    def parents(self) -> list[psutil.Process]:
+        """The processes that fork warm runs."""
+        return self._children("daemon", PARENT)
+
+    def _children(self, server: str, words: str) -> list[psutil.Process]:
+        return _children(self.servers[server].pid, words) if server in self.servers else []
 
     def stop(self) -> None:
         """End all of it."""
@@ -89,10 +101,10 @@ def running(home: Path, module: str) -> Iterator[Operations]:
         operations.stop()
 
 
-def _children(pid: int) -> list[psutil.Process]:
+def _children(pid: int, words: str) -> list[psutil.Process]:
     try:
         found = psutil.Process(pid).children()
-        return [each for each in found if "spawn_main" in " ".join(_reported(each.cmdline) or [])]
+        return [each for each in found if words in " ".join(_reported(each.cmdline) or [])]
     except psutil.NoSuchProcess:
         return []
 

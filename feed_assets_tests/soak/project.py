@@ -78,14 +78,14 @@ def _without_attempts(automated: dg.Definitions) -> dg.Definitions:
 
 def _ask_without_attempts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     result = evaluate(context, FEEDS, None)
-    asked = [
-        request.with_replaced_attrs(run_key=_key_of(context, request.tags["feed_assets/output"]))
-        for request in result.run_requests or ()
-    ]
+    asked = [request.with_replaced_attrs(run_key=_key_of(context, request)) for request in result.run_requests or ()]
     return dg.SensorResult(run_requests=asked, asset_events=result.asset_events, cursor=result.cursor)
 
 
-def _key_of(context: dg.SensorEvaluationContext, path: str) -> str:
+def _key_of(context: dg.SensorEvaluationContext, request: dg.RunRequest) -> str:
+    path = request.tags.get("feed_assets/output")
+    if path is None:  # It is of many partitions.
+        return str(request.partition_key_range)
     with Services.of(settings()).ledger.read() as connection:
         graph = Graph(context.repository_def.asset_graph)
         (verdict,) = verdicts(graph, connection, [Partition.parse(path)], utc_now())

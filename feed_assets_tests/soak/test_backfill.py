@@ -49,6 +49,7 @@ def test_what_is_new_begins_while_most_of_a_backfill_still_waits(home: Path, tmp
     prepare(home)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
+    monkeypatch.setenv("FEED_ASSETS_PARTITIONS_PER_RUN", "1")  # A month of runs is what new data are to overtake.
     monkeypatch.chdir(tmp_path)
     port, board = free_port(), open_board(settings())
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port), "-m", "beside"]

@@ -61,7 +61,7 @@ class Daemon:
             options = self._options(request)
             run = self.harness.instance.create_run_for_job(
                 self._job(),
-                tags={**options["tags"], "dagster/partition": request.partition_key or ""},
+                tags=options["tags"] | ({"dagster/partition": request.partition_key} if request.partition_key else {}),
                 asset_selection=frozenset(request.asset_selection or ()),
             )
             self.harness.instance.report_run_failed(run, "killed")

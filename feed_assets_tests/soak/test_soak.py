@@ -25,7 +25,7 @@ from feed_assets_tests.soak.operations import Operations, running
 from feed_assets_tests.soak.project import EDGE, KEY, KEYS, RAW, RIGHT_ONE, VARIANT
 
 PROJECT = "feed_assets_tests.soak.project"
-VICTIMS = ("worker", "worker", "code server", "daemon", "all")
+VICTIMS = ("worker", "worker", "parent", "code server", "daemon", "all")
 PAUSE = 2
 """Seconds between two updates, in the mean."""
 QUIET = 60
