@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from feed_assets.spark.parse import SCHEMAS, column, complaint, missing, value
+from feed_assets.spark.tasks import in_one_task
 
 _OPTIONS: dict[str, bool | str] = {
     "header": True,
@@ -49,8 +50,8 @@ def read_csv(spark: SparkSession, paths: list[str], schema: StructType, required
     columns = _columns(spark, schema, tuple(required))
     texts = StructType([*(StructField(name, StringType()) for name in schema.names), _CORRUPT])
     frame = spark.read.options(**_OPTIONS).schema(texts).csv(paths)
-    if len(paths) == 1 and spark.conf.get("spark.sql.shuffle.partitions") == "1":
-        frame = frame.coalesce(1)  # It is one task anyway; Spark, which does not know, would shuffle it for nothing.
+    if len(paths) == 1:  # With `multiLine` no file is shared.
+        frame = in_one_task(frame)
     return frame.select(*columns.texts).select("*", *columns.values).select(*columns.named)
 
 

@@ -16,6 +16,7 @@ from feed_assets.spark.errors import reading
 from feed_assets.spark.json_lines import read_json
 from feed_assets.spark.parquet_files import OPTIONS, read_parquet
 from feed_assets.spark.parse import META, SCHEMAS, is_clean
+from feed_assets.spark.tasks import LEAST_SPLIT, in_one_task
 from feed_assets.spark.urls import escaped, spark_path
 
 Format = Literal["csv", "json", "parquet"]
@@ -66,7 +67,8 @@ def read_own(spark: SparkSession, board: Blackboard, update: Update, schema: Str
     paths = [escaped(spark_path(board.url, key)) for key in _keys([update], "parquet")]
     with reading([update]):
         reader = spark.read.options(**OPTIONS)
-        return (reader.schema(schema) if schema else reader).parquet(*paths)
+        rows = (reader.schema(schema) if schema else reader).parquet(*paths)
+    return in_one_task(rows) if len(paths) == 1 and update.files[0].size < LEAST_SPLIT else rows
 
 
 def ddl(spark: SparkSession, schema: str) -> StructType:

@@ -81,3 +81,12 @@ def test_a_file_that_vanished_is_no_missing_data(spark, local_board):
 def test_an_own_update_without_files_is_refused(spark, local_board):
     with pytest.raises(UnreadableUpdate, match="has no files"):
         read_own(spark, local_board, Update(PARTITION, "20200105.000000", ()))
+
+
+@pytest.mark.parametrize(("files", "shuffled"), [(1, False), (2, True)])
+def test_one_small_part_of_ours_is_not_shuffled_to_find_equal_rows(spark, local_board, capsys, files, shuffled):
+    """It is one task, and the tests' shuffles have one partition."""
+    frames = [spark.sql("select 1 id, 'a' name")] * files
+    rows = read_own(spark, local_board, _parquet(spark, local_board, f"20200107.00000{files}", *frames))
+    rows.groupBy("id").count().explain()
+    assert ("Exchange" in capsys.readouterr().out) is shuffled
