@@ -45,29 +45,28 @@ class _Columns:
     named: tuple[Column, ...]
 
 
-def read_csv(spark: SparkSession, paths: list[str], schema: StructType, required: Sequence[str]) -> DataFrame:
+def read_csv(
+    spark: SparkSession, paths: list[str], schema: StructType, required: Sequence[str], file: Column
+) -> DataFrame:
     """The tagged frame of CSV files; `_raw` is the record as it was if malformed, else its fields as CSV again."""
     columns = _columns(spark, schema, tuple(required))
     texts = StructType([*(StructField(name, StringType()) for name in schema.names), _CORRUPT])
     frame = spark.read.options(**_OPTIONS).schema(texts).csv(paths)
     if len(paths) == 1:  # With `multiLine` no file is shared.
         frame = in_one_task(frame)
-    return frame.select(*columns.texts).select("*", *columns.values).select(*columns.named)
+    return frame.select(file, *columns.texts).select("*", *columns.values).select(*columns.named)
 
 
 @lru_cache(SCHEMAS)
 def _columns(_session: SparkSession, schema: StructType, required: tuple[str, ...]) -> _Columns:
     """The columns of a schema: thousands of calls to the JVM, so they are kept, for each session its own."""
     fields = [_Field(each.name, each.dataType, f"_text{n}", f"_value{n}") for n, each in enumerate(schema)]
-    file = sf.col("_metadata.file_path").alias("_file")
     texts = [column(each.name).alias(each.text) for each in fields]
     values = [value(sf.col(each.text), each.kind).alias(each.value) for each in fields]
     raw = sf.coalesce("_corrupt", sf.to_csv(sf.struct(*[each.text for each in fields]), _AS_CSV)).alias("_raw")
     named = [sf.col(each.value).alias(each.name) for each in fields]
     reasons = _reasons(fields, required).alias("_reasons")
-    return _Columns(
-        (sf.col("_corrupt"), file, *texts), (*values, raw), (*named, sf.col("_raw"), sf.col("_file"), reasons)
-    )
+    return _Columns((sf.col("_corrupt"), *texts), (*values, raw), (*named, sf.col("_raw"), sf.col("_file"), reasons))
 
 
 def _reasons(fields: Sequence[_Field], required: Sequence[str]) -> Column:
@@ -83,7 +82,7 @@ def _reasons(fields: Sequence[_Field], required: Sequence[str]) -> Column:
     lacking = [missing(each.name, sf.col(each.text)) for each in absent]
     malformed = sf.array(sf.lit(f"malformed: expected {len(fields)} fields"))
     every = sf.array_compact(sf.concat(_array(wrong), *_odd(fields), _array(lacking)))
-    is_odd = reduce(lambda one, other: one | other, [_is_malformed(), *refused, *unknown, _holds_odd_text()])
+    is_odd = reduce(lambda one, other: one | other, [_is_malformed(), *refused, *unknown, _holds_odd_text(fields)])
     return sf.when(is_odd, sf.when(_is_malformed(), malformed).otherwise(every)).otherwise(_array([]))
 
 
@@ -95,9 +94,14 @@ def _is_malformed() -> Column:
     return sf.col("_corrupt").isNotNull()
 
 
-def _holds_odd_text() -> Column:
-    """Whether `_odd` may find something: a line break inside of a field always puts that into quotes."""
-    return sf.col("_raw").contains('"') | sf.col("_raw").contains("\ufffd")
+def _holds_odd_text(fields: Sequence[_Field]) -> Column:
+    """Whether `_odd` may find something: a line break inside of a field always puts that into quotes.
+
+    A record with quotes is longer than its fields and commas: bytes that are known are added up, and none looked at.
+    """
+    lengths = " + ".join(f"coalesce(octet_length({each.text}), 0)" for each in fields)
+    is_quoted = sf.expr(f"octet_length(_raw) <> {len(fields) - 1} + {lengths}")
+    return is_quoted | sf.col("_raw").contains("\ufffd")
 
 
 def _odd(fields: Sequence[_Field]) -> tuple[Column, Column]:

@@ -33,13 +33,15 @@ _KINDS: dict[type[st.DataType], str] = {
 }
 
 
-def read_json(spark: SparkSession, paths: list[str], schema: st.StructType, required: Sequence[str]) -> DataFrame:
+def read_json(
+    spark: SparkSession, paths: list[str], schema: st.StructType, required: Sequence[str], file: Column
+) -> DataFrame:
     """The tagged frame of JSON lines; `_raw` is the line, with U+FFFD for bytes that are not UTF-8."""
     _check(schema)
     texts = sf.struct(*[_text(field).alias(field.name) for field in schema])
     wrong = sf.struct(*[_wrong_kind(field).alias(field.name) for field in schema])
     # In structs, so that no column of the schema can be taken for one of ours.
-    lines = _lines(spark, paths).select("*", texts.alias("_texts"), wrong.alias("_wrong"))
+    lines = _lines(spark, paths, file).select("*", texts.alias("_texts"), wrong.alias("_wrong"))
     typed = [value(sf.col("_texts").getField(field.name), field.dataType).alias(field.name) for field in schema]
     return lines.select(*typed, "_raw", "_file", _reasons(schema, required).alias("_reasons"))
 
@@ -49,7 +51,7 @@ def _check(schema: st.StructType) -> None:
         raise InvalidDefinition(f"columns {odd} cannot be found in JSON: rename them without quotes and backslashes.")
 
 
-def _lines(spark: SparkSession, paths: list[str]) -> DataFrame:
+def _lines(spark: SparkSession, paths: list[str], file: Column) -> DataFrame:
     """`_raw`, `_file`, `_utf8`, `_keys` and the parsed `_record`, which is NULL unless the line is one JSON value.
 
     The parser stops after the first value and ignores the rest. Only a line that ends there can be parsed both as the
@@ -61,7 +63,7 @@ def _lines(spark: SparkSession, paths: list[str]) -> DataFrame:
     element = sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit("]")))
     return files.select(
         sf.make_valid_utf8("value").alias("_raw"),
-        sf.col("_metadata.file_path").alias("_file"),
+        file,
         sf.is_valid_utf8("value").alias("_utf8"),
     ).select(
         "*",

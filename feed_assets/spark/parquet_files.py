@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
@@ -14,7 +14,7 @@ OPTIONS: dict[str, bool | str] = {"mergeSchema": False, "ignoreCorruptFiles": Fa
 
 
 def read_parquet(
-    spark: SparkSession, paths: Mapping[str, str], schema: StructType, required: Sequence[str]
+    spark: SparkSession, paths: Mapping[str, str], schema: StructType, required: Sequence[str], file: Column
 ) -> DataFrame:
     """The tagged frame of Parquet files (key to path); `_raw` is the row as JSON. Each footer is looked at first.
 
@@ -26,7 +26,7 @@ def read_parquet(
     return frame.select(
         *columns,
         sf.to_json(sf.struct(*columns), EXACT_JSON).alias("_raw"),
-        sf.col("_metadata.file_path").alias("_file"),
+        file,
         collected([missing(name, column(name)) for name in required]).alias("_reasons"),
     )
 

@@ -43,15 +43,14 @@ def read(
         raise InvalidDefinition(f"required columns {unknown} are not in the schema ({schema}).")
     keys = _keys(updates, format)
     paths = {key: escaped(spark_path(board.url, key)) for key in keys}
+    # Of one file the key is known: Spark adds no URL to each row, which is taken apart again.
+    file = (sf.lit(keys[0]) if len(keys) == 1 else _key(board)).alias("_file")
     with reading(updates):
         if format == "csv":
-            tagged = read_csv(spark, [*paths.values()], declared, required)
-        elif format == "json":
-            tagged = read_json(spark, [*paths.values()], declared, required)
-        else:
-            tagged = read_parquet(spark, paths, declared, required)
-        # Of one file the key is known: no URL is taken apart for each row.
-        return tagged.withColumn("_file", sf.lit(keys[0]) if len(keys) == 1 else _key(board))
+            return read_csv(spark, [*paths.values()], declared, required, file)
+        if format == "json":
+            return read_json(spark, [*paths.values()], declared, required, file)
+        return read_parquet(spark, paths, declared, required, file)
 
 
 def clean(tagged: DataFrame) -> DataFrame:
@@ -115,7 +114,7 @@ def _check_sizes(files: Iterable[File], form: Format) -> None:
 
 
 def _key(board: Blackboard) -> Column:
-    """The key under the blackboard from the URL in `_file`: `file:/a%20b` or `file:///a%20b`, `+` left alone."""
-    path = sf.url_decode(sf.replace(sf.col("_file"), sf.lit("+"), sf.lit("%2B")))
+    """The key under the blackboard from a row's URL: `file:/a%20b` or `file:///a%20b`, `+` left alone."""
+    path = sf.url_decode(sf.replace(sf.col("_metadata.file_path"), sf.lit("+"), sf.lit("%2B")))
     path = sf.regexp_replace(path, "^file:/+", "file:///")
     return sf.substring(path, len(spark_path(board.url, "")) + 2, 1_000_000)

@@ -47,7 +47,7 @@ _SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # packing what two jobs read costs a fifth of their CPU
-    "spark.sql.codegen.cache.maxEntries": "1000",  # 100 is less than three datasets compile: each would be compiled anew
+    "spark.sql.codegen.cache.maxEntries": "1000",  # three datasets have more than 100, and compile each anew
 }
 # Its default writes .crc files, which would be counted; s3a, which buffers uploads on disk, can write with no other.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
