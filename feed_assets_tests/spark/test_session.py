@@ -50,6 +50,7 @@ def test_only_small_local_sessions_go_without_adaptive_execution(master, small):
     found = conf(Settings(spark_master=master))
     assert (found.get("spark.sql.adaptive.enabled") == "false") is small
     assert ("spark.sql.shuffle.partitions" in found) is small
+    assert ("spark.sql.codegen.cache.maxEntries" in found) is small
     assert found["spark.ui.enabled"] == "false"
 
 
