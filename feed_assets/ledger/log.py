@@ -142,6 +142,11 @@ def after(
     return tuple(_numbered(row) for row in connection.execute(query.order_by(change.c.sequence).limit(limit)))
 
 
+def has_after(connection: sa.Connection, sequence: int) -> bool:
+    """Whether there is a change of data with a greater number."""
+    return bool(connection.scalar(sa.select(sa.exists().where(change.c.sequence > sequence, change.c.kind != RUN))))
+
+
 _COLUMNS: list[sa.ColumnElement[Any]] = [
     change.c[name] for name in ("sequence", "feed", "partition", "kind", "subject", "before", "after", "who", "why")
 ]

@@ -4,13 +4,26 @@ from time import monotonic
 
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import log
+from feed_assets.ledger.alerts import open_alerts
+from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.ticks.sensors import FEEDS, WATCHES
 from feed_assets.orchestration.ticks.steps import DECLARE, DISCOVER
-from feed_assets.orchestration.ticks.tick import LISTEN_SECONDS, OutOfTime, Step, Tick, evaluate
+from feed_assets.orchestration.ticks.tick import (
+    LISTEN_SECONDS,
+    LISTENERS,
+    REST_SECONDS,
+    OutOfTime,
+    Step,
+    Tick,
+    evaluate,
+)
 from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
+from feed_assets.settings import settings
 from feed_assets.testing import Harness, PlainMaker
 from feed_assets_tests.orchestration.worlds import DAY, NEXT_DAY, RAW, given, opened, rows, short
 
@@ -75,6 +88,55 @@ def test_a_tick_does_not_listen_where_other_sensors_wait_for_it():
     assert evaluated(world, steps_before(somebody_else(world, DAY)), SINCE)[0] == []
 
 
+def test_a_tick_does_not_listen_where_two_listen_already_and_have_the_code_servers_threads():
+    world = listening()
+    world.ask()
+    with LISTENERS, LISTENERS:
+        requested, seconds = evaluated(world, steps_before(somebody_else(world, DAY)), SINCE)
+        assert requested == []
+        assert seconds < LISTEN_SECONDS
+    assert LISTENERS.acquire(blocking=False)
+    LISTENERS.release()
+
+
+def test_the_begin_and_end_of_runs_wake_no_tick():
+    world, looks = listening(), list[int]()
+    world.ask()
+    run = log.Change(Partition(Feed.parse(RAW), DAY), log.RUN, "a run", utc_now())
+
+    def begin(tick: Tick, _: OutOfTime) -> None:
+        looks.append(tick.heard)
+        with tick.ledger.change() as connection:
+            log.append(connection, [run])
+
+    evaluated(world, [Step("begin", 1, begin, hears=True)], SINCE)
+    assert len(looks) == 1
+
+
+def test_a_tick_that_loses_the_ledger_while_it_listens_ends_and_has_told_what_it_had_to(caplog):
+    world = listening()
+    world.ask()
+    engine = open_ledger(settings().ledger).engine
+
+    def fail(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        if statement.startswith("SELECT EXISTS"):
+            raise sa.exc.OperationalError(statement, None, Exception("the server has gone"))
+
+    def note(tick: Tick, _: OutOfTime) -> None:
+        tick.problems["the shop"] = "it is closed"
+
+    sa.event.listen(engine, "before_cursor_execute", fail)
+    try:
+        requested, seconds = evaluated(world, [Step("note", 1, note), *steps_before(somebody_else(world, DAY))], SINCE)
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", fail)
+    assert requested == []
+    assert seconds < LISTEN_SECONDS
+    assert "the sensor feeds listens no longer" in caplog.text
+    with open_ledger(settings().ledger).read() as connection:
+        assert [each.name for each in open_alerts(connection)] == ["failing:feeds:the shop"]
+
+
 def test_a_tick_that_requests_something_does_not_hold_it_back():
     world = listening()
     world.drop(RAW, NEXT_DAY, rows(1))
@@ -96,7 +158,10 @@ def test_a_tick_ends_though_there_is_always_something_new():
     world.ask()
     noise = Step("noise", 1, somebody_else(world, *[DAY] * 1000).take, hears=True)
     late = Step("late", 1, lambda tick, _: setattr(tick, "requests", ()), hears=True)
-    _, seconds = evaluated(world, [DECLARE, noise, late], SINCE)
+    looks = list[object]()
+    note = Step("note", 1, lambda tick, _: looks.append(tick), hears=True)
+    _, seconds = evaluated(world, [DECLARE, noise, late, note], SINCE)
+    assert 2 <= len(looks) <= LISTEN_SECONDS / REST_SECONDS + 1
     assert LISTEN_SECONDS <= seconds < LISTEN_SECONDS + 1
 
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from threading import BoundedSemaphore
 from time import monotonic, sleep
 
 import dagster as dg
 
-from feed_assets.core.errors import SourceUnavailable, in_short
+from feed_assets.core.errors import LedgerUnavailable, SourceUnavailable, in_short
 from feed_assets.core.readiness import Verdict
 from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, open_ledger
@@ -41,6 +42,12 @@ LISTEN_SECONDS = 4.0
 
 LOOKS_PER_SECOND = 10
 """How often a tick that listens looks whether the log has a change: one statement, by the log's own index."""
+
+REST_SECONDS = 0.5
+"""Seconds from one look of a tick to the next at least: what is recorded one after the other is looked at together."""
+
+LISTENERS = BoundedSemaphore(2)
+"""Ticks that listen at a time in one process: each keeps a thread of its code server, which may have six."""
 
 OutOfTime = Callable[[], bool]
 
@@ -139,11 +146,7 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
         )
     graph, ledger = Graph(context.repository_def.asset_graph), open_ledger(settings().ledger)
     tick = _look(Tick(context, graph, ledger, utc_now(), Budget(settings().tick_seconds), source), steps)
-    hearing = [each for each in steps if each.hears]
-    while hearing and tick.may_listen and _has_heard(tick):
-        tick = _look(replace(tick, decided=[]), hearing)
-    with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-        _tell_problems(tick)
+    tick = _listened(tick, [each for each in steps if each.hears])
     if tick.raised:
         raise tick.raised
     if tick.unreadable and tick.is_complete and not tick.requests and not tick.reports:
@@ -152,12 +155,26 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
 
 
 def _look(tick: Tick, steps: Sequence[Step]) -> Tick:
-    """Take these steps at one moment, which is Dagster's own, too."""
+    """Take these steps at one moment, which is Dagster's own, too, and tell what they could not do."""
     with dg.partition_loading_context(dynamic_partitions_store=tick.context.instance) as loading:
-        tick = replace(tick, now=loading.effective_dt, heard=_newest(tick.ledger))
+        with tick.ledger.read() as connection:
+            tick = replace(tick, now=loading.effective_dt, heard=log.last(connection))
         for step in steps:
             _take(step, tick)
+        _tell_problems(tick)
     return tick
+
+
+def _listened(tick: Tick, hearing: Sequence[Step]) -> Tick:
+    """The tick once it has listened, if it may and there is room: it takes these steps whenever it has heard."""
+    if not hearing or not tick.may_listen or not LISTENERS.acquire(blocking=False):
+        return tick
+    try:
+        while tick.may_listen and _has_heard(tick):
+            tick = _look(replace(tick, decided=[]), hearing)
+        return tick
+    finally:
+        LISTENERS.release()
 
 
 def _has_heard(tick: Tick) -> bool:
@@ -165,16 +182,16 @@ def _has_heard(tick: Tick) -> bool:
 
     The change itself is what wakes a tick, whoever records it in whichever process: nobody has to call.
     """
-    while monotonic() < tick.budget.started + LISTEN_SECONDS:
-        if _newest(tick.ledger) != tick.heard:
-            return True
-        sleep(1 / LOOKS_PER_SECOND)
+    try:
+        sleep(REST_SECONDS)
+        while monotonic() < tick.budget.started + LISTEN_SECONDS:
+            with tick.ledger.read() as connection:
+                if log.has_after(connection, tick.heard):
+                    return True
+            sleep(1 / LOOKS_PER_SECOND)
+    except LedgerUnavailable as error:  # The tick has nothing to lose, and what to say of it the next one says.
+        _logger.warning("the sensor %s listens no longer: %s", tick.context.sensor_name, error)
     return False
-
-
-def _newest(ledger: Ledger) -> int:
-    with ledger.read() as connection:
-        return log.last(connection)
 
 
 def _take(step: Step, tick: Tick) -> None:
