@@ -50,9 +50,10 @@ def quick():
 def endless():
     wait(tell())
 
-defs = dg.Definitions(jobs=[quick, endless])
+{defs}
 """
-SECONDS = 30
+ONE = "defs = dg.Definitions(jobs=[quick, endless])"
+SECONDS = 120
 
 
 @dataclass
@@ -81,15 +82,17 @@ class Location:
         """As the button of the UI does."""
         self.process.reload_code_location(MODULE)
 
-    def launch(self, job: str = "quick") -> str:
+    def launch(self, job: str = "quick", repository: int = 0) -> str:
         """Launch a run; its id."""
-        workspace = self.workspace()
-        location = workspace.get_code_location(MODULE)
-        (repository,) = location.get_repositories().values()
-        found = repository.get_full_job(job)
-        run = _create_run(self.instance, location, repository, found, {}, {}, None, None)
-        self.instance.launch_run(run.run_id, workspace)
+        run = self.create(job, repository)
+        self.instance.launch_run(run.run_id, self.workspace())
         return run.run_id
+
+    def create(self, job: str = "quick", repository: int = 0) -> dg.DagsterRun:
+        """A run that is still to be launched."""
+        location = self.workspace().get_code_location(MODULE)
+        found = [*location.get_repositories().values()][repository]
+        return _create_run(self.instance, location, found, found.get_full_job(job), {}, {}, None, None)
 
     def told(self, run_id: str) -> dict[str, Any]:
         """What the run's op has told."""
@@ -97,9 +100,9 @@ class Location:
         wait_until(path.exists, f"run {run_id}; see {self.folder}", SECONDS)
         return json.loads(path.read_text())
 
-    def run(self, job: str = "quick") -> dict[str, Any]:
+    def run(self, repository: int = 0) -> dict[str, Any]:
         """Launch a run and wait for its end; what it told."""
-        run_id = self.launch(job)
+        run_id = self.launch(repository=repository)
         assert self.end(run_id) is dg.DagsterRunStatus.SUCCESS
         return self.told(run_id)
 
@@ -119,8 +122,8 @@ class Location:
 ENDS = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
 
 
-def write(folder: Path, version: int, more: str = "") -> None:
-    (folder / f"{MODULE}.py").write_text(PROJECT.format(version=version, more=more))
+def write(folder: Path, version: int, more: str = "", defs: str = ONE) -> None:
+    (folder / f"{MODULE}.py").write_text(PROJECT.format(version=version, more=more, defs=defs))
 
 
 def begin(folder: Path, port: int, env: dict[str, str]) -> "subprocess.Popen[bytes]":
@@ -130,15 +133,19 @@ def begin(folder: Path, port: int, env: dict[str, str]) -> "subprocess.Popen[byt
         server = subprocess.Popen(
             [*command, "-m", MODULE], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
         )
-    wait_until(lambda: not is_free(port), f"the code server; see {folder}", SECONDS)
+    try:
+        wait_until(lambda: not is_free(port), f"the code server; see {folder}", SECONDS)
+    except TimeoutError:
+        stop(server)
+        raise
     return server
 
 
 @contextmanager
-def served(folder: Path, home: Path, env: dict[str, str], more: str = "") -> Iterator[Location]:
+def served(folder: Path, home: Path, env: dict[str, str], more: str = "", defs: str = ONE) -> Iterator[Location]:
     """The location, until the block ends."""
     (folder / "told").mkdir(parents=True)
-    write(folder, 1, more)
+    write(folder, 1, more, defs)
     port, env = free_port(), {**env, "DAGSTER_HOME": str(prepare(home)), "TOLD": str(folder / "told")}
     server = begin(folder, port, env)
     try:

@@ -11,6 +11,11 @@ import dagster as dg
 import psutil
 import pytest
 
+from feed_assets.cli.location import prepare
+from feed_assets.orchestration.launcher.dagsters import LaunchRunContext
+from feed_assets.orchestration.launcher.parents import Fork
+from feed_assets.orchestration.launcher.warm import WarmRunLauncher
+from feed_assets.orchestration.ticks.left_runs import WORKER, fail_left_runs
 from feed_assets_tests.launcher.locations import Location, begin, served
 from feed_assets_tests.servers import lives, stop, wait_until
 
@@ -28,7 +33,7 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Location]:
 
 
 def is_warm(location: Location, run_id: str) -> bool:
-    return "feed_assets/worker" in location.instance.get_run_by_id(run_id).tags
+    return location.instance.get_run_by_id(run_id).tags.get(WORKER, "").startswith(run_id)
 
 
 def health(location: Location, run_id: str) -> str:
@@ -78,6 +83,41 @@ def test_a_run_whose_process_was_killed_is_found_and_can_be_cancelled(location: 
     wait_until(lambda: health(location, run_id) == "FAILED", "the end to be seen")
     assert location.instance.run_launcher.terminate(run_id)
     assert location.status(run_id) is CANCELED
+
+
+def test_a_run_of_a_host_whose_name_is_another_now_is_found_by_the_lock_that_its_process_let_go(location: Location):
+    run_id = location.launch("endless")
+    pid = location.told(run_id)["pid"]
+    location.instance.add_run_tags(run_id, {WORKER: f"{run_id} elsewhere:{pid}:0.00"})
+    assert health(location, run_id) == "RUNNING"
+    assert not location.instance.run_launcher.terminate(run_id), "it cannot be reached"
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: health(location, run_id) == "FAILED", "the end to be seen")
+    assert location.instance.run_launcher.terminate(run_id)
+    assert location.status(run_id) is CANCELED
+
+
+class Late(WarmRunLauncher):
+    """A launcher whose forks are killed before it gives them the word."""
+
+    def _fork(self, context: LaunchRunContext) -> Fork:
+        fork = super()._fork(context)
+        process = psutil.Process(int(fork.name.split(":")[1]))
+        process.kill()
+        wait_until(lambda: not lives(process), "the end of the fork")
+        return fork
+
+
+def test_a_run_whose_fork_was_killed_before_the_word_begins_once_as_dagster_starts_it(location: Location) -> None:
+    launcher, run = Late(), location.create()
+    launcher.register_instance(location.instance)
+    launcher.launch_run(LaunchRunContext(run, location.workspace()))
+    launcher.dispose()
+    assert location.end(run.run_id) is SUCCESS
+    said = location.said(run.run_id)
+    assert any("is not warm: the process that was to make it has ended" in each for each in said)
+    assert sum("Started process for run" in each for each in said) == 1
+    assert not is_warm(location, run.run_id)
 
 
 def test_after_a_reload_no_run_has_the_old_code(location: Location) -> None:
@@ -172,6 +212,44 @@ def test_a_parent_that_was_killed_while_it_started_is_followed_by_another(tmp_pa
         assert location.end(run_id) is SUCCESS
         assert is_warm(location, run_id), location.said(run_id)
         assert (location.folder / "told" / "was killed").exists()
+
+
+TWO = """
+@dg.repository
+def first():
+    return [quick]
+
+@dg.repository
+def second():
+    return [quick]
+"""
+
+
+def test_each_repository_of_a_location_keeps_a_parent(tmp_path: Path, home: Path) -> None:
+    with served(tmp_path / "project", home, {**os.environ}, defs=TWO) as location:
+        first, second = location.run(repository=0), location.run(repository=1)
+        assert (location.run(repository=0)["parent"], location.run(repository=1)["parent"]) == (
+            first["parent"],
+            second["parent"],
+        )
+        location.reload()
+        location.run(repository=0)
+        assert not any(psutil.pid_exists(each["parent"]) for each in (first, second))
+
+
+DEAF = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})"
+
+
+def test_a_run_that_does_not_hear_is_killed_when_dagster_calls_it_canceled(tmp_path: Path, home: Path) -> None:
+    config = prepare(home) / "dagster.yaml"
+    config.write_text(config.read_text().replace("cancel_timeout_seconds: 120", "cancel_timeout_seconds: 1"))
+    with served(tmp_path / "project", home, {**os.environ}, DEAF) as location:
+        run_id = location.launch("endless")
+        process = psutil.Process(location.told(run_id)["pid"])
+        assert location.instance.run_launcher.terminate(run_id)
+        wait_until(lambda: not lives(process), "the end of the process")
+        fail_left_runs(location.instance)
+        assert location.status(run_id) is CANCELED
 
 
 LAUNCH = """

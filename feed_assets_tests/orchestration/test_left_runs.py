@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+from pathlib import Path
 from uuid import uuid4
 
 import dagster as dg
@@ -10,6 +11,7 @@ import pytest
 from dagster._core.events import EngineEventData
 
 from feed_assets.orchestration.build.makers import DRIVER
+from feed_assets.orchestration.ticks.holds import hold
 from feed_assets.orchestration.ticks.left_runs import LAUNCHED, WORKER
 from feed_assets_tests.orchestration.worlds import BOTH, DAY, RAW, requested, rows, short
 
@@ -65,6 +67,29 @@ def test_a_run_whose_own_worker_is_gone_is_failed_and_its_partition_asked_for(sh
     short_world.instance.add_run_tags(run, {WORKER: f"{run} {NOBODY}"})
     assert requested(short_world) == [DAY]
     assert status(short_world, run) == "FAILURE"
+
+
+@pytest.mark.parametrize(("held", "found"), [("until now", "FAILURE"), ("still", "STARTED"), ("never", "STARTED")])
+def test_a_run_of_another_host_is_failed_only_if_its_process_has_let_its_file_go(short_world, tmp_path, held, found):
+    """A container comes back under another name; or it is another machine, which has the instance, too, and lives."""
+    run = left(short_world, LOCAL, GONE)
+    short_world.instance.add_run_tags(run, {WORKER: f"{run} elsewhere:{os.getpid()}:0.00"})
+    storage = Path(short_world.instance.storage_directory())
+    if held == "still":
+        hold(storage, run)
+    elif held == "until now" and not (child := os.fork()):
+        hold(storage, run)
+        os._exit(0)
+    elif held == "until now":
+        os.waitpid(child, 0)
+    assert requested(short_world) == ([DAY] if found == "FAILURE" else [])
+    assert status(short_world, run) == found
+
+
+def test_a_run_that_was_to_be_canceled_and_whose_process_is_gone_is_canceled(short_world):
+    run = left(short_world, {DRIVER: NOBODY}, None, dg.DagsterRunStatus.CANCELING)
+    requested(short_world)
+    assert status(short_world, run) == "CANCELED"
 
 
 @pytest.mark.parametrize("tags", [{WORKER: f"{uuid4()} {NOBODY}"}, {DRIVER: NOBODY}], ids=["worker", "driver"])

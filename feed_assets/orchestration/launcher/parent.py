@@ -9,10 +9,10 @@ import os
 import signal
 import socket
 import sys
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
@@ -27,6 +27,8 @@ from feed_assets.orchestration.launcher.dagsters import (
     load,
     variables,
 )
+from feed_assets.orchestration.launcher.forkable import check_forkable, forget_finalizers
+from feed_assets.orchestration.ticks.holds import hold
 from feed_assets.runs.services import this_process
 
 READY, GO = b"ready", b"go"
@@ -64,9 +66,11 @@ def main(ours: socket.socket) -> int:
     wanted = Load.unpack(ours.recv(MESSAGE_BYTES))
     try:
         _load(wanted)
+        check_forkable({0, 1, 2, ours.fileno()})
     except BaseException as error:
         ours.send(f"{type(error).__name__}: {first_line(str(error))}".encode())
         raise
+    gc.freeze()  # A fork's collector does not touch what was loaded, and so goes on sharing its memory.
     ours.send(READY)
     forked = _serve(ours)
     return _run(*forked, wanted.instance) if forked else 0
@@ -79,10 +83,6 @@ def _load(wanted: Load) -> None:
 
     for name in NEEDED_BY_RUNS + (NEEDED_BY_CONNECT if settings().spark_remote else ()):
         import_module(name)
-    if threading.active_count() > 1:
-        raise RuntimeError(f"the code location starts threads where it is loaded: {threading.enumerate()[1:]}")
-    gc.collect()
-    gc.freeze()  # A fork's collector does not touch what was loaded, and so goes on sharing its memory.
 
 
 def _serve(ours: socket.socket) -> tuple[str, socket.socket] | None:
@@ -109,7 +109,9 @@ def _bury(_number: int, _frame: FrameType | None) -> None:
 
 def _run(run_id: str, theirs: socket.socket, instance: InstanceRef) -> int:
     """Run, once who asked has written down which process does; a signal that comes before is an interrupt, too."""
+    forget_finalizers()
     with capture_interrupts():
+        hold(Path(instance.local_artifact_storage.storage_dir), run_id)
         if not _may_begin(theirs):
             return 0
         return execute(run_id, instance)

@@ -2,7 +2,9 @@
 
 import socket
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import psutil
@@ -11,11 +13,14 @@ from feed_assets.core.errors import FeedAssetsError
 from feed_assets.orchestration.launcher.dagsters import DagsterGrpcClient
 from feed_assets.orchestration.launcher.parent import GO, MESSAGE_BYTES, READY, Load
 
-LOAD_SECONDS = 90
-"""Seconds in which a code location must be loaded: Dagster's monitoring gives a run two minutes to begin."""
+LAUNCH_SECONDS = 45
+"""Seconds in which there must be a fork for a run, all told: who launches runs launches no other meanwhile."""
+
+AGAIN_SECONDS = 600
+"""Seconds after which a load that gave no parent is tried again."""
 
 FORK_SECONDS = 10
-"""Seconds in which a fork must say who it is."""
+"""Seconds in which a fork must say who it is; one, if no more are left."""
 
 _LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::"}  # noqa: S104
 
@@ -26,11 +31,16 @@ class NoParent(FeedAssetsError):
 
 @dataclass(frozen=True)
 class Unloadable:
-    """A load of a code location that has no parent; another try would take as long, for each run."""
+    """A load of a code location that has no parent; another try for each run would take as long each time."""
 
     load: str
     why: str
-    has_ended = False
+    since: float = field(default_factory=monotonic)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is time for another try: the machine may have been busy."""
+        return monotonic() > self.since + AGAIN_SECONDS
 
     def end(self) -> None:
         """Nothing."""
@@ -45,9 +55,12 @@ class Fork:
     channel: socket.socket
 
     def go(self) -> None:
-        """Have it begin. Raises OSError if it has ended."""
-        with self.channel:
-            self.channel.send(GO)
+        """Have it begin. Raises NoParent if it has ended: it has begun nothing, and never will."""
+        try:
+            with self.channel:
+                self.channel.send(GO)
+        except OSError as error:
+            raise NoParent(f"the process that was to make it has ended ({error})") from error
 
 
 @dataclass(frozen=True)
@@ -60,8 +73,15 @@ class Parent:
     channel: socket.socket
 
     @classmethod
-    def start(cls, load: str, server: psutil.Process, wanted: Load) -> "Parent":
-        """Start one with the environment and in the folder of a code server. Raises NoParent if it cannot load."""
+    def start(cls, load: str, server: psutil.Process, wanted: Load, until: float) -> "Parent":
+        """Start one with the environment and in the folder of a code server. Raises NoParent if it cannot load by then.
+
+        Args:
+            load: What tells this load of the location from others.
+            server: The process whose environment and folder it has.
+            wanted: What it loads.
+            until: The moment of the monotonic clock by which it must have.
+        """
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             process = subprocess.Popen(  # noqa: S603
@@ -74,19 +94,19 @@ class Parent:
             )
         parent = cls(load, process, ours)
         try:
-            parent._wait(wanted)
+            parent._wait(wanted, until)
         except BaseException:
             parent.end()
             raise
         return parent
 
-    def _wait(self, wanted: Load) -> None:
+    def _wait(self, wanted: Load, until: float) -> None:
         try:
-            self.channel.settimeout(LOAD_SECONDS)
+            self.channel.settimeout(_left(until))
             self.channel.send(wanted.packed())
             answer = self.channel.recv(MESSAGE_BYTES)
         except TimeoutError as error:
-            raise NoParent(f"the code location was not loaded within {LOAD_SECONDS} s") from error
+            raise NoParent(f"the code location was not loaded within {LAUNCH_SECONDS} s") from error
         except OSError:  # It ended before it had read what it is to load.
             answer = b""
         if not answer and self.process.wait() < 0:
@@ -94,13 +114,13 @@ class Parent:
         if answer != READY:
             raise NoParent(f"the code location cannot be loaded ({answer.decode() or 'its process ended'})")
 
-    def fork(self, run_id: str) -> Fork:
+    def fork(self, run_id: str, until: float) -> Fork:
         """A process for a run, which begins nothing before `Fork.go`. Raises NoParent, and is one no more."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its:
                 socket.send_fds(self.channel, [run_id.encode()], [its.fileno()])
-            ours.settimeout(FORK_SECONDS)
+            ours.settimeout(min(FORK_SECONDS, _left(until)))
             if name := ours.recv(MESSAGE_BYTES).decode():
                 return Fork(name, ours)
             why = "has ended"
@@ -122,12 +142,32 @@ class Parent:
         self.process.wait()
 
 
-def server_behind(client: DagsterGrpcClient) -> psutil.Process:
+def _left(until: float) -> float:
+    return max(1, until - monotonic())
+
+
+def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
     """The process that listens where a client reaches its code server: one of ours, on this host. Raises NoParent."""
-    found = {each.pid for each in psutil.net_connections("tcp" if client.port else "unix") if _is_at(each, client)}
-    if len(found) != 1 or None in found:
-        raise NoParent(f"the code server at {client.port or client.socket} is not a process of this user on this host")
-    return psutil.Process(found.pop())
+    at, kind = (client.port, "tcp") if client.port else (client.socket, "unix")
+    found = {each.pid for each in psutil.net_connections(kind) if _is_at(each, client)} - {None}
+    if len(found) != 1:
+        raise NoParent(f"the code server at {at} is not a process of this user on this host")
+    server = psutil.Process(found.pop())
+    if why := _why_not(server, executable):
+        raise NoParent(f"what listens at {at} {why}")
+    return server
+
+
+def _why_not(server: psutil.Process, executable: str) -> str | None:
+    """Why a process is not one whose code another can load as it has: a tunnel to elsewhere listens here, too."""
+    command = server.cmdline()
+    if Path(f"/proc/{server.pid}/ns/mnt").readlink() != Path("/proc/self/ns/mnt").readlink():
+        return "has other files: it is in a container"
+    if not Path(server.exe()).samefile(executable) and not any("dagster" in each for each in command):
+        return f"is no code server ({server.name()})"
+    if any(each.startswith("--fixed-server-id") for each in command):
+        return "has a fixed id (--fixed-server-id), and so does not say when it has loaded again"
+    return None
 
 
 def _is_at(connection: Any, client: DagsterGrpcClient) -> bool:

@@ -6,7 +6,8 @@ What it cannot start so, it starts as Dagster does. Its runs are told from those
 import signal
 import sys
 from contextlib import suppress
-from threading import Lock
+from threading import Lock, Timer
+from time import monotonic
 from typing import Any
 
 import dagster as dg
@@ -19,9 +20,12 @@ from feed_assets.orchestration.launcher.dagsters import (
     WorkerStatus,
 )
 from feed_assets.orchestration.launcher.parent import Load
-from feed_assets.orchestration.launcher.parents import Fork, NoParent, Parent, Unloadable, server_behind
+from feed_assets.orchestration.launcher.parents import LAUNCH_SECONDS, Fork, NoParent, Parent, Unloadable, server_behind
 from feed_assets.orchestration.ticks.left_runs import WORKER, gone, worker_of
-from feed_assets.runs.services import is_dead, living
+from feed_assets.runs.services import living
+
+NONE = "none"
+"""What the tag of a run's process says where there is none after all: a tag cannot be removed."""
 
 
 class WarmRunLauncher(dg.DefaultRunLauncher):
@@ -29,41 +33,53 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._parents: dict[str, Parent | Unloadable] = {}
+        self._parents: dict[tuple[str, str], Parent | Unloadable] = {}  # by location, and origin of the repository
         self._starting = Lock()
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Begin a run: warm if it can be, else as Dagster does. No fork begins a run before its tag is written."""
+        """Begin a run: warm if it can be, else as Dagster does."""
         run = context.dagster_run
         try:
-            fork = self._fork(context)
+            self._begin(run, self._fork(context))
         except NoParent as why:
             self._say(run, f"The process of this run is not warm: {why}.")
             super().launch_run(context)
-            return
+
+    def _begin(self, run: dg.DagsterRun, fork: Fork) -> None:
+        """Have a fork begin a run, not before its tag is written. Raises NoParent if it has ended instead."""
         self._instance.add_run_tags(run.run_id, {WORKER: f"{run.run_id} {fork.name}"})
-        fork.go()
+        try:
+            fork.go()
+        except NoParent:
+            self._instance.add_run_tags(run.run_id, {WORKER: NONE})  # Or the run would be taken for one that is gone.
+            raise
 
     def _fork(self, context: LaunchRunContext) -> Fork:
         """A process for a run, of another parent if the one that there was has ended. Raises NoParent."""
-        parent = self._parent(context)
+        run_id, until = context.dagster_run.run_id, monotonic() + LAUNCH_SECONDS
+        parent = self._parent(context, until)
         with suppress(NoParent):
-            return parent.fork(context.dagster_run.run_id)
-        return self._parent(context).fork(context.dagster_run.run_id)
+            return parent.fork(run_id, until)
+        return self._parent(context, until).fork(run_id, until)
 
-    def _parent(self, context: LaunchRunContext) -> Parent:
+    def _parent(self, context: LaunchRunContext, until: float) -> Parent:
         """The parent of what the code server has loaded now. Raises NoParent."""
         location, wanted = self._wanted(context)
-        load = _load_of(location, wanted)
+        load, key = location.client.get_server_id(LAUNCH_SECONDS), (wanted.location, wanted.origin.get_id())
         with self._starting:
-            kept = self._parents.get(wanted.location)
-            if not kept or kept.load != load or kept.has_ended:
-                if kept:
-                    kept.end()
-                kept = self._parents[wanted.location] = _started(load, location, wanted)
+            self._end_all_but(load, wanted.location)
+            if key not in self._parents:
+                self._parents[key] = _started(load, location, wanted, until)
+            kept = self._parents[key]
         if isinstance(kept, Unloadable):
             raise NoParent(kept.why)
         return kept
+
+    def _end_all_but(self, load: str, location: str) -> None:
+        """End the parents of a location that are of another load, or have ended by themselves."""
+        for key, each in [*self._parents.items()]:
+            if key[0] == location and (each.load != load or each.has_ended):
+                self._parents.pop(key).end()
 
     def _wanted(self, context: LaunchRunContext) -> tuple[GrpcServerCodeLocation, Load]:
         run, workspace = context.dagster_run, context.workspace
@@ -78,7 +94,7 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         return location, Load(self._instance.get_ref(), origin, location.name)
 
     def terminate(self, run_id: str) -> bool:
-        """Interrupt a run, as a code server does its own; whether it ends."""
+        """Interrupt a run, as a code server does its own; whether it ends. What hangs is killed later."""
         run = self._instance.get_run_by_id(run_id)
         worker = worker_of(run) if run and not run.is_finished else None
         if run is None or worker is None:
@@ -86,12 +102,20 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         self._instance.report_run_canceling(run)
         if process := living(worker):
             process.send_signal(signal.SIGINT)
-        elif is_dead(worker):
+            self._kill_later(process)
+        elif gone(self._instance, run):
             self._instance.report_run_canceled(run)
         else:
             self._say(run, f"Its process cannot be reached from this host: {worker}.")
             return False
         return True
+
+    def _kill_later(self, process: psutil.Process) -> None:
+        """Kill a process that goes on when Dagster's monitoring calls its run canceled: another may begin then."""
+        if seconds := self._instance.run_monitoring_cancel_timeout_seconds:
+            timer = Timer(seconds, _kill, [process])
+            timer.daemon = True
+            timer.start()
 
     @property
     def supports_check_run_worker_health(self) -> bool:
@@ -114,20 +138,21 @@ class WarmRunLauncher(dg.DefaultRunLauncher):
         self._instance.report_engine_event(words, run, cls=type(self))
 
 
-def _load_of(location: GrpcServerCodeLocation, wanted: Load) -> str:
-    """What tells this load of a code location from those before and after: its server says so at each reload."""
-    return f"{location.client.get_server_id()} {wanted.origin.get_id()}"
+def _kill(process: psutil.Process) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
 
 
-def _started(load: str, location: GrpcServerCodeLocation, wanted: Load) -> Parent | Unloadable:
-    """A parent that has loaded nothing older than what the code server has."""
+def _started(load: str, location: GrpcServerCodeLocation, wanted: Load, until: float) -> Parent | Unloadable:
+    """A parent that has loaded nothing older than what the code server has: its id is another after each load."""
     try:
-        parent = Parent.start(load, server_behind(location.client), wanted)
+        server = server_behind(location.client, wanted.origin.executable_path)
+        parent = Parent.start(load, server, wanted, until)
     except NoParent as why:
         return Unloadable(load, str(why))
     except (OSError, psutil.Error) as error:
         return Unloadable(load, f"no process can be started as the code server was ({error})")
-    if _load_of(location, wanted) == load:
+    if location.client.get_server_id(LAUNCH_SECONDS) == load:
         return parent
     parent.end()
     return Unloadable(load, "the code location was loaded again meanwhile")

@@ -6,6 +6,7 @@ to begin has named none: Dagster's run monitoring (in our `dagster.yaml`) fails 
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -14,6 +15,7 @@ import psutil
 from feed_assets.ledger.runs import Run
 from feed_assets.orchestration.build.makers import DRIVER
 from feed_assets.orchestration.decide.requests import WITH_PROCESS
+from feed_assets.orchestration.ticks.holds import is_let_go
 from feed_assets.runs.reconcile import FinishedRun, reconcile
 from feed_assets.runs.services import Services, is_dead
 
@@ -55,16 +57,20 @@ def fail_left_runs(instance: dg.DagsterInstance) -> None:
 
 
 def fail(instance: dg.DagsterInstance, run_id: str, process: str) -> None:
-    """Fail a run whose process is gone, unless it ended, or somebody failed it, since that was seen."""
-    found = instance.get_run_by_id(run_id)
-    if found and not found.is_finished:
-        instance.report_run_failed(found, f"The process of this run is gone ({process}).")
+    """Fail a run whose process is gone, unless it ended since that was seen; one that was to be canceled is."""
+    found, why = instance.get_run_by_id(run_id), f"The process of this run is gone ({process})."
+    if found and found.status is dg.DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(found, why)
+    elif found and not found.is_finished:
+        instance.report_run_failed(found, why)
 
 
 def gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
     """The process of a run in words if it is surely gone; None if it lives, is on another host, or is unknown."""
-    if process := driver_of(run) or worker_of(run):
+    if process := driver_of(run):
         return process if is_dead(process) else None
+    if process := worker_of(run):
+        return process if is_dead(process) or is_let_go(Path(instance.storage_directory()), run.run_id) else None
     if not _is_local(run.tags.get(LAUNCHED)):
         return None
     named = _named(instance, run)

@@ -1,0 +1,109 @@
+"""Who is taken for a code server, and for how long anybody is waited for."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import psutil
+import pytest
+
+from feed_assets.cli.processes import free_port
+from feed_assets.orchestration.launcher.dagsters import DagsterGrpcClient
+from feed_assets.orchestration.launcher.parents import (
+    AGAIN_SECONDS,
+    FORK_SECONDS,
+    Fork,
+    NoParent,
+    Parent,
+    Unloadable,
+    server_behind,
+)
+from feed_assets_tests.servers import stop
+
+LISTEN = """
+import socket, sys
+where = sys.argv[1]
+server = socket.socket(socket.AF_UNIX) if "/" in where else socket.socket()
+server.bind(where if "/" in where else ("127.0.0.1", int(where)))
+server.listen()
+print(flush=True)
+sys.stdin.read()
+"""
+ANOTHER = shutil.which("sh") or ""
+
+
+@contextmanager
+def listening(where: str, *more: str, before: tuple[str, ...] = ()) -> Iterator[int]:
+    """A process that listens at a port or socket; its id."""
+    command = [*before, sys.executable, "-c", LISTEN, where, *more]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) as process:
+        try:
+            if not process.stdout.readline():
+                pytest.skip(f"this machine does not let {before} be")
+            yield process.pid
+        finally:
+            stop(process)
+
+
+def test_a_code_server_is_known_by_its_executable_or_its_command(tmp_path: Path) -> None:
+    port = free_port()
+    client = DagsterGrpcClient(host="localhost", port=port)
+    with listening(str(port)) as pid:
+        assert server_behind(client, sys.executable) == psutil.Process(pid)
+    with listening(str(port), "dagster") as pid:
+        assert server_behind(client, ANOTHER) == psutil.Process(pid)
+
+
+def test_a_connection_that_waits_at_the_socket_is_of_nobody(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with listening(path) as pid, socket.socket(socket.AF_UNIX) as waiting:
+        waiting.connect(path)
+        assert server_behind(DagsterGrpcClient(host="localhost", socket=path), sys.executable).pid == pid
+
+
+@pytest.mark.parametrize(
+    ("more", "before", "executable", "why"),
+    [
+        pytest.param([], (), ANOTHER, "is no code server", id="a tunnel"),
+        pytest.param(["--fixed-server-id=a"], (), sys.executable, "has a fixed id", id="an id"),
+        pytest.param(["--fixed-server-id", "a"], (), sys.executable, "has a fixed id", id="an id apart"),
+        pytest.param([], ("unshare", "-m"), sys.executable, "is in a container", id="container"),
+    ],
+)
+def test_who_else_listens_there_has_no_parent(more: list[str], before: tuple[str, ...], executable: str, why: str):
+    port = free_port()
+    with listening(str(port), *more, before=before), pytest.raises(NoParent, match=why):
+        server_behind(DagsterGrpcClient(host="localhost", port=port), executable)
+
+
+def test_nobody_listens_there() -> None:
+    with pytest.raises(NoParent, match="is not a process of this user on this host"):
+        server_behind(DagsterGrpcClient(host="localhost", port=free_port()), sys.executable)
+
+
+def test_a_fork_is_waited_for_no_longer_than_there_is_time() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    began = monotonic()
+    with its, pytest.raises(NoParent, match="does not fork"):
+        Parent("a load", process, ours).fork("a run", until=began)
+    assert monotonic() < began + FORK_SECONDS
+    assert process.poll() is not None
+
+
+def test_what_could_not_be_loaded_is_tried_again_after_a_while() -> None:
+    assert not Unloadable("a load", "why").has_ended
+    assert Unloadable("a load", "why", since=monotonic() - AGAIN_SECONDS - 1).has_ended
+
+
+def test_a_fork_that_has_ended_is_not_told_to_go() -> None:
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    its.close()
+    with pytest.raises(NoParent, match="has ended"):
+        Fork("host:1:0.00", ours).go()
