@@ -95,16 +95,16 @@ class _OneFile:
     _conn_string: str
 
     @cached_property
-    def _files(self) -> KeptFiles:
+    def files(self) -> KeptFiles:
         return KeptFiles()
 
     def connect(self) -> Any:
         """A transaction."""
-        return self._files.connect(sa.make_url(self._conn_string).database or "")
+        return self.files.connect(sa.make_url(self._conn_string).database or "")
 
     def dispose(self) -> None:
         """Close the file."""
-        self._files.close()
+        self.files.close()
 
 
 class KeptRunStorage(_OneFile, SqliteRunStorage):
@@ -202,6 +202,7 @@ class KeptSqliteStorage(DagsterSqliteStorage):
         self._run_storage = KeptRunStorage.from_local(str(Path(base_dir, "history")))
         self._event_log_storage = KeptEventLogStorage(str(Path(base_dir, "history", "runs")))
         self._schedule_storage = KeptScheduleStorage.from_local(str(Path(base_dir, "schedules")))
+        self._schedule_storage.files = self._run_storage.files  # An instance that ends disposes of runs, not of these.
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Any) -> "KeptSqliteStorage":

@@ -230,6 +230,18 @@ def test_an_instance_goes_on_after_it_was_disposed_of(instance):
     instance.dispose()
 
 
+def test_what_is_disposed_of_has_no_file_open(home):
+    with opened(prepare(home)) as instance:
+        nothing.execute_in_process(instance=instance)
+        assert instance.all_instigator_state() == []
+        assert {each.parent.name for each in open_files() if home in each.parents} >= {"runs", "schedules"}
+    assert [each for each in open_files() if home in each.parents] == []
+
+
+def open_files() -> list[Path]:
+    return [each.resolve() for each in Path("/proc/self/fd").iterdir() if each.exists()]
+
+
 def test_migrate_goes_over_the_files(instance, capsys):
     run_id = nothing.execute_in_process(instance=instance).run_id
     before = messages(instance, run_id)
@@ -271,8 +283,7 @@ def test_no_more_files_are_open_than_a_bound(instance):
     for run_id in run_ids:
         instance.report_engine_event("here", instance.get_run_by_id(run_id))
     logs = Path(instance.event_log_storage.path_for_shard("x")).parent
-    files = {each.resolve() for each in Path("/proc/self/fd").iterdir() if each.exists()}
-    assert len([each for each in files if each.parent == logs and each.suffix == ".db"]) == storage.MOST_FILES
+    assert len([each for each in {*open_files()} if each.parent == logs and each.suffix == ".db"]) == storage.MOST_FILES
     assert all(messages(instance, run_id)[-1] == "here" for run_id in run_ids)
 
 
