@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import FeedAssetsError
@@ -25,7 +26,10 @@ TOKEN = "UI_TOKEN"  # noqa: S105
 NOWHERE = f"{os.devnull}/nowhere"
 """A folder that nobody can make, where Dagster wants one that it puts first."""
 
-_SECONDS_TO_END = 15
+GROUP = "UI_GROUP"
+"""The variable by which those are known that a group has started, when whoever started them has ended before."""
+
+SECONDS_TO_END = 15
 """Seconds that a group may take to end before it is killed."""
 
 _ITS_NAMES = (LOOPBACK, f"::ffff:{LOOPBACK}")
@@ -44,6 +48,8 @@ class Started:
 
     name: str
     process: "subprocess.Popen[bytes]"
+    mark: str
+    """What all that it starts has in its environment."""
 
     def check(self) -> None:
         """Raise ProcessFailed if it has ended."""
@@ -75,6 +81,7 @@ def group(
     """Run a command in a process group of its own, with our environment and more; the group ends with the block."""
     if log:
         log.touch(OWNED)
+    mark = uuid4().hex
     with log.open("wb") if log else nullcontext() as output:
         process = subprocess.Popen(  # noqa: S603
             command,
@@ -82,9 +89,9 @@ def group(
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **(env or {}), GROUP: mark},
         )
-        started = Started(name, process)
+        started = Started(name, process, mark)
         try:
             yield started
         finally:
@@ -93,17 +100,51 @@ def group(
 
 def end(groups: "Sequence[Started]") -> None:
     """End some groups at the same time, so that each still has what it needs of the others for what it finishes."""
-    import psutil
 
-    families = {each.process.pid: _family(each.process.pid) for each in groups}
+    families = {each.process.pid: _all_of(each) for each in groups}
     for leader, family in families.items():
         _signal(leader, family, signal.SIGTERM)
-    _, alive = psutil.wait_procs([each for family in families.values() for each in family], timeout=_SECONDS_TO_END)
+    alive = _wait([each for family in families.values() for each in family])
     for leader in families:
         _signal(leader, alive, signal.SIGKILL)
-    psutil.wait_procs(alive, timeout=_SECONDS_TO_END)
+    _wait(alive)
     for each in groups:
         each.process.wait()
+
+
+def _wait(family: "Sequence[psutil.Process]") -> "list[psutil.Process]":
+    """Wait for processes; those that live on when the time is over. A zombie waits for its parent alone."""
+    import psutil
+
+    until, alive = time.monotonic() + SECONDS_TO_END, [*family]
+    while (alive := [each for each in alive if _lives(each)]) and time.monotonic() < until:
+        psutil.wait_procs(alive, timeout=0.1)
+    return alive
+
+
+def _lives(process: "psutil.Process") -> bool:
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _all_of(started: Started) -> "list[psutil.Process]":
+    """The family, and those whose way up to it has ended: a run, say, of a daemon that was killed."""
+    import psutil
+
+    family = _family(started.process.pid)
+    marked = [each for each in psutil.process_iter() if _has_mark(each, started.mark)]
+    return [*family, *(each for each in marked if each not in family)]
+
+
+def _has_mark(process: "psutil.Process", mark: str) -> bool:
+    import psutil
+
+    with suppress(psutil.Error, OSError):  # It has ended, or is another user's.
+        return process.environ().get(GROUP) == mark
+    return False
 
 
 def _family(pid: int) -> "list[psutil.Process]":

@@ -201,8 +201,9 @@ class KeptSqliteStorage(DagsterSqliteStorage):
         self.base_dir, self._inst_data = base_dir, inst_data
         self._run_storage = KeptRunStorage.from_local(str(Path(base_dir, "history")))
         self._event_log_storage = KeptEventLogStorage(str(Path(base_dir, "history", "runs")))
-        self._schedule_storage = KeptScheduleStorage.from_local(str(Path(base_dir, "schedules")))
-        self._schedule_storage.files = self._run_storage.files  # An instance that ends disposes of runs, not of these.
+        ticks: Any = KeptScheduleStorage.from_local(str(Path(base_dir, "schedules")))
+        ticks.files = self._run_storage.files  # An instance that ends disposes of the storage of runs, and not of this.
+        self._schedule_storage = ticks
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Any) -> "KeptSqliteStorage":

@@ -1,12 +1,16 @@
 """The processes that a command starts end with it, and are known by their port. See `integration/test_web_ui.py`."""
 
 import socket
+import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from threading import Thread
 
+import psutil
 import pytest
 
-from feed_assets.cli.processes import ProcessFailed, end, free_port, group, wait_for_port
+from feed_assets.cli.processes import GROUP, SECONDS_TO_END, ProcessFailed, end, free_port, group, wait_for_port
 from feed_assets_tests.servers import family, lives, wait_until
 
 SLEEP = "import time; time.sleep(600)"
@@ -26,6 +30,41 @@ def test_a_child_that_left_the_group_ends_too(tmp_path):
         wait_until(lambda: len(family(started.process.pid)) == 2, "a grandchild")
         ours = family(started.process.pid)
     assert [each for each in ours if lives(each)] == []
+
+
+ORPHAN = f"""
+import subprocess, sys
+print(subprocess.Popen([sys.executable, "-c", "{SLEEP}"], start_new_session=True).pid, flush=True)
+"""
+
+
+def test_what_a_process_left_that_had_ended_before_ends_too(tmp_path):
+    with group("test", [sys.executable, "-c", ORPHAN], tmp_path / "log") as started:
+        started.process.wait()
+        orphan = psutil.Process(int((tmp_path / "log").read_text()))
+        assert lives(orphan)
+    assert not lives(orphan)
+
+
+CARELESS = f"""
+import os, subprocess, sys, time
+env = {{**os.environ, "{GROUP}": sys.argv[1]}}
+print(subprocess.Popen([sys.executable, "-c", "{SLEEP}"], env=env).pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_nobody_waits_for_a_process_that_has_ended_and_whose_parent_does_not_look(tmp_path):
+    with ExitStack() as stack:
+        started = stack.enter_context(group("test", [sys.executable, "-c", SLEEP], tmp_path / "log"))
+        command = [sys.executable, "-c", CARELESS, started.mark]
+        parent = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+        stack.callback(parent.kill)
+        child = psutil.Process(int(parent.stdout.readline()))
+        began = time.monotonic()
+        end([started])
+        assert time.monotonic() < began + SECONDS_TO_END
+        assert child.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_server_that_ends_instead_of_answering_is_named(tmp_path):
