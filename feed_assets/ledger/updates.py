@@ -47,6 +47,11 @@ class Row:
     without: str | None = None
 
     @property
+    def data_version(self) -> str:
+        """What its data are known by; of one that was never digested its id."""
+        return self.version or self.id
+
+    @property
     def is_foreign(self) -> bool:
         """Whether another team's producer writes it."""
         return self.origin == FOREIGN

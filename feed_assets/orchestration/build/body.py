@@ -14,13 +14,13 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.needs import Need
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import due
+from feed_assets.ledger import due, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.build.durations import durations_metadata
 from feed_assets.orchestration.build.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
-from feed_assets.orchestration.build.many import build_each
-from feed_assets.orchestration.build.reports import Result, failed_checks, materialized
+from feed_assets.orchestration.build.many import Many
+from feed_assets.orchestration.build.reports import Result, failed_checks, materialized, standing
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.requests import WHY
@@ -92,7 +92,8 @@ class _Body:
         reads_itself = any(source.feed == self.recipe.feed for source in self.recipe.sources)
         one_by_one = reads_itself or SPARK_PROFILE in self.context.run.tags
         at_a_time = 1 if one_by_one else settings().partitions_at_a_time
-        return build_each(self.context, partial(self.build, config), self.results, at_a_time, self.interrupted)
+        many = Many(self.context, partial(self.build, config), self.results, self.standing)
+        return many.run(at_a_time, self.interrupted)
 
     def build(self, config: RunConfig, key: str | None) -> Outcome:
         """Build the partition of one of Dagster's keys."""
@@ -162,6 +163,14 @@ class _Body:
                 tables = [source.feed for source in self.recipe.sources] if self.recipe.is_by_events else []
                 more = durations_metadata(open_ledger(settings().ledger), tables, self.recipe.feed)
                 yield from materialized(outcome, context.selected_asset_keys, context.selected_asset_check_keys, more)
+
+    def standing(self, key: str) -> Iterator[Result]:
+        """What Dagster is to hear of a partition that is left as it is: its newest update, whoever made it."""
+        nodes = [self.graph.by_key[asset] for asset in sorted(self.context.selected_asset_keys)]
+        outputs = {node.partition(key): node for node in nodes}
+        with open_ledger(settings().ledger).read() as connection:
+            newest = updates.newest(connection, outputs)
+        yield from (standing(node, newest[output]) for output, node in outputs.items() if output in newest)
 
 
 def asked_by(run: dg.DagsterRun) -> str | None:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from dataclasses import dataclass, field
 from threading import Event
 from traceback import format_exception
 from typing import Any
@@ -16,49 +17,80 @@ import dagster as dg
 
 from feed_assets.core.attempts import OF_ITS_OWN, is_outage
 from feed_assets.core.words import first_line
+from feed_assets.orchestration.build.provenance import MadeOf, provenance
 from feed_assets.orchestration.build.reports import Result, log_result
-from feed_assets.runs.phases import Outcome, Published, Refused
+from feed_assets.runs.phases import Outcome, Published, Refused, Unchanged
 
 NOT_BUILT = "not built"
 """Under which name the failure of a run tells in its metadata what it did not build, by Dagster's key, and why."""
 
+_IS_OUTPUT_ALONE = "__source_asset_observation__"
+"""Under which name the metadata of an output tell Dagster to make no materializations of it. It exports none."""
+
 Build = Callable[[str], Outcome]
 Results = Callable[[Outcome], Iterator[Result]]
+Standing = Callable[[str], Iterator[Result]]
 End = Outcome | BaseException
 
 
-def build_each(
-    context: dg.AssetExecutionContext, build: Build, results: Results, at_a_time: int, interrupted: Event
-) -> Iterator[dg.MaterializeResult[Any]]:
-    """Build every partition of a run. Raises dg.Failure, which names those that were not built, or an outage."""
-    waiting, ended = deque(context.partition_keys), dict[str, End]()
-    with closing(ends_of_each(build, waiting, at_a_time, interrupted)) as ends:
-        for key, end in ends:
-            ended[key] = end
-            _tell(context, key, end, results)
-            if isinstance(end, BaseException) and _is_outage(end):
-                end.add_note(f"Not begun: {', '.join(waiting) or 'none'}.")
-                waiting.clear()  # The next one would end with it, too.
-    _raise_what_failed(ended)
-    if all(isinstance(end, Published) for end in ended.values()) and _is_read_in_this_run(context):
-        yield from _outputs(context)
-        for key, end in ended.items():
-            _tell(context, key, end, results)
+@dataclass(frozen=True)
+class Many:
+    """The partitions of a run: how one is built, what Dagster hears of its outcome, and of what stands as it is."""
+
+    context: dg.AssetExecutionContext
+    build: Build
+    results: Results
+    standing: Standing
+    made_of: dict[str, MadeOf] = field(default_factory=dict[str, MadeOf])
+    ended: dict[str, End] = field(default_factory=dict[str, End])
+
+    def run(self, at_a_time: int, interrupted: Event) -> Iterator[Any]:
+        """Build every partition. Raises dg.Failure, which names those that were not built, or an outage."""
+        try:
+            self._build(at_a_time, interrupted)
+            _raise_what_failed(self.ended)
+        except BaseException:
+            self._tell_what_stands()
+            raise
+        if any(isinstance(end, Published) for end in self.ended.values()):
+            yield from _outputs(self.context)
+
+    def _build(self, at_a_time: int, interrupted: Event) -> None:
+        waiting = deque(self.context.partition_keys)
+        with closing(ends_of_each(self._begin, waiting, at_a_time, interrupted)) as ends:
+            for key, end in ends:
+                self.ended[key] = end
+                if not isinstance(end, BaseException):
+                    self._tell(key, self.results(end))
+                    continue
+                self.context.log.error(f"{key}: {''.join(format_exception(end))}")
+                if _is_outage(end):
+                    end.add_note(f"Not begun: {', '.join(waiting) or 'none'}.")
+                    waiting.clear()  # The next one would end with it, too.
+
+    def _begin(self, key: str) -> Outcome:
+        self.made_of[key] = provenance(self.context)
+        return self.build(key)
+
+    def _tell(self, key: str, results: Iterator[Result]) -> None:
+        for result in results:
+            log_result(self.context, key, result, self.made_of[key])
+
+    def _tell_what_stands(self) -> None:
+        """Else Dagster would show as failed what a run that fails has left as it is."""
+        for key in (key for key, end in self.ended.items() if isinstance(end, Unchanged)):
+            self._tell(key, self.standing(key))
 
 
-def _is_read_in_this_run(context: dg.AssetExecutionContext) -> bool:
-    """Whether a run goes on with what is made of these assets."""
-    layer, own = context.job_def.asset_layer, context.selected_asset_keys
-    below = {child for key in own for child in layer.asset_graph.get(key).child_keys}
-    return bool((below - own) & layer.selected_asset_keys)
+def _outputs(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.Output[None]]:
+    """What the steps below wait for, and nothing more: Dagster would make of each a materialization of every partition.
 
-
-def _outputs(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
-    """What the steps below wait for. Dagster makes of each a materialization of every partition, with one version.
-
-    So each partition is told of once more after it: the newest counts.
+    It would have one version for all, and be newer than what another run has told since.
     """
-    yield from (dg.MaterializeResult(asset_key=key) for key in sorted(context.selected_asset_keys))
+    alone = {_IS_OUTPUT_ALONE: True}
+    yield from (dg.MaterializeResult(asset_key=key, metadata=alone) for key in sorted(context.selected_asset_keys))
+    checks = [spec for spec in context.assets_def.check_specs if spec.key in context.selected_asset_check_keys]
+    yield from (dg.Output(None, output_name=spec.get_python_identifier()) for spec in checks)
 
 
 def ends_of_each(build: Build, waiting: deque[str], at_a_time: int, interrupted: Event) -> Generator[tuple[str, End]]:
@@ -91,14 +123,6 @@ def _end_of(build: Build, key: str) -> End:
         return build(key)
     except OF_ITS_OWN as error:
         return error
-
-
-def _tell(context: dg.AssetExecutionContext, key: str, end: End, results: Results) -> None:
-    if isinstance(end, BaseException):
-        context.log.error(f"{key}: {''.join(format_exception(end))}")
-    else:
-        for result in results(end):
-            log_result(context, key, result)
 
 
 def _raise_what_failed(ended: Mapping[str, End]) -> None:

@@ -12,6 +12,9 @@ import dagster as dg
 
 from feed_assets.core.events import in_words
 from feed_assets.core.positions import Pin
+from feed_assets.ledger import updates
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.ranges import PARTITION
 from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.runs.maker import Output
 from feed_assets.runs.outcomes import CheckResult
@@ -19,6 +22,9 @@ from feed_assets.runs.phases import Published, Refused
 
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's tag of a materialization by which it tells whether data have changed."""
+
+NEWEST = 10
+"""Materializations of a partition among which a run looks for its own: others may tell of it in the same moment."""
 
 Result = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
@@ -41,24 +47,46 @@ def materialized(
         )
 
 
-def log_result(context: dg.AssetExecutionContext, key: str, result: Result) -> None:
+def standing(node: Node, row: updates.Row) -> dg.MaterializeResult[Any]:
+    """The result that tells once more of an update that stands."""
+    return dg.MaterializeResult(
+        asset_key=node.key, metadata=recorded(row), data_version=dg.DataVersion(row.data_version)
+    )
+
+
+def recorded(row: updates.Row) -> dict[str, Any]:
+    """What the ledger knows of an update, as metadata."""
+    return {
+        "update id": row.id,
+        "path": f"{row.partition.path}/{row.id}",
+        "files": row.files or 0,
+        "bytes": row.size or 0,
+        **({"dagster/row_count": row.records} if row.records is not None else {}),
+    }
+
+
+def log_result(
+    context: dg.AssetExecutionContext, key: str, result: Result, made_of: Mapping[dg.AssetKey, Mapping[str, str]]
+) -> None:
     """Tell Dagster at once of one partition of many: a result that is yielded would be of all of them.
 
-    Checks are bound to the newest materialization of their partition, the one just logged: else they count for nothing.
+    Checks are bound to the materialization that this run has just logged: else they count for nothing.
     """
     log = cast("Callable[[Any], None]", context.log_event)  # Its type does not say that it takes a check's result.
     asset = dg.AssetKey.from_coercible(result.asset_key or ())
     if isinstance(result, dg.MaterializeResult):
-        log(_materialization(asset, key, result))
+        log(_materialization(asset, key, result, made_of[asset]))
     checks = [result] if isinstance(result, dg.AssetCheckResult) else [*(result.check_results or ())]
-    target = _newest(context.instance, asset, key) if checks else None
+    target = _told_last(context, asset, key) if checks else None
     blocking = {spec.name for spec in context.assets_def.check_specs if spec.blocking}
     for check in checks:
         log(_evaluation(asset, key, check, target, (check.check_name or "") in blocking))
 
 
-def _materialization(asset: dg.AssetKey, key: str, result: Any) -> dg.AssetMaterialization:
-    tags = {DATA_VERSION_TAG: result.data_version.value}
+def _materialization(asset: dg.AssetKey, key: str, result: Any, made_of: Mapping[str, str]) -> dg.AssetMaterialization:
+    by_dimension = key.keys_by_dimension if isinstance(key, dg.MultiPartitionKey) else dict[str, str]()
+    of_key = {f"{PARTITION}/{name}": part for name, part in by_dimension.items()}
+    tags = {**made_of, DATA_VERSION_TAG: result.data_version.value, **of_key}
     return dg.AssetMaterialization(asset, metadata=result.metadata, partition=key, tags=tags)
 
 
@@ -78,10 +106,14 @@ def _evaluation(
     )
 
 
-def _newest(instance: dg.DagsterInstance, asset: dg.AssetKey, key: str) -> Any:
-    """The newest materialization as checks name it. Dagster exports its class no other way than by its name in JSON."""
+def _told_last(context: dg.AssetExecutionContext, asset: dg.AssetKey, key: str) -> Any:
+    """This run's last materialization as checks name it; None if it has logged none.
+
+    Dagster exports the class of that no other way than by its name in JSON.
+    """
     wanted = dg.AssetRecordsFilter(asset, asset_partitions=[key])
-    for record in instance.fetch_materializations(wanted, limit=1).records:
+    records = context.instance.fetch_materializations(wanted, limit=NEWEST).records
+    for record in (each for each in records if each.run_id == context.run.run_id):
         found = {"storage_id": record.storage_id, "run_id": record.run_id, "timestamp": record.timestamp}
         return dg.deserialize_value(json.dumps({"__class__": "AssetCheckEvaluationTargetMaterializationData", **found}))
     return None

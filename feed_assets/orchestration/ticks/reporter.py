@@ -30,7 +30,7 @@ from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.ledger import events, log, runs, updates
 from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.log import Numbered
-from feed_assets.orchestration.build.reports import DATA_VERSION_TAG
+from feed_assets.orchestration.build.reports import DATA_VERSION_TAG, recorded
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import own_grain
@@ -145,7 +145,7 @@ def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -
         row = newest.get(each.partition) if each.kind == log.UPDATE else None
         is_as_reported = row is not None and not _uncovers(each, row)
         made_by = dagster_runs.get(makers.get(each.partition, "")) if is_as_reported else None
-        found[each] = _fate(tick, each, of_run(made_by) if made_by else None)
+        found[each] = _fate(tick, each, row, of_run(made_by) if made_by else None)
     return found
 
 
@@ -156,7 +156,7 @@ def _uncovers(change: Numbered, newest: updates.Row) -> bool:
     return change.before == updates.INVALIDATED and change.subject == newest.id
 
 
-def _fate(tick: Tick, change: Numbered, made_by: "_Reported | None") -> Fate:
+def _fate(tick: Tick, change: Numbered, newest: updates.Row | None, made_by: "_Reported | None") -> Fate:
     node = tick.graph.by_feed.get(change.partition.feed)
     if node is None:
         return "drop"
@@ -168,18 +168,18 @@ def _fate(tick: Tick, change: Numbered, made_by: "_Reported | None") -> Fate:
     exists = existence(node.partitions_def, partition.key, tick.now)
     if exists is not Existence.EXISTS:
         return "wait" if exists is Existence.NOT_YET else "drop"
-    if made_by is None:
+    if made_by is None or newest is None:
         return "report"
-    if (node.key, node.key_of(partition)) in made_by.reports:
+    if made_by.versions.get((node.key, node.key_of(partition))) == newest.data_version:
         return "drop"
     return "report" if made_by.is_over else "wait"
 
 
 @dataclass(frozen=True)
 class _Reported:
-    """What a run of Dagster has reported of the updates that it made, and whether it may still."""
+    """The data versions that a run of Dagster has reported last of what it made, and whether it may report more."""
 
-    reports: frozenset[tuple[dg.AssetKey | None, str | None]]
+    versions: Mapping[tuple[dg.AssetKey, str | None], str | None]
     is_over: bool
 
 
@@ -188,9 +188,10 @@ def _materialized(instance: dg.DagsterInstance, run_id: str) -> _Reported | None
     run = instance.get_run_by_id(run_id)
     if run is None:
         return None
-    records = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
-    events = [record.dagster_event for record in records if record.dagster_event]
-    return _Reported(frozenset((each.asset_key, each.partition) for each in events), run.is_finished)
+    entries = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+    told = [entry.asset_materialization for entry in entries if entry.asset_materialization]
+    versions = {(each.asset_key, each.partition): (each.tags or {}).get(DATA_VERSION_TAG) for each in told}
+    return _Reported(versions, run.is_finished)
 
 
 def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
@@ -204,14 +205,8 @@ def _update(node: Node, row: updates.Row) -> dg.AssetMaterialization:
     return dg.AssetMaterialization(
         asset_key=node.key,
         partition=node.key_of(row.partition),
-        metadata={
-            "update id": row.id,
-            "path": f"{row.partition.path}/{row.id}",
-            "files": row.files or 0,
-            "bytes": row.size or 0,
-            **({"dagster/row_count": row.records} if row.records is not None else {}),
-        },
-        tags={DATA_VERSION_TAG: row.version or row.id},
+        metadata=recorded(row),
+        tags={DATA_VERSION_TAG: row.data_version},
     )
 
 
