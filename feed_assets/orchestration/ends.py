@@ -8,7 +8,6 @@ from typing import Any, cast
 import dagster as dg
 
 from feed_assets.core.attempts import is_outage
-from feed_assets.core.words import first_line
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.build.many import NOT_BUILT
@@ -70,8 +69,10 @@ def why_failed(result: dg.ExecuteInProcessResult) -> str | None:
 def outage(result: dg.ExecuteInProcessResult) -> str | None:
     """What stopped a run and would stop every other one: a service that is not there. None if it was nothing such."""
     error = _error(result)
-    # In a line: what a run of many did not begin is noted below it, and is not what stopped it.
-    return first_line(error.message).partition(": ")[2] if error and is_outage(error.cls_name) else None
+    if not error or not is_outage(error.cls_name):
+        return None
+    # All of its line, which ends with what to do; what a run of many did not begin is noted below it.
+    return error.message.strip().splitlines()[0].partition(": ")[2]
 
 
 def _error(result: dg.ExecuteInProcessResult) -> Any:

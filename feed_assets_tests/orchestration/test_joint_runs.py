@@ -25,6 +25,7 @@ from feed_assets_tests.orchestration.worlds import (
     RAW,
     SUMS,
     THIRD_DAY,
+    chain,
     end_waits,
     harness,
     raw_feed,
@@ -80,6 +81,25 @@ def test_dynamic_partitions_are_neighbours_in_the_order_in_which_they_came():
         instance.add_dynamic_partitions("shops", ["z", "a", "m", "b"])
         with dg.partition_loading_context(dynamic_partitions_store=instance):
             assert in_blocks(parts, ["a", "b", "z"], 9) == [["z", "a"], ["b"]]
+
+
+def test_a_range_that_dagster_reads_otherwise_is_asked_for_one_by_one():
+    """Where clocks go back it takes two hours for one another, by what it was asked before."""
+    parts = dg.HourlyPartitionsDefinition("2020-10-25-00:00", end_date="2020-10-25-06:00", timezone="Europe/Berlin")
+    midnight, one, two = (f"2020-10-25-0{hour}:00" for hour in range(3))
+    for last in (one, two):
+        read = parts.get_partition_keys_in_range(dg.PartitionKeyRange(midnight, last))
+    assert read == [midnight, one]
+    assert in_blocks(parts, [midnight, one, two], 9) == [[midnight], [one], [two]]
+
+
+def test_what_cannot_be_cut_into_blocks_is_asked_for_one_by_one():
+    """A partition was removed since it was decided about."""
+    parts = dg.DynamicPartitionsDefinition(name="shops")
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("shops", ["a", "b"])
+        with dg.partition_loading_context(dynamic_partitions_store=instance):
+            assert in_blocks(parts, ["b", "gone", "a"], 9) == [["b"], ["gone"], ["a"]]
 
 
 def test_what_all_requests_of_a_block_have_is_kept_but_no_name_of_a_single_partition():
@@ -235,6 +255,28 @@ def test_late_neighbours_are_built_by_one_run(setting):
     (run,) = [run for run in world.instance.get_runs() if run.run_id not in before]
     assert (run.is_success, run.tags[RANGE_START], run.tags[RANGE_END]) == (True, DAY, NEXT_DAY)
     assert evaluated(world).run_requests == []
+
+
+def test_late_neighbours_of_a_chain_are_one_run_and_what_is_below_is_made_of_what_is_new(setting):
+    setting(partitions_per_run=9)
+    world, days = chain(), (DAY, NEXT_DAY)
+    for day in days:
+        world.drop(RAW, day, rows(1))
+    world.run_until_idle()
+    for day in days:
+        world.drop(RAW, day, rows(1, 2))
+        keys = [dg.AssetKey.from_user_string(asset) for asset in BOTH]
+        dg.materialize([*world.definitions.assets], partition_key=day, instance=world.instance, selection=keys)
+        world.drop(RAW, day, rows(1, 2, 3))
+    (request,) = evaluated(world).run_requests
+    assert sorted(key.to_user_string() for key in request.asset_selection) == ["t/picked", *BOTH]
+    world.runner.execute(request)
+    for day in days:
+        made, below = world.reported("t/sums", day)[0], world.reported("t/picked", day)[0]
+        assert made.update_id == world.newest(SUMS, day)
+        read = below.metadata["inputs"][f"{SUMS}/{day}"]
+        assert (read["update id"], read["data version"]) == (made.update_id, made.version)
+    assert world.run_until_idle() == []
 
 
 def test_what_is_none_of_ours_is_asked_for_as_dagster_does():

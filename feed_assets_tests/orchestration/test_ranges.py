@@ -19,6 +19,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.build.many import ends_of_each
+from feed_assets.orchestration.ends import outage
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, Ran
 from feed_assets_tests.faults.forks import forks
@@ -276,6 +277,17 @@ def test_an_outage_ends_a_run_and_what_was_not_begun_is_named():
     assert f"Not begun: {THIRD_DAY}." in said
     assert states() == {DAY: "published", NEXT_DAY: "abandoned"}
     assert world.reported("t/sums", DAY)[0].update_id == world.newest(SUMS, DAY)
+
+
+def test_all_that_an_outage_says_is_told_and_nothing_of_its_neighbours():
+    what = f"{'a long reason, ' * 40}expected Java. Install it."
+
+    def give(task) -> Given:
+        raise SparkUnavailable(what)
+
+    raw = raw_feed()
+    world = three(1, 2, 3, world=harness(raw, sums_of(raw), give=give))
+    assert outage(materialize(world, DAY, THIRD_DAY)) == what
 
 
 def test_so_many_are_built_at_a_time(setting):

@@ -4,6 +4,7 @@ Dagster names the first and the last of them. Of several dimensions that means e
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 import dagster as dg
@@ -34,19 +35,30 @@ def in_blocks(partitions_def: Partitions, paths: Collection[str], limit: int) ->
     Only ranges of partitions that are given, so that nothing is built which is not ready.
     """
     if len(paths) < 2 or limit == 1:
-        return [[path] for path in paths]
-    by_point = {point: path for path, point in _points(partitions_def, paths).items()}
-    cut = [[by_point[point] for point in block] for block in blocks(by_point, limit)]
-    found = [part for block in cut for part in _as_read(partitions_def, block)]
+        return _singly(paths)
+    found = _singly(paths)
+    # Of many classes of Dagster's and Python's: one may be removed since it was decided about.
+    with suppress(Exception):
+        found = _cut(partitions_def, paths, limit)
     order = {path: number for number, path in enumerate(paths)}
     return sorted(found, key=lambda block: min(order[path] for path in block))
+
+
+def _singly(paths: Collection[str]) -> list[list[str]]:
+    return [[path] for path in paths]
+
+
+def _cut(partitions_def: Partitions, paths: Collection[str], limit: int) -> list[list[str]]:
+    by_point = {point: path for path, point in _points(partitions_def, paths).items()}
+    cut = [[by_point[point] for point in block] for block in blocks(by_point, limit)]
+    return [part for block in cut for part in _as_read(partitions_def, block)]
 
 
 def _as_read(partitions_def: Partitions, block: list[str]) -> list[list[str]]:
     """A block if Dagster reads its range as we do, else each for itself: where clocks go back it may take one more."""
     ends = [to_key(partitions_def, path) or "" for path in (block[0], block[-1])]
     read = named_by(partitions_def, dict(zip((RANGE_START, RANGE_END), ends, strict=True)))
-    return [block] if {to_path(partitions_def, key) for key in read} == {*block} else [[path] for path in block]
+    return [block] if {to_path(partitions_def, key) for key in read} == {*block} else _singly(block)
 
 
 def joint(requests: Sequence[dg.RunRequest]) -> dg.RunRequest:
