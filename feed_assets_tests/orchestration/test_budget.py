@@ -64,14 +64,14 @@ def test_each_step_does_one_piece_if_the_time_is_over_and_the_ticks_after_it_the
 def test_a_tick_keeps_its_time_with_ten_thousand_updates_waiting(setting):
     setting(tick_seconds=20)
     world = waiting(10_000)
-    cursor, requests = None, 0
+    cursor, wanted = None, list[str | None]()
     for _ in range(5):
         began = monotonic()
         asked = world.ask(cursor)
         took = monotonic() - began + 0.01 * len(asked.events)
-        cursor, requests = asked.cursor, requests + len(asked.requests)
+        cursor, wanted = asked.cursor, wanted + [partition for _, partition in asked.wanted]
         assert took <= 20, f"{took:.1f} s"
-    assert requests == 500
+    assert len({*wanted}) == len(wanted) >= 500  # How many more of them are neighbours of these depends on the machine.
     began = monotonic()
     dg.evaluate_automation_conditions(world.definitions, world.instance)
     assert monotonic() - began <= 20
