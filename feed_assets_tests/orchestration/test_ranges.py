@@ -120,6 +120,16 @@ def test_with_spark_several_share_one_session(spark, setting):
     ]
 
 
+def test_with_spark_several_at_a_time_take_no_neighbour_along(spark, setting):
+    setting(partitions_at_a_time=2)
+    raw = raw_feed()
+    found = {each.partition: each for each in ran(three(101, UNLUCKY, 3, world=harness(raw, sums_of(raw), maker=None)))}
+    assert {day: found[day].succeeded for day in THREE_DAYS} == {DAY: False, NEXT_DAY: False, THIRD_DAY: True}
+    assert found[DAY].error == "within_n: n must be in [0, 100]; not in it: 1 of 1 rows"
+    assert "13 is unlucky" in found[NEXT_DAY].error
+    assert states() == {DAY: "refused", NEXT_DAY: "failed", THIRD_DAY: "published"}
+
+
 SEVERAL_START_SPARK = dedent(
     """
     import os, psutil

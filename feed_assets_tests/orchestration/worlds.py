@@ -50,7 +50,7 @@ def sums_of(
     name: str = SUMS,
     retention: Retention | None = None,
 ) -> dg.AssetsDefinition:
-    """`n` by `k`: a sum over 100 fails the audit."""
+    """`n` by `k`: a sum over 100 fails the audit, and one of 13 the function."""
 
     @feed_asset(
         name,
@@ -62,7 +62,8 @@ def sums_of(
     )
     def sums(raw):
         """Numbers summed."""
-        return raw.groupBy("k").sum("n").selectExpr("k", "`sum(n)` AS n")
+        unlucky = f"raise_error('{UNLUCKY} is unlucky')"
+        return raw.groupBy("k").sum("n").selectExpr("k", f"IF(`sum(n)` = {UNLUCKY}, {unlucky}, `sum(n)`) AS n")
 
     return sums
 
