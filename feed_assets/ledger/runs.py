@@ -130,6 +130,15 @@ def ended_in(connection: sa.Connection, builds: Iterable[tuple[str, Partition]])
     return {(each.dagster_run or "", each.output) for each in map(_of, connection.execute(query))}
 
 
+def ended_last(connection: sa.Connection, outputs: Iterable[Partition], state: str, reason: str) -> set[Partition]:
+    """Those of some outputs whose last run ended so."""
+    asked, later = wanted.partitions(connection, outputs), run.alias()
+    newest = sa.select(sa.func.max(later.c.began)).where(wanted.same(later, asked)).correlate(asked).scalar_subquery()
+    query = sa.select(run).join(asked, wanted.same(run, asked))
+    query = query.where(run.c.began == newest, run.c.state == state, run.c.reason == reason)
+    return {each.output for each in map(_of, connection.execute(query))}
+
+
 def find(connection: sa.Connection, run_ids: Iterable[str]) -> dict[str, Run]:
     """Those of some runs that are known, by id."""
     asked = wanted.rows(connection, ("id",), [[each] for each in sorted(run_ids)])

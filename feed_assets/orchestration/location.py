@@ -7,6 +7,7 @@ from operator import sub
 import dagster as dg
 
 from feed_assets.core.typed import typed
+from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
@@ -15,6 +16,7 @@ from feed_assets.orchestration.retention import prune_jobs
 from feed_assets.orchestration.ticks.orphans import orphans_sensor
 from feed_assets.orchestration.ticks.sensors import sensors_of
 from feed_assets.orchestration.ticks.watch import watch_checks
+from feed_assets.settings import settings
 
 LATE_DATA = "late_data"
 
@@ -40,7 +42,7 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
         if context.repository_def and run_requests:
             graph = Graph(context.repository_def.asset_graph)
             with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-                run_requests = joined(graph, run_requests)
+                run_requests = joined(graph, open_ledger(settings().ledger), run_requests)
         return super().resolve_run_requests(run_requests, context, asset_selection, dynamic_partitions_requests)
 
 

@@ -158,7 +158,7 @@ class Runner:
             if node.role == "dataset"
             for partition in sorted(found.get_requested_partitions(node.key), key=str)
         ]
-        return sum(self._run(request, LATE_DATA) for request in joined(graph, wanted))
+        return sum(self._run(request, LATE_DATA) for request in joined(graph, open_ledger(settings().ledger), wanted))
 
     def _run(self, request: dg.RunRequest, sensor: str) -> int:
         """Run a request here and now, unless its key was seen or it came to nothing often; how many runs that were.

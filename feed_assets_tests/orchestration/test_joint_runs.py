@@ -9,14 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.ledger import runs, updates
+from feed_assets.ledger import due, runs, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ranges import PARTITION, RANGE_END, RANGE_START, in_blocks, joint, named_by
-from feed_assets.orchestration.decide.requests import joined
+from feed_assets.orchestration.decide.requests import grouped, joined
 from feed_assets.orchestration.declare.partitions import to_key, to_path
+from feed_assets.runs.reconcile import GONE
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
+from feed_assets_tests.orchestration.test_ranges import materialize
 from feed_assets_tests.orchestration.worlds import (
     BOTH,
     DAY,
@@ -203,14 +205,32 @@ def test_a_range_that_is_none_any_more_holds_up_nothing():
 def test_a_partition_whose_build_has_ended_waits_for_none_of_its_neighbours():
     world = dropped(DAY, NEXT_DAY)
     run = under_way(world, DAY, NEXT_DAY)
-    ledger, build = (
-        open_ledger(settings().ledger),
-        runs.Run("1", SUMS_OF_DAY, runs.RUNNING, "here:1:1", utc_now(), dagster_run=run.run_id),
-    )
+    build = runs.Run("1", SUMS_OF_DAY, runs.RUNNING, "here:1:1", utc_now(), dagster_run=run.run_id)
+    ended(open_ledger(settings().ledger), build, "canceled")
+    assert requested(world) == [DAY]
+
+
+@pytest.mark.parametrize(("reason", "alone"), [(GONE, [[NEXT_DAY]]), ("canceled", [])])
+def test_what_ended_its_process_is_asked_for_by_itself(setting, reason, alone):
+    """It may be what ends its process each time, and would hold up its neighbours for ever."""
+    setting(partitions_per_run=9)
+    dropped(DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY)
+    ledger, output = open_ledger(settings().ledger), Partition(SUMS_OF_DAY.feed, NEXT_DAY)
+    ended(ledger, runs.Run("1", output, runs.RUNNING, "here:1:1", utc_now()), reason)
+    asked = [Partition(output.feed, day) for day in (DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY)]
+    graph = Graph(chain().definitions.resolve_asset_graph())
+    found = [[each.key for each in block] for block in grouped(graph, ledger, asked)]
+    assert [block for block in found if NEXT_DAY in block and len(block) == 1] == alone
+    assert sorted(key for block in found for key in block) == [DAY, NEXT_DAY, THIRD_DAY, FOURTH_DAY]
+    assert len(found) == (3 if alone else 1)
+    ended(ledger, runs.Run("2", output, runs.RUNNING, "here:1:1", utc_now()), "canceled")
+    assert len(grouped(graph, ledger, asked)) == 1
+
+
+def ended(ledger, build: runs.Run, reason: str) -> None:
     runs.start(ledger, build)
     with ledger.change() as connection:
-        runs.end(connection, build.id, updates.ABANDONED, utc_now(), "canceled")
-    assert requested(world) == [DAY]
+        runs.end(connection, build.id, updates.ABANDONED, utc_now(), reason)
 
 
 # Late data.
@@ -245,6 +265,34 @@ def test_late_neighbours_are_one_run_and_the_ui_is_shown_each(setting):
     assert sorted(key.to_user_string() for key in first.asset_selection) == [*BOTH]
     (shown,) = [each for each in found.automation_condition_evaluations if each.key.to_user_string() == "t/sums"]
     assert shown.true_subset.size == 3
+
+
+def test_late_data_of_what_a_run_is_over_with_wait_for_no_neighbour():
+    """Dagster itself holds a partition that was left as it is in progress until the run's end."""
+    asked = []
+
+    def during() -> None:
+        with open_ledger(settings().ledger).read() as connection:
+            first = runs.last(connection, SUMS_OF_DAY)
+        if first and first.state == runs.UNCHANGED:
+            world.drop(RAW, DAY, rows(1, 2))
+            asked.append([request.partition_key for request in evaluated(world).run_requests])
+
+    world = short(during=during)
+    for day in (DAY, NEXT_DAY):
+        world.drop(RAW, day, rows(1))
+    world.run_until_idle()
+    world.drop(RAW, NEXT_DAY, rows(1, 2))
+    materialize(world, DAY, NEXT_DAY)
+    assert asked == [[DAY]]
+
+
+def test_late_data_of_what_is_in_progress_are_not_counted_as_requested():
+    world = late(DAY)
+    under_way(world, DAY, NEXT_DAY)
+    assert evaluated(world).run_requests == []
+    with open_ledger(settings().ledger).read() as connection:
+        assert due.not_begun(connection) == ()
 
 
 def test_late_neighbours_are_built_by_one_run(setting):
@@ -286,7 +334,7 @@ def test_what_is_none_of_ours_is_asked_for_as_dagster_does():
 
     graph = Graph(dg.Definitions(assets=[theirs]).resolve_asset_graph())
     requests = [dg.RunRequest(partition_key=day, asset_selection=[theirs.key]) for day in (DAY, NEXT_DAY)]
-    assert joined(graph, requests) == requests
+    assert joined(graph, open_ledger(settings().ledger), requests) == requests
 
 
 @pytest.mark.parametrize(("partitions", "policy"), [(1, None), (7, dg.BackfillPolicy.multi_run(7))])

@@ -18,7 +18,7 @@ from feed_assets.core.errors import SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.orchestration.build.many import ends_of_each
+from feed_assets.orchestration.build.many import ends_of_each, to_its_end
 from feed_assets.orchestration.ends import outage
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, Ran
@@ -340,6 +340,38 @@ def test_after_an_interrupt_nothing_more_is_begun_and_the_others_hear_of_it():
     assert (ended, [*waiting]) == (["b"], ["c"])
 
 
+def test_what_is_published_before_an_interrupt_reaches_it_is_told_of():
+    interrupted = Event()
+
+    def build(key: str) -> str:
+        if key == "c":
+            raise KeyboardInterrupt
+        if key == "b":
+            assert interrupted.wait(SECONDS)
+        return key
+
+    ends = ends_of_each(build, deque("abcd"), 3, interrupted)
+    assert next(ends) == ("a", "a")
+    assert ends.throw(KeyboardInterrupt()) == ("b", "b")
+    with pytest.raises(KeyboardInterrupt):
+        next(ends)
+
+
+def test_an_interrupt_while_a_partition_is_told_of_comes_after_it():
+    told = []
+
+    def tell(interrupt: bool) -> None:
+        with to_its_end():
+            if interrupt:
+                signal.raise_signal(signal.SIGINT)
+            told.append(interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        tell(interrupt=True)
+    tell(interrupt=False)
+    assert told == [True, False]
+
+
 def in_another_process(end, at_a_time: int) -> None:
     """Run the range with Dagster's own instance; the second day does `end`, when as many are being built as may be."""
     both = Barrier(at_a_time, timeout=SECONDS)
@@ -361,7 +393,7 @@ def in_another_process(end, at_a_time: int) -> None:
 def main_thread_waits() -> bool:
     """Whether the main thread waits for the ends of the others."""
     frames = sys._current_frames()[threading.main_thread().ident]
-    return any(frame.name == "shutdown" for frame in traceback.extract_stack(frames))
+    return any(frame.name in ("shutdown", "as_completed") for frame in traceback.extract_stack(frames))
 
 
 def killed(at_a_time: int) -> None:

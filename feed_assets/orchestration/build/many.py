@@ -4,16 +4,18 @@ One that is refused or fails takes no neighbour along: the run goes on, and fail
 yielded, as a result that a run yields is of all its partitions at once.
 """
 
+import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 from traceback import format_exception
 from typing import Any
 
 import dagster as dg
+from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
 
 from feed_assets.core.attempts import OF_ITS_OWN, is_outage
 from feed_assets.core.words import first_line
@@ -61,7 +63,8 @@ class Many:
             for key, end in ends:
                 self.ended[key] = end
                 if not isinstance(end, BaseException):
-                    self._tell(key, self.results(end))
+                    with to_its_end():
+                        self._tell(key, self.results(end))
                     continue
                 self.context.log.error(f"{key}: {''.join(format_exception(end))}")
                 if _is_outage(end):
@@ -80,6 +83,16 @@ class Many:
         """Else Dagster would show as failed what a run that fails has left as it is."""
         for key in (key for key, end in self.ended.items() if isinstance(end, Unchanged)):
             self._tell(key, self.standing(key))
+
+
+@contextmanager
+def to_its_end() -> Generator[None]:
+    """What is published is told of with all its checks: an interrupt that comes meanwhile comes after it."""
+    with capture_interrupts():
+        yield
+        has_come = check_captured_interrupt()
+    if has_come:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _outputs(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.Output[None]]:
@@ -103,7 +116,10 @@ def ends_of_each(build: Build, waiting: deque[str], at_a_time: int, interrupted:
 
 
 def _in_threads(build: Build, waiting: deque[str], at_a_time: int, interrupted: Event) -> Generator[tuple[str, End]]:
-    """The same for so many at a time. An interrupt of this thread is told to the others, and waits for their ends."""
+    """The same for so many at a time. An interrupt of this thread is told to the others, and waits for their ends.
+
+    One of them may be published by then: Dagster hears of that, too.
+    """
     running: dict[Future[End], str] = {}
     with ThreadPoolExecutor(at_a_time) as pool:
         try:
@@ -113,8 +129,10 @@ def _in_threads(build: Build, waiting: deque[str], at_a_time: int, interrupted: 
                     running[pool.submit(_end_of, build, key)] = key
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(done), done.result()
-        except BaseException:
+        except BaseException as error:
             interrupted.set()
+            if not isinstance(error, GeneratorExit):
+                yield from ((running[done], done.result()) for done in as_completed(running) if not done.exception())
             raise
 
 

@@ -23,6 +23,9 @@ from feed_assets.runs.phases import Published, Refused
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's tag of a materialization by which it tells whether data have changed."""
 
+UPDATE_ID = "update id"
+"""Under which name the metadata of a materialization tell what it is of."""
+
 NEWEST = 10
 """Materializations of a partition among which a run looks for its own: others may tell of it in the same moment."""
 
@@ -57,7 +60,7 @@ def standing(node: Node, row: updates.Row) -> dg.MaterializeResult[Any]:
 def recorded(row: updates.Row) -> dict[str, Any]:
     """What the ledger knows of an update, as metadata."""
     return {
-        "update id": row.id,
+        UPDATE_ID: row.id,
         "path": f"{row.partition.path}/{row.id}",
         "files": row.files or 0,
         "bytes": row.size or 0,
@@ -153,7 +156,7 @@ def _update_metadata(output: Output) -> dict[str, Any]:
     written = output.written
     times = {"first event": written.first, "last event": written.last}
     return {
-        "update id": output.id,
+        UPDATE_ID: output.id,
         "path": f"{output.partition.path}/{output.id}",
         "files": len(written.files),
         "bytes": written.bytes,

@@ -17,7 +17,7 @@ from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.requests import most_requests
+from feed_assets.orchestration.decide.requests import in_progress, most_requests
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
 
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Stale:
-    """What is stale in one evaluation, and for which datasets it was noted that runs are requested."""
+    """What is stale in one evaluation and not being built, and for which datasets it was noted that runs are requested.
+
+    What is being built is left out here: it is not requested, and so is not to wait for that.
+    """
 
     listed: Mapping[Feed, Sequence[Listed]]
     noted: set[Feed] = field(default_factory=set[Feed])
@@ -64,9 +67,13 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
 
 def _stale_in(view: "AssetGraphView") -> _Stale:
     if view not in _stale:
-        own = Graph(view.asset_graph).by_feed
-        with open_ledger(settings().ledger).read() as connection:
-            _stale[view] = _Stale(due.to_rebuild(connection, view.effective_dt, most_requests(connection, own)))
+        graph, ledger = Graph(view.asset_graph), open_ledger(settings().ledger)
+        with ledger.read() as connection:
+            found = due.to_rebuild(connection, view.effective_dt, most_requests(connection, graph.by_feed))
+        busy = in_progress(graph, ledger, view.instance) if found else set[Partition]()
+        _stale[view] = _Stale(
+            {feed: [each for each in some if each.partition not in busy] for feed, some in found.items()}
+        )
     return _stale[view]
 
 
@@ -85,8 +92,9 @@ def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -
 
 
 def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:
-    """The condition of every feed asset: late data are worth a re-run, and no run is in progress.
+    """The condition of every feed asset: late data are worth a re-run, and none is on its way.
 
-    In this order: Dagster is asked for runs of what is stale, and of idle assets not at all.
+    Dagster is asked for runs and backfills of what is stale, and of idle assets not at all. Not for what it calls in
+    progress: a run of many holds each of its partitions in that until the last one ends.
     """
-    return LateRerun() & ~dg.AutomationCondition.in_progress()
+    return LateRerun() & ~dg.AutomationCondition.backfill_in_progress()

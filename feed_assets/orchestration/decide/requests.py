@@ -22,6 +22,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.ranges import RANGE_START, in_blocks, joint, named_by
 from feed_assets.orchestration.decide.run_config import run_config_of
+from feed_assets.runs.reconcile import GONE
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
@@ -43,16 +44,18 @@ Found = Sequence[tuple[Listed, Verdict]]
 
 
 def in_progress(graph: Graph, ledger: Ledger, instance: dg.DagsterInstance) -> set[Partition]:
-    """The outputs that unfinished Dagster runs make, or are still to make: the one thing that Dagster is asked.
+    """The outputs that are being built, and those that unfinished Dagster runs are still to make.
 
-    A run of many is over with a partition once that has been built, or not: it does not wait for its neighbours.
+    Runs are the one thing that Dagster is asked. One of many is over with a partition once that has been built, or not:
+    it does not wait for its neighbours.
     """
     unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
     made = {run.run_id: outputs_of(graph, run) for run in unfinished}
     joint = [(run.run_id, output) for run in unfinished if RANGE_START in run.tags for output in made[run.run_id]]
     with ledger.read() as connection:
         ended = runs.ended_in(connection, joint) if joint else set[tuple[str, Partition]]()
-    return {output for run_id, outputs in made.items() for output in outputs if (run_id, output) not in ended}
+        running = {run.output for run in runs.running(connection)}
+    return running | {output for run_id, outputs in made.items() for output in outputs if (run_id, output) not in ended}
 
 
 def outputs_of(graph: Graph, run: dg.DagsterRun) -> set[Partition]:
@@ -74,34 +77,43 @@ def requests_for(
     slices and a plan.
     """
     with ledger.read() as connection:
-        running, is_out = {run.output for run in runs.running(connection)}, is_a_service_out(connection, graph.by_feed)
+        is_out = is_a_service_out(connection, graph.by_feed)
     free = {
         verdict.output: (item, verdict)
         for item, verdict in decided
-        if _is_ready(graph, verdict) and verdict.output not in running and verdict.output not in busy
+        if _is_ready(graph, verdict) and verdict.output not in busy
     }
     # Of a run that asks whether a service is back, none but its first partition would begin.
-    blocks = [[output] for output in [*free][:1]] if is_out else grouped(graph, [*free])[: settings().max_requests]
+    blocks = (
+        [[output] for output in [*free][:1]] if is_out else grouped(graph, ledger, [*free])[: settings().max_requests]
+    )
     chosen = [[free[output] for output in block] for block in blocks]
     due.space_out(ledger, [item for block in chosen for item, _ in block], now)
     return [joint([_request(graph, *pair) for pair in block]) for block in chosen]
 
 
-def grouped(graph: Graph, outputs: Sequence[Partition]) -> list[list[Partition]]:
-    """Outputs in blocks that one run each may build, as the first of each block came."""
+def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
+    """Outputs in blocks that one run each may build, as the first of each block came.
+
+    One whose process ended in the middle of it is by itself: if it is what ends its process (it may take too much
+    memory), it does so to no other one.
+    """
+    with ledger.read() as connection:
+        alone = runs.ended_last(connection, outputs, ABANDONED, GONE)
     by_feed: dict[Feed, list[str]] = {}
-    for output in outputs:
+    for output in (each for each in outputs if each not in alone):
         by_feed.setdefault(output.feed, []).append(output.key)
     found = [
         [Partition(feed, path) for path in block]
         for feed, paths in by_feed.items()
         for block in in_blocks(graph.node(feed).partitions_def, paths, _most_in_a_run(graph.node(feed)))
     ]
+    found += [[output] for output in outputs if output in alone]
     order = {output: number for number, output in enumerate(outputs)}
     return sorted(found, key=lambda block: min(order[output] for output in block))
 
 
-def joined(graph: Graph, requests: Iterable[dg.RunRequest]) -> list[dg.RunRequest]:
+def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest]) -> list[dg.RunRequest]:
     """Requests of Dagster's automation, which asks for one run for each partition: those of neighbours as one.
 
     Assets that are none of ours stay as they are: nothing is known of what their functions can.
@@ -115,7 +127,9 @@ def joined(graph: Graph, requests: Iterable[dg.RunRequest]) -> list[dg.RunReques
             ours.setdefault(alike, {})[node.partition(each.partition_key)] = each
         else:
             found.append(each)
-    blocks = ([those[output] for output in block] for those in ours.values() for block in grouped(graph, [*those]))
+    blocks = (
+        [those[output] for output in block] for those in ours.values() for block in grouped(graph, ledger, [*those])
+    )
     return [*found, *map(joint, blocks)]
 
 

@@ -16,9 +16,8 @@ reports before it requests: else a run would read what Dagster has not heard of,
 sensors has a position of its own.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Literal
 
 import dagster as dg
@@ -30,7 +29,7 @@ from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.ledger import events, log, runs, updates
 from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.log import Numbered
-from feed_assets.orchestration.build.reports import DATA_VERSION_TAG, recorded
+from feed_assets.orchestration.build.reports import DATA_VERSION_TAG, NEWEST, UPDATE_ID, recorded
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import own_grain
@@ -137,16 +136,25 @@ Fate = Literal["report", "wait", "drop"]
 
 def _fates(tick: Tick, connection: sa.Connection, changes: Sequence[Numbered]) -> dict[Numbered, Fate]:
     newest = updates.newest(connection, [each.partition for each in changes if each.kind == log.UPDATE])
-    makers = {partition: row.run for partition, row in newest.items() if row.run}
-    dagster_runs = runs.in_dagster(connection, makers.values())
-    found: dict[Numbered, Fate] = dict.fromkeys(unsaid(tick.graph, connection, changes), "drop")
-    of_run = cache(partial(_materialized, tick.context.instance))
-    for each in (each for each in changes if each not in found):
-        row = newest.get(each.partition) if each.kind == log.UPDATE else None
-        is_as_reported = row is not None and not _uncovers(each, row)
-        made_by = dagster_runs.get(makers.get(each.partition, "")) if is_as_reported else None
-        found[each] = _fate(tick, each, row, of_run(made_by) if made_by else None)
-    return found
+    by_run = runs.in_dagster(connection, [row.run for row in newest.values() if row.run])
+    found: dict[Numbered, Fate | None] = {each: _fate(tick, each) for each in changes}
+    found |= dict.fromkeys(unsaid(tick.graph, connection, changes), "drop")
+    open_ones = [each for each in changes if found[each] is None]
+    rows = {each: newest[each.partition] for each in open_ones if _is_as_made(each, newest)}
+    made_by = {each: by_run[row.run] for each, row in rows.items() if row.run in by_run}
+    of_id = {run_id: tick.context.instance.get_run_by_id(run_id) for run_id in {*made_by.values()}}
+    told = _told(tick, made_by)  # after that: of a run that was over by then, Dagster has all that it ever will
+    for each in open_ones:
+        run = of_id.get(made_by.get(each, ""))
+        is_told = run is not None and (_place(tick, each), run.run_id, rows[each].id) in told
+        found[each] = _fate_of_made(run, is_told)
+    return {each: fate or "report" for each, fate in found.items()}
+
+
+def _is_as_made(change: Numbered, newest: Mapping[Partition, updates.Row]) -> bool:
+    """Whether the newest update of a partition is still the last that Dagster heard of, if its run has told of it."""
+    row = newest.get(change.partition) if change.kind == log.UPDATE else None
+    return row is not None and not _uncovers(change, row)
 
 
 def _uncovers(change: Numbered, newest: updates.Row) -> bool:
@@ -156,7 +164,8 @@ def _uncovers(change: Numbered, newest: updates.Row) -> bool:
     return change.before == updates.INVALIDATED and change.subject == newest.id
 
 
-def _fate(tick: Tick, change: Numbered, newest: updates.Row | None, made_by: "_Reported | None") -> Fate:
+def _fate(tick: Tick, change: Numbered) -> Fate | None:
+    """What becomes of a change, whoever has made it; None if that depends on what its run has told."""
     node = tick.graph.by_feed.get(change.partition.feed)
     if node is None:
         return "drop"
@@ -168,30 +177,46 @@ def _fate(tick: Tick, change: Numbered, newest: updates.Row | None, made_by: "_R
     exists = existence(node.partitions_def, partition.key, tick.now)
     if exists is not Existence.EXISTS:
         return "wait" if exists is Existence.NOT_YET else "drop"
-    if made_by is None or newest is None:
-        return "report"
-    if made_by.versions.get((node.key, node.key_of(partition))) == newest.data_version:
-        return "drop"
-    return "report" if made_by.is_over else "wait"
+    return None
 
 
-@dataclass(frozen=True)
-class _Reported:
-    """The data versions that a run of Dagster has reported last of what it made, and whether it may report more."""
-
-    versions: Mapping[tuple[dg.AssetKey, str | None], str | None]
-    is_over: bool
-
-
-def _materialized(instance: dg.DagsterInstance, run_id: str) -> _Reported | None:
-    """What a run has reported; None of one of another instance. Read once a tick: a run may make many partitions."""
-    run = instance.get_run_by_id(run_id)
+def _fate_of_made(run: dg.DagsterRun | None, has_told: bool) -> Fate:
+    """What becomes of an update by the run that made it: None if it was none, or one of another instance."""
     if run is None:
-        return None
-    entries = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
-    told = [entry.asset_materialization for entry in entries if entry.asset_materialization]
-    versions = {(each.asset_key, each.partition): (each.tags or {}).get(DATA_VERSION_TAG) for each in told}
-    return _Reported(versions, run.is_finished)
+        return "report"
+    if has_told:
+        return "drop"
+    return "report" if run.is_finished else "wait"
+
+
+_Place = tuple[dg.AssetKey, str | None]
+
+
+def _told(tick: Tick, made: Iterable[Numbered]) -> set[tuple[_Place, str, str]]:
+    """What Dagster has of these: which run has told of which update where. By its index of assets.
+
+    A run's own log may know of more, as Dagster writes the one after the other. What many others have told of since is
+    left out, and told once more.
+    """
+    keys = dict[dg.AssetKey, set[str | None]]()
+    for asset, key in (_place(tick, each) for each in made):
+        keys.setdefault(asset, set()).add(key)
+    found = set[tuple[_Place, str, str]]()
+    for asset, partitions in keys.items():
+        wanted = dg.AssetRecordsFilter(asset, asset_partitions=sorted(filter(None, partitions)) or None)
+        records = tick.context.instance.fetch_materializations(wanted, limit=NEWEST * len(partitions)).records
+        found |= {((asset, record.partition_key), record.run_id, _update_id(record)) for record in records}
+    return found
+
+
+def _place(tick: Tick, change: Numbered) -> _Place:
+    node = tick.graph.node(change.partition.feed)
+    return node.key, node.key_of(partition_of(tick.graph, change) or change.partition)
+
+
+def _update_id(record: dg.EventLogRecord) -> str:
+    told = record.asset_materialization.metadata.get(UPDATE_ID) if record.asset_materialization else None
+    return str(told.value) if told else ""
 
 
 def _updates(graph: Graph, connection: sa.Connection, changes: Sequence[Numbered]) -> list[Report]:
