@@ -166,6 +166,10 @@ def test_a_failed_gate_shows_its_reason(built: Site, pages: Pages) -> None:
             "found 45.5%",
         ):
             expect(page.get_by_text(words)).to_be_visible()
+        failed = page.get_by_role("row").filter(has_text=f"{BAD}|{DAY}")
+        failed.get_by_role("cell").last.get_by_role("button").click()  # its metadata
+        what_to_do = page.get_by_text("Mend the input or the function, then materialize this partition again.")
+        expect(what_to_do).to_be_visible()
 
 
 def test_the_chart_is_drawn(built: Site, pages: Pages) -> None:
