@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DAYS = days()[:2]
 PLACES = [(day, campaign) for day in DAYS for campaign in CAMPAIGNS]
 SHOWN, CLICKED = Feed.parse("ads/shown_raw/v1.0"), Feed.parse("ads/clicked_raw/v1.0")
-RUNS = 3 * len(PLACES) + len(DAYS)
+PARTITIONS = 3 * len(PLACES) + len(DAYS)
 LARGE = 100
 """Copies of each row: 350,000 rows in a partition in place of 3,500."""
 
@@ -67,7 +67,7 @@ def copy_newest(services: Services, raw: Path) -> None:
 
 @contextmanager
 def against_a_script(copies: int) -> Iterator[Pair]:
-    """All runs of two days until idle, each round in a fresh home, against the script; one warm session for both."""
+    """Two days until idle, each round in a fresh home, against the script; one warm session for both."""
     from feed_assets.definitions import defs
 
     with TemporaryDirectory() as root, at_home(Path(root)):
@@ -88,8 +88,8 @@ def against_a_script(copies: int) -> Iterator[Pair]:
             folder = Path(todo[0].instance.root_directory)
             with at_home(folder), todo[0] as harness:
                 ran = harness.run_until_idle()
-            if [run.succeeded for run in ran] != [True] * RUNS:
-                raise RuntimeError(f"{len(ran)} runs: {[run.error for run in ran]}. Expected {RUNS}, all of them good.")
+            if [run.succeeded for run in ran] != [True] * PARTITIONS:
+                raise RuntimeError(f"{len(ran)} ended: {[run.error for run in ran]}. Expected {PARTITIONS}, all good.")
             return Built(len(ran), len({run.id for run in ran}))
 
         yield Pair(case, partial(script, spark, raw, made), before)
@@ -133,7 +133,7 @@ BENCHMARKS = [
     ),
     Benchmark(
         "transforms",
-        f"{RUNS} runs of the demo's datasets, until idle",
+        f"{PARTITIONS} partitions of the demo's datasets, until idle",
         "a plain PySpark script",
         Goal(2),
         10,

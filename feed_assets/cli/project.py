@@ -52,7 +52,7 @@ def _module_in(path: Path) -> str | None:
 
 @contextmanager
 def loading(module: str) -> Generator[None]:
-    """Raise ModuleNotLoaded, in two lines, for whatever comes of loading a user's module.
+    """Raise ModuleNotLoaded, in two lines, for whatever comes of loading a user's module but a setting.
 
     That Dagster calls what we use of it beta, or a preview, is nothing to a user: from then on this process is silent.
     """
@@ -64,6 +64,8 @@ def loading(module: str) -> Generator[None]:
         yield
     except Exception as error:
         cause = _cause(error)
+        if isinstance(cause, InvalidSetting):
+            raise cause from None
         if isinstance(cause, ModuleNotFoundError) and f"{module}.".startswith(f"{cause.name}."):
             raise InvalidDefinition(
                 f"there is no module {module}: {cause}. Expected one that Python finds in {Path.cwd()} or installed: "

@@ -54,7 +54,8 @@ def run(
             _list("LEFT", left, "it is ready, and its runs came to nothing")
             typer.echo(f"stopped after {ticks} ticks: {_not_built(len(left))}" if left else f"idle after {ticks} ticks")
         else:
-            typer.echo(f"one tick: {runner.run_once()} runs and events")
+            more = "more may be ready now" if runner.run_once() else "nothing was to be done"
+            typer.echo(f"one tick: {more}")
         failing, again = runner.failing(), runner.waiting(State.WAITS_FOR_ANOTHER_ATTEMPT)
         waiting = runner.waiting(State.WAITS_FOR_A_PERSON) | runner.refused()
     _list("FAILING", failing)
@@ -89,7 +90,7 @@ def say(result: "dg.ExecuteInProcessResult", check: "Callable[[], None]") -> Non
     check()
     why = outage(result)  # It is said once, and not again by every run that is due.
     for each in ends_of(result):
-        if each.succeeded or not why:
+        if not (why and each.is_by_outage):
             typer.echo(sentence(each, result.run_id))
     if why:
         raise ServiceUnavailable(why)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting
 from feed_assets.core.places import declared_at
 from feed_assets.core.secrets import shown
 
@@ -49,6 +49,8 @@ def _checking(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
             _refuse_unknown(owner, declared, args, kwargs)
             _check(owner, declared, _hints(function), given)
             return function(*args, **kwargs)
+        except InvalidSetting:  # The environment is to be mended, not the declaration.
+            raise
         except FeedAssetsError as error:
             error.place = error.place or declared_at()
             raise

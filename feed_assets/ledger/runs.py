@@ -163,6 +163,13 @@ def open_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> tu
     return tuple(_of(row) for row in connection.execute(query.order_by(run.c.started, run.c.began)))
 
 
+def attempted(connection: sa.Connection, feeds: Collection[Feed]) -> set[Partition]:
+    """The outputs of some feeds of which any run failed or was refused, however long ago."""
+    tried = run.c.feed.in_([*map(str, feeds)]) & run.c.state.in_(sorted(attempts.ATTEMPTS))
+    rows = connection.execute(sa.select(run.c.feed, run.c.partition).where(tried).distinct())
+    return {Partition(Feed.parse(row.feed), row.partition) for row in rows}
+
+
 def last_attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, str]:
     """How the last of these ended, by output: failed or refused."""
     return {each.output: each.state for each in open_attempts(connection, outputs)}

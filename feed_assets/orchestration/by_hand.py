@@ -15,7 +15,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.readiness import Need, State, Verdict
 from feed_assets.core.words import some
-from feed_assets.ledger import due, runs, updates
+from feed_assets.ledger import closures, runs, updates
 from feed_assets.ledger.states.windows import declare
 from feed_assets.orchestration.build.body import ASKED_BY
 from feed_assets.orchestration.decide.decisions import decide_needs
@@ -75,9 +75,11 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
 
 
 def _tried(connection: sa.Connection, nodes: Sequence[Node], which: Collection[Chosen]) -> Iterator[Partition]:
-    """Of what is on the list: whatever has failed is not current."""
-    waiting = [each.partition for node in nodes for each in due.listed(connection, node.feed)]
-    return (output for output, state in runs.last_attempts(connection, waiting).items() if state in which)
+    """Also of what is on no list: what is made again by hand can fail, and is current as it was."""
+    tried = runs.last_attempts(connection, runs.attempted(connection, [node.feed for node in nodes]))
+    known = {output for node in nodes if node.feed in {each.feed for each in tried} for output in node.partitions}
+    left_out = closures.closed(connection, tried)
+    return (output for output, state in tried.items() if state in which and output in known and output not in left_out)
 
 
 def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> set[Partition]:

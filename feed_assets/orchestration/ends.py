@@ -27,6 +27,11 @@ class Ended:
     succeeded: bool
     error: str | None
 
+    @property
+    def is_by_outage(self) -> bool:
+        """Whether a service was not there: that is no fault of the partition's."""
+        return is_outage((self.error or "").partition(":")[0])
+
 
 def ends_of(result: dg.ExecuteInProcessResult) -> list[Ended]:
     """How a run ended with each partition that it began, or says that it did not begin."""

@@ -142,7 +142,7 @@ class _Build:
             quality.release(connection, [output], self.run_id, now, "it was built from these very inputs")
             inbox.consume_now(connection, {output: self._consumed}, now)
             runs.end(connection, self.run_id, runs.UNCHANGED, now, None)
-        return Unchanged(published.id, pinned.pins)
+        return Unchanged(output, published.id, pinned.pins)
 
     def _is_done(self, connection: "sa.Connection", published: updates.Row, pinned: Pinned) -> bool:
         """Whether an update is what this build would make.

@@ -82,6 +82,7 @@ class Refused:
 class Unchanged:
     """The published update was built from these very inputs: nothing was done."""
 
+    output: Partition
     update_id: str
     pins: tuple[Pin, ...]
 

@@ -133,6 +133,28 @@ def test_a_mistake_is_two_lines_with_file_and_line(project, text):
     assert how.startswith("module ice.definitions does not load: `dagster definitions validate -m ice.definitions` has")
 
 
+DATASET = dedent(
+    """
+    import dagster as dg
+    import feed_assets as f
+
+    raw = f.foreign_feed("ice/raw/v1.0", schema="k string")
+
+    @f.feed_asset("ice/orders/v1.0", inputs={"raw": raw}, partitions_def=dg.StaticPartitionsDefinition(["a"]))
+    def orders(raw):
+        return raw
+    """
+)
+
+
+def test_a_setting_that_declarations_go_by_is_told_as_any_other_is(project, monkeypatch):
+    (project / "ice" / "defs" / "orders.py").write_text(DATASET)
+    monkeypatch.setenv("FEED_ASSETS_PARTITIONS_PER_RUN", "0")
+    error = explained()
+    assert isinstance(error, InvalidSetting)
+    assert str(error).startswith("FEED_ASSETS_PARTITIONS_PER_RUN is '0': expected")
+
+
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [

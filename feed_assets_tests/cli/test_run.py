@@ -155,7 +155,12 @@ def test_run_without_until_idle_is_one_tick() -> None:
     drop_sample()
     result = feed_assets("run")
     assert [line for line in result.output.splitlines() if "effectiveness" in line] == []
-    assert result.output.splitlines()[-1].startswith("one tick: ")
+    assert result.output.splitlines()[-1] == "one tick: more may be ready now"
+
+
+def test_a_tick_that_does_nothing_says_so() -> None:
+    assert feed_assets("run", "--until-idle").exit_code == 0
+    assert feed_assets("run").output == "one tick: nothing was to be done\n"
 
 
 FAILS = """

@@ -41,6 +41,13 @@ def world(**options):
     return harness(raw, other, a, b, c, report)
 
 
+def test_a_run_of_a_backfill_is_of_one_partition(setting):
+    setting(partitions_per_run=7)
+    assets = world().definitions.resolve_asset_graph()
+    of = {name: assets.get(dg.AssetKey(["t", name])).backfill_policy for name in ("report", "a")}
+    assert of == {"report": None, "a": dg.BackfillPolicy.multi_run(7)}
+
+
 def built(runs):
     return [(run.assets[0].removeprefix("t/"), run.partition) for run in runs]
 

@@ -8,12 +8,12 @@ from feed_assets import Late
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read
-from feed_assets.ledger import runs
+from feed_assets.ledger import closures, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration import by_hand
 from feed_assets.orchestration.by_hand import Chosen
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.runs.services import Services
+from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
 from feed_assets.testing import rows_of
 from feed_assets_tests.orchestration.worlds import (
@@ -130,6 +130,30 @@ def test_what_was_refused_is_chosen_by_its_name_and_what_failed_is_not():
     assert chosen(world, Chosen.REFUSED, of=[SUMS]) == {SUM(DAY)}
     assert chosen(world, Chosen.FAILED, of=[SUMS]) == {SUM(NEXT_DAY)}
     assert chosen(world, Chosen.FAILED, Chosen.REFUSED, of=[SUMS]) == {SUM(DAY), SUM(NEXT_DAY)}
+
+
+def test_what_failed_when_it_was_made_again_is_chosen_though_it_stands_published():
+    """Nothing of it has changed but its function, for which it is on no list."""
+    broken = list[bool]()
+
+    def during():
+        if broken:
+            raise RuntimeError("broken")
+
+    world = short(during=during)
+    for day in (DAY, NEXT_DAY):
+        world.drop(RAW, day, rows(1))
+    world.run_until_idle()
+    broken.append(True)
+    changed = short(during=during, code_version="2")
+    assert build(changed, SUM(DAY), SUM(NEXT_DAY)) == {}
+    assert (changed.run_until_idle(), changed.newest(SUMS, DAY)) == ([], world.newest(SUMS, DAY))
+    assert chosen(changed, Chosen.FAILED, of=[SUMS]) == {SUM(DAY), SUM(NEXT_DAY)}
+    closures.close(open_ledger(settings().ledger), [SUM(NEXT_DAY)], "done", "alice", utc_now())
+    assert chosen(changed, Chosen.FAILED, of=[SUMS]) == {SUM(DAY)}
+    broken.clear()
+    assert build(changed, SUM(DAY)) == {}
+    assert chosen(changed, Chosen.FAILED, of=[SUMS]) == set()
 
 
 def test_what_is_missing_is_what_has_an_input_and_no_valid_update():

@@ -14,7 +14,8 @@ import dagster as dg
 import pytest
 
 from feed_assets import with_automation
-from feed_assets.core.errors import SparkUnavailable
+from feed_assets.cli.run import say
+from feed_assets.core.errors import ServiceUnavailable, SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
@@ -216,7 +217,7 @@ def test_one_that_is_refused_and_one_that_fails_take_no_neighbour_along():
     assert world.checks("t/sums", DAY) == {"not_empty": True, "within_n": False}
     assert world.checks("t/sums", NEXT_DAY) == {}
     said = failure(result)
-    assert "2 of 3 partitions were not built." in said
+    assert "Not built: 2 of 3. Mend the cause" in said
     assert f"{DAY}: within_n: n must be in [0, 100]" in said
     assert f"{NEXT_DAY}: RuntimeError: 13 is unlucky" in said
 
@@ -287,6 +288,24 @@ def test_an_outage_ends_a_run_and_what_was_not_begun_is_named():
     assert f"Not begun: {THIRD_DAY}." in said
     assert states() == {DAY: "published", NEXT_DAY: "abandoned"}
     assert world.reported("t/sums", DAY)[0].update_id == world.newest(SUMS, DAY)
+
+
+def test_what_was_refused_or_failed_before_an_outage_is_named_with_its_reason(at_a_time, capsys):
+    def give(task) -> Given:
+        if task.output.key == THIRD_DAY:
+            raise SparkUnavailable("no Java")
+        return given(task)
+
+    raw = raw_feed()
+    result = materialize(three(101, UNLUCKY, 3, world=harness(raw, sums_of(raw), give=give)), DAY, THIRD_DAY)
+    reasons = {DAY: "within_n: n must be in [0, 100]; not in it: 1 of 1 rows", NEXT_DAY: "RuntimeError: 13 is unlucky"}
+    lines = failure(result).splitlines()
+    assert lines[-2:] == [f"{day}: {why}" for day, why in reasons.items()]
+    with pytest.raises(ServiceUnavailable, match="no Java"):
+        say(result, lambda: None)
+    said = capsys.readouterr().out.splitlines()
+    named = [f"FAILED  {', '.join(BOTH)} {day}: {why} (run {result.run_id})" for day, why in reasons.items()]
+    assert sorted(line for line in said if line.startswith("FAILED")) == named
 
 
 def test_all_that_an_outage_says_is_told_and_nothing_of_its_neighbours():

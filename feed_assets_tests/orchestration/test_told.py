@@ -16,6 +16,7 @@ from feed_assets_tests.orchestration.worlds import (
     NEXT_DAY,
     PICKED,
     RAW,
+    SUMS,
     THIRD_DAY,
     chain,
     given,
@@ -83,7 +84,11 @@ def test_what_an_earlier_run_has_built_keeps_nothing_below_from_being_built(capl
     world = three(1, 2, 3, world=chain())
     alone(world, NEXT_DAY)
     with caplog.at_level(logging.WARNING, "dagster"):
-        assert materialize(world, DAY, THIRD_DAY, *ALL).success
+        result = materialize(world, DAY, THIRD_DAY, *ALL)
+    assert result.success
+    said = [each.user_message for each in world.instance.all_logs(result.run_id) if "very inputs" in each.user_message]
+    standing = f"{SUMS} {NEXT_DAY}: update {world.newest(SUMS, NEXT_DAY)} was built from these very inputs"
+    assert said == [f"{standing}: there is nothing to do."]
     assert all(world.newest(PICKED, day) for day in THREE_DAYS)
     assert {day: len(world.reported("t/sums", day)) for day in THREE_DAYS} == dict.fromkeys(THREE_DAYS, 1)
     assert "emitted no result" not in caplog.text

@@ -49,6 +49,7 @@ def sums_of(
     late: Late | None = None,
     name: str = SUMS,
     retention: Retention | None = None,
+    code_version: str | None = None,
 ) -> dg.AssetsDefinition:
     """`n` by `k`: a sum over 100 fails the audit, and one of 13 the function."""
 
@@ -59,6 +60,7 @@ def sums_of(
         checks=[checks.not_empty(), checks.within("n", 0, 100)],
         late=late,
         retention=retention,
+        code_version=code_version,
     )
     def sums(raw):
         """Numbers summed."""

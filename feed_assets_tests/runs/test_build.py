@@ -116,7 +116,7 @@ def test_equal_pins_publish_nothing(lake):
     lake.drop(ONE)
     first = lake.clean()
     before = lake.objects()
-    assert lake.clean() == Unchanged(first.outputs[-1].id, first.pins)
+    assert lake.clean() == Unchanged(CLEAN_DAY, first.outputs[-1].id, first.pins)
     assert (lake.objects(), lake.running(), lake.bad_ends()) == (before, [], [])
 
 
@@ -135,7 +135,7 @@ def test_a_rebuild_with_the_same_rows_stops_there(lake):
     top = lake.top().outputs[-1].id
     lake.drop(TWO, ONE)
     lake.clean()
-    assert lake.top() == Unchanged(top, (lake.newest().pin,))
+    assert lake.top() == Unchanged(Partition(TOP, DAY), top, (lake.newest().pin,))
 
 
 def test_another_code_version_builds_from_equal_pins(lake):

@@ -42,14 +42,14 @@ def fresh_home() -> Path:
 
 
 class Stage:
-    """The demo's runner. A run that fails, or one too many or too few, ends the demo."""
+    """The demo's runner. A partition that fails, or one too many or too few, ends the demo."""
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance, folder: Path) -> None:
         self.definitions, self.folder = definitions, folder
         self.services = open_services()
         self.board = self.services.board
         self.runner = Runner(definitions, instance, self._on_run)
-        self._runs = self._steps = 0
+        self._built = self._steps = 0
 
     def step(self, text: str) -> None:
         """Say what comes next."""
@@ -70,17 +70,17 @@ class Stage:
         return update, read_own(session(settings()), self.board, update)
 
     def run(self, expected: int) -> None:
-        """Run until idle, a line for each run: as many as expected, or the demo has failed."""
-        before = self._runs
+        """Run until idle, a line for each partition: as many as expected, or the demo has failed."""
+        before = self._built
         self.runner.run_until_idle()
-        runs = self._runs - before
-        if runs != expected:
-            raise DemoFailed(f"{runs} runs were made: expected {expected}. See them: {self.where_next}")
-        self.say(f"  idle after {runs}/{expected} runs")
+        built = self._built - before
+        if built != expected:
+            raise DemoFailed(f"{built} partitions were built: expected {expected}. See them: {self.where_next}")
+        self.say(f"  idle after {built}/{expected} partitions")
 
     def _on_run(self, result: dg.ExecuteInProcessResult) -> None:
         for each in ends_of(result):
-            self._runs += 1
+            self._built += 1
             self.say(f"  {sentence(each, result.run_id)}")
             if not each.succeeded:
                 raise DemoFailed(f"{sentence(each, result.run_id)}. See the run's log: {self.where_next}")

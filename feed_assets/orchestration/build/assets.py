@@ -137,10 +137,11 @@ def assets_of(
         check_specs=[check_spec_of(recipe, check, partitions_def) for check in recipe.all_checks],
         partitions_def=partitions_def,
         can_subset=True,
-        backfill_policy=_backfill_policy(Declaring().partitions_per_run) if partitions_def else None,
+        backfill_policy=_backfill_policy(recipe) if partitions_def else None,
     )(body_of(recipe, read, partitioned))
 
 
-def _backfill_policy(partitions: int) -> dg.BackfillPolicy | None:
-    """How many partitions a run of a backfill has; without a policy Dagster asks for one run for each, by its key."""
+def _backfill_policy(recipe: Recipe) -> dg.BackfillPolicy | None:
+    """How many partitions a run of a backfill has; without a policy, as by events, each has a run of its own."""
+    partitions = 1 if recipe.is_by_events else Declaring().partitions_per_run
     return dg.BackfillPolicy.multi_run(partitions) if partitions > 1 else None

@@ -155,8 +155,8 @@ class _Body:
         context = self.context
         match outcome:
             case Unchanged():
-                said = f"Update {outcome.update_id} was built from these very inputs: there is nothing to do."
-                context.log.info(said)
+                said = f"{outcome.output}: update {outcome.update_id} was built from these very inputs"
+                context.log.info(f"{said}: there is nothing to do.")
             case Refused():
                 yield from failed_checks(outcome, context.selected_asset_check_keys)
             case Published():

@@ -145,10 +145,13 @@ def _end_of(build: Build, key: str) -> End:
 
 def _raise_what_failed(ended: Mapping[str, End]) -> None:
     errors = {key: end for key, end in ended.items() if isinstance(end, BaseException)}
-    for outage in filter(_is_outage, errors.values()):
-        raise outage
-    failed = {str(key): f"{type(error).__name__}: {error}" for key, error in errors.items()}
+    outages = {key: error for key, error in errors.items() if _is_outage(error)}
+    failed = {str(key): f"{type(error).__name__}: {error}" for key, error in errors.items() if key not in outages}
     failed |= {str(key): end.reason for key, end in ended.items() if isinstance(end, Refused)}
+    for outage in outages.values():
+        if failed:
+            outage.add_note(f"Not built either, each for a reason of its own:\n{_lines(failed)}")
+        raise outage
     if failed:
         raise _failure(failed, len(ended))
 
@@ -158,9 +161,12 @@ def _is_outage(error: BaseException) -> bool:
 
 
 def _failure(failed: Mapping[str, str], count: int) -> dg.Failure:
-    lines = [f"{key}: {first_line(why)}" for key, why in sorted(failed.items())]
     return dg.Failure(
-        f"{len(failed)} of {count} partitions were not built. Mend the cause, then materialize them again: what is "
-        "built already is left as it is.\n" + "\n".join(lines),
+        f"Not built: {len(failed)} of {count}. Mend the cause, then materialize again what is named here: what is "
+        f"built already is left as it is.\n{_lines(failed)}",
         metadata={NOT_BUILT: dg.MetadataValue.json(dict(failed))},
     )
+
+
+def _lines(failed: Mapping[str, str]) -> str:
+    return "\n".join(f"{key}: {first_line(why)}" for key, why in sorted(failed.items()))
