@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.launching import LONGEST_WAIT, run_key, wait_after
+from feed_assets.core.launching import LONGEST_WAIT, joint_run_key, run_key, wait_after
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import State, Verdict
 
@@ -51,6 +51,13 @@ def test_every_attempt_has_a_key_of_its_own():
 
 def test_a_key_is_the_same_in_every_process():
     assert run_key(REQUEST, 7, 0) == "ads/effectiveness/v1.0/2019-11-24/men#0f3a8c937dee8bd3"
+
+
+def test_the_key_of_many_is_that_of_their_keys_whatever_their_order_and_the_process():
+    assert joint_run_key(["a#1", "b#2"]) == "a and 1 more#0b279a2d5e5d477a"
+    digests = [joint_run_key(keys).rpartition("#")[2] for keys in (["a#1", "b#2"], ["b#2", "a#1"], ["a#1", "b#3"])]
+    assert digests[0] == digests[1] != digests[2]
+    assert joint_run_key(["a#1"]) == "a#1"
 
 
 def test_each_request_waits_as_long_again_as_has_passed_and_five_minutes_at_most():

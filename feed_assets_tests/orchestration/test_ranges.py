@@ -13,14 +13,16 @@ from threading import Barrier, Event
 import dagster as dg
 import pytest
 
-from feed_assets import with_automation
+from feed_assets import Input, feed_asset, with_automation
 from feed_assets.cli.run import say
 from feed_assets.core.errors import ServiceUnavailable, SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.build.makers import SPARK_PROFILE
 from feed_assets.orchestration.build.many import ends_of_each, to_its_end
 from feed_assets.orchestration.ends import outage
+from feed_assets.orchestration.runner import NO_TAGS
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, Ran
 from feed_assets_tests.faults.forks import forks
@@ -301,11 +303,11 @@ def test_what_was_refused_or_failed_before_an_outage_is_named_with_its_reason(at
     reasons = {DAY: "within_n: n must be in [0, 100]; not in it: 1 of 1 rows", NEXT_DAY: "RuntimeError: 13 is unlucky"}
     lines = failure(result).splitlines()
     assert lines[-2:] == [f"{day}: {why}" for day, why in reasons.items()]
+    capsys.readouterr()
     with pytest.raises(ServiceUnavailable, match="no Java"):
         say(result, lambda: None)
-    said = capsys.readouterr().out.splitlines()
-    named = [f"FAILED  {', '.join(BOTH)} {day}: {why} (run {result.run_id})" for day, why in reasons.items()]
-    assert sorted(line for line in said if line.startswith("FAILED")) == named
+    said = [line.removeprefix("FAILED").strip() for line in capsys.readouterr().out.splitlines()]
+    assert sorted(said) == [f"{day}: {why} (run {result.run_id})" for day, why in reasons.items()]
 
 
 def test_all_that_an_outage_says_is_told_and_nothing_of_its_neighbours():
@@ -331,6 +333,33 @@ def test_so_many_are_built_at_a_time(setting):
 
     raw = raw_feed()
     assert {each.error for each in ran(three(1, 2, 3, world=harness(raw, sums_of(raw), give=give)))} == {None}
+
+
+def in_own_threads(tags=NO_TAGS, **more: Input) -> set[bool]:
+    """Whether partitions of a range were built beside the run's own thread, as they are if several are at a time."""
+    threads = list[threading.Thread]()
+
+    def give(task) -> Given:
+        threads.append(threading.current_thread())
+        return given(task)
+
+    raw = raw_feed()
+    made = feed_asset("t/made/v1.0", inputs={"raw": raw, **more}, partitions_def=DAYS)(FUNCTIONS[len(more)])
+    world = three(1, 2, 3, world=harness(raw, made, give=give))
+    request = dg.RunRequest(asset_selection=[*made.keys], tags={START: DAY, END: THIRD_DAY, **tags})
+    assert world.runner.execute(request).success
+    assert len(threads) == 3
+    return {thread is not threading.current_thread() for thread in threads}
+
+
+FUNCTIONS = [lambda raw: raw, lambda raw, before: raw]
+
+
+def test_runs_with_a_profile_and_of_what_reads_itself_build_one_by_one(setting):
+    setting(partitions_at_a_time=2, spark_profiles='{"big": {}}')
+    assert in_own_threads() == {True}
+    assert in_own_threads({SPARK_PROFILE: "big"}) == {False}
+    assert in_own_threads(before=Input.previous_bucket()) == {False}
 
 
 def test_a_partition_is_told_of_when_it_ends_and_not_when_the_run_does():

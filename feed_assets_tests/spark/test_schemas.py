@@ -10,7 +10,9 @@ from pyspark.errors import PySparkException
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
 from feed_assets.core.schemas import SCALARS, check_schema
+from feed_assets.spark.csv_files import _columns
 from feed_assets.spark.read import ddl
+from feed_assets.spark.write import _statistics
 
 FEED = Feed.parse("t/raw/v1.0")
 READ = [
@@ -136,3 +138,14 @@ def test_what_a_timestamp_is_in_a_schema_is_what_the_session_says_now(spark):
     finally:
         spark.conf.set("spark.sql.timestampType", before)
     assert found == ["struct<at:timestamp>", "struct<at:timestamp_ntz>"]
+
+
+def test_what_is_made_of_a_schema_is_made_once_and_of_another_one_anew(spark):
+    first, equal, other = (ddl(spark, schema) for schema in ("k string, n int", "k string,n int", "k string, n long"))
+    assert first is not equal
+    for made in (
+        lambda schema: _columns(spark, schema, ("k",)),
+        lambda schema: _statistics(spark, schema, None, None),
+    ):
+        assert made(first) is made(equal)
+        assert made(first) is not made(other)

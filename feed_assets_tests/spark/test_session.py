@@ -51,6 +51,7 @@ def test_only_small_local_sessions_go_without_adaptive_execution(master, small):
     assert (found.get("spark.sql.adaptive.enabled") == "false") is small
     assert ("spark.sql.shuffle.partitions" in found) is small
     assert ("spark.sql.codegen.cache.maxEntries" in found) is small
+    assert (found.get("spark.sql.inMemoryColumnarStorage.compressed") == "false") is small
     assert found["spark.ui.enabled"] == "false"
 
 
