@@ -392,10 +392,10 @@ def test_what_is_published_before_an_interrupt_reaches_it_is_told_of():
     interrupted = Event()
 
     def build(key: str) -> str:
-        if key == "c":
-            raise KeyboardInterrupt
-        if key == "b":
+        if key != "a":
             assert interrupted.wait(SECONDS)
+        if key == "c":
+            raise KeyboardInterrupt  # as at its next step
         return key
 
     ends = ends_of_each(build, deque("abcd"), 3, interrupted)
