@@ -210,10 +210,10 @@ class Settings(Declaring):
     """A folder of jars for the session, such as those of hadoop-aws for `s3://` blackboards."""
 
     max_requests: int = Field(default=100, ge=1)
-    """Runs that the sensor requests at most in one tick; the rest follow in the next ones."""
+    """Runs that a sensor requests at most in one tick, and of late data partitions of each dataset; the rest follow."""
 
     partitions_at_a_time: int = Field(default=1, ge=1)
-    """Partitions that such a run builds at the same time, on its one Spark session."""
+    """Partitions that a run of many builds at the same time, on its one Spark session."""
 
     tick_seconds: float = Field(default=20, gt=0)
     """Time that a sensor tick may take, with what Dagster then does of it."""

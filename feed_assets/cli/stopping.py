@@ -93,7 +93,8 @@ def stopping() -> Generator[Callable[[], None]]:
 def _end(number: int) -> NoReturn:
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     with suppress(OSError):  # The terminal may be gone.
-        typer.echo(f"stopped by {name}: nothing of what was being built is published. Run it again to go on.", err=True)
+        what = "what was being built is not published, what was built before stays"
+        typer.echo(f"stopped by {name}: {what}. Run it again to go on.", err=True)
     raise SystemExit(128 + number)
 
 
