@@ -1,5 +1,6 @@
 """Who is taken for a code server, and for how long anybody is waited for."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -26,11 +27,12 @@ from feed_assets.orchestration.launcher.parents import (
 from feed_assets_tests.servers import stop
 
 LISTEN = """
-import socket, sys
+import os, socket, sys
 where = sys.argv[1]
 server = socket.socket(socket.AF_UNIX) if "/" in where else socket.socket()
 server.bind(where if "/" in where else ("127.0.0.1", int(where)))
 server.listen()
+os.seteuid(int(sys.argv[2]) if sys.argv[2:] and sys.argv[2].isdigit() else os.geteuid())
 print(flush=True)
 sys.stdin.read()
 """
@@ -80,6 +82,26 @@ def test_who_else_listens_there_has_no_parent(more: list[str], before: tuple[str
     port = free_port()
     with listening(str(port), *more, before=before), pytest.raises(NoParent, match=why):
         server_behind(DagsterGrpcClient(host="localhost", port=port), executable)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
+def test_a_code_server_of_another_host_is_none_of_this_one_that_has_the_same_port(host: str) -> None:
+    port = free_port()
+    with listening(str(port)), pytest.raises(NoParent, match=f"is on another host .*{host}"):
+        server_behind(DagsterGrpcClient(host=host, port=port), sys.executable)
+
+
+def test_who_listens_at_another_address_of_this_host_is_not_taken() -> None:
+    port = free_port()
+    with listening(str(port)), pytest.raises(NoParent, match="is not a process of this user on this host"):
+        server_behind(DagsterGrpcClient(host="127.0.0.2", port=port), sys.executable)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_code_server_of_another_user_has_no_parent() -> None:
+    port = free_port()
+    with listening(str(port), "65534"), pytest.raises(NoParent, match="is a process of another user"):
+        server_behind(DagsterGrpcClient(host="localhost", port=port), sys.executable)
 
 
 def test_nobody_listens_there() -> None:

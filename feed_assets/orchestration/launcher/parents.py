@@ -1,8 +1,10 @@
 """The parent of a code location's runs, as who launches them holds it."""
 
+import os
 import socket
 import subprocess
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,7 +24,8 @@ AGAIN_SECONDS = 600
 FORK_SECONDS = 10
 """Seconds in which a fork must say who it is; one, if no more are left."""
 
-_LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::"}  # noqa: S104
+_EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104
+"""Where a server listens that does so at each address of its host."""
 
 
 class NoParent(FeedAssetsError):
@@ -148,8 +151,9 @@ def _left(until: float) -> float:
 
 def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
     """The process that listens where a client reaches its code server: one of ours, on this host. Raises NoParent."""
-    at, kind = (client.port, "tcp") if client.port else (client.socket, "unix")
-    found = {each.pid for each in psutil.net_connections(kind) if _is_at(each, client)} - {None}
+    at, kind = (f"{client.host}:{client.port}", "tcp") if client.port else (client.socket, "unix")
+    hosts = _addresses(client.host) if client.port else set[str]()
+    found = {each.pid for each in psutil.net_connections(kind) if _is_at(each, client, hosts)} - {None}
     if len(found) != 1:
         raise NoParent(f"the code server at {at} is not a process of this user on this host")
     server = psutil.Process(found.pop())
@@ -161,6 +165,8 @@ def server_behind(client: DagsterGrpcClient, executable: str) -> psutil.Process:
 def _why_not(server: psutil.Process, executable: str) -> str | None:
     """Why a process is not one whose code another can load as it has: a tunnel to elsewhere listens here, too."""
     command = server.cmdline()
+    if server.uids().effective != os.geteuid():
+        return f"is a process of another user ({server.username()})"
     if Path(f"/proc/{server.pid}/ns/mnt").readlink() != Path("/proc/self/ns/mnt").readlink():
         return "has other files: it is in a container"
     if not Path(server.exe()).samefile(executable) and not any("dagster" in each for each in command):
@@ -170,11 +176,20 @@ def _why_not(server: psutil.Process, executable: str) -> str | None:
     return None
 
 
-def _is_at(connection: Any, client: DagsterGrpcClient) -> bool:
+def _addresses(host: str) -> set[str]:
+    """The addresses that a name leads to. Raises NoParent unless each is one of this host: the port says nothing."""
+    found = {str(address[0]) for *_, address in socket.getaddrinfo(host, None)}
+    ours = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
+    if elsewhere := sorted(each for each in found - ours if not ip_address(each).is_loopback):
+        raise NoParent(f"its code server is on another host ({host} is {', '.join(elsewhere)})")
+    return found
+
+
+def _is_at(connection: Any, client: DagsterGrpcClient, hosts: set[str]) -> bool:
     if client.socket:
         return connection.laddr == client.socket
     return (
         connection.status == psutil.CONN_LISTEN
         and connection.laddr.port == client.port
-        and connection.laddr.ip in _LOOPBACK
+        and connection.laddr.ip.removeprefix("::ffff:") in hosts | _EVERYWHERE
     )
