@@ -214,6 +214,40 @@ def test_a_parent_that_was_killed_while_it_started_is_followed_by_another(tmp_pa
         assert (location.folder / "told" / "was killed").exists()
 
 
+STANDS_IN = """
+import os, sys
+if "launcher" in " ".join(sys.orig_argv):
+    open(os.path.join(os.environ["TOLD"], "stood in"), "w").close()
+"""
+LATER = """
+@dg.op
+def later(context, before):
+    from a_neighbour import NAME
+
+@dg.job(executor_def=dg.in_process_executor)
+def quick():
+    later(tell())
+
+defs = dg.Definitions(jobs=[quick])
+"""
+
+
+@pytest.mark.parametrize("path", [None, "library"])
+def test_a_file_of_the_project_stands_in_for_no_library_and_is_found_by_the_project(
+    tmp_path: Path, home: Path, path: str | None
+) -> None:
+    project, library = tmp_path / "project", tmp_path / "library"
+    for each, text in {"project/psutil": STANDS_IN, "project/a_neighbour": "NAME = 1", "library/a_tool": ""}.items():
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{each}.py").write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(library)} if path else {**os.environ}
+    with served(project, home, env, "import a_tool" if path else "", LATER) as location:
+        run_id = location.launch()
+        assert location.end(run_id) is SUCCESS, location.said(run_id)
+        assert is_warm(location, run_id), location.said(run_id)
+        assert not (project / "told" / "stood in").exists()
+
+
 TWO = """
 @dg.repository
 def first():

@@ -77,12 +77,23 @@ def main(ours: socket.socket) -> int:
 
 
 def _load(wanted: Load) -> None:
+    _reach_the_folder()
     os.environ.update(variables(wanted.instance, wanted.location))
     load(wanted.origin)
     from feed_assets.settings import settings
 
     for name in NEEDED_BY_RUNS + (NEEDED_BY_CONNECT if settings().spark_remote else ()):
         import_module(name)
+
+
+def _reach_the_folder() -> None:
+    """Have modules of this folder found as the code server finds them, but after what is installed.
+
+    Loading code, Dagster leaves out the first entry of `sys.path`, so one without a meaning comes first.
+    """
+    sys.path.insert(0, os.devnull)
+    if not os.environ.get("PYTHONSAFEPATH"):
+        sys.path.append(str(Path.cwd()))
 
 
 def _serve(ours: socket.socket) -> tuple[str, socket.socket] | None:

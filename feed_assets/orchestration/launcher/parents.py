@@ -28,6 +28,10 @@ _EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104
 """Where a server listens that does so at each address of its host."""
 
 
+PROGRAM = "feed_assets.orchestration.launcher.parent"
+"""What a parent runs: with `-P`, so that no file of its folder stands in for a library."""
+
+
 class NoParent(FeedAssetsError):
     """No parent can be had for a run."""
 
@@ -88,7 +92,7 @@ class Parent:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             process = subprocess.Popen(  # noqa: S603
-                [wanted.origin.executable_path, "-m", "feed_assets.orchestration.launcher.parent", str(its.fileno())],
+                [wanted.origin.executable_path, "-P", "-m", PROGRAM, str(its.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
                 env=server.environ(),
