@@ -180,7 +180,7 @@ def _why_not(server: psutil.Process, executable: str) -> str | None:
     return None
 
 
-def _addresses(host: str) -> set[str]:
+def _addresses(host: str | None) -> set[str]:
     """The addresses that a name leads to. Raises NoParent unless each is one of this host: the port says nothing."""
     found = {str(address[0]) for *_, address in socket.getaddrinfo(host, None)}
     ours = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
