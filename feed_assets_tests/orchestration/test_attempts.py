@@ -15,6 +15,7 @@ from feed_assets.feeds import read
 from feed_assets.ledger import due, runs
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.runner import Runner
+from feed_assets.orchestration.ticks import steps
 from feed_assets.runs.maker import Task
 from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
@@ -146,6 +147,26 @@ def test_a_partition_in_progress_is_not_requested_again(setting):
     world.drop(RAW, NEXT_DAY, rows(1))
     world.run_until_idle()
     assert asked == [[NEXT_DAY], []]
+
+
+def test_what_is_built_while_it_is_decided_about_is_not_requested(monkeypatch):
+    world = short()
+    world.drop(RAW, DAY, rows(1))
+    job, decide = world.definitions.resolve_implicit_global_asset_job_def(), steps.decide_due
+    run = world.instance.create_run_for_job(
+        job,
+        asset_selection={dg.AssetKey(["t", "sums"])},
+        tags={"dagster/partition": DAY},
+        status=dg.DagsterRunStatus.STARTED,
+    )
+
+    def decided(*given):
+        found = decide(*given)
+        world.instance.report_run_canceled(run)
+        return found
+
+    monkeypatch.setattr(steps, "decide_due", decided)
+    assert [requested(world), requested(world)] == [[], [DAY]]
 
 
 def test_runs_that_found_no_input_do_not_count_against_the_one_that_comes(setting):

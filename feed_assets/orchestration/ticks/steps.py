@@ -81,6 +81,8 @@ def _fan_out(tick: Tick, out_of_time: OutOfTime) -> None:
 def _decide(tick: Tick, out_of_time: OutOfTime) -> None:
     """Decide about what is due; of what was built and can no longer be, the tick's log has a warning."""
     datasets = tick.graph.datasets_of(tick.source)
+    # Before: of what is built while it is decided about, the verdict is from before that, and not to be requested.
+    tick.busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
     decided = decide_due(tick.graph, datasets, tick.ledger, tick.now, DECISIONS_PER_TICK, out_of_time)
     tick.decided += decided.found
     tick.is_complete &= decided.is_complete
@@ -108,8 +110,7 @@ def _watch(tick: Tick, out_of_time: OutOfTime) -> None:
 def _request(tick: Tick, _: OutOfTime) -> None:
     """Request the runs of what is ready; none in a tick that fails, as Dagster would not hear of them."""
     if not tick.raised:
-        busy = in_progress(tick.graph, tick.ledger, tick.context.instance)
-        tick.requests = requests_for(tick.graph, tick.ledger, tick.decided, busy, tick.now)
+        tick.requests = requests_for(tick.graph, tick.ledger, tick.decided, tick.busy, tick.now)
 
 
 FINISH = Step("finish", 0.1, _finish)

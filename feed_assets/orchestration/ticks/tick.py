@@ -6,7 +6,7 @@ tick fails, which the UI shows.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -16,6 +16,7 @@ from time import monotonic, sleep
 import dagster as dg
 
 from feed_assets.core.errors import LedgerUnavailable, SourceUnavailable, in_short
+from feed_assets.core.feeds import Partition
 from feed_assets.core.readiness import Verdict
 from feed_assets.ledger import alerts, log
 from feed_assets.ledger.database import Ledger, open_ledger
@@ -84,6 +85,8 @@ class Tick:
     source: str | None
     """The event source that the sensor looks after; None: it looks after all that no source's sensor does."""
     decided: list[tuple[Listed, Verdict]] = field(default_factory=list[tuple[Listed, Verdict]])
+    busy: Collection[Partition] = ()
+    """What was in progress when it was decided."""
     requests: Sequence[dg.RunRequest] = ()
     reports: Sequence[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = ()
     problems: dict[str, str] = field(default_factory=dict[str, str])
