@@ -1,14 +1,13 @@
-"""Typed settings. Nothing else in feed_assets reads the environment."""
+"""Typed settings. Nothing else in feed_assets reads FEED_ASSETS_*."""
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from pydantic import AfterValidator, BeforeValidator, Field, Secret, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, from_json
@@ -17,66 +16,15 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from feed_assets.core.completeness import GRAINS, RATIO
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 from feed_assets.core.secrets import shown
+from feed_assets.home import home, make_folder, say
 
 PREFIX = "FEED_ASSETS_"
-
-
-OWNED = 0o600
-"""The rights of what we make in the home folder: only its owner may read it."""
-
-
-def home() -> Path:
-    """The folder for everything that is kept on this machine: `DAGSTER_HOME`, else `./.feed_assets`."""
-    return Path(os.environ.get("DAGSTER_HOME") or ".feed_assets").resolve()
-
-
-def say(line: str) -> None:
-    """Say something on stderr, in whatever process."""
-    sys.stderr.write(f"feed-assets: {line}\n")
-
-
-def make_folder(folder: Path, what: str, mode: int = 0o777) -> None:
-    """Make a folder that is not there, and say so. Raises InvalidSetting where it cannot be."""
-    if not folder.is_dir():
-        announce(folder, what)
-        folder.mkdir(mode, exist_ok=True)
-
-
-def make_home(folder: Path) -> None:
-    """Make the home folder, which is for its owner alone: what lies in it has no need of rights of its own.
-
-    Raises InvalidSetting for a path that Dagster's own storage would take for another.
-    """
-    if "?" in str(folder) or unquote(str(folder)) != str(folder):
-        raise InvalidSetting(
-            f"the home folder {folder} has a '?' or a %XX in its path, which Dagster's storage takes for parts of a "
-            "URL, and so makes its files elsewhere: expected a path without. Set DAGSTER_HOME to another one."
-        )
-    make_folder(folder, "the home folder", 0o700)
 
 
 def make_board(settings: "Settings") -> None:
     """Make the blackboard that is the default one."""
     if "blackboard" not in settings.model_fields_set:
         make_folder(home() / "blackboard", "the blackboard")
-
-
-def say_who_enters(folder: Path) -> None:
-    """Say that others may enter a home that was there: its rights are kept, as they may be meant."""
-    if folder.stat().st_mode & 0o077:
-        say(f"others may enter the home folder: `chmod 700 {folder}`, unless they are meant to read what it keeps")
-
-
-def announce(place: Path, what: str) -> None:
-    """Say what is made where nothing is; the home folder is made for what lies in it.
-
-    Raises InvalidSetting where any other parent is missing: its path is more likely to be mistyped.
-    """
-    if place.parent == home():
-        make_home(home())
-    if not place.parent.is_dir():
-        raise InvalidSetting(f"{what} cannot be made at {place}: there is no {place.parent}. Make it, or correct it.")
-    say(f"made {what} {place}")
 
 
 def _split(value: object) -> object:

@@ -221,7 +221,7 @@ class _Doctor:
 
     @property
     def _home(self) -> Path:
-        from feed_assets.settings import home
+        from feed_assets.home import home
 
         if not home().is_dir():
             raise Doubtful(f"{home()} is not there yet: `feed-assets run` and `ui` make it, or set DAGSTER_HOME.")
@@ -229,7 +229,7 @@ class _Doctor:
 
     @property
     def _home_or_parent(self) -> Path:
-        from feed_assets.settings import home
+        from feed_assets.home import home
 
         return next(folder for folder in (home(), *home().parents) if folder.is_dir())
 

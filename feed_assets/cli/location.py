@@ -112,7 +112,7 @@ def open_services(*, makes: bool = True) -> "Services":
 
 def _look_at_home(*, makes: bool) -> None:
     """Say to who writes into a home that others may enter it."""
-    from feed_assets.settings import home, say_who_enters
+    from feed_assets.home import home, say_who_enters
 
     if makes and home().is_dir():
         say_who_enters(home())
@@ -139,7 +139,7 @@ def open_instance() -> "dg.DagsterInstance":
     import dagster as dg
     from dagster._core.instance.ref import InstanceRef
 
-    from feed_assets.settings import home
+    from feed_assets.home import home
 
     ref = InstanceRef.from_dir(str(prepare(home())))
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
@@ -153,8 +153,8 @@ def dynamic_partitions(graph: "Graph") -> "Generator[None]":
     """Let Dagster's instance say which dynamic partitions there are; without a home, which is not made, none."""
     import dagster as dg
 
+    from feed_assets.home import home
     from feed_assets.orchestration.declare.partitions import by_dimension
-    from feed_assets.settings import home
 
     parts = [part for node in graph.by_feed.values() for part in by_dimension(node.partitions_def).values()]
     if not any(isinstance(part, dg.DynamicPartitionsDefinition) for part in parts):
@@ -175,7 +175,7 @@ def prepare(folder: Path, patience: float = START_SECONDS) -> Path:
     """
     import dagster as dg
 
-    from feed_assets.settings import OWNED, make_home, say_who_enters
+    from feed_assets.home import OWNED, make_home, say_who_enters
 
     make_home(folder)
     say_who_enters(folder)

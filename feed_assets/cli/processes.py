@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import FeedAssetsError
-from feed_assets.settings import OWNED
+from feed_assets.home import OWNED
 
 if TYPE_CHECKING:
     import psutil

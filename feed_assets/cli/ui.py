@@ -29,7 +29,7 @@ from feed_assets.cli.processes import (
 )
 from feed_assets.cli.project import module_of_project
 from feed_assets.core.addresses import LOOPBACK
-from feed_assets.settings import OWNED
+from feed_assets.home import OWNED
 
 if TYPE_CHECKING:
     from feed_assets.settings import Settings
@@ -45,7 +45,8 @@ def ui(
     module: Module = None,
 ) -> None:
     """Web UI and daemon, with one warm Spark that all runs share. Ctrl-C ends all of it."""
-    from feed_assets.settings import home, settings
+    from feed_assets.home import home
+    from feed_assets.settings import settings
 
     if not is_free(port):
         raise ProcessFailed(f"port {port} is taken: end what listens there, or choose another with --port.")

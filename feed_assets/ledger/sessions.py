@@ -8,8 +8,8 @@ from sqlalchemy import event, exc
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from feed_assets.home import OWNED, announce, home
 from feed_assets.ledger.tables import log_lock
-from feed_assets.settings import OWNED, announce, home
 
 CONNECT_SECONDS = 5
 """Seconds in which a PostgreSQL server takes a connection, unless its URL says `connect_timeout`."""

@@ -13,9 +13,10 @@ from feed_assets.cli.run import sentence
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.feeds import read, write
+from feed_assets.home import home, make_home
 from feed_assets.orchestration.ends import ends_of
 from feed_assets.orchestration.runner import Runner
-from feed_assets.settings import home, make_home, settings
+from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
 
