@@ -29,6 +29,7 @@ from feed_assets.cli.processes import (
 )
 from feed_assets.cli.project import module_of_project
 from feed_assets.core.addresses import LOOPBACK
+from feed_assets.core.secrets import shown
 from feed_assets.home import OWNED
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def ui(
     stop_once()
     config, target = settings(), _target(module)
     folder = prepare(home())
+    _look_at_launcher(folder)
     try:
         with ExitStack() as stack:
             stack.enter_context(_only_one(folder))
@@ -61,6 +63,21 @@ def ui(
             _watch(needed)
     except KeyboardInterrupt:
         typer.echo("feed-assets ui: all ended")
+
+
+def _look_at_launcher(folder: Path) -> None:
+    """Raise ProcessFailed if what launches runs cannot be made: Dagster looks when there is a run, and logs it."""
+    import dagster as dg
+    from dagster_shared.check import CheckError
+
+    try:
+        with dg.DagsterInstance.get() as instance:
+            _ = instance.run_coordinator, instance.run_launcher
+    except (CheckError, dg.DagsterError, ImportError) as error:
+        raise ProcessFailed(
+            f"{folder / 'dagster.yaml'} names what cannot be loaded, and no run would begin: "
+            f"{shown(' '.join(str(error).split()))} Mend it, and start again."
+        ) from error
 
 
 @contextmanager

@@ -38,6 +38,7 @@ def is_warm(location: Location, run_id: str) -> bool:
 
 def health(location: Location, run_id: str) -> str:
     run = location.instance.get_run_by_id(run_id)
+    assert location.instance.run_launcher.supports_check_run_worker_health, "Dagster's monitoring would not ask"
     return location.instance.run_launcher.check_run_worker_health(run).status.value
 
 

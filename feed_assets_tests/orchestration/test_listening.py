@@ -11,7 +11,7 @@ from feed_assets.ledger import log
 from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.ticks.sensors import FEEDS, WATCHES
-from feed_assets.orchestration.ticks.steps import DECLARE, DISCOVER
+from feed_assets.orchestration.ticks.steps import DECLARE, DISCOVER, REPORT_EVENTS
 from feed_assets.orchestration.ticks.tick import (
     LISTEN_SECONDS,
     LISTENERS,
@@ -52,13 +52,18 @@ def somebody_else(world: Harness, *days: str) -> Step:
 
 def evaluated(world: Harness, steps: list[Step], since: float | None) -> tuple[list[str], float]:
     """The partitions that a tick of these steps requests, and the seconds that it took."""
+    result, seconds = ticked(world, steps, since)
+    return [request.partition_key for request in result.run_requests or ()], seconds
+
+
+def ticked(world: Harness, steps: list[Step], since: float | None) -> tuple[dg.SensorResult, float]:
+    """What a tick of these steps tells, and the seconds that it took."""
     context = dg.build_sensor_context(
         world.instance, definitions=world.definitions, sensor_name="feeds", last_sensor_start_time=since
     )
     began = monotonic()
     with context:
-        result = evaluate(context, steps, None)
-    return [request.partition_key for request in result.run_requests or ()], monotonic() - began
+        return evaluate(context, steps, None), monotonic() - began
 
 
 def steps_before(other: Step) -> list[Step]:
@@ -72,6 +77,14 @@ def test_what_another_process_records_after_a_tick_has_decided_is_requested_by_t
     requested, seconds = evaluated(world, steps_before(somebody_else(world, DAY)), SINCE)
     assert requested == [DAY]
     assert seconds < LISTEN_SECONDS
+
+
+def test_what_a_tick_has_heard_of_it_reports_too_whichever_sensor_s_it_is():
+    world = listening()
+    world.ask()
+    result, _ = ticked(world, steps_before(somebody_else(world, DAY)), SINCE)
+    assert [(event.asset_key.path[-1], event.partition) for event in result.asset_events] == [("raw", DAY)]
+    assert REPORT_EVENTS.hears, "so do the sensors of event sources"
 
 
 def test_nobody_but_the_daemon_has_a_tick_listen():

@@ -160,6 +160,19 @@ def _writer(run_id: str, name: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+def test_a_fork_opens_anew_what_it_has_inherited_and_leaves_that_alone(tmp_path, monkeypatch):
+    files, path = storage.KeptFiles(), str(tmp_path / "a.db")
+    (tmp_path / "a.db").touch()
+    with files.connect(path):
+        inherited = files.engine(path)
+    monkeypatch.setattr(storage.os, "getpid", lambda: -1)
+    assert not files.has(path)
+    assert files.engine(path) is not inherited
+    assert files.has(path)
+    assert inherited.pool.checkedin() == 1, "it was closed"
+    files.close()
+
+
 def test_a_fork_has_connections_of_its_own(instance):
     run_id = nothing.execute_in_process(instance=instance).run_id
     done = subprocess.run([sys.executable, "-c", FORK, run_id], capture_output=True, text=True, timeout=120)
