@@ -32,7 +32,8 @@ BUSY_SECONDS = 30
 """How long a statement waits for another process that writes."""
 
 _inherited: list[object] = []
-"""Connections of the process that this one was forked from. To close them here would end that one's locks."""
+"""Connections of the process that this one was forked from. SQLite forbids to use them here, and to close them is use:
+it might copy the log into the file, and remove it."""
 
 _File = tuple[str, int, int]
 

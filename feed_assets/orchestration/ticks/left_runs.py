@@ -1,8 +1,8 @@
 """Dagster runs that a kill left: they would stay unfinished, and their partitions in progress, for ever.
 
-Dagster's code server fails the run of a worker that dies. If the code server dies too, nobody does: the default
-launcher cannot ask a worker for its health. So the process that a run itself named is looked for. A run that is still
-to begin has named none: Dagster's run monitoring (in our `dagster.yaml`) fails it by its age.
+Dagster's code server fails the run of a worker that dies. If the code server dies too, nobody does, unless Dagster's
+monitoring asks our launcher, by the same rule as here: the process that the run's tag, or else the run itself, named is
+looked for. A run still to begin has named none: that monitoring (in our `dagster.yaml`) fails it by its age.
 """
 
 import json
