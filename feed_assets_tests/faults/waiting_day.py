@@ -75,10 +75,11 @@ class Day:
 
     def run(self, hours: int) -> Share:
         """Tick through so many hours."""
-        for number in range(12, 12 * (hours + 1)):
-            now = FIRST + number * BASE
-            self._arrive(now)
-            self._tick(now)
+        with dg.DagsterInstance.ephemeral() as instance, dg.build_sensor_context(instance) as context:
+            for number in range(12, 12 * (hours + 1)):
+                now = FIRST + number * BASE
+                self._arrive(now)
+                self._tick(context, now)
         return self.share
 
     def _arrive(self, now: datetime) -> None:
@@ -96,9 +97,9 @@ class Day:
         told = Report(RAW, "", f"topic {partition.key}", tuple((each, 100) for each in bases), tier)
         report(self.services.ledger, [told], now)
 
-    def _tick(self, now: datetime) -> None:
+    def _tick(self, context: dg.SensorEvaluationContext, now: datetime) -> None:
         self.proxy.begin()
-        with dg.build_sensor_context() as context, dg.partition_loading_context(now):
+        with dg.partition_loading_context(now):
             tick = Tick(context, self.graph, self.services.ledger, now, Budget(600), None)
             tick.services = Services(self.services.board, self.services.ledger, self.services.maker, lambda: now)
             for step in STEPS:
