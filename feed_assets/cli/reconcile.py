@@ -45,12 +45,12 @@ def _reconcile(module: str | None, unknown: bool) -> "tuple[list[Done], int]":
     from feed_assets.orchestration.ticks.left_runs import finish_left
     from feed_assets.runs.orphans import sweep, sweep_unclaimed
 
-    feeds = load_graph(module).own()
+    graph = load_graph(module)
     with open_instance() as instance:
         services = open_services()
         done = [done for finished in finish_left(instance, services) for done in finished.done]
-    done += sweep_unclaimed(services, feeds, unknown=unknown)
-    swept = sweep(services, feeds)
+    done += sweep_unclaimed(services, graph.own(), unknown=unknown)
+    swept = sweep(services, graph.claiming())
     return [*done, *swept.done], swept.claims
 
 

@@ -45,7 +45,7 @@ class Fate(Enum):
     FORGET = "forget"
     """Only its claim goes: its update is done with, or was never begun."""
     FINISH = "finish"
-    """It is valid though its run gave it up: the ledger gets to know it, the claim goes."""
+    """It is valid though its attempt was given up: the ledger gets to know it, the claim goes."""
     SWEEP = "sweep"
     """Its parts go, then its claim."""
     ASK = "ask"

@@ -32,6 +32,9 @@ from feed_assets.feeds.newest import newest_first
 CLAIMS = "_feed_assets/claims"
 """The prefix of claims: outside every feed, so that a listing of a feed shows updates only."""
 
+INTAKE = "intake "
+"""How the token of a claim by intake begins: it has no run, and publishes within one call."""
+
 _CLAIM_TRIES = 2
 """Times that a claim without a reply is sent again, after what the client itself repeats."""
 
@@ -109,15 +112,20 @@ def check_part(name: str) -> None:
         check_segment(segment, "part name")
 
 
-def publish(board: Blackboard, partition: Partition, parts: Mapping[str, bytes | Path], now: datetime) -> Update:
-    """Claim, write the parts (names under the update and what they hold) and seal. A failure leaves no valid update."""
+def publish(
+    board: Blackboard, partition: Partition, parts: Mapping[str, bytes | Path], now: datetime, by: str = ""
+) -> Update:
+    """Claim, write the parts (names under the update and what they hold) and seal. A failure leaves no valid update.
+
+    The claim's token begins with `by`.
+    """
     for name in parts:
         check_part(name)
-    update_id = claim(board, partition, uuid4().hex.encode(), now)
+    update_id = claim(board, partition, f"{by}{uuid4().hex}".encode(), now)
     path = _path(partition, update_id)
     for name, data in parts.items():
         board.put(f"{path}/{name}", data)
-    expected = [File(f"{path}/{name}", _size(data)) for name, data in parts.items()]
+    expected = [File(f"{path}/{name}", size_of(data)) for name, data in parts.items()]
     return seal(board, partition, update_id, expected)
 
 
@@ -184,7 +192,8 @@ def _path(partition: Partition, update_id: str) -> str:
     return f"{partition.path}/{update_id}"
 
 
-def _size(data: bytes | Path) -> int:
+def size_of(data: bytes | Path) -> int:
+    """The bytes of a part."""
     return data.stat().st_size if isinstance(data, Path) else len(data)
 
 

@@ -21,8 +21,8 @@ from feed_assets.ledger.tables import consumed, update
 CLAIMED, REFUSED, ABANDONED = "claimed", "refused", "abandoned"
 """States beside those that the log tells of; what is pruned was valid, and a prune has removed it or is about to."""
 
-FOREIGN, RUN, REBUILT = "foreign", "run", "rebuilt"
-"""Origins: a producer elsewhere, a run of ours, a run of ours that was lost with a ledger."""
+FOREIGN, RUN, REBUILT, INTAKE = "foreign", "run", "rebuilt", "intake"
+"""Origins: a producer elsewhere, a run of ours, one of ours that was lost with a ledger, our intake of others' data."""
 
 
 @dataclass(frozen=True)

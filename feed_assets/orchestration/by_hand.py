@@ -68,7 +68,7 @@ def choose(graph: Graph, services: Services, nodes: Sequence[Node], which: Colle
     """
     if Chosen.MISSING in which:
         read = {parent.feed for node in nodes for parent in graph.parents(node)}
-        discover_all(services, [node.feed for node in graph.foreign() if node.feed in read], graph.appendable())
+        discover_all(services, [feed for feed in graph.polled() if feed in read], graph.appendable())
     with services.ledger.read() as connection:
         missing = _missing(graph, connection, nodes) if Chosen.MISSING in which else set[Partition]()
         return {*_tried(connection, nodes, which)} | missing

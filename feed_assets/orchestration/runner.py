@@ -126,8 +126,8 @@ class Runner:
 
     def _look_at_everything(self) -> None:
         graph = Graph(self.definitions.resolve_asset_graph())
-        if foreign := [node.feed for node in graph.foreign()]:
-            discover_all(Services.of(settings()), foreign, graph.appendable())
+        if polled := graph.polled():
+            discover_all(Services.of(settings()), polled, graph.appendable())
 
     def _sensors(self) -> Iterable[dg.SensorDefinition]:
         return self.definitions.get_repository_def().sensor_defs

@@ -13,7 +13,7 @@ from feed_assets.core.feeds import MANIFEST, Feed, Partition, is_update_id
 from feed_assets.core.orphans import RULES, Contents, Fate, KnownAttempt, Status, is_old, must_look
 from feed_assets.feeds import read
 from feed_assets.feeds.local_disk import HALF_WRITTEN
-from feed_assets.feeds.write import CLAIMS
+from feed_assets.feeds.write import CLAIMS, INTAKE
 from feed_assets.ledger import orphans
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
@@ -21,6 +21,8 @@ from feed_assets.runs.sync import sync
 _log = logging.getLogger(__name__)
 
 FINISHED, SWEPT, LEFT = "finished", "swept", "left"
+
+_INTAKE_KILLED = "intake was killed before it told the ledger"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class _Orphan:
     fate: Fate
     objects: int = 0
     problem: str = ""
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether intake has begun it, which publishes batches alone."""
+        return self.attempt.reason == _INTAKE_KILLED
 
     def done(self, what: str, why: str) -> Done:
         done = Done(what, self.partition, self.update_id, why)
@@ -151,8 +158,8 @@ def _carry_out(
     if orphan.problem:
         return (orphan.done(LEFT, orphan.problem),)
     if orphan.fate is Fate.FINISH:
-        sync(services.board, services.ledger, orphan.partition, services.now())
-        return (orphan.done(FINISHED, "it is valid, though its run gave it up"),)
+        sync(services.board, services.ledger, orphan.partition, services.now(), is_batch=orphan.is_batch)
+        return (orphan.done(FINISHED, "it is valid, though its attempt was given up"),)
     if orphan.fate is Fate.SWEEP or (orphan.fate is Fate.ASK and unknown):
         services.board.sweep(f"{orphan.partition.path}/{orphan.update_id}")
         why = orphan.attempt.reason or "the ledger does not know it"
@@ -179,14 +186,20 @@ def _orphan(services: Services, partition: Partition, update_id: str) -> _Orphan
 
 
 def _attempt(services: Services, partition: Partition, update_id: str) -> KnownAttempt:
-    """What the ledger knows of an id; if it knows nothing, the claim itself names the run."""
+    """What the ledger knows of an id; if it knows nothing, the claim itself names the run, or intake.
+
+    Intake tells the ledger of a batch in the call that publishes it: what it claimed a day ago and never told of, it
+    was killed over.
+    """
     with services.ledger.read() as connection:
         found = orphans.attempt(connection, partition, update_id)
     if found != KnownAttempt(Status.UNKNOWN):
         return found
-    token = services.board.get(f"{CLAIMS}/{partition.path}/{update_id}", 100) or b""
+    token = (services.board.get(f"{CLAIMS}/{partition.path}/{update_id}", 100) or b"").decode(errors="replace")
+    if token.startswith(INTAKE):
+        return KnownAttempt(Status.GIVEN_UP, reason=_INTAKE_KILLED)
     with services.ledger.read() as connection:
-        return orphans.claimed_by(connection, token.decode(errors="replace"))
+        return orphans.claimed_by(connection, token)
 
 
 def _claims(services: Services, below: Partition) -> Iterator[tuple[str, Partition, str]]:

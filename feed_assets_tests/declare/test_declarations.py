@@ -55,6 +55,7 @@ FOREIGN = {
     "retention": Retention(keep=3),
     "cadence": DAILY,
     "completeness": Completeness(ratio="99%"),
+    "intake": "pull",
 }
 TABLE = {
     "source": OTHER_SHOP,

@@ -120,6 +120,7 @@ WRONG: dict[str, Any] = {
     "foreign_feed.retention": 30,
     "foreign_feed.cadence": "0 6 * * *",
     "foreign_feed.event_time": 1,
+    "foreign_feed.intake": "send",
     "BatchDate.only": "apac",
     "DayToDate.only": {"region": 1},
     "Within.only": ["apac"],

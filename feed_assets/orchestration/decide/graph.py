@@ -76,6 +76,14 @@ class Graph:
         """The feeds that others write, by name."""
         return self._declaring(Foreign)
 
+    def polled(self) -> list[Feed]:
+        """The foreign feeds that are looked through on the blackboard: of what intake publishes the ledger knows."""
+        return [node.feed for node in self.foreign() if not node.by_intake]
+
+    def claiming(self) -> list[Feed]:
+        """Every feed that processes of ours write: runs, and intake."""
+        return [*self.own(), *(node.feed for node in self.foreign() if node.by_intake)]
+
     def appendable(self) -> set[Feed]:
         """The feeds whose partitions hold batches."""
         return {node.feed for node in self.foreign() if node.is_appendable}

@@ -84,6 +84,11 @@ class Node:
         return isinstance(self.declaration, Foreign) and self.declaration.appendable
 
     @property
+    def by_intake(self) -> bool:
+        """Whether intake of ours publishes what others send."""
+        return isinstance(self.declaration, Foreign) and self.declaration.intake is not None
+
+    @property
     def kind_of_input(self) -> type[UpdateInput]:
         """How its consumers read it."""
         if isinstance(self.declaration, EventTable):

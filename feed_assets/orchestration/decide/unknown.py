@@ -60,10 +60,11 @@ def _expected(node: Node, key: str, now: datetime) -> str:
 def unread(graph: Graph, services: Services, now: datetime) -> dict[str, str]:
     """What an alert is about, by feed: unknown feeds, and partitions of foreign ones that the ledger has updates of.
 
-    Without those from before the first partition: a producer's history begins where it likes.
+    Without those from before the first partition: a producer's history begins where it likes. Intake looks itself at
+    what it publishes.
     """
     found = {str(feed): f"{feed}: {why}" for feed, why in unknown_feeds(graph, services.board, services.ledger).items()}
-    for node in graph.foreign():
+    for node in (node for node in graph.foreign() if not node.by_intake):
         with services.ledger.read() as connection:
             keys = {*updates.published_keys(connection, node.feed)}
         strange = unknown_partitions(node, keys, now)

@@ -43,6 +43,9 @@ WATCHED = (ON_TIME, PROPAGATION, STALE)
 TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
 """Names that no check of a dataset can have."""
 
+Intake = Literal["push", "pull"]
+"""How intake gets the data of a foreign feed: others push them to the receiver, or it pulls their files."""
+
 FeedName = Annotated[Feed, PlainValidator(Feed.parse), PlainSerializer(str)]
 
 
@@ -60,6 +63,8 @@ class Foreign:
     """How its windows are judged, if it is ready only when it is complete."""
     event_time: str | None = None
     """The column by which the first dataset that reads it counts its records."""
+    intake: Intake | None = None
+    """How our own intake gets what others send, if it publishes it."""
     role: Literal["foreign"] = "foreign"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

@@ -23,12 +23,13 @@ from feed_assets.orchestration.declare.declarations import (
     Declaration,
     EventTable,
     Foreign,
+    Intake,
     StateTable,
     declaration_of,
     metadata_of,
 )
 from feed_assets.orchestration.declare.mappings import BySpan, Previous, Within
-from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, times_of
+from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, is_hourly, times_of
 from feed_assets.orchestration.declare.sub_partitions import checked
 from feed_assets.runs.recipe import Format, Source
 
@@ -77,6 +78,7 @@ def foreign_feed(
     completeness: Completeness | None = None,
     regions: Regions | None = None,
     event_time: str | None = None,
+    intake: Intake | None = None,
 ) -> dg.AssetSpec:
     """Declare a feed that somebody else writes, as an external asset.
 
@@ -96,6 +98,9 @@ def foreign_feed(
         regions: The regions that its other dimension of partitions has, each with its own midnight.
         event_time: A timestamp column of the schema. By it the first dataset that reads an update counts its records,
             unless the producer reports them; without it only the producer's reports count.
+        intake: How our own intake publishes what others send, as batches: `push`, through the receiver (JSON, with
+            `event_time`, hourly partitions in UTC), or `pull`, by their files. Nothing looks for it on the blackboard:
+            the ledger hears of each batch as it is published. Such a feed is appendable.
 
     Returns:
         The spec of the external asset, to be an input of datasets.
@@ -107,6 +112,9 @@ def foreign_feed(
     found = declared_feed(feed)
     check_schema(found, schema, format)
     check_event_time(found, schema, event_time)
+    if intake == "push":
+        _check_pushed(found, format, partitions_def, event_time)
+    appendable = appendable or intake is not None
     tracked = tracked_of(found, completeness, regions)
     return dg.AssetSpec(
         asset_key(found),
@@ -115,8 +123,20 @@ def foreign_feed(
         group_name=group_of(found),
         kinds={format},
         owners=owners,
-        metadata=metadata_of(Foreign(found, format, schema, appendable, retention, cadence, tracked, event_time)),
+        metadata=metadata_of(
+            Foreign(found, format, schema, appendable, retention, cadence, tracked, event_time, intake)
+        ),
     )
+
+
+def _check_pushed(feed: Feed, form: Format, partitions_def: Partitions, event_time: str | None) -> None:
+    """Raise InvalidDefinition for a feed whose events the receiver cannot sort into partitions."""
+    found = f"{form}, event_time {event_time!r}, partitions {partitions_def}"
+    if form != "json" or event_time is None or not is_hourly(partitions_def):
+        raise InvalidDefinition(
+            f"{feed} is pushed, and declared as {found}: expected format='json', the event_time that every event has, "
+            "and hourly partitions in UTC, such as HourlyPartitionsDefinition('2026-01-01-00:00')."
+        )
 
 
 def tracked_of(feed: Feed, completeness: Completeness | None, regions: Regions | None) -> Tracked | None:

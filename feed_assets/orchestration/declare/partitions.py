@@ -127,6 +127,13 @@ def is_offset_day(times: dg.TimeWindowPartitionsDefinition) -> bool:
     return kind is not None and kind.name == "DAILY" and not times.is_basic_daily
 
 
+def is_hourly(partitions_def: Partitions) -> bool:
+    """Whether partitions are the hours of UTC, and nothing else."""
+    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) or partitions_def.timezone != "UTC":
+        return False
+    return partitions_def.cron_schedule == "0 * * * *"
+
+
 def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPartitionsDefinition:
     """Dagster's partitions of a grain (`10min`, `hour`, `day`) from a day of a zone on. Raises InvalidDefinition."""
     try:

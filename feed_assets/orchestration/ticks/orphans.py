@@ -38,7 +38,7 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     if looked and now < (again := datetime.fromisoformat(looked) + PAUSE):
         return dg.SkipReason(f"The next look for orphans is at {again:%Y-%m-%d %H:%M} UTC.")
     deadline = monotonic() + settings().tick_seconds
-    swept = sweep(services, graph.own(), lambda: monotonic() > deadline, stopped)
+    swept = sweep(services, graph.claiming(), lambda: monotonic() > deadline, stopped)
     for done in swept.done:
         context.log.info(str(done))
     with services.ledger.write() as connection:

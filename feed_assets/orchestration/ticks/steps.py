@@ -29,8 +29,7 @@ def _finish(tick: Tick, _: OutOfTime) -> None:
 
 def _discover(tick: Tick, out_of_time: OutOfTime) -> None:
     """Record the new valid updates of foreign feeds, and what is gone of our own."""
-    foreign = [node.feed for node in tick.graph.foreign()]
-    found = discover(tick.services, foreign, out_of_time, tick.graph.appendable())
+    found = discover(tick.services, tick.graph.polled(), out_of_time, tick.graph.appendable())
     tick.is_complete &= found.is_complete
     tick.problems |= {str(feed): f"it could not be read: {error}" for feed, error in found.failed.items()}
     _verify(tick, out_of_time)

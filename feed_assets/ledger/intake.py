@@ -1,0 +1,46 @@
+"""What intake has published: known at once, as nobody looks through the blackboard for it."""
+
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.events import foreign_correlation
+from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.reports import text_of
+from feed_assets.core.written import Counts
+from feed_assets.ledger import batches, counts, updates
+from feed_assets.ledger.tables import update
+
+
+def newest(connection: sa.Connection, batch: Partition) -> Update | None:
+    """The last update of a batch that intake has told of, whatever became of it since, with its files."""
+    mine = updates.is_(batch) & (update.c.origin == updates.INTAKE)
+    found = connection.execute(sa.select(sa.func.max(update.c.id)).where(mine)).scalar()
+    return updates.recorded(connection, batch, found) if found else None
+
+
+def record(connection: sa.Connection, found: Update, windows: Counts | None, who: str, now: datetime) -> None:
+    """Record a published update of a batch, with its records by window if they are known. Repeatable.
+
+    A run that reads its partition may have found it on the blackboard before: as another team's, without counts.
+    """
+    batches.join(connection, found.partition)
+    if updates.find(connection, found.partition, found.id) is None:
+        updates.insert(
+            connection,
+            found.partition,
+            found.id,
+            updates.INTAKE,
+            updates.PUBLISHED,
+            now,
+            version=found.files_digest,
+            correlation=foreign_correlation(found.partition, found.id),
+            records=None if windows is None else sum(count for _, count in windows),
+            windows=None if windows is None else text_of(windows),
+            **updates.files_of(found),
+        )
+        return
+    mine = updates.is_(found.partition, found.id)
+    connection.execute(sa.update(update).where(mine).values(origin=updates.INTAKE))
+    if windows is not None:
+        counts.keep(connection, [(found, windows)], who, now)
