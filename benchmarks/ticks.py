@@ -20,6 +20,7 @@ from feed_assets.feeds import read
 from feed_assets.ledger import subscriptions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed, due, update
+from feed_assets.orchestration.decide.ranges import named_by
 from feed_assets.orchestration.ticks.reporter import REPORTED, Position
 from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
@@ -27,6 +28,7 @@ from feed_assets.testing import Harness
 
 RAW, MADE = Feed.parse("b/raw/v1.0"), Feed.parse("b/made/v1.0")
 FIRST = date(1970, 1, 1)
+DAYS = dg.DailyPartitionsDefinition(FIRST.isoformat())
 NOW = datetime.now(UTC)
 ID = update_id(datetime(2019, 11, 25, tzinfo=UTC))
 NEW = 10
@@ -35,10 +37,9 @@ FEW = "10 known and 10 new"
 
 def definitions() -> dg.Definitions:
     """A foreign feed and one dataset made from it, by day."""
-    days = dg.DailyPartitionsDefinition(FIRST.isoformat())
-    raw = foreign_feed(str(RAW), partitions_def=days, schema="n int")
+    raw = foreign_feed(str(RAW), partitions_def=DAYS, schema="n int")
 
-    @feed_asset(str(MADE), partitions_def=days, inputs={"raw": raw})
+    @feed_asset(str(MADE), partitions_def=DAYS, inputs={"raw": raw})
     def made(raw: Any) -> Any:
         """Never run here."""
         return raw
@@ -99,8 +100,9 @@ class Home:
         with at_home(self.folder):
             asked = self.harness.ask(self.cursor)
         self.cursor = asked.cursor
-        if len(asked.requests) != NEW:
-            raise RuntimeError(f"{self.known} known: {len(asked.requests)} runs are requested, expected {NEW}.")
+        found = [key for each in asked.requests for key in named_by(DAYS, each.tags)]
+        if found != [day(each) for each in range(self.known, self.known + NEW)]:
+            raise RuntimeError(f"{self.known} known: {found} are requested, expected the {NEW} new days.")
 
 
 def _rows(at: int, raw: Update) -> list[dict[str, object]]:

@@ -1,5 +1,7 @@
 """The command line. What a command needs is imported when it runs: `--help` answers at once."""
 
+import atexit
+import gc
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -43,6 +45,7 @@ _LIBRARIES = ("alembic", "pydantic", "pydantic_core", "sqlalchemy")
 
 def main() -> None:
     """Run a command."""
+    atexit.register(gc.freeze)  # The last collection would go through all that was loaded: a third of a short command.
     with errors_in_a_line():
         app()
 
