@@ -129,7 +129,7 @@ class Tick:
         """Where reading goes on after the last known event: told by the reader while there is no other."""
         with at_home(self.folder):
             (part,) = source(self.team).parts
-            return part.reader(open_board(settings())).read(None, 1).position or ""
+            return part.reader(lambda _: open_board(settings())).read(None, 1).position or ""
 
     def forget(self) -> None:
         """Take back what the ledger has learnt in the round before."""

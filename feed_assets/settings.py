@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BeforeValidator, Field, Secret, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from feed_assets.core.completeness import GRAINS, RATIO
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting
+from feed_assets.core.rules import BOARD_NAME
 from feed_assets.core.secrets import shown
 from feed_assets.home import home, make_folder, say
 
@@ -70,6 +71,20 @@ Database = Annotated[
     ),
 ]
 Endpoint = Annotated[str, _like("https?://[^/@?#][^@?#]*", "https://host or http://host:port, without keys")]
+
+
+class Place(BaseModel):
+    """Where a blackboard is, and as whom it is reached: of S3 by a profile of boto3, or by its own chain."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: Store
+    endpoint: Endpoint | None = None
+    profile: str | None = None
+
+
+BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
+Boards = Annotated[Secret[dict[BoardName, Place]], NoDecode, BeforeValidator(_object)]
 Master = Annotated[str, _like(r"local.*|yarn|(spark|k8s)://.+", "local[2], spark://host:7077, k8s://… or yarn")]
 _PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
 Remote = Annotated[
@@ -145,6 +160,9 @@ class Settings(Declaring):
     s3_endpoint: Endpoint | None = None
     """Endpoint of an S3-compatible store that is not AWS; credentials come from boto3's chain."""
 
+    blackboards: Boards = Secret[dict[str, Place]]({})
+    """The blackboards of others by name, as a JSON object: `{"partner": {"url": …, "endpoint": …, "profile": …}}`."""
+
     spark_master: Master = "local[2]"
     """Master of the Spark session, unless `spark_remote` is set."""
 
@@ -210,6 +228,16 @@ class Settings(Declaring):
 
     ads_campaigns: Words = ("men", "women")
     """Campaigns of the ads domain, comma-separated in the environment."""
+
+    def place(self, name: str | None) -> Place:
+        """Where a blackboard is: without a name ours. Raises InvalidSetting for one that is not set."""
+        if name is None:
+            return Place(url=self.blackboard, endpoint=self.s3_endpoint)
+        boards = self.blackboards.get_secret_value()
+        if name not in boards:
+            known = ", ".join(sorted(boards)) or "none"
+            raise InvalidSetting(f"there is no blackboard {name!r}: FEED_ASSETS_BLACKBOARDS has {known}. Add it there.")
+        return boards[name]
 
     def profile(self, name: str | None) -> dict[str, str]:
         """The Spark configuration of a profile, empty without a name. Raises InvalidSetting for one that is not set."""

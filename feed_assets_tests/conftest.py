@@ -16,7 +16,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
 from feed_assets_tests import classes, scratch
-from feed_assets_tests.servers import BUCKET, PostgreSQL, S3Server, fetched
+from feed_assets_tests.servers import BUCKET, PARTNERS, PostgreSQL, S3Server, fetched
 from feed_assets_tests.shared import shared
 
 if TYPE_CHECKING:
@@ -129,9 +129,25 @@ def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
     with pytest.MonkeyPatch.context() as patch:
         for name, value in server.env.items():
             patch.setenv(name, value)
-        made = session(Settings(s3_endpoint=server.endpoint, spark_jars=str(jars), spark_conf=more))
+        others = {
+            "partner": partner_place(server, f"s3://{PARTNERS}"),
+            "stranger": {**partner_place(server, "s3://strangers"), "profile": "nobody"},
+        }
+        given = {"s3_endpoint": server.endpoint, "spark_jars": str(jars), "spark_conf": more, "blackboards": others}
+        made = session(Settings(**given))
     yield made
     made.stop()
+
+
+def partner_place(server: S3Server, url: str) -> dict[str, str]:
+    """A blackboard of others in the settings: on the same server, in a bucket and with a user of its own."""
+    return {"url": url, "endpoint": server.endpoint, "profile": PARTNERS}
+
+
+@pytest.fixture
+def partner_url() -> str:
+    """The URL of a fresh blackboard of others: a prefix of its own in their bucket."""
+    return f"s3://{PARTNERS}/lake-{os.getpid()}-{next(_PREFIXES)}"
 
 
 @pytest.fixture

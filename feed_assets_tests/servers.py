@@ -31,7 +31,10 @@ JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a Spark of the tests, which works for seconds: optimizing its code costs more than it saves, so do GC threads."""
 
 BUCKET = "blackboards"
-"""The one bucket: each takes SeaweedFS a third of a second, and volumes that it never gives back."""
+"""The bucket of all tests: each takes SeaweedFS a third of a second, and volumes that it never gives back."""
+
+PARTNERS = "partners"
+"""The bucket of others, and the one user (and profile of boto3) beside the admin who may read and write there."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class S3Server:
     secret_key: str
     reader_key: str = "reader"
     reader_secret: str = "reader-secret"
+    profiles: str = os.devnull
+    """A file of boto3's profiles: the one of others."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -53,7 +58,7 @@ class S3Server:
             "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": self.profiles,
             "AWS_CONFIG_FILE": os.devnull,
         }
 
@@ -166,12 +171,23 @@ def seaweedfs_server(folder: Path) -> Iterator[S3Server]:
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "s3.json"
     s3, master, volume, filer = free_ports(4)
-    server = S3Server(f"http://127.0.0.1:{s3}", "admin", "admin-secret")
-    reader = _identity(server.reader_key, server.reader_secret, ["Read", "List"])
+    (profiles := folder / "profiles").write_text(
+        f"[{PARTNERS}]\naws_access_key_id = {PARTNERS}\naws_secret_access_key = {PARTNERS}-secret\n"
+    )
+    server = S3Server(f"http://127.0.0.1:{s3}", "admin", "admin-secret", profiles=str(profiles))
+    reader = _identity(server.reader_key, server.reader_secret, [f"Read:{BUCKET}", f"List:{BUCKET}"])
+    partner = [f"{may}:{PARTNERS}" for may in ("Read", "List", "Write", "Tagging")]
     admin = _identity(server.access_key, server.secret_key, ["Admin", "Read", "List", "Tagging", "Write"])
     by_policy = [{**_identity(name, f"{name}-secret", []), "policyNames": [name]} for name in BY_POLICY]
     policies = [{"name": name, "content": policy(name, feeds)} for name, feeds in BY_POLICY.items()]
-    config.write_text(json.dumps({"identities": [admin, reader, *by_policy], "policies": policies}))
+    config.write_text(
+        json.dumps(
+            {
+                "identities": [admin, reader, _identity(PARTNERS, f"{PARTNERS}-secret", partner), *by_policy],
+                "policies": policies,
+            }
+        )
+    )
     command = [str(weed()), "mini", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += [f"-s3.port={s3}", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
     command += [f"-s3.config={config}", "-master.telemetry=false", "-webdav=false", "-admin.ui=false"]
@@ -245,8 +261,9 @@ def _takes_objects(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
         raise RuntimeError(f"SeaweedFS ended with {process.returncode}")
     try:
         client = server.client()
-        client.create_bucket(Bucket=BUCKET)
-        client.put_object(Bucket=BUCKET, Key="probe", Body=b"1")
+        for bucket in (BUCKET, PARTNERS):
+            client.create_bucket(Bucket=bucket)
+            client.put_object(Bucket=bucket, Key="probe", Body=b"1")
     except (ClientError, EndpointConnectionError, HTTPClientError):
         return False
     return True

@@ -29,6 +29,15 @@ WRONG = {
     ("SPARK_CONF", "[1"): "SPARK_CONF: expected a JSON object: EOF while parsing a list",
     ("SPARK_CONF", '{"spark.key": ["secret"]}'): "SPARK_CONF['spark.key']: expected a valid string",
     ("SPARK_PROFILES", '{"big": "secret"}'): "SPARK_PROFILES['big']: expected a valid dictionary",
+    (
+        "BLACKBOARDS",
+        '{"them": {"url": "s3://key:secret@bucket"}}',
+    ): "BLACKBOARDS['them']['url']: expected file:///folder, s3://bucket",
+    (
+        "BLACKBOARDS",
+        '{"them": {"url": "s3://b", "key": "secret"}}',
+    ): "BLACKBOARDS['them']['key']: Extra inputs are not permitted",
+    ("BLACKBOARDS", '{"a b": {"url": "s3://b"}}'): "BLACKBOARDS['a b']['[key]']: expected letters, digits, '_' and '-'",
     ("MAX_REQUESTS", "abc"): "MAX_REQUESTS is 'abc': expected a valid integer",
     ("TICK_SECONDS", "0"): "TICK_SECONDS is '0': expected greater than 0",
     ("MAX_ATTEMPTS", "-1"): "MAX_ATTEMPTS is '-1': expected greater than or equal to 1",
@@ -85,6 +94,7 @@ def test_what_is_printed_of_the_settings_hides_all_passwords(monkeypatch):
         "SPARK_REMOTE": "sc://h:1/;token=secret",
         "SPARK_CONF": '{"spark.key": "secret"}',
         "SPARK_PROFILES": '{"big": {"spark.key": "secret"}}',
+        "BLACKBOARDS": '{"them": {"url": "s3://b", "profile": "secret"}}',
         "ALERT_WEBHOOK": "https://h/secret",
         "ALERT_SECRET": "secret",
         "ALERT_SMTP": "smtp://u:secret@h",

@@ -75,7 +75,8 @@ def build(
     definitions = load(module)
     which = [each for each, is_set in zip(by_hand.Chosen, (failed, refused, missing), strict=True) if is_set]
     with open_instance() as instance, dg.partition_loading_context(dynamic_partitions_store=instance):
-        graph, services = Graph(definitions.resolve_asset_graph()), open_services()
+        graph = Graph(definitions.resolve_asset_graph())
+        services = open_services(graph)
         outputs = _outputs(graph, services, feed, partitions or [], which)
         found = by_hand.plan(graph, services, outputs)
         planned = by_hand.with_inputs(found) if which else found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
@@ -84,6 +84,10 @@ class _Doctor:
             ("Spark", self.spark),
             ("blackboard", self.blackboard),
             ("blackboard by Spark", self.blackboard_by_spark),
+            *(
+                (f"blackboard {name}", partial(self.other, name))
+                for name in self.settings.blackboards.get_secret_value()
+            ),
             ("ledger", self.ledger),
             ("Dagster's home", self.home),
             ("Dagster's daemon", self.daemon),
@@ -131,6 +135,13 @@ class _Doctor:
             raise Doubtful(f"{path}: Spark wrote one row, and {rows} and {len(seen)} files are found: two stores?")
         return f"{path.removesuffix('/' + prefix)}: Spark wrote a row and read it, and both see the same files"
 
+    def other(self, name: str) -> str:
+        """A blackboard of others is listed, and nothing is written there."""
+        from feed_assets.runs.services import open_board
+
+        board = open_board(self.settings, name=name)
+        return f"{board.url}: can be listed, and has {len(board.page('').names)} folders or more"
+
     def ledger(self) -> str:
         from feed_assets.ledger.database import schema_of
 
@@ -167,6 +178,8 @@ class _Doctor:
         graph = load_graph(self.module)
         for sink in self.settings.events_to:
             check_place(sink.get_secret_value(), graph.on_blackboard())
+        for name in graph.elsewhere.values():
+            self.settings.place(name)
         foreign = len(graph.foreign())
         return f"{len(graph.by_feed) - foreign} datasets and tables with their rejects, and {foreign} foreign feeds"
 

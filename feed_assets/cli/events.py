@@ -124,7 +124,8 @@ def due(
     as_json: AsJson = False,
 ) -> None:
     """Say what the next runs of consumers take, what is incomplete and since when, and how far they have read."""
-    graph, services = load_graph(module), open_services(makes=False)
+    graph = load_graph(module)
+    services = open_services(graph, makes=False)
     nodes = [_consumer(graph, consumer)] if consumer else [node for node in graph.datasets() if node.by_events]
     with dynamic_partitions(graph):
         show([_due(graph, node, services) for node in nodes], as_json)

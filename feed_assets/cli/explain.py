@@ -45,7 +45,8 @@ def explain(feed: AnyFeed = None, partition: PartitionKey = "", module: Module =
     too, each with the first few. Without a dataset: all that waits. What no tick has read of event sources is read
     first; where that cannot be, it is said why, and when it was read last.
     """
-    graph, services = load_graph(module), open_services(makes=False)
+    graph = load_graph(module)
+    services = open_services(graph, makes=False)
     with dynamic_partitions(graph):
         _explain(graph, services, feed, partition, as_json=as_json)
 

@@ -22,7 +22,12 @@ app = typer.Typer(help="Look at feeds, copy from them, publish to them, and inva
 
 FeedName = Annotated[str, typer.Argument(metavar="FEED", help="Name and version: ads/shown/v1.0.")]
 PartitionKey = Annotated[str, typer.Argument(metavar="PARTITION", help="Partition key: 2019-11-24/men; '' if none.")]
-Board = Annotated[str | None, typer.Option("--blackboard", metavar="URL", help="file://, s3://, az:// or gs:// URL.")]
+Board = Annotated[
+    str | None,
+    typer.Option(
+        "--blackboard", metavar="URL", help="file://, s3://, az:// or gs:// URL, or a name in FEED_ASSETS_BLACKBOARDS."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Batches = Annotated[bool, typer.Option("--batches", help="Of an appendable feed: every batch of the partition.")]
 Unknown = Annotated[bool, typer.Option("--unknown", help="What nobody declares, and what is meant perhaps.")]
@@ -70,7 +75,7 @@ def list_feeds(
 
     board = open_board(blackboard)
     if unknown:
-        return say(_unknown(board, module), as_json)
+        return say(_unknown(board, module, _name_in(blackboard)), as_json)
     if feed is None:
         return say([Values.of(feed=str(found)) for found in read.feeds(board)], as_json)
     if partition is None:
@@ -81,7 +86,7 @@ def list_feeds(
     return say(views.HistoryView.each(read.history(board, wanted)), as_json)
 
 
-def _unknown(board: "Blackboard", module: str | None) -> list[Values]:
+def _unknown(board: "Blackboard", module: str | None, name: str | None) -> list[Values]:
     from feed_assets.feeds import read
     from feed_assets.orchestration.decide.unknown import unknown_feeds, unknown_partitions
 
@@ -89,7 +94,7 @@ def _unknown(board: "Blackboard", module: str | None) -> list[Values]:
     with dynamic_partitions(graph):
         feeds = unknown_feeds(graph, board, ledger_of_settings(makes=False))
         found = [Values.of(feed=str(feed), partition="", why=why) for feed, why in feeds.items()]
-        for node in graph.by_feed.values():
+        for node in (node for feed, node in graph.by_feed.items() if graph.elsewhere.get(feed) == name):
             walked = [*read.walk(board, node.feed, is_appendable=node.is_appendable)]
             keys = [each.key for each in walked if isinstance(each, Partition)]
             strange = {at.key: why for at, why in unknown_partitions(node, keys, now).items()}
@@ -212,7 +217,7 @@ def invalidate(
 
 
 def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":
-    """The blackboard at a URL, else that of the settings, which is made only by who writes."""
+    """The blackboard at a URL, or of a name; else that of the settings, which is made only by who writes."""
     from feed_assets.feeds.blackboard import Blackboard
     from feed_assets.runs.services import open_board
     from feed_assets.settings import settings
@@ -220,7 +225,14 @@ def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":
     if url is None:
         typer.echo(f"blackboard: {settings().blackboard}", err=True)
         return open_board(settings(), makes=makes)
+    if name := _name_in(url):
+        return open_board(settings(), name=name)
     return Blackboard.open(url, endpoint=settings().s3_endpoint)
+
+
+def _name_in(blackboard: str | None) -> str | None:
+    """The name that is given in place of a URL; every URL has a colon."""
+    return blackboard if blackboard and ":" not in blackboard else None
 
 
 def _moment(text: str) -> datetime:

@@ -43,5 +43,5 @@ def rebuild(module: Module = None, trust: Trust = False, read: Read = False, as_
 
     graph = load_graph(module)
     with open_instance() as instance, dg.partition_loading_context(dynamic_partitions_store=instance) as loading:
-        rebuilt = rebuild_ledger(graph, open_services(), loading.effective_dt, rows=read, trust=trust)
+        rebuilt = rebuild_ledger(graph, open_services(graph), loading.effective_dt, rows=read, trust=trust)
     show(RebuiltView.model_validate(rebuilt).model_copy(update={"not_known": NOT_KNOWN}), as_json)

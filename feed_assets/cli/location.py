@@ -101,13 +101,16 @@ def partition_of(feed: str, typed: str, module: str | None = None) -> Partition:
     return Partition(node.feed, path_of(node, typed))
 
 
-def open_services(*, makes: bool = True) -> "Services":
-    """Blackboard, ledger and Spark of the settings. What is not there is made, but not by a command that only reads."""
+def open_services(graph: "Graph | None" = None, *, makes: bool = True) -> "Services":
+    """Blackboard, ledger and Spark of the settings, and of a graph's feeds the blackboards that they are on.
+
+    What is not there is made, but not by a command that only reads.
+    """
     from feed_assets.runs.services import Services
     from feed_assets.settings import settings
 
     _look_at_home(makes=makes)
-    return Services.of(settings(), makes=makes)
+    return Services.of(settings(), elsewhere=graph.elsewhere if graph else {}, makes=makes)
 
 
 def _look_at_home(*, makes: bool) -> None:

@@ -31,7 +31,7 @@ def reconcile(module: Module = None, unknown: Unknown = False, as_json: AsJson =
 
     done, claims = _reconcile(module, unknown)
     graph = load_graph(module)
-    verified = verify_all(open_services(), graph.own(), graph.by_feed)
+    verified = verify_all(open_services(graph), graph.own(), graph.by_feed)
     announced, problems = _heal(module)
     events = tuple(Values.of(table=str(at.feed), partition=at.key, update_id=each) for at, each in announced)
     problems = (*_lines(verified.problems), *problems)
@@ -61,7 +61,8 @@ def _heal(module: str | None) -> "tuple[list[tuple[Partition, str]], list[str]]"
     from feed_assets.orchestration.ticks.sinks import publish_events
     from feed_assets.runs.discover import discover_all
 
-    graph, services = load_graph(module), open_services()
+    graph = load_graph(module)
+    services = open_services(graph)
     foreign = [node.feed for node in graph.foreign()]
     failed = discover_all(services, foreign, graph.appendable()).failed if foreign else {}
     with services.ledger.change() as connection:

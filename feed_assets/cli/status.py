@@ -65,7 +65,8 @@ def status(
 
     What no tick has decided yet is decided first, as by `explain`.
     """
-    graph, services = load_graph(module), open_services(makes=False)
+    graph = load_graph(module)
+    services = open_services(graph, makes=False)
     feeds = [Feed.parse(each) for each in dataset or ()]
     with dynamic_partitions(graph):
         if stale:

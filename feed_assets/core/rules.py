@@ -81,6 +81,10 @@ Prefix = Annotated[
 ]
 """A folder of the blackboard."""
 
+BOARD_NAME = "[A-Za-z0-9_-]+"
+BoardName = Annotated[str, _rule(re.compile(BOARD_NAME).fullmatch, "letters, digits, '_' and '-'")]
+"""The name of a blackboard of others, which the settings lead to."""
+
 Owner = Annotated[
     str,
     _rule(re.compile(r"team:.+|[\w.%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}", re.ASCII).fullmatch, "team:NAME or an e-mail"),

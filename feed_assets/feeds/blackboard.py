@@ -38,9 +38,10 @@ class Blackboard:
     """The store that feeds live on. Keys have no slash at either end."""
 
     def __init__(
-        self, url: str, client: ObstoreClient, root: Path | None = None, pages: "S3Pages | None" = None
+        self, url: str, client: ObstoreClient, root: Path | None = None, pages: "S3Pages | None" = None, title: str = ""
     ) -> None:
         self.url = url
+        self.title = title or url
         self._client = client
         self._root = root
         self._pages = pages
@@ -54,20 +55,22 @@ class Blackboard:
         credentials: "S3CredentialProvider | None" = None,
         create: bool = False,
         patience: Patience = PATIENCE,
+        name: str | None = None,
     ) -> "Blackboard":
         """Open the blackboard at a URL; S3 credentials come from boto3's chain unless given.
 
-        `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty one.
+        `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty one. Errors say its `name`.
         """
+        title = f"the blackboard {name!r} ({url})" if name else url
         if root := local_root(url):
-            return cls(url, LocalClient(local_store(url, root, create), root), root)
+            return cls(url, LocalClient(local_store(url, root, create), root), root, title=title)
         if not url.startswith("s3:"):
-            return cls(url, ObstoreClient(store_at(url, patience)))
+            return cls(url, ObstoreClient(store_at(url, patience)), title=title)
         from feed_assets.feeds.s3_pages import S3Pages  # boto3, which local blackboards do not need.
 
         provider = credentials or s3_credentials(url)
         client = ObstoreClient(s3_store(url, endpoint, provider, patience))
-        return cls(url, client, pages=S3Pages(url, endpoint, provider, patience))
+        return cls(url, client, pages=S3Pages(url, endpoint, provider, patience), title=title)
 
     @property
     def is_paged(self) -> bool:
@@ -120,7 +123,7 @@ class Blackboard:
             listed = [_file(meta) for meta in found if meta["path"] != prefix and meta["path"] >= first]
         if odd := [file.key for file in listed if UNREADABLE in file.key]:
             _log.warning(
-                "%s: %s: a key that no store can share, which is passed over. Rename it.", self.url, some(odd, 3)
+                "%s: %s: a key that no store can share, which is passed over. Rename it.", self.title, some(odd, 3)
             )
         return tuple(sorted(file for file in listed if file.key not in odd and not self._is_unfinished(file.key)))
 
@@ -247,7 +250,7 @@ class Blackboard:
         """Raise our errors for obstore's, by their text: their class often does not say what failed."""
         # obstore reads a folder that is gone (an unmounted disk) as empty, and makes it anew on write.
         if self._root and not self._root.is_dir():
-            raise BlackboardMissing(f"Cannot {action}: the folder of {self.url} is gone. Mount or create it again.")
+            raise BlackboardMissing(f"Cannot {action}: the folder of {self.title} is gone. Mount or create it again.")
         try:
             yield
         except (exceptions.BaseError, OSError, ValueError) as error:
@@ -255,7 +258,7 @@ class Blackboard:
 
     def _error(self, action: str, error: Exception) -> Exception:
         said = " ".join(str(error).split("\n\nDebug source", 1)[0].split())
-        where = f"Cannot {action} on {self.url}"
+        where = f"Cannot {action} on {self.title}"
         if isinstance(error, (exceptions.InvalidPathError, ValueError)) or _UNREADABLE.search(said):
             return InvalidName(f"{where}: a key that no store can share ({said}). Rename or remove it.")
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):

@@ -90,16 +90,21 @@ def s3_store(url: str, endpoint: str | None, provider: "S3CredentialProvider", p
     )
 
 
-def s3_credentials(url: str) -> "S3CredentialProvider":
-    """Credentials from boto3's own chain."""
+def s3_credentials(url: str, profile: str | None = None) -> "S3CredentialProvider":
+    """Credentials of a profile of boto3, by default from its own chain."""
     # Here, not above: boto3 takes 0.3 s to import, and local blackboards do not need it.
+    from boto3 import Session  # pyright: ignore[reportMissingTypeStubs]
     from botocore.exceptions import BotoCoreError  # pyright: ignore[reportMissingTypeStubs]
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     try:
-        return Boto3CredentialProvider()
+        return Boto3CredentialProvider(Session(profile_name=profile))
     except (BotoCoreError, ValueError) as error:
+        wanted = (
+            f"Put the profile {profile!r} into the files of AWS"
+            if profile
+            else ("Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        )
         raise BlackboardRefused(
-            f"No AWS credentials for {url}: boto3 says {error}. Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, or run where a role gives them."
+            f"No AWS credentials for {url}: boto3 says {error}. {wanted}, or run where a role gives them."
         ) from error

@@ -127,7 +127,7 @@ class Runner:
     def _look_at_everything(self) -> None:
         graph = Graph(self.definitions.resolve_asset_graph())
         if polled := graph.polled():
-            discover_all(Services.of(settings()), polled, graph.appendable())
+            discover_all(Services.of(settings(), elsewhere=graph.elsewhere), polled, graph.appendable())
 
     def _sensors(self) -> Iterable[dg.SensorDefinition]:
         return self.definitions.get_repository_def().sensor_defs

@@ -198,7 +198,9 @@ class _Build:
         """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
         pinned, recipe = claimed.pinned, self.order.recipe
         read = pinned.updates, pinned.slices, self.order.run_spec, self._uncounted(pinned), pinned.spans
-        return Task(recipe, self.order.output, *read, self._baseline(), self._is_suspect(pinned))
+        named = {each.name: each.blackboard for each in recipe.sources if each.blackboard}
+        boards = {name: self.services.board_named(board) for name, board in named.items()}
+        return Task(recipe, self.order.output, *read, self._baseline(), self._is_suspect(pinned), boards)
 
     def _baseline(self) -> tuple[Measures, ...]:
         if not self.order.baseline:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from feed_assets.core.errors import BlackboardError, FeedAssetsError, InvalidName
 from feed_assets.core.feeds import Feed, Partition, Version, is_update_id
 from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import get_cursor, put_cursors
 from feed_assets.ledger.facts import pins_of
@@ -39,21 +40,21 @@ def discover(
 
     Then some of what the ledger knows already, which may have newer updates: see `_Look`. Of `appendable` feeds every
     batch is synced. A feed that cannot be read does not hold up the others. Raises what the store says if it gives
-    access to none of them.
+    access to none of those on our own blackboard.
     """
-    return _each(feeds, lambda feed: _Look(services, feed, out_of_time, feed in appendable).run())
+    return _each(services, feeds, lambda feed: _Look(services, feed, out_of_time, feed in appendable).run())
 
 
 def discover_all(services: Services, feeds: Sequence[Feed], appendable: Set[Feed] = frozenset()) -> Discovered:
     """Observe every partition of foreign feeds, however long that takes."""
-    return _each(feeds, lambda feed: _Look(services, feed, _never, feed in appendable).run_all())
+    return _each(services, feeds, lambda feed: _Look(services, feed, _never, feed in appendable).run_all())
 
 
 def _never() -> bool:
     return False
 
 
-def _each(feeds: Sequence[Feed], look: Callable[[Feed], bool]) -> Discovered:
+def _each(services: Services, feeds: Sequence[Feed], look: Callable[[Feed], bool]) -> Discovered:
     failed: dict[Feed, FeedAssetsError] = {}
     complete: list[bool] = []
     for feed in feeds:
@@ -62,8 +63,9 @@ def _each(feeds: Sequence[Feed], look: Callable[[Feed], bool]) -> Discovered:
         except FeedAssetsError as error:
             _log.warning("%s could not be read: %s", feed, error)
             failed[feed] = error
-    down = [error for error in failed.values() if isinstance(error, BlackboardError)]
-    if feeds and len(down) == len(feeds):
+    here = [feed for feed in feeds if feed not in services.elsewhere]
+    down = [error for feed in here if isinstance(error := failed.get(feed), BlackboardError)]
+    if here and len(down) == len(here):
         raise down[0]
     return Discovered(all(complete), failed)
 
@@ -84,6 +86,11 @@ class _Look:
     as_before: dict[str, bool] = field(default_factory=dict[str, bool])
     """By known name whether one listing of several has shown it as the ledger has it."""
 
+    @property
+    def board(self) -> Blackboard:
+        """The blackboard that the feed is on."""
+        return self.services.board_of(self.feed)
+
     def run(self) -> bool:
         """Whether the names without a published update were looked at to the last one."""
         names, known = self._names(), self._known()
@@ -102,7 +109,7 @@ class _Look:
 
     def _names(self) -> list[str]:
         """The newest first; only '' if the feed has no partitions. A version below is another feed's."""
-        names = self.services.board.children(str(self.feed))
+        names = self.board.children(str(self.feed))
         if self.feed.version is None:
             names = [name for name in names if Version.parse(name) is None]
         if self.is_appendable:
@@ -131,7 +138,7 @@ class _Look:
     def _compare(self, names: Sequence[str]) -> None:
         """Find out which of some known names need no visit, unless that is known."""
         asked = [name for name in names if name not in self.as_before]
-        if asked and self.services.board.is_paged and not self.is_appendable:
+        if asked and self.board.is_paged and not self.is_appendable:
             same = unchanged(self.services, self.feed, asked)
             self.as_before.update((name, name in same) for name in asked)
 
@@ -147,7 +154,7 @@ class _Look:
     def _sync(self, name: str) -> None:
         found = [*_partitions(self.services, self.feed, name, is_appendable=self.is_appendable)]
         for partition in found:
-            sync(self.services.board, self.services.ledger, partition, self.services.now(), is_batch=self.is_appendable)
+            sync(self.board, self.services.ledger, partition, self.services.now(), is_batch=self.is_appendable)
         if self.is_appendable:
             parents = {batch.parent for batch in found if batch.parent and batch.parent.key}
             self._sync_gone(parents, {batch.key for batch in found})
@@ -157,7 +164,7 @@ class _Look:
         with self.services.ledger.read() as connection:
             known = pins_of(connection, sorted(parents)).values()
         for batch in [pin.partition for pins in known for pin in pins if pin.partition.key not in found]:
-            sync(self.services.board, self.services.ledger, batch, self.services.now())
+            sync(self.board, self.services.ledger, batch, self.services.now())
 
 
 def _partitions(services: Services, feed: Feed, name: str, *, is_appendable: bool) -> Iterator[Partition]:
@@ -166,7 +173,7 @@ def _partitions(services: Services, feed: Feed, name: str, *, is_appendable: boo
     except InvalidName as error:
         _log.warning("%s: %s is skipped: %s", feed, name, error)
         return
-    for found in read.walk(services.board, feed, name, is_appendable=is_appendable):
+    for found in read.walk(services.board_of(feed), feed, name, is_appendable=is_appendable):
         if isinstance(found, Partition):
             yield found
         else:

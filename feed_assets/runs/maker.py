@@ -40,6 +40,8 @@ class Task:
     """What was measured of the partitions that the profile of this one is compared with."""
     is_suspect: bool = False
     """A deep check of it did not pass the last time: they run again, whatever its profile says."""
+    boards: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
+    """By input the blackboard of others that it is on; without one it is on ours."""
 
 
 @dataclass(frozen=True)

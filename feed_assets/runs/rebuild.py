@@ -140,7 +140,7 @@ def _older_inputs(services: Services, need: Need, update_id: str) -> tuple[Pin, 
     pins: list[Pin] = []
     for partition in need.partitions:
         before = moment - timedelta(seconds=1) if moment else None
-        older = read.latest(services.board, partition, before).update
+        older = read.latest(services.board_of(partition.feed), partition, before).update
         if older is None and partition in need.optional:
             continue
         if older is None:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +42,8 @@ class Source:
     """A state table: the function gets the `Span` of its complete windows, and reads the rows itself."""
     fans_in: bool = False
     """The function sees which partition a row is from: a column `_partition`, such as `2019-11-24/men`."""
+    blackboard: str | None = field(default=None, repr=False)
+    """The name of the blackboard that it is on, unless that is ours; how rows are made does not depend on it."""
 
 
 @dataclass(frozen=True)

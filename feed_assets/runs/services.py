@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.stores import s3_credentials
 from feed_assets.ledger.database import Ledger, found_ledger, open_ledger
 from feed_assets.settings import Settings, make_board
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 
 NO_PROFILE: Mapping[str, str] = MappingProxyType({})
+NOWHERE: Mapping[Feed, str] = MappingProxyType({})
+"""All feeds are on the blackboard of the settings."""
 
 
 def utc_now() -> datetime:
@@ -31,22 +35,55 @@ def _silent(_step: str) -> None:
     """Do nothing."""
 
 
+class Boards(dict[str, Blackboard]):
+    """The blackboards of others by their names in the settings, each opened when it is first asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def __missing__(self, name: str) -> Blackboard:
+        self[name] = open_board(self._settings, name=name)
+        return self[name]
+
+
 @dataclass(frozen=True)
 class Services:
-    """The services of a run. `on_step` is called after each step: by a log, or by a test that kills there."""
+    """The services of a run. `on_step` is called after each step: by a log, or by a test that kills there.
+
+    What we write is on `board`, and so is what `elsewhere` does not name: by feed the name of one of the `others`.
+    """
 
     board: Blackboard
     ledger: Ledger
     maker: "Callable[[], Maker]"
     now: Callable[[], datetime] = utc_now
     on_step: Callable[[str], None] = field(default=_silent)
+    elsewhere: Mapping[Feed, str] = NOWHERE
+    others: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
 
     @classmethod
-    def of(cls, settings: Settings, maker: "Callable[[], Maker] | None" = None, *, makes: bool = True) -> "Services":
+    def of(
+        cls,
+        settings: Settings,
+        maker: "Callable[[], Maker] | None" = None,
+        *,
+        elsewhere: Mapping[Feed, str] = NOWHERE,
+        makes: bool = True,
+    ) -> "Services":
         """The services that the settings describe, by default with Spark, which starts when the first run asks."""
         board = open_board(settings, makes=makes)
         ledger = open_ledger(settings.ledger) if makes else found_ledger(settings.ledger)
-        return cls(board, ledger, maker or (lambda: spark_maker(settings)))
+        boards = Boards(settings)
+        return cls(board, ledger, maker or (lambda: spark_maker(settings)), elsewhere=elsewhere, others=boards)
+
+    def board_of(self, feed: Feed) -> Blackboard:
+        """The blackboard that a feed is on."""
+        return self.board_named(self.elsewhere.get(feed))
+
+    def board_named(self, name: str | None) -> Blackboard:
+        """The blackboard of this name in the settings; without one ours. Raises InvalidSetting."""
+        return self.others[name] if name else self.board
 
 
 def spark_maker(settings: Settings, profile: Mapping[str, str] = NO_PROFILE, *, may_start: bool = True) -> "Maker":
@@ -60,11 +97,16 @@ def spark_maker(settings: Settings, profile: Mapping[str, str] = NO_PROFILE, *, 
     return SparkMaker(lambda: profiled(settings, profile, may_start=may_start))
 
 
-def open_board(settings: Settings, *, makes: bool = True) -> Blackboard:
-    """The blackboard of the settings; the default folder is made when it is first used, but not by who only reads."""
-    if makes:
+def open_board(settings: Settings, *, name: str | None = None, makes: bool = True) -> Blackboard:
+    """The blackboard of the settings, or the one of others that they name.
+
+    The default folder is made when it is first used, but not by who only reads.
+    """
+    if makes and name is None:
         make_board(settings)
-    return Blackboard.open(settings.blackboard, endpoint=settings.s3_endpoint)
+    at = settings.place(name)
+    credentials = s3_credentials(at.url, at.profile) if at.profile and at.url.startswith("s3:") else None
+    return Blackboard.open(at.url, endpoint=at.endpoint, credentials=credentials, name=name)
 
 
 def this_process() -> str:

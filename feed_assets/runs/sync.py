@@ -50,8 +50,10 @@ def sync_needs(services: Services, needs: Iterable[Need]) -> list[batches.SetRea
     }
     sets = {each.partition for each in inputs if isinstance(each, SetInput)}
     for partition in sorted({each.partition for each in inputs} - sets | {need.output for need in needs}):
-        sync(services.board, services.ledger, partition, services.now())
-    return [sync_batches(services.board, services.ledger, each, services.now())[0] for each in sorted(sets)]
+        sync(services.board_of(partition.feed), services.ledger, partition, services.now())
+    return [
+        sync_batches(services.board_of(each.feed), services.ledger, each, services.now())[0] for each in sorted(sets)
+    ]
 
 
 def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *, is_batch: bool = False) -> Pin | None:
@@ -62,13 +64,13 @@ def _record(ledger: Ledger, reading: read.Reading, now: datetime, as_of: int, *,
 
 def pin(services: Services, partition: Partition, update_id: str | None) -> tuple[Update, Pin]:
     """The update of an input that a run reads: the newest valid one, or the one named."""
-    reading, newest = sync(services.board, services.ledger, partition, services.now())
+    reading, newest = sync(services.board_of(partition.feed), services.ledger, partition, services.now())
     if update_id is None or (newest and newest.update_id == update_id):
         found = read.require(reading)
         if newest is None:  # `require` has raised: a reading with an update has its row.
             raise NoValidUpdate(f"{partition}: update {found.id} is not in the ledger. Run it again.")
         return found, newest
-    found = read.named(services.board, partition, update_id)
+    found = read.named(services.board_of(partition.feed), partition, update_id)
     return found, _pin_of(services, found)
 
 
@@ -77,13 +79,14 @@ def pin_batches(services: Services, partition: Partition, named: Mapping[Partiti
 
     An id named for the partition is a moment: of each batch the newest as of then. One named for a batch is its update.
     """
-    reading, newest = sync_batches(services.board, services.ledger, partition, services.now())
+    board = services.board_of(partition.feed)
+    reading, newest = sync_batches(board, services.ledger, partition, services.now())
     if partition in named:
-        reading = batches.latest(services.board, partition, _moment(partition, named[partition]))
+        reading = batches.latest(board, partition, _moment(partition, named[partition]))
     chosen = {update.partition: update for update in reading.updates}
     for batch, update_id in named.items():
         if batch.parent == partition:
-            chosen[batch] = read.named(services.board, batch, update_id)
+            chosen[batch] = read.named(board, batch, update_id)
     names = {batch.name for batch in chosen}
     for left in (left for left in reading.left_out if left.id not in names):
         services.on_step(f"{left.id} of {partition} is left out: {left.reason}")

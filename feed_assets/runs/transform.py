@@ -102,7 +102,8 @@ class _Transform:
         are counted.
         """
         updates = self.task.updates[source.name]
-        tagged = read.read(self.spark, self.board, updates, source.format, source.schema or "")
+        board = self.task.boards.get(source.name, self.board)
+        tagged = read.read(self.spark, board, updates, source.format, source.schema or "")
         if source.fans_in:
             tagged = tagged.withColumn("_partition", _partition_of_file(source, updates))
         is_used_twice = not source.tagged or source.name in self.task.uncounted

@@ -18,7 +18,8 @@ def unchanged(services: Services, feed: Feed, names: Collection[str]) -> set[str
     one in place is found some looks later, and at the latest by the run that reads the update. None, if one request
     does not list them all: then each is to be visited.
     """
-    files = services.board.page_of_files(str(feed), f"{feed}/{min(names)}")
+    board = services.board_of(feed)
+    files = board.page_of_files(str(feed), f"{feed}/{min(names)}")
     if files is None:
         return set()
     listed = {each.partition: each for each in _newest(feed, files)}
@@ -29,7 +30,7 @@ def unchanged(services: Services, feed: Feed, names: Collection[str]) -> set[str
     found = {name for name in names if name not in changed and any(_name(at.key) == name for at in known)}
     if found and (name := choice(sorted(found))):
         mine = [each for at, each in listed.items() if _name(at.key) == name]
-        found -= {name} if not all(_is_counted(services.board, each) for each in mine) else set()
+        found -= {name} if not all(_is_counted(board, each) for each in mine) else set()
     return found
 
 

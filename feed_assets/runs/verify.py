@@ -155,7 +155,7 @@ def _look(services: Services, row: updates.Row, declared: Collection[Feed], foun
 
 def _has_some(services: Services, declared: Collection[Feed]) -> bool:
     """Whether anything of any feed is there, of one that others write, too: else another blackboard is mounted."""
-    return any(services.board.page(str(feed)).names for feed in declared)
+    return any(services.board.page(str(feed)).names for feed in declared if feed not in services.elsewhere)
 
 
 def _other_blackboard(services: Services) -> BlackboardMissing:

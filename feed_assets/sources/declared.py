@@ -1,6 +1,6 @@
 """Event sources as they are declared: plain values, which travel as an asset's metadata."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import check_segment
-from feed_assets.core.rules import Prefix, Url
+from feed_assets.core.rules import BoardName, Prefix, Url
 from feed_assets.core.typed import typed
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.settings import expand
@@ -16,6 +16,9 @@ from feed_assets.sources.contract import Reader
 from feed_assets.sources.files import FileEvents
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents
+
+BoardNamed = Callable[[str | None], Blackboard]
+"""Gives the blackboard of a name; without one ours."""
 
 
 @typed
@@ -42,7 +45,7 @@ class SqlTable:
     where: Mapping[str, Sequence[str | int]] = field(default_factory=dict[str, Sequence[str | int]])
     schema: str | None = None
 
-    def reader(self, _board: Blackboard) -> Reader:
+    def reader(self, _board: BoardNamed) -> Reader:
         """The reader of these events."""
         url, where = expand(self.url), self.where
         return SqlEvents(url, self.table, self.columns, order_by=self.order_by, where=where, schema=self.schema)
@@ -57,6 +60,7 @@ class EventFiles:
         prefix: The folder that they are in.
         format: `csv` (with a header), `jsonl` (one object a line) or `parquet`.
         columns: Which column holds what.
+        blackboard: The name of the blackboard, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, or the prefix no folder.
@@ -65,10 +69,11 @@ class EventFiles:
     prefix: Prefix
     format: Literal["csv", "jsonl", "parquet"]
     columns: Columns = field(default_factory=Columns)
+    blackboard: BoardName | None = None
 
-    def reader(self, board: Blackboard) -> Reader:
+    def reader(self, board: BoardNamed) -> Reader:
         """The reader of these events."""
-        return FileEvents(board, self.prefix, self.format, self.columns)
+        return FileEvents(board(self.blackboard), self.prefix, self.format, self.columns)
 
 
 @typed

@@ -20,6 +20,7 @@ from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import InvalidDefinition, SparkUnavailable
 from feed_assets.core.words import first_line
 from feed_assets.settings import Settings
+from feed_assets.spark.buckets import CREDENTIALS, S3A, at_endpoint, buckets
 from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets.spark.java import java
 from feed_assets.spark.jvm import AUTHENTICATED, ON_LOOPBACK, of_python_workers, start_context
@@ -51,13 +52,6 @@ _SMALL = {
 }
 # Its default writes .crc files, which would be counted; s3a, which buffers uploads on disk, can write with no other.
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
-_CREDENTIALS = ",".join(
-    [
-        "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
-        "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
-        "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
-    ]
-)
 
 _LOUD = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers that print a stack trace of every error of a query, which is raised, too."""
@@ -76,17 +70,19 @@ def conf(settings: Settings) -> dict[str, str]:
 
     `spark_master` `local[…]` means small data: no adaptive execution, no broadcast joins, one shuffle partition,
     kept frames not packed.
-    Raises InvalidDefinition for what would break a manifest's count, or a folder of jars that is not there.
+    Raises InvalidDefinition for what would break a manifest's count, or a folder of jars that is not there,
+    InvalidSetting for a bucket that is reached in two ways.
     """
     own = settings.spark_conf.get_secret_value()
     _refuse_success_files(own)
     if settings.spark_remote:
         return {"spark.remote": settings.spark_remote.get_secret_value(), **_SQL, **own}
+    s3a = {**_s3(settings.s3_endpoint), **buckets(settings)}
     values = {"spark.master": settings.spark_master, "spark.app.name": "feed_assets", **_SQL, **_OUTPUT}
     values |= {**_SMALL, **AUTHENTICATED, **of_python_workers()} if _is_local(settings) else {}
     values |= ON_LOOPBACK if settings.spark_master.startswith("local") else {}
     values |= _RAW_FILES if settings.blackboard.startswith("file:") else {}
-    return {**values, **_jars(settings.spark_jars), **_s3(settings.s3_endpoint), **own}
+    return {**values, **_jars(settings.spark_jars), **s3a, **own}
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:
@@ -193,13 +189,5 @@ def _jars(folder: str | None) -> dict[str, str]:
 
 def _s3(endpoint: str | None) -> dict[str, str]:
     """s3a as obstore reaches it: the AWS SDK's own chain finds what is in the environment, in profiles and roles."""
-    credentials = {"spark.hadoop.fs.s3a.aws.credentials.provider": _CREDENTIALS}
-    if endpoint is None:
-        return credentials
-    return {
-        **credentials,
-        "spark.hadoop.fs.s3a.endpoint": endpoint,
-        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.connection.ssl.enabled": str(endpoint.startswith("https:")).lower(),
-    }
+    credentials = {f"{S3A}.aws.credentials.provider": CREDENTIALS}
+    return {**credentials, **at_endpoint(S3A, endpoint)} if endpoint else credentials

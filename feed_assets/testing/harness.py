@@ -15,6 +15,7 @@ from feed_assets.feeds import read, write
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.orchestration.build.makers import make_with
 from feed_assets.orchestration.build.reports import DATA_VERSION_TAG
+from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ranges import PARTITION, named_by
 from feed_assets.orchestration.declare.declarations import value_of
 from feed_assets.orchestration.ends import Ended, ends_of
@@ -125,6 +126,11 @@ class Harness:
         """The blackboard of the settings."""
         return open_board(settings())
 
+    def _board_of(self, feed: str) -> Blackboard:
+        """The blackboard that a feed is declared to be on."""
+        elsewhere = Graph(self.definitions.resolve_asset_graph()).elsewhere
+        return open_board(settings(), name=elsewhere.get(Feed.parse(feed)))
+
     @property
     def runner(self) -> Runner:
         """What `feed-assets run` uses, with this harness listening."""
@@ -146,7 +152,7 @@ class Harness:
         """
         parts = data if isinstance(data, Mapping) else {"part-1": data}
         files = {name: part.encode() if isinstance(part, str) else part for name, part in parts.items()}
-        return write.publish(self.board, _partition(feed, partition), files, utc_now()).id
+        return write.publish(self._board_of(feed), _partition(feed, partition), files, utc_now()).id
 
     def invalidate(self, feed: str, partition: str, update_id: str) -> None:
         """Make an update invalid, by removing its manifest.
@@ -156,7 +162,7 @@ class Harness:
             partition: The partition's path.
             update_id: The update's id.
         """
-        write.invalidate(self.board, _partition(feed, partition), update_id)
+        write.invalidate(self._board_of(feed), _partition(feed, partition), update_id)
 
     def revalidate(self, feed: str, partition: str, update_id: str) -> None:
         """Take an invalidation back, as `feed-assets feed revalidate` does.

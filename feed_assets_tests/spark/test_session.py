@@ -190,3 +190,32 @@ def test_a_service_that_a_function_asks_and_that_is_not_there_is_not_spark(spark
 def test_a_process_has_one_session(spark):
     assert session(Settings()) is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_the_buckets_of_others_have_the_endpoint_and_the_profile_of_their_blackboard():
+    others = {
+        "theirs": {"url": "s3://theirs/lake", "profile": "them"},
+        "near": {"url": "s3://near", "endpoint": "http://near:9000"},
+        "folder": {"url": "file:///theirs"},
+    }
+    found = conf(Settings(s3_endpoint="http://ours:9000", blackboards=others))
+    bucket = "spark.hadoop.fs.s3a.bucket"
+    assert {key: value for key, value in found.items() if key.startswith(f"{bucket}.theirs.")} == {
+        f"{bucket}.theirs.endpoint": "s3.amazonaws.com",
+        f"{bucket}.theirs.path.style.access": "false",
+        f"{bucket}.theirs.connection.ssl.enabled": "true",
+        f"{bucket}.theirs.aws.credentials.provider": "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider",
+        f"{bucket}.theirs.auth.profile.name": "them",
+    }
+    assert found[f"{bucket}.near.endpoint"] == "http://near:9000"
+    assert f"{bucket}.near.auth.profile.name" not in found
+    assert not any(key.startswith(f"{bucket}.folder") for key in found)
+
+
+def test_a_bucket_is_reached_in_one_way():
+    two = {"a": {"url": "s3://lake/a", "profile": "a"}, "b": {"url": "s3://lake/b", "profile": "b"}}
+    with pytest.raises(InvalidSetting, match=r"BLACKBOARDS\['b'\]: the bucket lake is reached with another endpoint"):
+        conf(Settings(blackboards=two))
+    with pytest.raises(InvalidSetting, match=r"BLACKBOARDS\['a'\]: the bucket lake is reached"):
+        conf(Settings(blackboard="s3://lake/ours", blackboards={"a": two["a"]}))
+    conf(Settings(blackboard="s3://lake/ours", blackboards={"a": {"url": "s3://lake/a"}}))

@@ -141,7 +141,8 @@ class _Body:
     def _services(self, output: Partition) -> Services:
         """The services of a run, which hear of each step."""
         maker = maker_of(self.context.run, self.context.instance, settings())
-        return replace(Services.of(settings(), maker), on_step=partial(self._on_step, output))
+        services = Services.of(settings(), maker, elsewhere=self.graph.elsewhere)
+        return replace(services, on_step=partial(self._on_step, output))
 
     def _on_step(self, output: Partition, step: str) -> None:
         """Say a step in the run's own log, which of a run in the user's process would be the terminal."""

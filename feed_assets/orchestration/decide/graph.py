@@ -88,6 +88,12 @@ class Graph:
         """The feeds whose partitions hold batches."""
         return {node.feed for node in self.foreign() if node.is_appendable}
 
+    @cached_property
+    def elsewhere(self) -> dict[Feed, str]:
+        """By feed the name of the blackboard of others that it is on."""
+        declared = [node.declaration for node in self.foreign()]
+        return {each.feed: each.blackboard for each in declared if isinstance(each, Foreign) and each.blackboard}
+
     def parents(self, node: Node) -> list[Node]:
         """The feeds that a dataset reads, by name."""
         return [*self._nodes.parents[node.feed]]
@@ -160,8 +166,8 @@ class Graph:
         return [feed for feed in TopologicalSorter(above).static_order() if feed in above]
 
     def on_blackboard(self) -> list[Feed]:
-        """Every feed that is declared, ours and others'."""
-        return [*self.own(), *(node.feed for node in self.foreign())]
+        """Every feed that is declared on our blackboard, ours and others'."""
+        return [*self.own(), *(node.feed for node in self.foreign() if node.feed not in self.elsewhere)]
 
     def affected(self, child: Node, changed: Partition, now: datetime) -> list[Affected] | None:
         """The outputs of a dataset to decide about after a change of itself or an input, and from when on (UTC).

@@ -65,6 +65,8 @@ class Foreign:
     """The column by which the first dataset that reads it counts its records."""
     intake: Intake | None = None
     """How our own intake gets what others send, if it publishes it."""
+    blackboard: str | None = None
+    """The name of the blackboard that it is on, unless that is ours."""
     role: Literal["foreign"] = "foreign"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

@@ -15,7 +15,7 @@ from feed_assets.core.feeds import Feed
 from feed_assets.core.limits import check_feed
 from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.retention import Retention
-from feed_assets.core.rules import Owner
+from feed_assets.core.rules import BoardName, Owner
 from feed_assets.core.schemas import check_event_time, check_schema
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import (
@@ -79,6 +79,7 @@ def foreign_feed(
     regions: Regions | None = None,
     event_time: str | None = None,
     intake: Intake | None = None,
+    blackboard: BoardName | None = None,
 ) -> dg.AssetSpec:
     """Declare a feed that somebody else writes, as an external asset.
 
@@ -101,13 +102,16 @@ def foreign_feed(
         intake: How our own intake publishes what others send, as batches: `push`, through the receiver (JSON, with
             `event_time`, hourly partitions in UTC), or `pull`, by their files. Nothing looks for it on the blackboard:
             the ledger hears of each batch as it is published. Such a feed is appendable.
+        blackboard: The name of the blackboard that it is on, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
+            Nothing is ever written or removed there, so it has no retention.
 
     Returns:
         The spec of the external asset, to be an input of datasets.
 
     Raises:
         InvalidName: The name is no feed.
-        InvalidDefinition: A value is of a wrong type, or the schema is none by which files of the format are read.
+        InvalidDefinition: A value is of a wrong type, the schema is none by which files of the format are read, or a
+            feed on a blackboard of others has a retention.
     """
     found = declared_feed(feed)
     check_schema(found, schema, format)
@@ -116,17 +120,29 @@ def foreign_feed(
         _check_pushed(found, format, partitions_def, event_time)
     appendable = appendable or intake is not None
     tracked = tracked_of(found, completeness, regions)
+    if blackboard:
+        _check_elsewhere(found, blackboard, retention, intake)
+    more = retention, cadence, tracked, event_time, intake, blackboard
+    declared = Foreign(found, format, schema, appendable, *more)
     return dg.AssetSpec(
         asset_key(found),
         partitions_def=partitions_def,
-        description=description or f"Foreign feed {found}, {format}.",
+        description=description or f"Foreign feed {found}, {format}{f', on {blackboard}' if blackboard else ''}.",
         group_name=group_of(found),
         kinds={format},
         owners=owners,
-        metadata=metadata_of(
-            Foreign(found, format, schema, appendable, retention, cadence, tracked, event_time, intake)
-        ),
+        metadata=metadata_of(declared),
     )
+
+
+def _check_elsewhere(feed: Feed, blackboard: str, retention: Retention | None, intake: Intake | None) -> None:
+    """Raise InvalidDefinition for a feed on a blackboard of others that would be written there."""
+    if retention or intake:
+        what = "a retention" if retention else "intake"
+        raise InvalidDefinition(
+            f"{feed} is on the blackboard {blackboard!r} and has {what}: expected one of the two, as nothing is written "
+            "or removed there. Remove one."
+        )
 
 
 def _check_pushed(feed: Feed, form: Format, partitions_def: Partitions, event_time: str | None) -> None:
@@ -261,6 +277,7 @@ class Input:
             event_time=foreign.event_time if foreign else None,
             grain=foreign.tracked.base if foreign and foreign.tracked else None,
             fans_in=self.mapping is not None and not isinstance(self.mapping, Previous),
+            blackboard=foreign.blackboard if foreign else None,
         )
 
     @property

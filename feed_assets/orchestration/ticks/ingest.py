@@ -61,7 +61,7 @@ def ingest(
         with failing_alone(total.problems, name):
             if again:
                 _forget(services, cursor)
-            _Part(graph, services, source, nodes, cursor, part.reader(services.board), now).ingest(
+            _Part(graph, services, source, nodes, cursor, part.reader(services.board_named), now).ingest(
                 name, out_of_time, total
             )
     return total

@@ -5,8 +5,8 @@ columns is left out: what a function does with them is not known, and a guess wo
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
@@ -60,6 +60,8 @@ class Lineage:
     graph: Graph
     board: str
     jobs: Mapping[str, str]
+    others: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
+    """By feed the URL of the blackboard of others that it is on."""
 
     def event(self, each: RunChange) -> RunEvent:
         """The event of a run that began or ended."""
@@ -166,15 +168,17 @@ class Lineage:
         """Namespace and name of a dataset, as OpenLineage names places."""
         if not on_board:
             return TABLES, str(feed)
-        namespace, prefix = self._place
+        namespace, prefix = _place(self.others.get(feed, self.board))
         return namespace, "/".join(part for part in (prefix, str(feed)) if part)
 
-    @cached_property
-    def _place(self) -> tuple[str, str]:
-        parts = urlsplit(self.board)
-        if parts.scheme == "file":
-            return "file", unquote(parts.path).rstrip("/")
-        return f"{parts.scheme}://{parts.netloc}", unquote(parts.path).strip("/")
+
+@cache
+def _place(url: str) -> tuple[str, str]:
+    """Namespace and prefix of what is on a blackboard."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return "file", unquote(parts.path).rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}", unquote(parts.path).strip("/")
 
 
 _JOB_TYPE = job_type_job.JobTypeJobFacet("BATCH", "FEED_ASSETS", "DATASET")

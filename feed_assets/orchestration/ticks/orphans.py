@@ -33,7 +33,8 @@ def sweep_orphans(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         raise dg.DagsterInvariantViolationError("The sensor 'orphans' needs definitions: build its context with them.")
     with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
         now = loading.effective_dt
-    services, graph = replace(Services.of(settings()), now=lambda: now), Graph(context.repository_def.asset_graph)
+    graph = Graph(context.repository_def.asset_graph)
+    services = replace(Services.of(settings(), elsewhere=graph.elsewhere), now=lambda: now)
     looked, stopped = _cursors(services.ledger)
     if looked and now < (again := datetime.fromisoformat(looked) + PAUSE):
         return dg.SkipReason(f"The next look for orphans is at {again:%Y-%m-%d %H:%M} UTC.")

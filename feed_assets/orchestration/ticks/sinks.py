@@ -70,7 +70,8 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
             found = run_changes(connection, last, CHANGES_PER_WRITE)
         asked = [each.run.dagster_run for each in found if each.run.dagster_run]
         jobs = {run.run_id: run.job_name for run in instance.get_runs(dg.RunsFilter(run_ids=asked))} if asked else {}
-        lineage = Lineage(graph, services.board.url, jobs)
+        others = {feed: settings().place(name).url for feed, name in graph.elsewhere.items()}
+        lineage = Lineage(graph, services.board.url, jobs, others)
         return [(each.sequence, lineage.event(each)) for each in found]
 
     return _Outlet(_name(url), OpenLineageSink(url), after, CHANGES_PER_WRITE)

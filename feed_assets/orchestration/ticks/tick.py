@@ -116,7 +116,7 @@ class Tick:
     @cached_property
     def services(self) -> Services:
         """The services, opened by the first step that needs the blackboard: alerts do without."""
-        return Services.of(settings())
+        return Services.of(settings(), elsewhere=self.graph.elsewhere)
 
     @property
     def cursor(self) -> str:

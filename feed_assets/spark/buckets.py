@@ -1,0 +1,63 @@
+"""How Spark reaches the buckets of others: each with the endpoint and the profile of its blackboard.
+
+s3a knows one user for each bucket, whoever asks (Hadoop's per-bucket configuration).
+"""
+
+from urllib.parse import urlsplit
+
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.settings import Place, Settings
+
+S3A = "spark.hadoop.fs.s3a"
+"""What the names of all options of s3a begin with."""
+
+CREDENTIALS = ",".join(
+    [
+        "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+        "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+    ]
+)
+_PROFILE = "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider"
+_AWS = {"endpoint": "s3.amazonaws.com", "path.style.access": "false", "connection.ssl.enabled": "true"}
+
+
+def buckets(settings: Settings) -> dict[str, str]:
+    """The configuration of the buckets of others. Raises InvalidSetting for one that is reached in two ways."""
+    ways = {bucket: (place.endpoint, place.profile) for bucket, place in _on_s3(settings.place(None))}
+    values: dict[str, str] = {}
+    for name, place in settings.blackboards.get_secret_value().items():
+        for bucket, _ in _on_s3(place):
+            if ways.setdefault(bucket, (place.endpoint, place.profile)) != (place.endpoint, place.profile):
+                raise InvalidSetting(
+                    f"FEED_ASSETS_BLACKBOARDS[{name!r}]: the bucket {bucket} is reached with another endpoint or "
+                    "profile by another blackboard, and Spark knows one of each for a bucket: expected the same. Give "
+                    "both the same, or have the data in a bucket of their own."
+                )
+            values |= _bucket(f"{S3A}.bucket.{bucket}", place, settings.s3_endpoint)
+    return values
+
+
+def at_endpoint(prefix: str, endpoint: str) -> dict[str, str]:
+    """The options that reach an endpoint which is not AWS."""
+    return {
+        f"{prefix}.endpoint": endpoint,
+        f"{prefix}.endpoint.region": "us-east-1",
+        f"{prefix}.path.style.access": "true",
+        f"{prefix}.connection.ssl.enabled": str(endpoint.startswith("https:")).lower(),
+    }
+
+
+def _bucket(prefix: str, place: Place, ours: str | None) -> dict[str, str]:
+    """The options of one bucket; of AWS itself they are said where ours is elsewhere."""
+    values = {f"{prefix}.{name}": value for name, value in _AWS.items()} if ours else {}
+    values |= at_endpoint(prefix, place.endpoint) if place.endpoint else {}
+    if place.profile:
+        values |= {f"{prefix}.aws.credentials.provider": _PROFILE, f"{prefix}.auth.profile.name": place.profile}
+    return values
+
+
+def _on_s3(place: Place) -> list[tuple[str, Place]]:
+    """The bucket of a blackboard, if it is on S3."""
+    parts = urlsplit(place.url)
+    return [(parts.netloc, place)] if parts.scheme == "s3" else []

@@ -1,0 +1,55 @@
+"""Buckets of others, on a real S3 server that knows who may read which: each is read as the user of its blackboard."""
+
+import pytest
+
+from feed_assets.core.errors import BlackboardRefused
+from feed_assets.core.feeds import Update
+from feed_assets.runs.services import open_board
+from feed_assets.settings import Settings
+from feed_assets.spark.read import read
+from feed_assets_tests.conftest import partner_place
+from feed_assets_tests.servers import S3Server
+from feed_assets_tests.spark.conftest import PARTITION
+
+UPDATE = "20200101.000000"
+
+
+@pytest.fixture
+def given(s3_env: S3Server, s3_url: str, partner_url: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """The keys of the environment may read our bucket alone."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_env.reader_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_env.reader_secret)
+    boards = {
+        "partner": partner_place(s3_env, partner_url),
+        "theirs": {**partner_place(s3_env, partner_url), "profile": None},
+    }
+    return Settings(blackboard=s3_url, s3_endpoint=s3_env.endpoint, blackboards=boards)
+
+
+def test_a_blackboard_is_read_with_its_own_profile_and_with_no_other(given):
+    board = open_board(given, name="partner")
+    board.put("theirs/1.csv", b"id\n1\n")
+    assert [file.size for file in board.files("theirs")] == [5]
+    assert board.page("").names == ("theirs",)
+    with pytest.raises(BlackboardRefused, match="the blackboard 'theirs'"):
+        open_board(given, name="theirs").files("theirs")
+    with pytest.raises(BlackboardRefused):
+        open_board(given).put("ours", b"")
+
+
+def test_a_profile_that_is_not_there_is_named(given):
+    boards = {"partner": {"url": "s3://partners", "profile": "nobody"}}
+    with pytest.raises(BlackboardRefused, match="Put the profile 'nobody' into the files of AWS"):
+        open_board(Settings(blackboards=boards), name="partner")
+
+
+def test_spark_reads_it_with_its_profile(spark, given):
+    """The session's own keys are the admin's, who may read all: so that of another bucket is one that is not there."""
+    board = open_board(given, name="partner")
+    key = f"{PARTITION.path}/{UPDATE}/part.csv"
+    board.put(key, b"id\n1\n")
+    update = Update(PARTITION, UPDATE, board.files(PARTITION.path))
+    rows = read(spark, board, [update], "csv", "id int").collect()
+    assert [(row["id"], row["_file"], row["_reasons"]) for row in rows] == [(1, key, [])]
+    with pytest.raises(Exception, match="nobody"):
+        spark.read.csv("s3a://strangers/part.csv").collect()
