@@ -45,6 +45,8 @@ class ForeignFeed(_Profiled):
     appendable: bool = False
     completeness: CompletenessModel | None = None
     event_time: str | None = None
+    blackboard: str | None = None
+    """The name of the blackboard of others that it is on."""
 
 
 class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -53,8 +55,8 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
     Args:
         start_date: Their first day, such as `2024-01-01` (UTC).
         format: The format of their files: `csv`, `json` or `parquet`.
-        feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`, and
-            `profile`, `deep_checks` and `rows`, which make its companion.
+        feeds: The feeds, each with `feed`, `schema` (Spark DDL), `appendable`, `completeness`, `event_time`,
+            `blackboard`, and `profile`, `deep_checks` and `rows`, which make its companion.
     """
 
     start_date: str
@@ -77,6 +79,7 @@ class ForeignFeedsComponent(dg.Component, dg.Model, dg.Resolvable):
             appendable=each.appendable,
             completeness=each.completeness.value if each.completeness else None,
             event_time=each.event_time,
+            blackboard=each.blackboard,
         )
 
 
