@@ -175,7 +175,7 @@ def seaweedfs_server(folder: Path) -> Iterator[S3Server]:
         f"[{PARTNERS}]\naws_access_key_id = {PARTNERS}\naws_secret_access_key = {PARTNERS}-secret\n"
     )
     server = S3Server(f"http://127.0.0.1:{s3}", "admin", "admin-secret", profiles=str(profiles))
-    reader = _identity(server.reader_key, server.reader_secret, [f"Read:{BUCKET}", f"List:{BUCKET}"])
+    reader = _identity(server.reader_key, server.reader_secret, ["Read", "List"])
     partner = [f"{may}:{PARTNERS}" for may in ("Read", "List", "Write", "Tagging")]
     admin = _identity(server.access_key, server.secret_key, ["Admin", "Read", "List", "Tagging", "Write"])
     by_policy = [{**_identity(name, f"{name}-secret", []), "policyNames": [name]} for name in BY_POLICY]

@@ -59,7 +59,7 @@ class Services:
     maker: "Callable[[], Maker]"
     now: Callable[[], datetime] = utc_now
     on_step: Callable[[str], None] = field(default=_silent)
-    elsewhere: Mapping[Feed, str] = NOWHERE
+    elsewhere: Mapping[Feed, str] = field(default_factory=dict[Feed, str])
     others: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
 
     @classmethod

@@ -111,7 +111,7 @@ def foreign_feed(
     Raises:
         InvalidName: The name is no feed.
         InvalidDefinition: A value is of a wrong type, the schema is none by which files of the format are read, or a
-            feed on a blackboard of others has a retention.
+            feed on a blackboard of others has a retention or intake.
     """
     found = declared_feed(feed)
     check_schema(found, schema, format)
