@@ -123,3 +123,17 @@ def test_a_clock_that_is_apart_and_a_disk_that_is_full_are_to_be_looked_at(
     assert [found[name][0] for name in ("clocks", "disks")] == ["WARN", "WARN"]
     assert found["clocks"][1].startswith("apart from this machine's: ledger 60.")
     assert "0.0 GB at /proc" in found["disks"][1]
+
+
+def test_blackboards_of_others_are_listed(
+    home: Path, no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there" / "ads").mkdir(parents=True)
+    boards = {name: {"url": (tmp_path / name).as_uri()} for name in ("there", "gone")}
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", json.dumps(boards))
+    settings.cache_clear()
+    _, found = looked()
+    assert found["blackboard there"] == ("ok", f"{boards['there']['url']}: can be listed")
+    assert found["blackboard gone"][0] == "FAILED"
+    assert "does not exist" in found["blackboard gone"][1]
+    assert [path.name for path in tmp_path.glob("there/*")] == ["ads"]
