@@ -140,8 +140,8 @@ def _check_elsewhere(feed: Feed, blackboard: str, retention: Retention | None, i
     if retention or intake:
         what = "a retention" if retention else "intake"
         raise InvalidDefinition(
-            f"{feed} is on the blackboard {blackboard!r} and has {what}: expected one of the two, as nothing is written "
-            "or removed there. Remove one."
+            f"{feed} is on the blackboard {blackboard!r} and has {what}: expected one of the two, as nothing is "
+            "written or removed there. Remove one."
         )
 
 
