@@ -223,6 +223,15 @@ class Settings(Declaring):
     event_hours_ahead: float = Field(default=24, ge=0)
     """Hours that the marker of another team's event may be ahead of now; one that is further is rejected."""
 
+    receiver_flush_seconds: float = Field(default=60, gt=0)
+    """Seconds after which the receiver publishes what it has accepted."""
+
+    receiver_flush_bytes: int = Field(default=32 << 20, ge=1)
+    """Bytes of accepted events of which it does so before."""
+
+    receiver_events_per_second: float = Field(default=10_000, gt=0)
+    """Events that the receiver takes with one key in a second, and ten times as many at once."""
+
     spark_profiles: Profiles = Secret[dict[str, dict[str, str]]]({})
     """Further Spark configuration by name, for runs with the tag `feed_assets/spark_profile`, as a JSON object."""
 

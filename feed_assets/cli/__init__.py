@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import typer
 
-from feed_assets.cli import events, feed, ledger, retention, state
+from feed_assets.cli import events, feed, ledger, receive, retention, state
 from feed_assets.cli.build import build
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
@@ -34,6 +34,7 @@ for command in (publish, retention.prune, retention.revalidate):
 app.add_typer(events.app, name="events")
 app.add_typer(feed.app, name="feed")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(receive.app, name="receive")
 app.add_typer(state.app, name="state")
 for command in (build, demo, doctor, explain, reconcile, run, status, ui):
     app.command()(command)

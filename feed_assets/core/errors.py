@@ -93,6 +93,14 @@ class DiskFull(ServiceUnavailable):
     """No space is left where a run writes: on the blackboard, in the ledger, or on the disk that Spark works on."""
 
 
+class SpoolBroken(ServiceUnavailable):
+    """The receiver cannot write what it accepts to its disk, which is not full."""
+
+
+class InvalidKey(FeedAssetsError):
+    """An API key that is none, names what it cannot, or is not there."""
+
+
 class NoValidUpdate(FeedAssetsError):
     """The partition has no valid update; the message lists why each candidate was skipped."""
 

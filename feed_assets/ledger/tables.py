@@ -142,7 +142,7 @@ update = sa.Table(
     sa.Column("reason", TEXT, comment="why it was refused, abandoned or invalidated"),
     sa.Column("at", UtcDateTime, nullable=False, comment="when the ledger first heard of it"),
     sa.Column("changed", sa.BigInteger, nullable=False, comment="sequence of its last change"),
-    sa.Column("origin", TEXT, nullable=False, comment="who writes it: foreign, run or rebuilt"),
+    sa.Column("origin", TEXT, nullable=False, comment="who writes it: foreign, run, rebuilt or intake"),
     sa.Column("windows", TEXT, comment="JSON: its records by base window, where its feed is counted"),
     sa.Column("without", TEXT, comment="JSON: the required inputs that it went without; NULL: none"),
     sa.Column("audit", TEXT, comment="JSON: by check the state and reason that its run found; NULL: none ran"),
@@ -401,3 +401,27 @@ watermark = sa.Table(
     sa.Column("reached", TEXT, comment="how far it was without a hole: up to there only what is open now is one"),
     sa.Column("latest", TEXT, comment="key of the last complete window"),
 )
+
+api_key = sa.Table(
+    "api_key",
+    metadata,
+    sa.Column("id", TEXT, primary_key=True, comment="the part of the key that is no secret"),
+    sa.Column("partner", TEXT, nullable=False),
+    sa.Column("digest", TEXT, nullable=False, comment="SHA-256 of the key"),
+    sa.Column("scopes", TEXT, nullable=False, comment="JSON: the feeds and event sources that it may write"),
+    sa.Column("made", UtcDateTime, nullable=False),
+    sa.Column("ends", UtcDateTime, comment="when it was revoked, or rotation lets it end; NULL: it does not"),
+)
+sa.Index("api_key_of_partner", api_key.c.partner)
+
+idempotency = sa.Table(
+    "idempotency",
+    metadata,
+    sa.Column("feed", TEXT, primary_key=True),
+    sa.Column("key", TEXT, primary_key=True, comment="Idempotency-Key of a request, as its partner chose it"),
+    sa.Column("digest", TEXT, nullable=False, comment="of the body that came with it first"),
+    sa.Column("receiver", TEXT, nullable=False, comment="whose spool has it, until it is answered from here"),
+    sa.Column("answer", TEXT, comment="what was answered; NULL until its events are published"),
+    sa.Column("at", UtcDateTime, nullable=False),
+)
+sa.Index("idempotency_by_time", idempotency.c.at)

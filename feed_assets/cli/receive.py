@@ -1,0 +1,122 @@
+"""`feed-assets receive`: the receiver that partners push events to, and their API keys."""
+
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feed_assets.cli.feed import AsJson
+from feed_assets.cli.location import Module, ledger_of_settings, load_graph, open_services
+from feed_assets.cli.show import Values, show
+from feed_assets.core.addresses import LOOPBACK
+from feed_assets.core.errors import InvalidDefinition, InvalidSetting
+
+if TYPE_CHECKING:
+    from feed_assets.intake.pushed import PushedFeed
+    from feed_assets.orchestration.decide.graph import Graph
+    from feed_assets.orchestration.decide.nodes import Node
+
+app = typer.Typer(help="Take the events that partners push.")
+keys = typer.Typer(help="API keys of partners: made, rotated, revoked, listed.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
+
+Partner = Annotated[str, typer.Argument(metavar="PARTNER", help="Who has the key, such as 'men'.")]
+
+
+@app.callback(invoke_without_command=True)
+def receive(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = LOOPBACK,
+    port: Annotated[int, typer.Option(help="Port to listen at; 0: a free one.")] = 8080,
+    spool: Annotated[
+        Path | None,
+        typer.Option(help="Folder for what is not published yet; by default 'receiver' in the home folder."),
+    ] = None,
+    module: Module = None,
+) -> None:
+    """Take events for the feeds that are declared with intake='push', until Ctrl-C. TLS is for a proxy in front."""
+    if context.invoked_subcommand:
+        return
+    if find_spec("fastapi") is None:
+        raise InvalidSetting("the receiver needs more packages: `pip install 'feed-assets[receiver]'`.")
+    from feed_assets.home import home
+    from feed_assets.intake.serve import serve
+
+    feeds = pushed_feeds(load_graph(module))
+    if not feeds:
+        raise InvalidDefinition("no feed is pushed to: declare one as foreign_feed(…, intake='push').")
+    services = open_services()
+    serve(services, feeds, spool or home() / "receiver", host, port, typer.echo)
+
+
+def pushed_feeds(graph: "Graph") -> "dict[str, PushedFeed]":
+    """The feeds of a code location that are pushed to, by name."""
+    from feed_assets.orchestration.declare.declarations import Foreign
+
+    found = [node for node in graph.foreign() if isinstance(node.declaration, Foreign) and node.by_intake]
+    return {str(node.feed): each for node in found if (each := _pushed(node))}
+
+
+def _pushed(node: "Node") -> "PushedFeed | None":
+    from feed_assets.intake.pushed import PushedFeed
+    from feed_assets.orchestration.declare.declarations import Foreign
+    from feed_assets.orchestration.declare.partitions import times_of
+
+    declared, times = node.declaration, times_of(node.partitions_def)
+    if not isinstance(declared, Foreign) or declared.intake != "push" or not declared.event_time or times is None:
+        return None
+    first = times.start.astimezone(UTC)
+    grain = {"grain": node.tracked.base} if node.tracked else {}
+    return PushedFeed(node.feed, declared.schema, declared.event_time, first, times.fmt, **grain)
+
+
+@keys.command()
+def add(
+    partner: Partner,
+    scopes: Annotated[list[str], typer.Argument(metavar="FEED...", help="Feeds that it may push to; events:SOURCE.")],
+) -> None:
+    """Make a key for a partner and print it: this once, as only its digest is kept."""
+    from feed_assets.intake import keys
+
+    typer.echo(keys.add(ledger_of_settings(), partner, scopes, datetime.now(UTC)))
+
+
+@keys.command()
+def rotate(
+    partner: Partner,
+    hours: Annotated[float, typer.Option(min=0, help="Hours for which the keys of before hold, too.")] = 24,
+) -> None:
+    """Make another key that may do what the partner's keys may, and print it; these end after an overlap."""
+    from feed_assets.intake import keys
+
+    typer.echo(keys.rotate(ledger_of_settings(), partner, timedelta(hours=hours), datetime.now(UTC)))
+
+
+@keys.command()
+def revoke(
+    partner: Partner,
+    key: Annotated[str | None, typer.Option(help="One key, by the name that `ls` shows; by default all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the keys of a partner hold no longer: receivers know within seconds."""
+    from feed_assets.intake import keys
+
+    ended = keys.revoke(ledger_of_settings(), partner, key, datetime.now(UTC))
+    show([Values.of(partner=partner, key=each, state="revoked") for each in ended], as_json)
+
+
+@keys.command()
+def ls(as_json: AsJson = False) -> None:
+    """List the keys, those that have ended too; no secret is shown, and none is kept."""
+    from feed_assets.ledger import api_keys
+
+    now = datetime.now(UTC)
+    with ledger_of_settings(makes=False).read() as connection:
+        rows = api_keys.every(connection)
+    views = [
+        Values.of(partner=row.partner, key=row.id, holds=row.holds(now), made=row.made, ends=row.ends, for_=row.scopes)
+        for row in rows
+    ]
+    show(views, as_json)

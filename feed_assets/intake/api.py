@@ -1,0 +1,182 @@
+"""The receiver's HTTP API."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Header, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import ClientDisconnect
+
+from feed_assets.core.errors import DiskFull, ServiceUnavailable
+from feed_assets.intake.bodies import ARRAY, BODY_BYTES, KINDS, LINES, Body, Held
+from feed_assets.intake.keys import Keys, Rates
+from feed_assets.intake.metrics import Metrics
+from feed_assets.intake.receiver import KEY_BYTES, Receiver
+from feed_assets.intake.refused import Refused
+
+BODY_SECONDS = 30
+"""Seconds in which the body of a request has to have come."""
+
+HELD_BYTES = 128 << 20
+"""Bytes of bodies that are in memory at a time, of all requests."""
+
+RETRY_SECONDS = 5
+"""After so many seconds a request may be sent again that the disk or the ledger did not let pass."""
+
+_EVENT = {"type": "object", "description": "An event, with the columns of the feed's schema."}
+_BODY = {
+    "required": True,
+    "content": {
+        LINES: {"schema": {"type": "string", "description": "An event a line."}},
+        ARRAY: {"schema": {"type": "array", "items": _EVENT}},
+    },
+}
+_SAID = {
+    200: "On disk: how many events were accepted, how many rejected, and why (the first 100).",
+    400: "The body is not what it says: nothing of it was accepted.",
+    401: "No key, or none that holds.",
+    403: "The key is not for this feed.",
+    404: "There is no such feed.",
+    408: "The body did not come in time.",
+    409: "A request with this Idempotency-Key is under way.",
+    413: "The body, or what it unpacks to, is too large.",
+    415: "Another media type or packing.",
+    422: "The Idempotency-Key came with another body before.",
+    429: "Too many events with this key.",
+    503: "The receiver, its ledger or its disk cannot take it now.",
+    507: "The disk is full.",
+}
+_log = logging.getLogger(__name__)
+_bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer fa_…`")
+
+
+@dataclass
+class Door:
+    """What stands before a receiver: whose a request is, how much he may send, and what is counted of it."""
+
+    receiver: Receiver
+    keys: Keys
+    rates: Rates
+    metrics: Metrics
+    problem: str = ""
+    """Why what was accepted waits to be published; '' if it need not."""
+    held: Held = field(default_factory=lambda: Held(HELD_BYTES))
+
+    def health(self) -> dict[str, Any]:
+        """Whether it takes events, and what waits."""
+        spool = self.receiver.spool
+        takes = self.keys.are_known and not spool.broken
+        waits = {"bytes": spool.size, "seconds": round(spool.oldest_seconds(), 1), "why": self.problem}
+        return {"takes": takes, "why": spool.broken, "spool": waits}
+
+
+def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> FastAPI:
+    """The application: events in, and what there is to know of the receiver."""
+    app = FastAPI(title="feed_assets receiver", version="1", lifespan=lifespan)
+    app.add_api_route(
+        "/v1/{feed:path}/events",
+        _post_events(door),
+        methods=["POST"],
+        responses={status: {"description": said} for status, said in _SAID.items()},
+        openapi_extra={"requestBody": _BODY},
+        response_class=JSONResponse,
+    )
+    app.add_api_route("/health", _health(door), methods=["GET"])
+    app.add_api_route("/metrics", _metrics(door), methods=["GET"])
+    for kind, handle in ((Refused, _refused), (ServiceUnavailable, _unavailable)):
+        app.add_exception_handler(kind, _counting(door.metrics, handle))
+    return app
+
+
+def _post_events(door: Door) -> Callable[..., Awaitable[Response]]:
+    async def post_events(
+        feed: str,
+        request: Request,
+        _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None,
+        idempotency_key: Annotated[str | None, Header(max_length=KEY_BYTES)] = None,
+    ) -> Response:
+        """Take a batch of events. They are on disk before the answer; rejected ones are kept, with their reasons."""
+        receiver = door.receiver
+        row = door.keys.check(request.headers.get("authorization", ""), feed, receiver.services.now())
+        declared, kind = receiver.feed(feed), _kind(request)
+        door.rates.check(row.id)
+        body, events = Body(door.held), 0
+        try:
+            data = await _read(request, body)
+            answer = await receiver.accept(declared, data, kind, idempotency_key)
+            events = answer.accepted + answer.rejected
+        finally:
+            body.let_go()
+            door.rates.count(row.id, events)
+        door.metrics.count(feed, answer)
+        headers = {"Idempotency-Replayed": "true"} if answer.is_repeated else None
+        return Response(answer.text, media_type=ARRAY, headers=headers)
+
+    return post_events
+
+
+def _health(door: Door) -> Callable[[], Response]:
+    def health() -> Response:
+        """Whether events are taken, and how much waits to be published, since when and why."""
+        said = door.health()
+        return JSONResponse(said, 200 if said["takes"] else 503)
+
+    return health
+
+
+def _metrics(door: Door) -> Callable[[], Response]:
+    def metrics() -> Response:
+        """The receiver's numbers, for Prometheus."""
+        return Response(door.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return metrics
+
+
+def _kind(request: Request) -> str:
+    """What the body is. Raises Refused for another media type, and for a body that says to be too large."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media not in KINDS:
+        raise Refused(415, f"Content-Type {media!r}: expected {LINES} or {ARRAY}")
+    size = request.headers.get("content-length", "0")
+    if size.isdigit() and int(size) > BODY_BYTES:
+        raise Refused(413, f"the body has {size} bytes: expected at most {BODY_BYTES}. Send it in several requests")
+    return KINDS[media]
+
+
+async def _read(request: Request, body: Body) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await body.read(request.stream(), request.headers.get("content-encoding", "").lower())
+    except TimeoutError:
+        raise Refused(408, f"the body did not come within {BODY_SECONDS} s: send less at a time") from None
+    except ClientDisconnect:
+        raise Refused(400, "the connection ended before the body did") from None
+
+
+def _refused(error: Refused) -> Response:
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    headers |= {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    headers |= {"Connection": "close"} if error.status == 408 else {}
+    return JSONResponse({"error": str(error)}, error.status, headers)
+
+
+def _unavailable(error: ServiceUnavailable) -> Response:
+    """Of what is wrong inside a partner hears the kind alone: the log has the rest."""
+    _log.error("a request could not be taken: %s", error)
+    if isinstance(error, DiskFull):
+        return _refused(Refused(507, "the receiver's disk is full: nothing was accepted", RETRY_SECONDS))
+    return _refused(Refused(503, "the receiver cannot take events now: nothing was accepted", RETRY_SECONDS))
+
+
+def _counting(metrics: Metrics, handle: Callable[[Any], Response]) -> Callable[[Request, Exception], Response]:
+    def handler(_: Request, error: Exception) -> Response:
+        answer = handle(error)
+        metrics.requests.labels(str(answer.status_code)).inc()
+        return answer
+
+    return handler

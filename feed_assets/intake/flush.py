@@ -1,0 +1,96 @@
+"""From the spool to the blackboard and the ledger: each sealed segment becomes a batch of every hour that it has."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from feed_assets.core.errors import ServiceUnavailable
+from feed_assets.core.events import Rejected
+from feed_assets.core.failures import failing_alone
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.reports import counts_of
+from feed_assets.intake.publish import Batch, publish
+from feed_assets.intake.receiver import Receiver
+from feed_assets.intake.spool import Frame, frames
+from feed_assets.ledger import event_rejects, idempotency
+from feed_assets.ledger.idempotency import Taken
+
+PART = "events.json"
+"""The one part of a batch."""
+
+TOLD, REMOVED = "segment told", "segment removed"
+"""Steps: the ledger knows all of a segment; its file is gone."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Hour:
+    """The events of one feed and hour in a segment."""
+
+    lines: bytearray = field(default_factory=bytearray)
+    windows: Counter[datetime] = field(default_factory=Counter[datetime])
+
+
+@dataclass
+class _Gathered:
+    """What a segment holds, by partition and by feed."""
+
+    hours: dict[Partition, _Hour] = field(default_factory=dict[Partition, _Hour])
+    rejected: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
+    taken: list[Taken] = field(default_factory=list[Taken])
+
+    def add(self, frame: Frame, receiver: str) -> None:
+        feed, at = Feed.parse(frame.feed), 0
+        for piece in frame.pieces:
+            hour = self.hours.setdefault(Partition(feed, piece.key), _Hour())
+            hour.lines += frame.lines[at : at + piece.size]
+            hour.windows[datetime.fromtimestamp(piece.start, UTC)] += piece.count
+            at += piece.size
+        self.rejected.setdefault(frame.feed, []).extend(Rejected(*each) for each in frame.rejected)
+        if frame.key:
+            self.taken.append(Taken(frame.feed, frame.key, frame.digest, receiver, frame.answer))
+
+    def batches(self, name: str) -> Iterator[Batch]:
+        for partition in sorted(self.hours):
+            hour = self.hours[partition]
+            yield Batch(partition.batch(name), {PART: bytes(hour.lines)}, counts_of(hour.windows))
+
+
+def flush(receiver: Receiver, segment: Path) -> None:
+    """Publish a sealed segment, tell the ledger, and remove it. Repeatable from anywhere.
+
+    A segment is never written to again, so its batches have the same names and parts each time. Its file goes last,
+    when the ledger knows every batch, reject and answered key in it: killed before, all of it is done once more, and
+    changes nothing that is done.
+    """
+    gathered, services = _Gathered(), receiver.services
+    for frame in frames(segment):
+        gathered.add(frame, receiver.spool.receiver)
+    for batch in gathered.batches(segment.stem):
+        publish(services, batch, f"receiver {receiver.spool.receiver}")
+    with services.ledger.write() as connection:
+        idempotency.answered(connection, gathered.taken, services.now())
+        for feed, rejected in sorted(gathered.rejected.items()):
+            event_rejects.reject(connection, feed, rejected, services.now())
+    services.on_step(TOLD)
+    for each in gathered.taken:
+        receiver.spooled.pop(each.at, None)
+    segment.unlink()
+    services.on_step(REMOVED)
+
+
+def flush_all(receiver: Receiver, segments: Iterable[Path]) -> str:
+    """Flush segments; why some of them wait, '' if none does. What is wrong with one holds up no other."""
+    problems: dict[str, str] = {}
+    for segment in segments:
+        with failing_alone(problems, segment.name):
+            try:
+                flush(receiver, segment)
+            except ServiceUnavailable as error:  # The next one would wait for it, too.
+                _log.warning("%s waits: %s", segment, error)
+                return f"{segment.name} waits: {error}"
+    return "; ".join(f"{name} cannot be published, and is kept: {why}" for name, why in problems.items())

@@ -1,0 +1,162 @@
+"""API keys: how they are made, and whose a request is.
+
+A key is 256 random bits, so its SHA-256 tells nothing of it: a slow hash, as passwords need it, protects what can be
+guessed, and would cost each request what the rest of it does.
+"""
+
+import asyncio
+import hmac
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import sha256
+from secrets import token_hex, token_urlsafe
+from time import monotonic
+
+from feed_assets.core.errors import InvalidKey, LedgerUnavailable
+from feed_assets.core.feeds import Feed, check_segment
+from feed_assets.intake.refused import Refused
+from feed_assets.ledger import api_keys
+from feed_assets.ledger.api_keys import KeyRow
+from feed_assets.ledger.database import Ledger
+
+EVENTS = "events:"
+"""How the scope begins that lets a partner write the events of an event source."""
+
+RELOAD_SECONDS = 5
+"""After so many seconds a receiver knows of a key that was made or revoked."""
+
+HOLD_SECONDS = 3600
+"""For so long it goes on with the keys that it knows if the ledger does not answer."""
+
+_KEY = re.compile(r"fa_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_NOBODY = sha256(b"").hexdigest()
+_log = logging.getLogger(__name__)
+
+
+def make(partner: str, scopes: Sequence[str], now: datetime) -> tuple[str, KeyRow]:
+    """A new key, which is shown once, and its row. Raises InvalidName and InvalidKey."""
+    check_segment(partner, "partner")
+    if not scopes:
+        raise InvalidKey(f"a key of {partner} for nothing: expected feeds, or {EVENTS}SOURCE, that it may write.")
+    for scope in scopes:
+        _ = check_segment(scope.removeprefix(EVENTS), "event source") if scope.startswith(EVENTS) else Feed.parse(scope)
+    name = token_hex(6)
+    key = f"fa_{name}_{token_urlsafe(32)}"
+    return key, KeyRow(name, partner, _digest(key), tuple(sorted({*scopes})), now)
+
+
+def add(ledger: Ledger, partner: str, scopes: Sequence[str], now: datetime) -> str:
+    """Make a key of a partner and keep it; the key."""
+    key, row = make(partner, scopes, now)
+    with ledger.write() as connection:
+        api_keys.add(connection, row)
+    return key
+
+
+def rotate(ledger: Ledger, partner: str, overlap: timedelta, now: datetime) -> str:
+    """Make a key that may do what a partner's others may, which hold for the overlap; the key. Raises InvalidKey."""
+    with ledger.write() as connection:
+        held = _held(api_keys.every(connection, partner), partner, now)
+        key, row = make(partner, sorted({scope for each in held for scope in each.scopes}), now)
+        api_keys.add(connection, row)
+        api_keys.end(connection, [each.id for each in held], now + overlap)
+    return key
+
+
+def revoke(ledger: Ledger, partner: str, name: str | None, now: datetime) -> tuple[str, ...]:
+    """Let the keys of a partner, or one of them, hold no longer; their names. Raises InvalidKey."""
+    with ledger.write() as connection:
+        held = _held(api_keys.every(connection, partner), partner, now)
+        ended = tuple(each.id for each in held if name in (None, each.id))
+        if not ended:
+            raise InvalidKey(f"{partner} has no key {name} that holds: expected {', '.join(each.id for each in held)}.")
+        api_keys.end(connection, ended, now)
+    return ended
+
+
+def _held(rows: Sequence[KeyRow], partner: str, now: datetime) -> list[KeyRow]:
+    held = [row for row in rows if row.holds(now)]
+    if not held:
+        raise InvalidKey(f"{partner} has no key that holds: `feed-assets receive keys ls` has all, `add` makes one.")
+    return held
+
+
+def _digest(key: str) -> str:
+    return sha256(key.encode()).hexdigest()
+
+
+@dataclass
+class Keys:
+    """The keys of the ledger, in memory: a request asks no database."""
+
+    ledger: Ledger
+    _rows: dict[str, KeyRow] = field(default_factory=dict[str, KeyRow])
+    _loaded: float | None = None
+
+    def load(self) -> None:
+        """Read all keys."""
+        with self.ledger.read() as connection:
+            self._rows = {row.id: row for row in api_keys.every(connection)}
+        self._loaded = monotonic()
+
+    async def keep_loading(self) -> None:
+        """Read them again every few seconds, for ever."""
+        while True:
+            try:
+                await asyncio.to_thread(self.load)
+            except LedgerUnavailable as error:
+                _log.warning("keys cannot be read, those that are known hold: %s", error)
+            await asyncio.sleep(RELOAD_SECONDS)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether they were read lately."""
+        return self._loaded is not None and monotonic() - self._loaded < HOLD_SECONDS
+
+    def check(self, header: str, scope: str, now: datetime) -> KeyRow:
+        """Whose request this is, by its header `Authorization`. Raises Refused unless that key may write this."""
+        if not self.are_known:
+            raise Refused(503, "the keys cannot be read from the ledger: send it again later", retry_after=30)
+        kind, _, key = header.partition(" ")
+        found = _KEY.fullmatch(key.strip()) if kind.lower() == "bearer" else None
+        row = self._rows.get(found[1]) if found else None
+        is_same = hmac.compare_digest(_digest(key.strip()), row.digest if row else _NOBODY)
+        if row is None or not is_same or not row.holds(now):
+            raise Refused(401, "expected 'Authorization: Bearer fa_…' with a key that holds: ask who runs this for one")
+        if scope and scope not in row.scopes:
+            raise Refused(403, f"the key {row.id} is not for {scope}: it is for {', '.join(row.scopes)}")
+        return row
+
+
+@dataclass
+class Rates:
+    """Events a second of each key: who has sent more waits until he is even again.
+
+    A request is taken whole, so it may bring more than there is room for; the next one waits the longer.
+    """
+
+    per_second: float
+    _left: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+
+    def check(self, key: str) -> None:
+        """Raise Refused while a key has sent too much."""
+        if (left := self._now(key)) <= 0:
+            wait = 1 + int(-left / self.per_second)
+            why = f"more than {self.per_second:g} events a second with this key: wait"
+            raise Refused(429, why, retry_after=wait)
+
+    def count(self, key: str, events: int) -> None:
+        """Count the events of a request, at least one."""
+        self._left[key] = self._now(key) - max(events, 1), monotonic()
+
+    def _now(self, key: str) -> float:
+        left, then = self._left.get(key, (self._most, 0.0))
+        return min(self._most, left + (monotonic() - then) * self.per_second)
+
+    @property
+    def _most(self) -> float:
+        """What may come at once: that of ten seconds."""
+        return 10 * self.per_second

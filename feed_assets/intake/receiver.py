@@ -1,0 +1,161 @@
+"""What becomes of a request with events: judged, written to disk with whatever else is in flight, then answered."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+from feed_assets.core.errors import InvalidEvent
+from feed_assets.core.events import Rejected
+from feed_assets.intake.bodies import Sent, events
+from feed_assets.intake.pushed import PushedFeed
+from feed_assets.intake.refused import Refused
+from feed_assets.intake.spool import Frame, Piece, Spool, frames
+from feed_assets.intake.together import Together
+from feed_assets.ledger import idempotency
+from feed_assets.ledger.idempotency import At, Taken
+from feed_assets.runs.services import Services
+
+EVENTS_PER_REQUEST = 50_000
+"""Events of one request: more are refused before anything is judged."""
+
+REASONS_TOLD = 100
+"""Rejected events of a request that its answer names; all of them are kept."""
+
+_EVENTS_AT_A_TIME = 500
+"""After so many others have their turn: a large request holds up no small one."""
+
+KEY_BYTES = 200
+"""Bytes of an idempotency key."""
+
+_NOT_SPOOLED = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said of a request that was taken, as JSON, and of how many events; whether it was said before."""
+
+    text: str
+    accepted: int = 0
+    rejected: int = 0
+    is_repeated: bool = False
+
+
+@dataclass
+class Receiver:
+    """Feeds that are pushed to, and the spool that keeps what was accepted until it is published.
+
+    `spooled` has the idempotency keys of what is in the spool, with the answers; None while one is under way.
+    """
+
+    services: Services
+    feeds: Mapping[str, PushedFeed]
+    spool: Spool
+    ahead: timedelta
+    spooled: dict[At, str | None] = field(default_factory=dict[At, str | None])
+
+    def __post_init__(self) -> None:
+        self._append = Together(self.spool.append)
+        self._take = Together(self._taken)
+
+    def recover(self) -> None:
+        """Know again which requests an earlier process has taken: before anything is asked, and before any flush."""
+        for segment in self.spool.sealed():
+            self.spooled.update({(each.feed, each.key): each.answer for each in frames(segment) if each.key})
+
+    def feed(self, name: str) -> PushedFeed:
+        """The feed of this name. Raises Refused."""
+        if name not in self.feeds:
+            raise Refused(404, f"no feed {name!r} is pushed to: expected one of {', '.join(sorted(self.feeds))}")
+        return self.feeds[name]
+
+    async def accept(self, feed: PushedFeed, body: bytes, kind: str, key: str | None = None) -> Answer:
+        """Have the events of a body on disk, and say what became of them. Raises Refused, DiskFull and SpoolBroken.
+
+        Of what is answered nothing is lost: frames are synced before. A kill before the answer may leave them, too;
+        with an idempotency key they are known by it, whoever is asked again.
+        """
+        frame, answer = await _judged(feed, events(body, kind), self.services.now(), self.ahead)
+        if key is None:
+            await self._append(frame)
+            return answer
+        return await self._accept_once(frame, answer, key, sha256(body).hexdigest())
+
+    async def _accept_once(self, frame: Frame, answer: Answer, key: str, digest: str) -> Answer:
+        """The key is taken in the ledger before the frame is written: of two receivers one writes it.
+
+        Killed in between, the key is this receiver's and its spool has nothing by it: it takes it once more.
+        """
+        mine = Taken(frame.feed, key, digest, self.spool.receiver)
+        found = await self._take(mine)
+        if isinstance(found, Refused):
+            raise found
+        if found:
+            return found
+        try:
+            await self._append(replace(frame, key=key, digest=digest, answer=answer.text))
+        except Exception:
+            del self.spooled[mine.at]
+            raise
+        self.spooled[mine.at] = answer.text
+        return answer
+
+    def _taken(self, group: Sequence[Taken]) -> list[Answer | Refused | None]:
+        """Take keys in one transaction; by key None if it is ours to go on with, else what to say of it.
+
+        What is spooled is looked at before the ledger: a flush tells the ledger first, and lets go of the key then.
+        """
+        before = [self.spooled.get(each.at, _NOT_SPOOLED) for each in group]
+        with self.services.ledger.write() as connection:
+            known = idempotency.take(connection, group, self.services.now())
+        return [self._found(each, known[each.at], told) for each, told in zip(group, before, strict=True)]
+
+    def _found(self, asked: Taken, known: Taken, told: str | None) -> Answer | Refused | None:
+        answer = known.answer or told
+        is_under_way = self.spooled.get(asked.at, _NOT_SPOOLED) is None  # Perhaps of the same group.
+        if known.digest != asked.digest:
+            return Refused(422, f"the Idempotency-Key {asked.key!r} came with another body before: choose a new one")
+        if answer:
+            return Answer(answer, is_repeated=True)
+        if is_under_way or known.receiver != asked.receiver:
+            return Refused(409, "a request with this Idempotency-Key is under way: send it again later", retry_after=1)
+        self.spooled[asked.at] = None
+        return None
+
+
+async def _judged(feed: PushedFeed, sent: Iterable[Sent], now: datetime, ahead: timedelta) -> tuple[Frame, Answer]:
+    """The events that are accepted, by window, and what is rejected, with the answer. Raises Refused for too many."""
+    accepted, rejected, told = dict[int, list[bytes]](), list[Rejected](), list[dict[str, object]]()
+    for number, each in enumerate(sent):
+        if number % _EVENTS_AT_A_TIME == 0:
+            await asyncio.sleep(0)
+        if number == EVENTS_PER_REQUEST:
+            raise Refused(413, f"the body has more than {EVENTS_PER_REQUEST} events: send it in several requests")
+        try:
+            accepted.setdefault(_window(feed, each, now, ahead), []).append(each.raw)
+        except InvalidEvent as error:
+            rejected.append(Rejected(each.raw.decode(errors="surrogateescape"), str(error)))
+            told.append({"index": number, "reason": rejected[-1].reason})
+    pieces, lines = _in_pieces(feed, accepted)
+    counts = {"accepted": sum(piece.count for piece in pieces), "rejected": len(rejected)}
+    answer = Answer(json.dumps({**counts, "reasons": told[:REASONS_TOLD]}), **counts)
+    kept = tuple((each.raw, each.reason) for each in rejected)
+    return Frame(str(feed.feed), pieces, lines, kept), answer
+
+
+def _window(feed: PushedFeed, sent: Sent, now: datetime, ahead: timedelta) -> int:
+    if sent.broken:
+        raise InvalidEvent(sent.broken)
+    return feed.window(sent.value, now, ahead)
+
+
+def _in_pieces(feed: PushedFeed, accepted: Mapping[int, Sequence[bytes]]) -> tuple[tuple[Piece, ...], bytes]:
+    pieces, texts = list[Piece](), list[bytes]()
+    for start in sorted(accepted):
+        text = b"".join(raw + b"\n" for raw in accepted[start])
+        key = feed.partition(datetime.fromtimestamp(start, UTC)).key
+        pieces.append(Piece(key, start, len(accepted[start]), len(text)))
+        texts.append(text)
+    return tuple(pieces), b"".join(texts)

@@ -1,0 +1,10 @@
+"""A request that the receiver does not take."""
+
+
+class Refused(Exception):
+    """The status of the answer, and what it says: what was found, what was expected, what to do."""
+
+    def __init__(self, status: int, why: str, retry_after: int | None = None) -> None:
+        super().__init__(why)
+        self.status = status
+        self.retry_after = retry_after

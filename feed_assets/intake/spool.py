@@ -1,0 +1,242 @@
+"""What was accepted, on disk until the ledger knows it: append-only segments, each of which is flushed as a whole.
+
+A frame is what one request brought, and is there as a whole or not at all: its first line has the checksum and the
+sizes of what follows. A segment that a kill left ends with a frame that is not whole, or with one that was never
+acknowledged: of the former the reader takes nothing, of the latter all, as if the answer had been lost on its way.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from threading import Lock
+from time import monotonic, time
+from typing import IO, Any
+from zlib import crc32
+
+from filelock import FileLock, Timeout
+
+from feed_assets.core.errors import DiskFull, HomeBusy, SpoolBroken
+from feed_assets.home import OWNED
+
+SEGMENT = ".spool"
+"""How the name of a segment's file ends; before that it is the name of its batches."""
+
+_HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12}) ([0-9]{1,12})\n")
+_LONGEST_HEAD = 64
+_FULL = (28, 122)  # ENOSPC and EDQUOT
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Events of one window: the key of their hour, the window's start in seconds since 1970, how many, their bytes."""
+
+    key: str
+    start: int
+    count: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What one request brought: its events in lines, piece by piece, and what was rejected, each with its reason.
+
+    `key`, `digest` and `answer` are those of its idempotency key, if it had one.
+    """
+
+    feed: str
+    pieces: tuple[Piece, ...]
+    lines: bytes
+    rejected: tuple[tuple[str, str], ...] = ()
+    key: str | None = None
+    digest: str = ""
+    answer: str = ""
+
+    def encoded(self) -> bytes:
+        """The frame as it stands on disk."""
+        said = asdict(self)
+        lines = said.pop("lines")
+        header = json.dumps(said).encode()
+        return b"%08x %d %d\n" % (crc32(lines, crc32(header)), len(header), len(lines)) + header + lines
+
+
+def _decoded(header: bytes, lines: bytes) -> Frame:
+    said: dict[str, Any] = json.loads(header)
+    pieces = tuple(Piece(**piece) for piece in said.pop("pieces"))
+    rejected = tuple((raw, reason) for raw, reason in said.pop("rejected"))
+    return Frame(pieces=pieces, rejected=rejected, lines=lines, **said)
+
+
+def frames(segment: Path) -> Iterator[Frame]:
+            _log.warning("%s: from byte %d on it is no whole frame, and was never acknowledged", segment, start)
+    with segment.open("rb") as file:
+        while frame := _read(file, start := file.tell()):
+            yield frame
+        if start < segment.stat().st_size:
+            _log.warning("%s: what follows byte %d is no whole frame, and was never acknowledged", segment, start)
+
+
+def _read(file: IO[bytes], start: int) -> Frame | None:
+    file.seek(start)
+    found = _HEAD.fullmatch(file.readline(_LONGEST_HEAD))
+    if found is None:
+        return None
+    header = file.read(int(found[2]))
+    lines = file.read(int(found[3]))
+    if crc32(lines, crc32(header)) != int(found[1], 16) or len(lines) != int(found[3]):
+        return None
+    return _decoded(header, lines)
+
+
+@dataclass
+class Spool:
+    """The segments of one receiver, in a folder of its own; one is written, and those that are sealed wait.
+
+    Args:
+        folder: The folder, on a disk that keeps what was synced.
+        segment_bytes: A segment of so many bytes is sealed.
+    """
+
+    folder: Path
+    segment_bytes: int = 32 << 20
+    broken: str = ""
+    """Why nothing can be written any more, until the receiver is started again."""
+    _open: "_Segment | None" = None
+    _number: int = 0
+    _lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(0o700, parents=True, exist_ok=True)
+        self._alone = FileLock(self.folder / ".lock", timeout=0, mode=OWNED)
+        try:
+            self._alone.acquire()
+        except Timeout:
+            raise HomeBusy(
+                f"another receiver spools in {self.folder}: expected one for each folder. End it, or set --spool."
+            ) from None
+        self.receiver = _identity(self.folder)
+        self._start = token_hex(4)
+
+    def append(self, group: Sequence[Frame]) -> list[None]:
+        """Write frames and sync them, all at once. Raises DiskFull and SpoolBroken, and then nothing of them is kept.
+
+        The file's size is synced with its data, the folder when the file is made.
+        """
+        with self._lock:
+            if self.broken:
+                raise SpoolBroken(self.broken)
+            segment = self._open = self._open or self._new()
+            try:
+                segment.write([frame.encoded() for frame in group])
+            except OSError as error:
+                self._take_back(segment, error)
+            if segment.size >= self.segment_bytes:
+                self._seal()
+        return [None] * len(group)
+
+    def seal(self, older_than: float = 0) -> None:
+        """End the segment that is written, if its first frame is so many seconds old: it can be flushed."""
+        with self._lock:
+            if self._open and self._open.size and monotonic() - self._open.since >= older_than:
+                self._seal()
+
+    def sealed(self) -> list[Path]:
+        """The segments that wait, the oldest first; those of earlier starts, too."""
+        with self._lock:
+            current = self._open.path if self._open else None
+            found = [path for path in self.folder.glob(f"*{SEGMENT}") if path != current]
+        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait, in all segments."""
+        return sum(path.stat().st_size for path in self.folder.glob(f"*{SEGMENT}"))
+
+    def oldest_seconds(self) -> float:
+        """How long the oldest segment has been waiting to be published; 0 if none is."""
+        written = [path.stat().st_mtime for path in self.sealed()]
+        return max(time() - min(written), 0.0) if written else 0.0
+
+    def close(self) -> None:
+        """Let another receiver have the folder. Everything is synced already."""
+        with self._lock:
+            self._seal()
+        self._alone.release()
+
+    def _new(self) -> "_Segment":
+        self._number += 1
+        path = self.folder / f"{self.receiver}-{self._start}-{self._number:06d}{SEGMENT}"
+        try:
+            segment = _Segment(path, os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, OWNED))
+            sync_folder(self.folder)
+        except OSError as error:
+            raise _said(error) from error
+        return segment
+
+    def _seal(self) -> None:
+        if self._open:
+            os.close(self._open.file)
+            if not self._open.size:
+                self._open.path.unlink()
+            self._open = None
+
+    def _take_back(self, segment: "_Segment", error: OSError) -> None:
+        """Cut off what a failed write or sync left: what was not acknowledged is not to come to light later."""
+        try:
+            os.ftruncate(segment.file, segment.size)
+            os.fsync(segment.file)
+        except OSError as again:
+            self.broken = f"{segment.path} cannot be written ({error}), nor what was begun be taken back ({again})."
+            raise SpoolBroken(self.broken) from error
+        raise _said(error) from error
+
+
+@dataclass
+class _Segment:
+    path: Path
+    file: int
+    size: int = 0
+    """Bytes of whole frames that are synced."""
+    since: float = field(default_factory=monotonic)
+
+    def write(self, frames: Sequence[bytes]) -> None:
+        data = memoryview(b"".join(frames))
+        self.since = self.since if self.size else monotonic()
+        written = 0
+        while written < len(data):
+            written += os.write(self.file, data[written:])
+        os.fdatasync(self.file)
+        self.size += len(data)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on disk."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _said(error: OSError) -> Exception:
+    if error.errno in _FULL:
+        return DiskFull(f"The disk of the spool is full ({error}). Make room: what was accepted is kept.")
+    return SpoolBroken(f"The spool cannot be written: {error}. Nothing of this request was accepted.")
+
+
+def _identity(folder: Path) -> str:
+    """The receiver's own name, drawn once for a folder: its batches have it, and its idempotency keys."""
+    path = folder / "receiver"
+    if not path.exists():
+        new = path.with_suffix(".new")
+        new.write_text(token_hex(4), encoding="ascii")
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        new.rename(path)
+        sync_folder(folder)
+    return path.read_text(encoding="ascii")

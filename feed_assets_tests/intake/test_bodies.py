@@ -1,0 +1,126 @@
+"""Bodies of requests: each event as it was sent; what is too large is refused before it is in memory."""
+
+import asyncio
+import gzip
+import json
+import zlib
+
+import pytest
+
+from feed_assets.core.limits import ROW_BYTES
+from feed_assets.intake import bodies
+from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES, Body, Held, events
+from feed_assets.intake.refused import Refused
+
+
+def read(data: bytes, packing: str = "", held: int = 1 << 30, piece: int = 1000) -> bytes:
+    async def chunks():
+        for start in range(0, len(data), piece):
+            yield data[start : start + piece]
+        yield b""
+
+    return asyncio.run(Body(Held(held)).read(chunks(), packing))
+
+
+def raws(body: bytes, kind: str) -> list[bytes]:
+    return [each.raw for each in events(body, kind)]
+
+
+def test_a_body_is_read_as_it_was_sent_packed_or_not():
+    data = bytes(range(256)) * 40
+    assert read(data) == data
+    assert read(gzip.compress(data), "gzip") == data
+    assert read(gzip.compress(data), "gzip", piece=1) == data
+
+
+def test_a_bomb_is_refused_before_it_is_in_memory():
+    bomb = gzip.compress(bytes(64 * UNPACKED_BYTES), mtime=0)
+    assert len(bomb) < BODY_BYTES
+    held = Held(2 * UNPACKED_BYTES)
+    with pytest.raises(Refused, match="bytes unpacked") as refused:
+        asyncio.run(Body(held).read(_once(bomb), "gzip"))
+    assert refused.value.status == 413
+    assert held._left > UNPACKED_BYTES - (1 << 20), "no more than the limit was ever held"
+
+
+async def _once(data: bytes):
+    yield data
+
+
+@pytest.mark.parametrize(
+    ("data", "packing", "status"),
+    [
+        (bytes(BODY_BYTES + 1), "", 413),
+        (b"no gzip at all", "gzip", 400),
+        (gzip.compress(b"x" * 100)[:-4], "gzip", 400),
+        (gzip.compress(b"x") + gzip.compress(b"y"), "gzip", 400),
+        (zlib.compress(b"x"), "deflate", 415),
+        (b"x", "br", 415),
+    ],
+)
+def test_what_is_not_as_it_says_is_refused(data, packing, status):
+    with pytest.raises(Refused) as refused:
+        read(data, packing)
+    assert refused.value.status == status
+
+
+def test_bytes_in_flight_are_bounded_and_given_back():
+    held = Held(1000)
+    body = Body(held)
+    assert asyncio.run(body.read(_once(b"x" * 900), "")) == b"x" * 900
+    with pytest.raises(Refused, match="in flight") as refused:
+        asyncio.run(Body(held).read(_once(b"x" * 200), ""))
+    assert (refused.value.status, refused.value.retry_after) == (503, 1)
+    body.let_go()
+    assert asyncio.run(Body(held).read(_once(b"x" * 200), "")) == b"x" * 200
+
+
+def test_lines_are_events_each_for_itself():
+    body = b'{"a": 1}\r\n\n  {"a": 1.50}\nnonsense\n{"a": NaN}\n\xff\n{"b":2}'
+    found = [*events(body, "lines")]
+    assert [each.raw for each in found] == [
+        b'{"a": 1}',
+        b'{"a": 1.50}',
+        b"nonsense",
+        b'{"a": NaN}',
+        b"\xff",
+        b'{"b":2}',
+    ]
+    assert [bool(each.broken) for each in found] == [False, False, True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[{"a": 1.50, "b": "x,]"},{"a":\n2}]',
+        b' [ {"a": 1.50, "b": "x,]"} , {"a":\n2} ] \n',
+    ],
+)
+def test_an_array_gives_its_elements_as_they_stand_there_in_one_line(body):
+    assert raws(body, "array") == [b'{"a": 1.50, "b": "x,]"}', b'{"a": 2}']
+
+
+def test_an_empty_array_has_no_events():
+    assert raws(b"[]", "array") == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[", b"[1,]", b"[1 2]", b"[1]x", b"[1", b"[,1]", b"[NaN]", b"[" * 100_000, b"\xff", b'["\n"]'],
+)
+def test_an_array_that_is_none_is_refused_whole(body):
+    with pytest.raises(Refused, match="no JSON array") as refused:
+        raws(body, "array")
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("kind", ["lines", "array"])
+def test_an_event_that_is_too_long_is_one_reject(kind):
+    long, short = json.dumps({"a": "x" * ROW_BYTES}), '{"a": 1}'
+    body = f"{long}\n{short}" if kind == "lines" else f"[{long}, {short}]"
+    found = [*events(body.encode(), kind)]
+    assert [each.broken[:7] for each in found] == ["it has ", ""]
+
+
+def test_the_limits_are_those_that_the_docs_say():
+    assert (bodies.BODY_BYTES, bodies.UNPACKED_BYTES, ROW_BYTES) == (8 << 20, 16 << 20, 1 << 20)

@@ -1,0 +1,270 @@
+"""The receiver behind a real socket: what partners send, and what they hear."""
+
+import asyncio
+import errno
+import gzip
+import json
+import os
+import re
+import socket
+import time
+from datetime import timedelta
+
+import pytest
+
+from feed_assets.intake import api, bodies, keys, serve, spool
+from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES
+from feed_assets_tests.intake.receivers import (
+    LINES,
+    MEN,
+    NOW,
+    WOMEN,
+    Partner,
+    door_of,
+    event,
+    lines,
+    listening,
+    numbers,
+    published,
+)
+
+ARRAY = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def door(local_board, ledger, tmp_path):
+    return door_of(local_board, ledger, tmp_path / "spool")
+
+
+@pytest.fixture
+def partner(door):
+    with listening(door) as partner:
+        yield partner
+
+
+def test_what_is_answered_is_published_on_each_kind_of_store(board, ledger, tmp_path):
+    door = door_of(board, ledger, tmp_path / "spool")
+    with listening(door) as partner:
+        said = partner.post(lines(event(1), event(2)))
+        other = partner.post(json.dumps([event(3), {"id": 1}]).encode(), headers=ARRAY)
+    assert (said.status_code, said.json()) == (200, {"accepted": 2, "rejected": 0, "reasons": []})
+    expected = {"accepted": 1, "rejected": 1, "reasons": [{"index": 1, "reason": "id: not a string"}]}
+    assert (other.status_code, other.json()) == (200, expected)
+    assert numbers(published(board)) == [1, 2, 3]
+
+
+def test_what_is_old_enough_is_published_while_it_listens(door, local_board):
+    with listening(door, flush_seconds=0.1) as partner:
+        partner.post(lines(event(1)))
+        while not published(local_board):
+            time.sleep(0.05)
+        while partner.get("/health").json()["spool"]["bytes"]:
+            time.sleep(0.05)
+        assert partner.post(lines(event(2))).ok
+
+
+def test_a_packed_body_is_unpacked(partner):
+    packed = {**LINES, "Content-Encoding": "gzip"}
+    assert partner.post(gzip.compress(lines(event(1))), headers=packed).json()["accepted"] == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "feed", "status"),
+    [
+        ("", MEN, 401),
+        ("nonsense", MEN, 401),
+        ("fa_0123456789ab_" + "x" * 43, MEN, 401),
+        (None, WOMEN, 403),
+        (None, "partners/nobody/v1.0", 403),
+    ],
+)
+def test_a_key_is_for_its_feeds_alone(partner, key, feed, status):
+    other = Partner(partner.url, partner.key if key is None else key)
+    answer = other.post(lines(event(1)), feed)
+    assert answer.status_code == status
+    assert set(answer.json()) == {"error"}
+
+
+def test_a_key_with_one_letter_changed_is_none(partner):
+    changed = partner.key[:-1] + ("A" if partner.key[-1] != "A" else "B")
+    assert Partner(partner.url, changed).post(lines(event(1))).status_code == 401
+
+
+def test_keys_rotate_with_an_overlap_and_are_revoked(door, partner, ledger):
+    def status(key: str) -> int:
+        door.keys.load()
+        return Partner(partner.url, key).post(lines(event(1))).status_code
+
+    second = keys.rotate(ledger, "men", timedelta(hours=1), NOW)
+    assert (status(partner.key), status(second)) == (200, 200)
+    keys.rotate(ledger, "men", timedelta(0), NOW)
+    assert (status(partner.key), status(second)) == (401, 401)
+    third = keys.rotate(ledger, "men", timedelta(hours=1), NOW)
+    keys.revoke(ledger, "men", None, NOW)
+    assert status(third) == 401
+
+
+@pytest.mark.parametrize(
+    ("data", "headers", "status"),
+    [
+        (b"{}", {"Content-Type": "text/plain"}, 415),
+        (b"{}", {**LINES, "Content-Encoding": "br"}, 415),
+        (b"nonsense", {**LINES, "Content-Encoding": "gzip"}, 400),
+        (b"[1", ARRAY, 400),
+        (bytes(BODY_BYTES + 1), LINES, 413),
+        (gzip.compress(bytes(UNPACKED_BYTES + 1)), {**LINES, "Content-Encoding": "gzip"}, 413),
+        (b"1\n" * 60_000, LINES, 413),
+        (b"{}", {**LINES, "Idempotency-Key": "x" * 300}, 422),
+    ],
+)
+def test_what_cannot_be_taken_is_refused_whole(partner, local_board, data, headers, status):
+    assert partner.post(data, headers=headers).status_code == status
+    assert partner.post(lines(event(1))).ok
+    assert partner.get("/health").json()["takes"]
+
+
+def test_a_body_without_a_length_is_bounded_too(partner):
+    pieces = (b"x" * 100_000 for _ in range(BODY_BYTES // 100_000 + 2))
+    assert partner.post(pieces).status_code == 413
+
+
+def test_too_many_events_wait(local_board, ledger, tmp_path):
+    with listening(door_of(local_board, ledger, tmp_path / "spool", rate=1)) as partner:
+        assert partner.post(lines(*map(event, range(50)))).ok
+        answer = partner.post(lines(event(1)))
+    assert answer.status_code == 429
+    assert 30 <= int(answer.headers["Retry-After"]) <= 45
+
+
+def test_a_repeated_key_says_so(partner, local_board):
+    headers = {**LINES, "Idempotency-Key": "k"}
+    first, again = (partner.post(lines(event(1)), headers=headers) for _ in range(2))
+    assert first.json() == again.json() == {"accepted": 1, "rejected": 0, "reasons": []}
+    assert "Idempotency-Replayed" not in first.headers
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert partner.post(lines(event(2)), headers=headers).status_code == 422
+
+
+def test_a_full_disk_is_said_and_nothing_is_acknowledged(partner, monkeypatch, door):
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spool.os, "fdatasync", full)
+        answer = partner.post(lines(event(1)), headers={**LINES, "Idempotency-Key": "k"})
+        assert (answer.status_code, answer.headers["Retry-After"]) == (507, "5")
+    again = partner.post(lines(event(1)), headers={**LINES, "Idempotency-Key": "k"})
+    assert (again.status_code, "Idempotency-Replayed" in again.headers) == (200, False)
+
+
+def test_a_disk_that_fails_ends_what_is_taken_until_a_restart(partner, monkeypatch):
+    def fails(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spool.os, "fdatasync", fails)
+        patch.setattr(spool.os, "ftruncate", fails)
+        assert partner.post(lines(event(1))).status_code == 503
+    assert partner.post(lines(event(2))).status_code == 503
+    assert partner.get("/health").status_code == 503
+
+
+def test_a_body_that_does_not_come_is_given_up(partner, monkeypatch):
+    monkeypatch.setattr(api, "BODY_SECONDS", 0.3)
+    answer = spoken(partner, head(partner, 1000) + b"{")
+    assert b" 408 " in answer.splitlines()[0]
+
+
+def test_a_head_that_does_not_come_is_given_up(door, monkeypatch):
+    monkeypatch.setattr(serve, "HEAD_SECONDS", 0.3)
+    with listening(door) as partner:
+        assert spoken(partner, b"POST /v1/") == b""
+        assert spoken(partner, b"") == b""
+        assert partner.post(lines(event(1))).ok
+
+
+def head(partner: Partner, size: int) -> bytes:
+    return (
+        f"POST /v1/{MEN}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {partner.key}\r\n"
+        f"Content-Type: application/x-ndjson\r\nContent-Length: {size}\r\n\r\n"
+    ).encode()
+
+
+def spoken(partner: Partner, data: bytes) -> bytes:
+    """What comes back until the receiver ends the connection."""
+    host, port = partner.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(data)
+        answer = b""
+        while piece := connection.recv(10_000):
+            answer += piece
+    return answer
+
+
+def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(partner, local_board, door):
+    host, port = partner.url.removeprefix("http://").split(":")
+    for _ in range(5):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(head(partner, 1000) + lines(event(1)))
+    assert partner.post(lines(event(2))).ok
+    before = bodies.Held(api.HELD_BYTES)._left
+    while door.held._left != before:
+        time.sleep(0.01)
+
+
+def test_two_receivers_of_one_blackboard_never_share_a_batch(local_board, ledger, tmp_path):
+    doors = [door_of(local_board, ledger, tmp_path / name) for name in ("one", "two")]
+    with listening(doors[0]) as one, listening(doors[1]) as two:
+        doors[0].keys.load()
+        for number in range(20):
+            assert (one, two)[number % 2].post(lines(event(number))).ok
+    assert numbers(published(local_board)) == [*range(20)]
+    assert len(local_board.children(f"{MEN}/2026-01-02-11:00")) == 2
+
+
+def test_the_page_of_the_api_names_what_can_be_sent(partner):
+    said = partner.get("/openapi.json").json()
+    route = said["paths"]["/v1/{feed}/events"]["post"]
+    assert {"application/json", "application/x-ndjson"} == {*route["requestBody"]["content"]}
+    assert {"200", "401", "413", "429", "507"} <= {*route["responses"]}
+    assert partner.get("/docs").ok
+
+
+def test_prometheus_reads_what_was_taken(partner):
+    partner.post(lines(event(1), {"id": 1}))
+    partner.post(b"{}", headers={"Content-Type": "text/plain"})
+    said = partner.get("/metrics").text
+    assert f'feed_assets_receiver_events_total{{fate="accepted",feed="{MEN}"}} 1.0' in said
+    assert f'feed_assets_receiver_events_total{{fate="rejected",feed="{MEN}"}} 1.0' in said
+    assert 'feed_assets_receiver_requests_total{status="415"} 1.0' in said
+    assert re.search(r"feed_assets_receiver_spool_bytes [1-9]", said)
+
+
+def test_no_secret_is_in_the_ledger_or_in_what_is_listed(door, ledger, tmp_path):
+    key = keys.add(ledger, "men", [MEN], NOW)
+    secret = key.split("_", 2)[2]
+    data = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert secret.encode() not in data
+    door.receiver.spool.close()
+
+
+def test_a_receiver_without_its_ledger_goes_on_with_the_keys_that_it_knows_for_a_while(partner, door, monkeypatch):
+    monkeypatch.setattr(keys, "HOLD_SECONDS", 0)
+    assert partner.post(lines(event(1))).status_code == 503
+    monkeypatch.setattr(keys, "HOLD_SECONDS", 3600)
+    assert partner.post(lines(event(1))).ok
+
+
+def test_memory_is_bounded_whatever_comes_at_once(partner, door):
+    import psutil
+
+    data = gzip.compress(lines(*(event(number) for number in range(40_000))))
+    headers = {**LINES, "Content-Encoding": "gzip"}
+
+    async def at_once() -> list[int]:
+        return await asyncio.gather(
+            *(asyncio.to_thread(lambda: partner.post(data, headers=headers).status_code) for _ in range(24))
+        )
+
+    assert {*asyncio.run(at_once())} <= {200, 503}
+    assert psutil.Process(os.getpid()).memory_info().rss < 1 << 30

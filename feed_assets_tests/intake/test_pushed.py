@@ -1,0 +1,122 @@
+"""What is asked of an event: what a run would reject, a partner hears at once."""
+
+from datetime import timedelta
+
+import pytest
+
+from feed_assets.core.errors import InvalidEvent
+from feed_assets.intake.pushed import moment_of
+from feed_assets_tests.intake.receivers import NOW, pushed
+
+TYPES = (
+    "id string, at timestamp, n int, b tinyint, big bigint, x double, d decimal(4,2), ok boolean, day date, "
+    "l timestamp_ntz"
+)
+FEED = pushed(schema=TYPES)
+AHEAD = timedelta(hours=24)
+AT = {"at": "2026-01-02T11:29:59.999999Z"}
+
+
+def window(event: object, feed=FEED) -> int:
+    return feed.window(event, NOW, AHEAD)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"id": ""},
+        {"id": None, "n": None},
+        {"n": 2**31 - 1, "b": -128, "big": -(2**63)},
+        {"n": 7.0},
+        {"x": 1, "d": 1},
+        {"x": 1e300, "d": 1.5},
+        {"d": "1.50"},
+        {"ok": True},
+        {"day": "2024-02-29"},
+        {"l": "2026-01-02 11:00:00"},
+    ],
+)
+def test_what_the_schema_says_fits(fields):
+    assert window({**AT, **fields}) == 1767352500
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"id": 1}, "id: not a string"),
+        ({"n": 2**31}, "n: not a int"),
+        ({"n": 7.5}, "n: not a int"),
+        ({"n": True}, "n: not a int"),
+        ({"n": "7"}, "n: not a int"),
+        ({"b": 128}, "b: not a tinyint"),
+        ({"x": "1"}, "x: not a double"),
+        ({"d": "1e3"}, "d: not a decimal"),
+        ({"ok": 1}, "ok: not a boolean"),
+        ({"day": "2023-02-29"}, "day: not a date"),
+        ({"day": "2023-2-9"}, "day: not a date"),
+        ({"l": "2026-01-02T11:00:00Z"}, "l: not a timestamp_ntz"),
+        ({"other": 1, "id": 2}, "unknown fields: other; id: not a string"),
+        ({"ID": "1"}, "unknown fields: ID"),
+        ({"at": None}, "at: missing"),
+        ({"at": "2026-01-02"}, "at: not a timestamp"),
+        ({"at": 1767352500}, "at: not a timestamp"),
+    ],
+)
+def test_what_it_does_not_say_is_told_of(fields, said):
+    with pytest.raises(InvalidEvent, match=said):
+        window({**AT, **fields})
+
+
+@pytest.mark.parametrize("value", [None, 1, "x", [], True])
+def test_an_event_is_an_object(value):
+    with pytest.raises(InvalidEvent, match="malformed: expected one JSON object"):
+        window(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-02T11:00:00Z", "2026-01-02T11:00:00+00:00"),
+        ("2026-01-02 11:00:00", "2026-01-02T11:00:00+00:00"),
+        ("2026-01-02T11:00:00.5+05:30", "2026-01-02T05:30:00.500000+00:00"),
+        ("2026-01-02T11:00:00-0800", "2026-01-02T19:00:00+00:00"),
+        ("2026-01-02T11:00:00+01", "2026-01-02T10:00:00+00:00"),
+        ("2026-01-02T11:00:00.1234567Z", None),
+        ("2026-01-02T24:00:00Z", None),
+        ("2026-02-30T11:00:00Z", None),
+        ("2026-01-02T11:00Z", None),
+        ("2026-01-02T11:00:00 UTC", None),
+        ("2026-01-02T11:00:00Z\n", None),
+        ("0001-01-01T00:00:00+10:00", None),
+        ("٢٠٢٦-01-02T11:00:00Z", None),
+    ],
+)
+def test_a_moment_is_read_as_a_run_reads_it(text, expected):
+    found = moment_of(text)
+    assert (found.isoformat() if found else None) == expected
+
+
+def test_an_event_is_counted_by_quarters_of_hours_or_by_the_feed_s_own_windows():
+    event = {"at": "2026-01-02T11:29:59Z"}
+    assert window(event) % 900 == 0
+    assert window(event, pushed(grain="5min")) - window(event) == 600
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("2025-12-31T23:59:59Z", "before the feed's first partition, 2026-01-01T00:00Z"),
+        ("1970-01-01T00:00:00Z", "before the feed's first partition"),
+        ("2026-01-03T12:30:01Z", r"ahead of now.*FEED_ASSETS_EVENT_HOURS_AHEAD"),
+        ("9999-12-31T23:59:59Z", "ahead of now"),
+    ],
+)
+def test_ancient_and_future_events_are_rejected(at, said):
+    with pytest.raises(InvalidEvent, match=said):
+        window({"at": at})
+
+
+def test_whatever_has_a_partition_is_taken_however_late_it_comes():
+    assert FEED.partition(NOW).key == "2026-01-02-12:00"
+    assert window({"at": "2026-01-01T00:00:00Z"}) == 1767225600
+    assert window({"at": "2026-01-03T12:30:00Z"}) > 0

@@ -1,0 +1,129 @@
+"""The spool: what was synced is read back as a whole, whatever a kill, a full disk or a second receiver did."""
+
+import errno
+import os
+
+import pytest
+
+from feed_assets.core.errors import DiskFull, HomeBusy, SpoolBroken
+from feed_assets.intake import spool as module
+from feed_assets.intake.spool import Frame, Piece, Spool, frames
+
+
+def frame(number: int, size: int = 1) -> Frame:
+    lines = b'{"n": %d}\n' % number * size
+    return Frame("a/b/v1.0", (Piece("2026-01-01-15:00", 1767279600, size, len(lines)),), lines, key=f"k{number}")
+
+
+@pytest.fixture
+def spool(tmp_path):
+    opened = Spool(tmp_path / "spool")
+    yield opened
+    opened.close()
+
+
+def kept(spool: Spool) -> list[Frame]:
+    spool.seal()
+    return [each for segment in spool.sealed() for each in frames(segment)]
+
+
+def test_frames_are_read_back_as_they_were_written(spool):
+    written = [
+        frame(1),
+        frame(2, 100),
+        Frame("c/v1.0", (), b"", (("{", "malformed"),), "k", "digest", '{"accepted": 0}'),
+    ]
+    spool.append(written[:2])
+    spool.append(written[2:])
+    assert kept(spool) == written
+
+
+def test_of_a_segment_that_ends_anywhere_every_whole_frame_is_read_and_nothing_else(spool, tmp_path):
+    spool.append([frame(1), frame(2), frame(3)])
+    spool.seal()
+    whole = spool.sealed()[0].read_bytes()
+    ends = [len(b"".join(frame(number).encoded() for number in range(1, count + 1))) for count in range(4)]
+    for size in range(len(whole) + 1):
+        (tmp_path / "cut.spool").write_bytes(whole[:size])
+        expected = sum(end <= size for end in ends) - 1
+        assert [*frames(tmp_path / "cut.spool")] == [frame(number) for number in range(1, expected + 1)]
+
+
+def test_a_byte_that_the_disk_has_changed_is_no_frame(spool, tmp_path):
+    spool.append([frame(1), frame(2)])
+    spool.seal()
+    data = bytearray(spool.sealed()[0].read_bytes())
+    data[-3] ^= 1
+    (tmp_path / "cut.spool").write_bytes(data)
+    assert [*frames(tmp_path / "cut.spool")] == [frame(1)]
+
+
+def test_what_a_full_disk_left_of_a_frame_is_taken_back_and_the_next_one_follows(spool, monkeypatch):
+    spool.append([frame(1)])
+    write = os.write
+
+    def full(file, data):
+        write(file, data[:5])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "write", full)
+        with pytest.raises(DiskFull, match="Make room"):
+            spool.append([frame(2)])
+    spool.append([frame(3)])
+    assert kept(spool) == [frame(1), frame(3)]
+
+
+def test_a_sync_that_fails_is_no_success_and_leaves_no_frame(spool, monkeypatch):
+    def fails(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "fdatasync", fails)
+        with pytest.raises(SpoolBroken, match="Nothing of this request was accepted"):
+            spool.append([frame(1)])
+    assert kept(spool) == []
+
+
+def test_where_nothing_can_be_taken_back_nothing_is_taken_any_more(spool, monkeypatch):
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "fdatasync", fails)
+        patch.setattr(module.os, "ftruncate", fails)
+        with pytest.raises(SpoolBroken):
+            spool.append([frame(1)])
+    with pytest.raises(SpoolBroken, match="nor what was begun be taken back"):
+        spool.append([frame(2)])
+
+
+def test_a_segment_is_sealed_by_its_size_and_by_its_age(tmp_path):
+    spool = Spool(tmp_path / "spool", segment_bytes=2000)
+    spool.append([frame(1)])
+    spool.seal(older_than=3600)
+    assert spool.sealed() == []
+    spool.append([frame(2, 400)])
+    assert len(spool.sealed()) == 1
+    spool.append([frame(3)])
+    spool.seal(older_than=0)
+    assert len(spool.sealed()) == 2
+    assert spool.size == sum(path.stat().st_size for path in spool.sealed())
+    spool.close()
+
+
+def test_a_folder_is_one_receiver_s_which_keeps_its_name_and_never_uses_one_of_a_segment_again(tmp_path):
+    first = Spool(tmp_path / "spool")
+    first.append([frame(1)])
+    with pytest.raises(HomeBusy, match="one for each folder"):
+        Spool(tmp_path / "spool")
+    first.close()
+    again = Spool(tmp_path / "spool")
+    again.append([frame(2)])
+    again.seal()
+    assert again.receiver == first.receiver
+    assert len({path.name for path in again.sealed()}) == 2
+    other = Spool(tmp_path / "other")
+    assert other.receiver != first.receiver
+    again.close()
+    other.close()
