@@ -116,7 +116,9 @@ def ls(as_json: AsJson = False) -> None:
     with ledger_of_settings(makes=False).read() as connection:
         rows = api_keys.every(connection)
     views = [
-        Values.of(partner=row.partner, key=row.id, holds=row.holds(now), made=row.made, ends=row.ends, for_=row.scopes)
+        Values.of(
+            partner=row.partner, key=row.id, holds=row.holds(now), made=row.made, ends=row.ends, scopes=row.scopes
+        )
         for row in rows
     ]
     show(views, as_json)

@@ -176,7 +176,7 @@ def _unavailable(error: ServiceUnavailable) -> Response:
 def _counting(metrics: Metrics, handle: Callable[[Any], Response]) -> Callable[[Request, Exception], Response]:
     def handler(_: Request, error: Exception) -> Response:
         answer = handle(error)
-        metrics.requests.labels(str(answer.status_code)).inc()
+        metrics.refused.labels(str(answer.status_code)).inc()
         return answer
 
     return handler

@@ -10,17 +10,15 @@ class Metrics:
     """The numbers of one receiver, from its start on."""
 
     def __init__(self, spool: Spool) -> None:
-        self._registry = CollectorRegistry()
-        about = {"registry": self._registry}
-        self.requests = Counter("feed_assets_receiver_requests", "Requests by status", ["status"], **about)
-        self.events = Counter("feed_assets_receiver_events", "Events by feed and fate", ["feed", "fate"], **about)
-        self.flushes = Counter(
-            "feed_assets_receiver_flushes", "Looks at sealed segments by outcome", ["outcome"], **about
-        )
-        size = Gauge("feed_assets_receiver_spool_bytes", "Bytes that are accepted and not published", **about)
+        self._registry = registry = CollectorRegistry()
+        name = "feed_assets_receiver_"
+        self.refused = Counter(f"{name}refused", "Requests that were refused, by status", ["status"], registry=registry)
+        self.events = Counter(f"{name}events", "Events by feed and fate", ["feed", "fate"], registry=registry)
+        self.flushes = Counter(f"{name}flushes", "Looks at what waits, by outcome", ["outcome"], registry=registry)
+        size = Gauge(f"{name}spool_bytes", "Bytes that are accepted and not published", registry=registry)
         size.set_function(lambda: spool.size)
-        waiting = Gauge("feed_assets_receiver_spool_seconds", "Age of the oldest segment that waits", **about)
-        waiting.set_function(spool.oldest_seconds)
+        oldest = Gauge(f"{name}spool_seconds", "Age of the oldest segment that waits", registry=registry)
+        oldest.set_function(spool.oldest_seconds)
 
     def count(self, feed: str, answer: Answer) -> None:
         """Count the events of a request that was taken for the first time."""

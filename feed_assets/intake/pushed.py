@@ -135,9 +135,10 @@ def _is_day(value: Any) -> bool:
     if not isinstance(value, str) or not _DATE.fullmatch(value):
         return False
     try:
-        return date.fromisoformat(value) is not None
+        date.fromisoformat(value)
     except ValueError:
         return False
+    return True
 
 
 def _is_moment(value: Any) -> bool:

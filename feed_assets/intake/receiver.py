@@ -139,8 +139,9 @@ async def _judged(feed: PushedFeed, sent: Iterable[Sent], now: datetime, ahead: 
             rejected.append(Rejected(each.raw.decode(errors="surrogateescape"), str(error)))
             told.append({"index": number, "reason": rejected[-1].reason})
     pieces, lines = _in_pieces(feed, accepted)
-    counts = {"accepted": sum(piece.count for piece in pieces), "rejected": len(rejected)}
-    answer = Answer(json.dumps({**counts, "reasons": told[:REASONS_TOLD]}), **counts)
+    count = sum(piece.count for piece in pieces)
+    said = {"accepted": count, "rejected": len(rejected), "reasons": told[:REASONS_TOLD]}
+    answer = Answer(json.dumps(said), count, len(rejected))
     kept = tuple((each.raw, each.reason) for each in rejected)
     return Frame(str(feed.feed), pieces, lines, kept), answer
 

@@ -1,7 +1,7 @@
 """The process of a receiver: uvicorn before it, and behind it the flushes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -101,7 +101,7 @@ def server_of(door: Door, host: str, port: int, flush_seconds: float) -> uvicorn
 
 def _living(door: Door, flush_seconds: float) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def living(_: FastAPI) -> AsyncIterator[None]:
+    async def living(_: FastAPI) -> AsyncGenerator[None]:
         """Before the first request keys and spool are known; after the last one all is flushed, or left for later."""
         await asyncio.to_thread(door.keys.load)
         await asyncio.to_thread(door.receiver.recover)

@@ -73,7 +73,7 @@ def _decoded(header: bytes, lines: bytes) -> Frame:
 
 
 def frames(segment: Path) -> Iterator[Frame]:
-            _log.warning("%s: from byte %d on it is no whole frame, and was never acknowledged", segment, start)
+    """The frames of a segment, one in memory at a time; what is not whole at its end is said, and was not answered."""
     with segment.open("rb") as file:
         while frame := _read(file, start := file.tell()):
             yield frame

@@ -236,7 +236,7 @@ def test_prometheus_reads_what_was_taken(partner):
     said = partner.get("/metrics").text
     assert f'feed_assets_receiver_events_total{{fate="accepted",feed="{MEN}"}} 1.0' in said
     assert f'feed_assets_receiver_events_total{{fate="rejected",feed="{MEN}"}} 1.0' in said
-    assert 'feed_assets_receiver_requests_total{status="415"} 1.0' in said
+    assert 'feed_assets_receiver_refused_total{status="415"} 1.0' in said
     assert re.search(r"feed_assets_receiver_spool_bytes [1-9]", said)
 
 

@@ -1,0 +1,76 @@
+"""`feed-assets receive`: its keys, and what it says of a project that has nothing to push to."""
+
+import json
+
+import dagster as dg
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets import foreign_feed
+from feed_assets.cli import app
+from feed_assets.cli.receive import pushed_feeds
+from feed_assets.core.errors import InvalidDefinition, InvalidKey, InvalidName
+from feed_assets.orchestration.decide.graph import Graph
+
+pytestmark = pytest.mark.usefixtures("home")
+MEN = "partners/men/v1.0"
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["receive", *arguments], catch_exceptions=False)
+    return result.stdout
+
+
+def listed() -> list[dict]:
+    return json.loads(run("keys", "ls", "--json"))
+
+
+def test_a_key_is_shown_once_rotated_with_an_overlap_and_revoked():
+    first = run("keys", "add", "men", MEN, "partners/more/v1.0").strip()
+    second = run("keys", "rotate", "men", "--hours", "1").strip()
+    assert first.startswith("fa_")
+    scopes = [MEN, "partners/more/v1.0"]
+    assert [(row["partner"], row["holds"], row["scopes"]) for row in listed()] == [("men", True, scopes)] * 2
+    assert sorted(bool(row["ends"]) for row in listed()) == [False, True]
+    assert second[16:] not in run("keys", "ls")
+    run("keys", "revoke", "men", "--key", second.split("_")[1])
+    assert [row["key"] for row in listed() if row["holds"]] == [first.split("_")[1]]
+    run("keys", "revoke", "men")
+    assert not any(row["holds"] for row in listed())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        (("add", "m/en", MEN), InvalidName, "partner"),
+        (("add", "men", "v1.0"), InvalidName, "is no feed"),
+        (("add", "men", "events:a/b"), InvalidName, "event source"),
+        (("rotate", "men"), InvalidKey, "no key that holds"),
+        (("revoke", "men"), InvalidKey, "no key that holds"),
+    ],
+)
+def test_what_cannot_be_a_key_is_said(arguments, error, said):
+    with pytest.raises(error, match=said):
+        run("keys", *arguments)
+
+
+def test_a_key_that_is_not_there_is_not_revoked():
+    run("keys", "add", "men", MEN)
+    with pytest.raises(InvalidKey, match="has no key nobody"):
+        run("keys", "revoke", "men", "--key", "nobody")
+
+
+def test_a_project_without_a_feed_that_is_pushed_to_has_no_receiver():
+    with pytest.raises(InvalidDefinition, match="no feed is pushed to"):
+        run("--module", "feed_assets.definitions")
+
+
+def test_what_is_declared_is_what_is_received():
+    hours = dg.HourlyPartitionsDefinition("2026-01-01_03", fmt="%Y-%m-%d_%H")
+    pushed = foreign_feed(
+        MEN, schema="id string, at timestamp", event_time="at", format="json", partitions_def=hours, intake="push"
+    )
+    pulled = foreign_feed("partners/women/v1.0", schema="id string", intake="pull")
+    (found,) = pushed_feeds(Graph(dg.Definitions([pushed, pulled]).resolve_asset_graph())).values()
+    assert (str(found.feed), found.event_time, found.first.isoformat()) == (MEN, "at", "2026-01-01T03:00:00+00:00")
+    assert found.partition(found.first).key == "2026-01-01_03"
