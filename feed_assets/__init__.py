@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from feed_assets.core.members import Member, Regions, SubPartitions
     from feed_assets.core.plans import Plan, Rule, RunSpec
     from feed_assets.core.profiles import Profile
+    from feed_assets.core.pulls import Pull
     from feed_assets.core.retention import Retention
     from feed_assets.core.slices import Slice
     from feed_assets.core.spans import Span
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         StateTablesComponent,
     )
     from feed_assets.orchestration.build.dataset_component import FeedAssetComponent
+    from feed_assets.orchestration.build.partner_component import PartnerComponent
     from feed_assets.orchestration.build.profiled import profiled
     from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
     from feed_assets.orchestration.declare.event_tables import event_table
@@ -51,11 +53,13 @@ _MODULES = {
     "core.members": ("Member", "Regions", "SubPartitions"),
     "core.plans": ("Plan", "Rule", "RunSpec"),
     "core.profiles": ("Profile",),
+    "core.pulls": ("Pull",),
     "core.slices": ("Slice",),
     "core.spans": ("Span",),
     "core.waits": ("Wait",),
     "core.retention": ("Retention",),
     "orchestration.build.assets": ("feed_asset",),
+    "orchestration.build.partner_component": ("PartnerComponent",),
     "orchestration.build.profiled": ("profiled",),
     "orchestration.declare.by_events": ("ByEvents", "LineageTable"),
     "orchestration.build.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
@@ -96,8 +100,10 @@ __all__ = [
     "Member",
     "Operation",
     "Partition",
+    "PartnerComponent",
     "Plan",
     "Profile",
+    "Pull",
     "Regions",
     "Retention",
     "Rule",

@@ -68,6 +68,7 @@ DECLARATIONS |= {
         feed_assets.ForeignFeedsComponent,
         feed_assets.EventTableComponent,
         feed_assets.FeedAssetComponent,
+        feed_assets.PartnerComponent,
     )
 }
 

@@ -61,9 +61,9 @@ class Blackboard:
 
         `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty one. Errors say its `name`.
         """
-        title = f"the blackboard {name!r} ({url})" if name else url
+        title = f"{url} (the blackboard {name!r})" if name else url
         if root := local_root(url):
-            return cls(url, LocalClient(local_store(url, root, create), root), root, title=title)
+            return cls(url, LocalClient(local_store(title, root, create), root), root, title=title)
         if not url.startswith("s3:"):
             return cls(url, ObstoreClient(store_at(url, patience)), title=title)
         from feed_assets.feeds.s3_pages import S3Pages  # boto3, which local blackboards do not need.
@@ -126,6 +126,22 @@ class Blackboard:
                 "%s: %s: a key that no store can share, which is passed over. Rename it.", self.title, some(odd, 3)
             )
         return tuple(sorted(file for file in listed if file.key not in odd and not self._is_unfinished(file.key)))
+
+    def file_pages(self, begins: str, after: str = "") -> Iterator[tuple[File, ...]]:
+        """The whole objects whose keys begin with a text and come after the key `after`, sorted: a page at a time.
+
+        On S3 a page is one request, made when it is asked for, and costs nothing for keys that begin otherwise. In
+        other stores the folder that the text names is listed. Keys that no store can share have UNREADABLE in them.
+        """
+        with self._translated(f"list {begins}*"):
+            pages = self._pages.object_pages(begins, after) if self._pages else self._one_page(begins, after)
+            for page in pages:
+                files = sorted(_file(meta) for meta in page if not meta["path"].endswith("/"))
+                yield tuple(file for file in files if not self._is_unfinished(file.key))
+
+    def _one_page(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
+        found = self._objects(begins.rpartition("/")[0], after)
+        yield [meta for meta in found if meta["path"].startswith(begins)]
 
     def page_of_files(self, prefix: str, first: str) -> tuple[File, ...] | None:
         """The objects below `prefix` from the key `first` on, by one request; None if that does not list them all."""

@@ -49,18 +49,22 @@ class S3Pages:
 
     def objects(self, prefix: str, after: str) -> "list[ObjectMeta]":
         """All objects below `prefix` whose keys come after `after`, as obstore has them."""
-        above, start = self._below(""), after and f"{self._below('')}{after}"
-        found = (each for page in self._pages(self._below(prefix), start) for each in page.get("Contents", []))
-        return [
-            {
-                "path": "/".join(map(readable, each["Key"].removeprefix(above).rstrip("/").split("/"))),
-                "last_modified": each["LastModified"],
-                "size": each["Size"],
-                "e_tag": each["ETag"],
-                "version": None,
-            }
-            for each in found
-        ]
+        return [each for page in self.object_pages(f"{prefix}/" if prefix else "", after) for each in page]
+
+    def object_pages(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
+        """The same of objects whose keys begin with a text, which need not end with a folder: a page in one request."""
+        above = self._below("")
+        for page in self._pages(f"{above}{begins}", after and f"{above}{after}"):
+            yield [
+                {
+                    "path": "/".join(map(readable, each["Key"].removeprefix(above).rstrip("/").split("/"))),
+                    "last_modified": each["LastModified"],
+                    "size": each["Size"],
+                    "e_tag": each["ETag"],
+                    "version": None,
+                }
+                for each in page.get("Contents", [])
+            ]
 
     def _below(self, prefix: str) -> str:
         return "".join(f"{part}/" for part in (self._root, prefix) if part)

@@ -30,6 +30,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "Member": (feed_assets.Member, {}),
     "Plan": (feed_assets.Plan, {}),
     "Profile": (feed_assets.Profile, {}),
+    "Pull": (feed_assets.Pull, {"blackboard": "partner", "pattern": "%Y-%m-%d/*"}),
     "Regions": (feed_assets.Regions, {}),
     "Retention": (feed_assets.Retention, {"keep": 3}),
     "Rule": (feed_assets.Rule, {"plan": feed_assets.Plan()}),
@@ -56,6 +57,7 @@ NO_DECLARATIONS = {
     "EventTableComponent",
     "FeedAssetComponent",
     "ForeignFeedsComponent",
+    "PartnerComponent",
     "StateTablesComponent",
     "checks",
 }

@@ -16,6 +16,7 @@ from feed_assets import (
     Late,
     LineageTable,
     Plan,
+    Pull,
     Retention,
     Rule,
     SqlTable,
@@ -47,7 +48,7 @@ def table(**options):
 
 FOREIGN = {
     "schema": "k int",
-    "partitions_def": None,
+    "partitions_def": dg.DailyPartitionsDefinition("2021-01-01"),
     "format": "json",
     "appendable": True,
     "description": "another",
@@ -55,7 +56,7 @@ FOREIGN = {
     "retention": Retention(keep=3),
     "cadence": DAILY,
     "completeness": Completeness(ratio="99%"),
-    "intake": "pull",
+    "intake": Pull("partner", "%Y-%m-%d/*"),
 }
 TABLE = {
     "source": OTHER_SHOP,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from feed_assets import foreign_feed
+from feed_assets import Pull, foreign_feed
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.write import publish as put
@@ -21,7 +21,7 @@ EVENTS = {"schema": "id string, at timestamp", "event_time": "at", "format": "js
 
 @pytest.mark.usefixtures("home")
 def test_a_batch_is_built_from_though_nobody_looks_through_its_feed():
-    raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, intake="pull")
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, intake=Pull("partner", "%Y-%m-%d/*"))
     world = harness(raw, sums_of(raw))
     batch, services = Partition(Feed.parse(RAW), DAY).batch("a"), Services.of(settings())
     put(services.board, batch, {"raw.csv": rows(1).encode()}, datetime(2020, 2, 1, tzinfo=UTC))

@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from feed_assets import EventFiles, EventSource, Retention, event_table, foreign_feed
+from feed_assets import EventFiles, EventSource, Pull, Retention, event_table, foreign_feed
 from feed_assets.cli.feed import open_board as named_board
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
@@ -92,7 +92,7 @@ def test_a_blackboard_that_is_away_is_named_and_holds_up_nobody_else(partner):
     partner.rename(partner.with_name("gone"))
     assert [run.succeeded for run in world.run_until_idle()] == [True]
     (reason,) = [reason for name, reason in open_names().items() if name == f"failing:feeds:{THEIRS}"]
-    assert "partner" in reason
+    assert "(the blackboard 'partner')" in reason
 
 
 def test_when_all_foreign_feeds_are_on_one_that_is_away_the_tick_still_goes_on(partner):
@@ -114,7 +114,7 @@ def test_it_has_no_retention_and_no_intake():
     with pytest.raises(InvalidDefinition, match="has a retention: expected one of the two, as nothing is written"):
         theirs(retention=Retention(keep=1))
     with pytest.raises(InvalidDefinition, match="has intake: expected one of the two"):
-        theirs(intake="pull")
+        theirs(intake=Pull("partner", "%Y-%m-%d/*"))
 
 
 def test_an_empty_blackboard_of_ours_is_not_taken_for_another_one_because_of_what_is_there(partner):

@@ -7,11 +7,11 @@ from datetime import date
 from typing import Literal
 
 import dagster as dg
-from pydantic import BaseModel, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import Field
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.completeness import Completeness
-from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.lateness import Late
 from feed_assets.core.members import Regions
 from feed_assets.core.needs import Reprocess
@@ -21,7 +21,7 @@ from feed_assets.core.retention import Retention
 from feed_assets.core.waits import Wait
 from feed_assets.core.windows import zone_of
 from feed_assets.orchestration.build.assets import feed_asset
-from feed_assets.orchestration.build.yaml_models import CheckModel, object_at, placed
+from feed_assets.orchestration.build.yaml_models import CheckModel, DeclaredComponent, object_at, placed
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import specs_of
 from feed_assets.orchestration.declare.inputs import Input, Watermark
@@ -103,7 +103,7 @@ class InputModel(dg.Model):
         return _BY_DAGSTER[self.mapping]() if self.mapping else None
 
 
-class FeedAssetComponent(dg.Component, dg.Model):
+class FeedAssetComponent(DeclaredComponent):
     """A dataset: what `@feed_asset` declares, with the path of its function.
 
     What is a dataclass in Python is given by its arguments, durations as in ISO 8601: `{deadline: PT6H}`.
@@ -151,27 +151,6 @@ class FeedAssetComponent(dg.Component, dg.Model):
     chart: str | None = None
     owners: list[str] | None = None
     code_version: str | None = None
-
-    @classmethod
-    def get_model_cls(cls) -> type[BaseModel]:
-        """Itself: Dagster's own derivation of a model knows no dataclasses, so no `Wait` and no duration."""
-        return cls
-
-    @classmethod
-    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> "FeedAssetComponent":  # noqa: ARG003
-        """What pydantic has made of the attributes."""
-        return cls.model_validate(attributes or {})
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _say_where(
-        cls, given: object, handler: "ModelWrapValidatorHandler[FeedAssetComponent]"
-    ) -> "FeedAssetComponent":
-        """What a dataclass refuses is an error of pydantic's, which Dagster says the line of."""
-        try:
-            return handler(given)
-        except FeedAssetsError as error:
-            raise ValueError(str(error)) from error
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The assets of the dataset and of its rejects, and the feeds of others that it names by path."""

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pkgutil import resolve_name
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import dagster as dg
-from pydantic import Field
+from pydantic import BaseModel, Field, ModelWrapValidatorHandler, model_validator
 
 from feed_assets.core.completeness import GRAINS, RATIO, Completeness
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
@@ -25,6 +25,29 @@ def placed(context: dg.ComponentLoadContext) -> Generator[None]:
         except FeedAssetsError as error:
             error.place = declared_at()
             raise
+
+
+class DeclaredComponent(dg.Component, dg.Model):
+    """A component whose attributes are what Python's declarations take, dataclasses among them (ADR 57)."""
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        """Itself: Dagster's own derivation of a model knows no dataclasses, so no `Wait` and no duration."""
+        return cls
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:  # noqa: ARG003
+        """What pydantic has made of the attributes."""
+        return cls.model_validate(attributes or {})
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _say_where(cls, given: object, handler: "ModelWrapValidatorHandler[Self]") -> Self:
+        """What a dataclass refuses is an error of pydantic's, which Dagster says the line of."""
+        try:
+            return handler(given)
+        except FeedAssetsError as error:
+            raise ValueError(str(error)) from error
 
 
 class CompletenessModel(dg.Model):

@@ -18,6 +18,7 @@ from feed_assets.core.lateness import Late
 from feed_assets.core.members import Tracked
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.places import declared_at
+from feed_assets.core.pulls import Pull
 from feed_assets.core.reports import INPUTS
 from feed_assets.core.retention import Retention
 from feed_assets.core.waits import Wait
@@ -43,7 +44,7 @@ WATCHED = (ON_TIME, PROPAGATION, STALE)
 TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
 """Names that no check of a dataset can have."""
 
-Intake = Literal["push", "pull"]
+Intake = Literal["push"] | Pull
 """How intake gets the data of a foreign feed: others push them to the receiver, or it pulls their files."""
 
 FeedName = Annotated[Feed, PlainValidator(Feed.parse), PlainSerializer(str)]

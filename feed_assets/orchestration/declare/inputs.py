@@ -14,6 +14,7 @@ from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.limits import check_feed
 from feed_assets.core.members import Regions, Tracked
+from feed_assets.core.pulls import Pull
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import BoardName, Owner
 from feed_assets.core.schemas import check_event_time, check_schema
@@ -29,7 +30,7 @@ from feed_assets.orchestration.declare.declarations import (
     metadata_of,
 )
 from feed_assets.orchestration.declare.mappings import BySpan, Previous, Within
-from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, is_hourly, times_of
+from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, is_daily, is_hourly, times_of
 from feed_assets.orchestration.declare.sub_partitions import checked
 from feed_assets.runs.recipe import Format, Source
 
@@ -100,8 +101,8 @@ def foreign_feed(
         event_time: A timestamp column of the schema. By it the first dataset that reads an update counts its records,
             unless the producer reports them; without it only the producer's reports count.
         intake: How our own intake publishes what others send, as batches: `push`, through the receiver (JSON, with
-            `event_time`, hourly partitions in UTC), or `pull`, by their files. Nothing looks for it on the blackboard:
-            the ledger hears of each batch as it is published. Such a feed is appendable.
+            `event_time`, hourly partitions in UTC), or a `Pull` of their files (days or hours in UTC). Nothing looks
+            for it on the blackboard: the ledger hears of each batch as it is published. Such a feed is appendable.
         blackboard: The name of the blackboard that it is on, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
             Nothing is ever written or removed there, so it has no retention.
 
@@ -118,6 +119,8 @@ def foreign_feed(
     check_event_time(found, schema, event_time)
     if intake == "push":
         _check_pushed(found, format, partitions_def, event_time)
+    if isinstance(intake, Pull):
+        _check_pulled(found, intake, partitions_def)
     appendable = appendable or intake is not None
     tracked = tracked_of(found, completeness, regions)
     if blackboard:
@@ -152,6 +155,15 @@ def _check_pushed(feed: Feed, form: Format, partitions_def: Partitions, event_ti
         raise InvalidDefinition(
             f"{feed} is pushed, and declared as {found}: expected format='json', the event_time that every event has, "
             "and hourly partitions in UTC, such as HourlyPartitionsDefinition('2026-01-01-00:00')."
+        )
+
+
+def _check_pulled(feed: Feed, pull: Pull, partitions_def: Partitions) -> None:
+    """Raise InvalidDefinition for a feed whose partitions the names of files do not lead to."""
+    if not (is_daily(partitions_def) or (is_hourly(partitions_def) and pull.says_hour)):
+        raise InvalidDefinition(
+            f"{feed} is pulled by {pull.pattern!r}, with partitions {partitions_def}: expected days in UTC, or hours "
+            "and %H in the pattern, such as HourlyPartitionsDefinition('2026-01-01-00:00')."
         )
 
 

@@ -129,9 +129,18 @@ def is_offset_day(times: dg.TimeWindowPartitionsDefinition) -> bool:
 
 def is_hourly(partitions_def: Partitions) -> bool:
     """Whether partitions are the hours of UTC, and nothing else."""
+    return _is_by(partitions_def, "0 * * * *")
+
+
+def is_daily(partitions_def: Partitions) -> bool:
+    """Whether partitions are the days of UTC, and nothing else."""
+    return _is_by(partitions_def, "0 0 * * *")
+
+
+def _is_by(partitions_def: Partitions, cron: str) -> bool:
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) or partitions_def.timezone != "UTC":
         return False
-    return partitions_def.cron_schedule == "0 * * * *"
+    return partitions_def.cron_schedule == cron
 
 
 def windows_from(start: str, grain: str, zone: str = "UTC") -> dg.TimeWindowPartitionsDefinition:

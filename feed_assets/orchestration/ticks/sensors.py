@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from feed_assets.orchestration.declare.declarations import Declaration
+from feed_assets.core.pulls import Pull
+from feed_assets.orchestration.declare.declarations import Declaration, Foreign
 from feed_assets.orchestration.declare.event_tables import declared_sources
 from feed_assets.orchestration.ticks.steps import (
     COUNT,
@@ -15,6 +16,7 @@ from feed_assets.orchestration.ticks.steps import (
     FINISH,
     FOLD,
     INGEST,
+    PULL,
     REPORT_CHECKS,
     REPORT_EVENTS,
     REPORT_UPDATES,
@@ -26,12 +28,15 @@ from feed_assets.orchestration.ticks.tick import Step, evaluate
 
 FEEDS = (FINISH, DECLARE, DISCOVER, COUNT, FAN_OUT, DECIDE, REPORT_UPDATES, REQUEST)
 EVENTS = (INGEST, FAN_OUT, DECIDE, REPORT_EVENTS, REQUEST)
+PULLS = (PULL,)
 WATCHES = (SINK, FOLD, WATCH, REPORT_CHECKS)
 
 
 def sensors_of(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:
-    """The sensors of a code location: `feeds`, `watch`, and one for each event source that is declared."""
-    return [feeds_sensor(), *map(_events_sensor, sorted(declared_sources(declarations))), _watch_sensor()]
+    """The sensors of a code location: `feeds`, `watch`, one for each event source, and `pull` if files are pulled."""
+    is_pulled = any(isinstance(each, Foreign) and isinstance(each.intake, Pull) for each in declarations)
+    events = map(_events_sensor, sorted(declared_sources(declarations)))
+    return [*([_pull_sensor()] if is_pulled else []), feeds_sensor(), *events, _watch_sensor()]
 
 
 def feeds_sensor() -> dg.SensorDefinition:
@@ -52,6 +57,16 @@ def _events_sensor(source: str) -> dg.SensorDefinition:
         f"Reads the event source {source}, and requests the runs of datasets by events that read its tables, once an "
         "update has reached all that they read.",
         source,
+    )
+
+
+def _pull_sensor() -> dg.SensorDefinition:
+    """The sensor of partners' files: alone, as a long copy must not hold up what others wait for."""
+    return _sensor(
+        "pull",
+        PULLS,
+        "Pulls the new files of partners, at the ticks of their crons, into the batches of their feeds. Requests "
+        "nothing: the log wakes who reads them.",
     )
 
 

@@ -9,6 +9,7 @@ from feed_assets.orchestration.decide.requests import in_progress, requests_for
 from feed_assets.orchestration.ticks.counting import count
 from feed_assets.orchestration.ticks.ingest import ingest, sources_of
 from feed_assets.orchestration.ticks.left_runs import finish_left
+from feed_assets.orchestration.ticks.pull import pull_files
 from feed_assets.orchestration.ticks.reporter import report_checks, report_events, report_updates
 from feed_assets.orchestration.ticks.sinks import publish_events
 from feed_assets.orchestration.ticks.tick import OutOfTime, Step, Tick
@@ -116,6 +117,7 @@ FINISH = Step("finish", 0.1, _finish)
 DECLARE = Step("declare", 0.1, _declare)
 DISCOVER = Step("discover", 0.35, _discover)
 INGEST = Step("ingest", 0.35, _ingest)
+PULL = Step("pull", 0.8, pull_files)
 COUNT = Step("count", 0.45, count)
 FAN_OUT = Step("fan out", 0.5, _fan_out, hears=True)
 DECIDE = Step("decide", 0.65, _decide, hears=True)

@@ -1,0 +1,229 @@
+"""Pull the files of a partner into the batches of a feed: each once, a few at a time, from where the last call stopped.
+
+What is done is in the registry (`ledger/intake_files`), which is written after the batch is published. Killed before
+that, a file is copied again, and `publish` knows its batch: none is lost, and none is there twice.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from itertools import chain, count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, File, Partition
+from feed_assets.core.pulls import Fate, Pull, Pulled, State, batch_name, fate_of, part_name
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.intake.publish import Batch, publish
+from feed_assets.ledger import intake_files
+from feed_assets.ledger.database import drop_cursor, get_cursor, get_cursors, put_cursors
+from feed_assets.runs.services import Services
+
+FILES_PER_DAY = 100_000
+"""Files of a day that a look goes through: a listing without end must not keep the other days from being looked at."""
+
+PUT = "file in the registry"
+"""The step after which a file is done."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is pulled into a feed; `key_of` gives the key of the partition that a moment is in, if there is one."""
+
+    feed: Feed
+    pull: Pull
+    key_of: Callable[[datetime], str | None]
+
+
+def due(services: Services, sources: Sequence[Source], now: datetime) -> list[Source]:
+    """The sources that are to be looked at now, longest ago first: their tick has come, or a look was not complete."""
+    names = {_place(source): _looked(source) for source in sources}
+    with services.ledger.read() as connection:
+        found = get_cursors(connection, {*names.keys(), *names.values()})
+    last = {source.feed: _moment(found.get(_looked(source))) for source in sources}
+    waiting = [source for source in sources if _place(source) in found or source.pull.is_due(last[source.feed], now)]
+    return sorted(waiting, key=lambda source: str(last[source.feed] or ""))
+
+
+def pull(services: Services, source: Source, now: datetime, out_of_time: Callable[[], bool]) -> bool:
+    """Pull what is new until the time is over, one file at least; whether that was all. The next call goes on there.
+
+    Costs a request for each 1,000 files of the days that are looked at, and a few for each new file. Raises what the
+    blackboards say; the look is then taken up again where it began.
+    """
+    return _Look(services, source, now, out_of_time).run()
+
+
+@dataclass(frozen=True)
+class _At:
+    """Where a look is: at the files after a key, of a day, of which it has listed so many; and when it began."""
+
+    began: datetime
+    day: date
+    after: str = ""
+    listed: int = 0
+
+    def dump(self) -> str:
+        return json.dumps([self.began.isoformat(), self.day.isoformat(), self.after, self.listed])
+
+    @classmethod
+    def load(cls, text: str) -> "_At":
+        began, day, after, listed = json.loads(text)
+        return cls(datetime.fromisoformat(began), date.fromisoformat(day), after, listed)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look at the files of some days, the newest first."""
+
+    services: Services
+    source: Source
+    now: datetime
+    out_of_time: Callable[[], bool]
+    there: set[str] = field(default_factory=set[str])
+    """The files of the day that are known to be there: of equal ones each is asked for once."""
+
+    def run(self) -> bool:
+        """Whether all days were gone through."""
+        at = self._begun()
+        for day in [day for day in self.source.pull.days(at.began) if day <= at.day]:
+            at = at if day == at.day else _At(at.began, day)
+            if stopped := self._day(at):
+                with self.services.ledger.write() as connection:
+                    put_cursors(connection, {_place(self.source): stopped.dump()})
+                return False
+        with self.services.ledger.write() as connection:
+            drop_cursor(connection, _place(self.source))
+            put_cursors(connection, {_looked(self.source): at.began.isoformat()})
+        return True
+
+    def _begun(self) -> _At:
+        with self.services.ledger.read() as connection:
+            found = get_cursor(connection, _place(self.source))
+        return _At.load(found) if found else _At(self.now, self.source.pull.days(self.now)[0])
+
+    def _day(self, at: _At) -> _At | None:
+        """Where the time was over; None if a day was gone through."""
+        self.there.clear()
+        for page in filter(None, self._board.file_pages(self.source.pull.begins(at.day), at.after)):
+            known = self._known(page)
+            self.there.update(file.key for file in page)
+            if at.listed + len(page) > FILES_PER_DAY:
+                more = f"more than {FILES_PER_DAY} files of {at.day}: it and those after it are left out"
+                self._refuse(page[0], more, known.get(page[0].key))
+                return None
+            for number, file in enumerate(page, 1):
+                if self._take(file, known.get(file.key)) and self.out_of_time():
+                    return replace(at, after=file.key, listed=at.listed + number)
+            at = replace(at, after=page[-1].key, listed=at.listed + len(page))
+            if self.out_of_time():
+                return at
+        return None
+
+    def _take(self, file: File, known: Pulled | None) -> bool:
+        """Whether there was something to do about a listed file."""
+        try:
+            moment = self.source.pull.moment_of(file.key)
+        except InvalidName as error:
+            return self._refuse(file, str(error), known)
+        if moment is None:
+            return False
+        fate, reason = fate_of(file, known, self.source.pull)
+        if fate is Fate.PULL:
+            return self._pull(file, moment, known)
+        if fate is Fate.REFUSE:
+            return self._refuse(file, reason or "", known)
+        if known and fate is Fate.RESTORE:
+            self._put(replace(known, state=State.DONE, reason=None))
+        return fate is Fate.RESTORE
+
+    def _pull(self, file: File, moment: datetime, known: Pulled | None) -> bool:
+        """Copy one file, unless it was renamed. What is not as it was listed is left to the next look."""
+        if (key := self.source.key_of(moment)) is None:
+            said = f"its name says {moment:%Y-%m-%d %H}, and {self.source.feed} has no such partition"
+            return self._refuse(file, said, known)
+        is_new = known is None or known.batch is None
+        if is_new and (before := self._before_its_rename(file, moment)):
+            self._put(replace(before, file=file), instead_of=before.file.key)
+            return True
+        with TemporaryDirectory(prefix="feed-assets-") as folder:
+            copy = Path(folder, "copy")
+            served = self._board.download(file.key, copy)
+            if served != file or copy.stat().st_size != file.size:
+                _log.info("%s: %s is being replaced or removed, and left to the next look", self.source.feed, file.key)
+                return True
+            batch = self._batch_of(file, moment, key, known)
+            update = publish(self.services, Batch(batch, {part_name(file): copy}), f"pull of {file.key}")
+        self._put(Pulled(file, moment, State.DONE, None, batch.key, update.id))
+        return True
+
+    def _before_its_rename(self, file: File, moment: datetime) -> Pulled | None:
+        """The pulled file that this one was until it was renamed: the same by all that a listing says, and gone."""
+        if not file.etag:
+            return None
+        with self.services.ledger.read() as connection:
+            like = intake_files.like(connection, self.source.feed, file, moment)
+        return next((each for each in like if self._is_gone(each.file.key)), None)
+
+    def _is_gone(self, key: str) -> bool:
+        if key in self.there:
+            return False
+        is_gone = self._board.get(key, 0) is None
+        self.there.update(() if is_gone else [key])
+        return is_gone
+
+    def _batch_of(self, file: File, moment: datetime, key: str, known: Pulled | None) -> Partition:
+        """The batch of a file: by its name, unless a file that was renamed has taken that along."""
+        name = known.batch if known else None
+        if name is None:
+            with self.services.ledger.read() as connection:
+                taken = intake_files.batches(connection, self.source.feed, moment, batch_name(file.key))
+            name = next(each for each in _names(f"{key}/{batch_name(file.key)}") if each not in taken)
+        return Partition(self.source.feed, name)
+
+    def _refuse(self, file: File, reason: str, known: Pulled | None) -> bool:
+        """Note why nothing is pulled of a file, once; of one that was pulled what is under its name now."""
+        if known and known.reason == reason:
+            return False
+        refused = Pulled(file, None, State.REFUSED, reason)
+        self._put(replace(known, state=State.CHANGED, reason=reason) if known and known.batch else refused)
+        return True
+
+    def _put(self, each: Pulled, instead_of: str | None = None) -> None:
+        with self.services.ledger.write() as connection:
+            if instead_of:
+                intake_files.drop(connection, self.source.feed, instead_of)
+            intake_files.put(connection, self.source.feed, each, self.services.now())
+        self.services.on_step(PUT)
+
+    def _known(self, files: Sequence[File]) -> dict[str, Pulled]:
+        with self.services.ledger.read() as connection:
+            return intake_files.known(connection, self.source.feed, [file.key for file in files])
+
+    @property
+    def _board(self) -> Blackboard:
+        return self.services.board_named(self.source.pull.blackboard)
+
+
+def _place(source: Source) -> str:
+    """The cursor of a look that was not complete."""
+    return f"pulls {source.feed}"
+
+
+def _looked(source: Source) -> str:
+    """The cursor of when the last complete look began."""
+    return f"pulled {source.feed}"
+
+
+def _names(name: str) -> Iterator[str]:
+    """A name, and those that it has where it is taken."""
+    return chain([name], (f"{name}-{number}" for number in count(2)))
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

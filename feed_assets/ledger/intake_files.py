@@ -1,0 +1,81 @@
+"""The registry of pulled files: each once, by its name on the partner's blackboard."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, File
+from feed_assets.core.pulls import Pulled, State
+from feed_assets.ledger.database import upsert
+from feed_assets.ledger.tables import intake_file as table
+
+_ROWS = 1000
+"""Files with something wrong that are told of at most, the newest."""
+
+_EQUAL = 100
+"""Equal files of a moment that one that is renamed is looked for among."""
+
+_SET = ("size", "etag", "time", "state", "reason", "batch", "update_id", "at")
+
+
+def known(connection: sa.Connection, feed: Feed, names: Collection[str]) -> dict[str, Pulled]:
+    """Those of some files, by name, that the registry has."""
+    rows = connection.execute(sa.select(table).where(table.c.feed == str(feed), table.c.name.in_(names)))
+    return {row.name: _pulled(row) for row in rows}
+
+
+def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> list[Pulled]:
+    """The first pulled files of the same moment, size and etag, under other names."""
+    content = (table.c.time == time) & (table.c.etag == file.etag) & (table.c.size == file.size)
+    mine = (table.c.feed == str(feed)) & (table.c.name != file.key) & table.c.batch.is_not(None)
+    found = sa.select(table).where(mine, content).order_by(table.c.name).limit(_EQUAL)
+    return [_pulled(row) for row in connection.execute(found)]
+
+
+def batches(connection: sa.Connection, feed: Feed, time: datetime, name: str) -> set[str]:
+    """The batches of files of a moment whose names go on after this one, with the keys that they have."""
+    mine = (table.c.feed == str(feed)) & (table.c.time == time) & table.c.batch.contains(f"/{name}", autoescape=True)
+    return {*connection.execute(sa.select(table.c.batch).where(mine)).scalars()}
+
+
+def drop(connection: sa.Connection, feed: Feed, name: str) -> None:
+    """Forget a file, which has another name now."""
+    connection.execute(sa.delete(table).where(table.c.feed == str(feed), table.c.name == name))
+
+
+def put(connection: sa.Connection, feed: Feed, each: Pulled, now: datetime) -> None:
+    """Keep what became of a file."""
+    row = {
+        "feed": str(feed),
+        "name": each.file.key,
+        "size": each.file.size,
+        "etag": each.file.etag,
+        "time": each.time,
+        "state": each.state.value,
+        "reason": each.reason,
+        "batch": each.batch,
+        "update_id": each.update_id,
+        "at": now,
+    }
+    upsert(connection, table, [row], _SET)
+
+
+def wrong(connection: sa.Connection, since: Mapping[Feed, datetime]) -> dict[Feed, list[Pulled]]:
+    """By feed the files that were refused, or are others now, since a moment of each; the newest first."""
+    found: dict[Feed, list[Pulled]] = {}
+    states = [State.CHANGED.value, State.REFUSED.value]
+    recent = [
+        (table.c.feed == str(feed)) & table.c.state.in_(states) & (table.c.at >= at) for feed, at in since.items()
+    ]
+    rows = connection.execute(
+        sa.select(table).where(sa.or_(sa.false(), *recent)).order_by(table.c.at.desc()).limit(_ROWS)
+    )
+    for row in rows:
+        found.setdefault(Feed.parse(row.feed), []).append(_pulled(row))
+    return found
+
+
+def _pulled(row: sa.Row[tuple[object, ...]]) -> Pulled:
+    file = File(row.name, row.size, row.etag)
+    return Pulled(file, row.time, State(row.state), row.reason, row.batch, row.update_id)

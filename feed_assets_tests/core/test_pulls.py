@@ -1,0 +1,149 @@
+"""What a pattern says of a file's name, and what becomes of a listed file: a table of fates."""
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from feed_assets.core.errors import InvalidDefinition, InvalidName
+from feed_assets.core.feeds import UNREADABLE, File, check_segment
+from feed_assets.core.pulls import Fate, Pull, Pulled, State, batch_name, fate_of, part_name
+
+DAY = date(2024, 2, 29)
+NOW = datetime(2024, 2, 29, 17, tzinfo=UTC)
+
+
+def at(hour: int) -> datetime:
+    return datetime(2024, 2, 29, hour, tzinfo=UTC)
+
+
+def pull(pattern: str = "%Y-%m-%d/%H/men_*.csv", **options) -> Pull:
+    return Pull("partner", pattern, **options)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix", "begins", "key", "moment"),
+    [
+        ("%Y-%m-%d/%H/men_*.csv", None, "2024-02-29/", "2024-02-29/05/men_1.csv", at(5)),
+        ("men_%Y%m%d_%H.csv", "out/men", "out/men/men_20240229_", "out/men/men_20240229_23.csv", at(23)),
+        ("%Y/%m/%d/*", "o", "o/2024/02/29/", "o/2024/02/29/x", at(0)),
+        (
+            "%Y/%m/%d/%Y%m%d%H-*.csv",
+            None,
+            "2024/02/29/20240229",
+            "2024/02/29/2024022904-.csv",
+            at(4),
+        ),
+        ("a.b+(%d.%m.%Y)*", "%Y*", "%Y*/a.b+(29.02.2024)", "%Y*/a.b+(29.02.2024)]", at(0)),
+    ],
+)
+def test_a_day_begins_the_keys_of_its_files_and_a_key_says_its_moment(pattern, prefix, begins, key, moment):
+    found = pull(pattern, prefix=prefix)
+    assert found.begins(DAY) == begins
+    assert key.startswith(begins)
+    assert found.moment_of(key) == moment
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "2024-02-29/05/men_1.csv.part",
+        "2024-02-29/05/women_1.csv",
+        "2024-02-29/05/more/men_1.csv",
+        "2024-02-29/5/men_1.csv",
+        "x2024-02-29/05/men_1.csv",
+        "2024-02-29/05/men_1xcsv",
+    ],
+)
+def test_what_is_named_otherwise_is_no_file_of_theirs(key):
+    assert pull().moment_of(key) is None
+
+
+def test_a_code_that_comes_again_says_the_same():
+    assert pull("%Y/%m/%d/%Y_*").moment_of("2024/02/29/2023_x") is None
+
+
+@pytest.mark.parametrize("key", ["2024-02-29/24/men_1.csv", "2024-02-30/05/men_1.csv", "0000-02-01/05/men_1.csv"])
+def test_a_name_that_says_no_moment_is_refused(key):
+    with pytest.raises(InvalidName, match="expected a day and an hour that exist"):
+        pull().moment_of(key)
+
+
+@pytest.mark.parametrize("pattern", ["*/%Y%m%d.csv", "%H/%Y-%m-%d/*", "%Y-%m/*", "%Y-%m-%d/%M.csv", "%Y-%m-%d/5%", ""])
+def test_a_pattern_says_the_date_before_all_that_a_day_does_not_say(pattern):
+    with pytest.raises(InvalidDefinition, match="expected %Y, %m and %d before the first"):
+        pull(pattern)
+
+
+def test_a_cron_that_is_none_is_refused():
+    with pytest.raises(InvalidDefinition, match="Pull: the cron is"):
+        pull(cron="hourly")
+
+
+def test_the_lookback_is_of_days_before_today_the_newest_first():
+    assert pull(lookback=2).days(NOW) == [DAY, date(2024, 2, 28), date(2024, 2, 27)]
+    assert pull(lookback=0).days(NOW.astimezone(UTC)) == [DAY]
+
+
+def test_it_is_due_once_a_tick_of_the_cron_has_come_since_the_last_look():
+    found = pull(cron="0 */6 * * *")
+    assert found.is_due(None, NOW)
+    assert found.is_due(NOW.replace(hour=11, minute=59), NOW)
+    assert not found.is_due(NOW.replace(hour=12), NOW)
+    assert found.is_due(NOW.replace(hour=12), NOW.replace(hour=18))
+
+
+A, B, EMPTY = File("k", 10, "a"), File("k", 12, "b"), File("k", 0, "e")
+DONE = Pulled(A, NOW, State.DONE, None, "2024-02-29/b", "20240229.000000")
+CHANGED = Pulled(A, NOW, State.CHANGED, "it is another one", "2024-02-29/b", "20240229.000000")
+REFUSED = Pulled(EMPTY, None, State.REFUSED, "it is empty")
+
+FATES = {
+    "new": (A, None, Fate.PULL, Fate.PULL),
+    "done": (A, DONE, Fate.LEAVE, Fate.LEAVE),
+    "another one": (B, DONE, Fate.PULL, Fate.REFUSE),
+    "of another size alone": (File("k", 11, "a"), DONE, Fate.PULL, Fate.REFUSE),
+    "of another etag alone": (File("k", 10, "b"), DONE, Fate.PULL, Fate.REFUSE),
+    "emptied": (EMPTY, DONE, Fate.REFUSE, Fate.REFUSE),
+    "as it was": (A, CHANGED, Fate.RESTORE, Fate.RESTORE),
+    "changed again": (B, CHANGED, Fate.PULL, Fate.REFUSE),
+    "empty": (EMPTY, None, Fate.REFUSE, Fate.REFUSE),
+    "still empty": (EMPTY, REFUSED, Fate.REFUSE, Fate.REFUSE),
+    "no longer empty": (A, REFUSED, Fate.PULL, Fate.PULL),
+    "unreadable": (File(f"k{UNREADABLE}", 1, "a"), None, Fate.REFUSE, Fate.REFUSE),
+}
+
+
+@pytest.mark.parametrize("what", FATES)
+def test_the_fate_of_a_file(what):
+    file, known, new_version, alert = FATES[what]
+    for changed, expected in (("new_version", new_version), ("alert", alert)):
+        fate, reason = fate_of(file, known, pull(changed=changed))
+        assert fate is expected
+        assert bool(reason) == (fate is Fate.REFUSE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "men 1.csv.gz",
+        "mén.csv",
+        "_hidden.csv",
+        ".x",
+        "a#1",
+        "...",
+        "a" * 300 + ".csv",
+        "20240229.000000",
+        "%2F",
+        "x.",
+        "a..b",
+    ],
+)
+def test_any_name_gives_a_batch_and_a_part_that_every_store_takes(name):
+    for made in (batch_name(f"d/{name}"), part_name(File(f"d/{name}", 1, "x"))):
+        assert check_segment(made, "name") == made
+
+
+def test_names_are_of_one_file_and_one_version_and_end_as_the_file_does():
+    assert batch_name("a/x.csv") != batch_name("b/x.csv") != batch_name("b-x.csv")
+    assert len({part_name(each) for each in (A, B, EMPTY, File("k", 10, "b"))}) == 4
+    assert part_name(File(f"d/{'a' * 300}.csv.gz", 1)).endswith(".csv.gz")

@@ -1,0 +1,70 @@
+"""What a look at a partner's files costs, counted by a proxy before a real S3 server."""
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+
+import pytest
+
+from feed_assets.core.errors import BlackboardUnavailable
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets_tests.faults.conftest import QUICK, keys_of
+from feed_assets_tests.faults.proxy import Fault
+from feed_assets_tests.faults.test_s3_requests import fill
+from feed_assets_tests.intake.partners import NOW, Partner
+
+_PREFIXES = count(1)
+
+
+@pytest.fixture
+def partner(s3_proxy, direct, bucket, ledger) -> Partner:
+    """A partner with some files on each day of a month, seen through the proxy."""
+    url = f"s3://{bucket}/partner-{next(_PREFIXES)}"
+    keys = keys_of(s3_proxy.server)
+    made = Partner(
+        Blackboard.open(url, endpoint=s3_proxy.server.endpoint, credentials=keys, patience=QUICK),
+        Blackboard.open("memory://"),
+        ledger,
+    )
+    days = [f"{NOW - timedelta(days=back):%Y-%m-%d}" for back in range(30)]
+    fill(made.theirs, [f"out/{day}/05/{number}.csv" for day in days for number in range(20)], b"id\n1\n")
+    return made
+
+
+def test_a_look_costs_a_listing_for_each_day_of_the_lookback_and_a_read_for_each_new_file(partner, s3_proxy):
+    for lookback, files in ((3, 80), (5, 40)):  # The second time two days more.
+        partner.declare(lookback=lookback)
+        s3_proxy.begin()
+        partner.look()
+        assert (s3_proxy.requests["list"], s3_proxy.requests["get part"]) == (lookback + 1, files)
+    s3_proxy.begin()
+    partner.look()
+    assert (s3_proxy.requests["list"], len(s3_proxy.asked)) == (6, 6)
+    partner.put("2024-02-27/05/late.csv", "id\n2\n")
+    s3_proxy.begin()
+    partner.look()
+    assert (s3_proxy.requests["list"], len(s3_proxy.asked)) == (6, 7)
+    assert partner.known() == {key: 20 + (key == "2024-02-27-05:00") for key in partner.known()}
+
+
+def test_a_file_among_many_of_its_folder_costs_no_listing_of_the_others(partner, s3_proxy):
+    """Without a folder for each day a listing begins at the day's first name, and ends with its last."""
+    fill(partner.theirs, [f"flat/2024{number:06}_x.csv" for number in range(3000)], b"id\n1\n")
+    partner.theirs.put("flat/20240229_05_a.csv", b"id\n1\n")
+    partner.pull = replace(partner.pull, pattern="%Y%m%d_%H_*.csv", prefix="flat", lookback=1)
+    s3_proxy.begin()
+    partner.look()
+    assert (s3_proxy.requests["list"], s3_proxy.requests["get part"]) == (2, 1)
+
+
+def test_a_body_that_is_cut_off_is_read_again_or_left_to_the_next_look(partner, s3_proxy):
+    partner.declare(lookback=0)
+    s3_proxy.begin(Fault("get part", "truncated body", times=1))
+    with suppress(BlackboardUnavailable):
+        partner.look()
+    assert s3_proxy.fired
+    s3_proxy.begin()
+    partner.look()
+    assert partner.held() == {"2024-02-29-05:00": ["id\n1\n"] * 20}
+    assert partner.updates() == 20

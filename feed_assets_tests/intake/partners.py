@@ -1,0 +1,99 @@
+"""A partner whose files are pulled into a feed, and what the feed then holds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.pulls import Pull, Pulled
+from feed_assets.feeds import batches
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.intake.pull import Source, pull
+from feed_assets.ledger import intake_files
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.facts import pins_of
+from feed_assets.runs.services import Services
+
+FEED = Feed.parse("partners/women/v1.0")
+NOW = datetime(2024, 2, 29, 17, tzinfo=UTC)
+PATTERN = "%Y-%m-%d/%H/*.csv"
+FIRST = "2024-02-29/05/a.csv"
+
+
+def never() -> bool:
+    return False
+
+
+def at_once() -> bool:
+    return True
+
+
+def key_of(moment: datetime) -> str | None:
+    """The key of an hourly partition; the feed begins in 2024."""
+    return f"{moment:%Y-%m-%d-%H:%M}" if moment.year >= 2024 else None
+
+
+def no_spark():
+    raise AssertionError("pulling needs no Spark")
+
+
+@dataclass
+class Partner:
+    """`theirs` is their blackboard, `ours` is where the feed is; a look is at `now`, which goes on by itself."""
+
+    theirs: Blackboard
+    ours: Blackboard
+    ledger: Ledger
+    pull: Pull = field(default_factory=lambda: Pull("women", PATTERN, prefix="out"))
+    now: datetime = NOW
+    seconds: count = field(default_factory=count)
+    on_step: Callable[[str], None] = lambda _: None
+
+    @property
+    def services(self) -> Services:
+        clock = lambda: self.now + timedelta(seconds=next(self.seconds))  # noqa: E731
+        others = {"women": self.theirs}
+        return Services(self.ours, self.ledger, no_spark, clock, self.on_step, others=others)
+
+    def put(self, name: str, content: str) -> None:
+        self.theirs.put(f"out/{name}", content.encode())
+
+    def remove(self, name: str) -> None:
+        self.theirs.delete([f"out/{name}"])
+
+    def declare(self, **options) -> None:
+        self.pull = replace(self.pull, **options)
+
+    def look(self, out_of_time: Callable[[], bool] = never) -> bool:
+        return pull(self.services, Source(FEED, self.pull, key_of), self.now, out_of_time)
+
+    def look_at_all(self, out_of_time: Callable[[], bool] = at_once) -> int:
+        """The calls that a look takes where the time is always over."""
+        for calls in range(1, 1000):
+            if self.look(out_of_time):
+                return calls
+        raise AssertionError("a look does not end")
+
+    def registered(self, name: str = FIRST) -> Pulled:
+        with self.ledger.read() as connection:
+            return intake_files.known(connection, FEED, [f"out/{name}"])[f"out/{name}"]
+
+    def held(self) -> dict[str, list[str]]:
+        """By partition what its batches hold, as a reader gets them."""
+        found = {}
+        for key in self.ours.children(str(FEED)):
+            reading = batches.latest(self.ours, Partition(FEED, key))
+            files = [file for update in reading.updates for file in update.files]
+            found[key] = sorted((self.ours.get(file.key) or b"").decode() for file in files)
+        return found
+
+    def known(self) -> dict[str, int]:
+        """By partition how many batches the ledger knows."""
+        partitions = [Partition(FEED, key) for key in self.ours.children(str(FEED))]
+        with self.ledger.read() as connection:
+            return {at.key: len(pins) for at, pins in pins_of(connection, partitions).items()}
+
+    def updates(self) -> int:
+        """How many updates there are of all batches."""
+        return sum(key.endswith("/_SUCCESS") for key in (file.key for file in self.ours.files(str(FEED))))

@@ -1,0 +1,291 @@
+"""Pulling: each file once, with whatever a partner does to it, and whenever the time is over."""
+
+from datetime import timedelta
+from itertools import count, islice
+
+import pytest
+
+from feed_assets.core.feeds import File, Partition
+from feed_assets.core.pulls import Pull, State
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import invalidate
+from feed_assets.intake import pull as module
+from feed_assets.intake.pull import Source, due
+from feed_assets.ledger import intake_files, log
+from feed_assets_tests.intake.partners import FEED, FIRST, NOW, Partner, at_once, key_of
+
+HOUR = "2024-02-29-05:00"
+
+
+@pytest.fixture
+def partner(ledger) -> Partner:
+    return Partner(Blackboard.open("memory://"), Blackboard.open("memory://"), ledger)
+
+
+@pytest.fixture
+def on_disk(ledger, tmp_path) -> Partner:
+    """On local disk, where a file that is renamed stays the same one."""
+    theirs, ours = [Blackboard.open((tmp_path / name).as_uri(), create=True) for name in ("theirs", "ours")]
+    return Partner(theirs, ours, ledger)
+
+
+def renamed(partner: Partner, name: str, to: str) -> None:
+    root = partner.theirs._root
+    (root / "out" / name).rename(root / "out" / to)
+
+
+def wrong(partner: Partner) -> list[str]:
+    with partner.ledger.read() as connection:
+        found = intake_files.wrong(connection, {FEED: NOW - timedelta(days=3)})
+    return [f"{each.file.key}: {each.reason}" for each in found.get(FEED, [])]
+
+
+def test_a_file_is_one_batch_of_the_hour_that_its_name_says_and_is_pulled_once(partner):
+    partner.put(FIRST, "id\n1\n")
+    partner.put("2024-02-27/23/b.csv", "id\n2\n")
+    assert partner.look()
+    assert partner.held() == {HOUR: ["id\n1\n"], "2024-02-27-23:00": ["id\n2\n"]}
+    assert partner.known() == {HOUR: 1, "2024-02-27-23:00": 1}
+    assert partner.registered().state is State.DONE
+    assert partner.look()
+    assert partner.updates() == 2
+
+
+def test_the_ledger_hears_of_it_in_the_same_call(partner):
+    partner.put(FIRST, "id\n1\n")
+    partner.look()
+    with partner.ledger.read() as connection:
+        kinds = [each.kind for each in log.after(connection, 0, 10**9, 100, [FEED])]
+    assert log.UPDATE in kinds
+
+
+def test_what_is_later_than_the_lookback_is_not_looked_at(partner):
+    partner.declare(lookback=1)
+    for day in (27, 28, 29):
+        partner.put(f"2024-02-{day}/05/a.csv", f"id\n{day}\n")
+    partner.put("2024-03-01/05/a.csv", "id\n1\n")
+    partner.look()
+    assert [*partner.held()] == ["2024-02-28-05:00", HOUR]
+
+
+def test_another_one_under_its_name_is_a_new_update_of_its_batch(partner):
+    partner.put(FIRST, "id\n1\n")
+    partner.look()
+    partner.put(FIRST, "id\n1\n2\n")
+    partner.look()
+    assert partner.held() == {HOUR: ["id\n1\n2\n"]}
+    assert (partner.updates(), partner.known()) == (2, {HOUR: 1})
+    partner.put(FIRST, "id\n")  # The partner truncates it.
+    partner.look()
+    assert partner.held() == {HOUR: ["id\n"]}
+    assert wrong(partner) == []
+
+
+def test_or_it_stays_as_it_was_pulled_and_is_told_of_until_it_is_that_again(on_disk):
+    on_disk.declare(changed="alert")
+    on_disk.put(FIRST, "id\n1\n")
+    on_disk.look()
+    renamed(on_disk, FIRST, "2024-02-29/05/kept")
+    on_disk.put(FIRST, "id\n1\n2\n")
+    for _ in range(2):
+        on_disk.look()
+        (said,) = wrong(on_disk)
+    assert said.startswith(f"out/{FIRST}: it was pulled with 5 bytes")
+    assert "has 7" in said
+    assert on_disk.held() == {HOUR: ["id\n1\n"]}
+    renamed(on_disk, "2024-02-29/05/kept", FIRST)
+    on_disk.look()
+    assert (wrong(on_disk), on_disk.registered().state) == ([], State.DONE)
+
+
+def test_one_that_is_emptied_stays_as_it_was_pulled(partner):
+    partner.put(FIRST, "id\n1\n")
+    partner.look()
+    partner.put(FIRST, "")
+    partner.look()
+    assert partner.held() == {HOUR: ["id\n1\n"]}
+    assert "has 0" in wrong(partner)[0]
+
+
+def test_an_empty_file_is_told_of_and_pulled_once_it_is_not_empty(partner):
+    partner.put(FIRST, "")
+    partner.look()
+    assert (partner.held(), wrong(partner)) == ({}, [f"out/{FIRST}: it is empty, and pulled once it is not"])
+    partner.put(FIRST, "id\n1\n")
+    partner.look()
+    assert (partner.held(), wrong(partner)) == ({HOUR: ["id\n1\n"]}, [])
+
+
+def test_a_file_that_is_renamed_is_not_pulled_again(on_disk):
+    on_disk.put(FIRST, "id\n1\n")
+    on_disk.look()
+    renamed(on_disk, FIRST, "2024-02-29/05/b.csv")
+    on_disk.look()
+    assert (on_disk.held(), on_disk.updates()) == ({HOUR: ["id\n1\n"]}, 1)
+    on_disk.put("2024-02-29/05/b.csv", "id\n3\n")  # It is its batch now,
+    on_disk.put(FIRST, "id\n2\n")  # and the old name is another file's.
+    on_disk.look()
+    assert on_disk.held() == {HOUR: ["id\n2\n", "id\n3\n"]}
+    on_disk.look()
+    assert on_disk.updates() == 3
+
+
+def test_two_files_of_the_same_content_are_two(s3_board, ledger):
+    """Their etags are equal, and the first is still there."""
+    partner = Partner(s3_board, Blackboard.open("memory://"), ledger)
+    for name in (FIRST, "2024-02-29/05/b.csv"):
+        partner.put(name, "id\n1\n")
+        partner.look()
+    assert partner.held() == {HOUR: ["id\n1\n"] * 2}
+
+
+def test_what_vanishes_after_it_was_pulled_stays(partner):
+    partner.put(FIRST, "id\n1\n")
+    partner.look()
+    partner.remove(FIRST)
+    partner.look()
+    assert partner.held() == {HOUR: ["id\n1\n"]}
+    assert wrong(partner) == []
+
+
+def test_what_vanishes_after_it_was_listed_is_no_file(partner, monkeypatch):
+    partner.put(FIRST, "id\n1\n")
+    partner.put("2024-02-29/06/b.csv", "id\n2\n")
+    download = Blackboard.download
+
+    def gone(board, key, target):
+        partner.remove(FIRST)
+        return download(board, key, target)
+
+    monkeypatch.setattr(Blackboard, "download", gone)
+    assert partner.look()
+    assert partner.held() == {"2024-02-29-06:00": ["id\n2\n"]}
+
+
+@pytest.mark.parametrize("content", ["id\n7\n", "id\n1\n2\n", ""])
+def test_what_is_replaced_after_it_was_listed_is_left_to_the_next_look(partner, monkeypatch, content):
+    partner.put(FIRST, "id\n1\n")
+    download = Blackboard.download
+
+    def replaced(board, key, target):
+        partner.put(FIRST, content)
+        return download(board, key, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Blackboard, "download", replaced)
+        partner.look()
+    assert partner.held() == {}
+    partner.look()
+    assert partner.held() == ({HOUR: [content]} if content else {})
+
+
+def test_a_copy_that_is_cut_short_is_not_published(partner, monkeypatch):
+    partner.put(FIRST, "id\n1\n")
+    download = Blackboard.download
+
+    def cut(board, key, target):
+        served = download(board, key, target)
+        target.write_bytes(target.read_bytes()[:-1])
+        return served
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Blackboard, "download", cut)
+        partner.look()
+    assert partner.held() == {}
+    partner.look()
+    assert partner.held() == {HOUR: ["id\n1\n"]}
+
+
+@pytest.mark.parametrize(
+    "name", ["män 1.csv", "_hidden.csv", "a%2F.csv", "a" * 220 + ".csv", "..csv", "a..b.csv", "20240229.000000.csv"]
+)
+def test_odd_names_are_pulled_under_names_that_every_store_takes(partner, name):
+    partner.put(f"2024-02-29/05/{name}", "id\n1\n")
+    partner.look()
+    assert partner.held() == {HOUR: ["id\n1\n"]}
+
+
+def test_names_that_say_no_moment_or_no_partition_are_told_of(partner):
+    partner.put("2024-02-29/25/a.csv", "id\n1\n")
+    partner.put("2024-02-29/05/a.csv.part", "id\n1\n")
+    partner.now = NOW
+    partner.look()
+    assert (partner.held(), len(wrong(partner))) == ({}, 1)
+    assert "expected a day and an hour that exist" in wrong(partner)[0]
+
+
+def test_a_moment_that_is_no_partition_is_told_of_until_it_is_one(partner, monkeypatch):
+    partner.put(FIRST, "id\n1\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("feed_assets_tests.intake.partners.key_of", lambda _: None)
+        partner.look()
+    assert "has no such partition" in wrong(partner)[0]
+    partner.look()
+    assert (partner.held(), wrong(partner)) == ({HOUR: ["id\n1\n"]}, [])
+
+
+def test_where_the_time_is_always_over_each_call_pulls_one_file_and_none_starves(partner):
+    for hour in range(5):
+        partner.put(f"2024-02-29/{hour:02}/a.csv", f"id\n{hour}\n")
+        partner.put(f"2024-02-28/{hour:02}/a.csv", f"id\n{hour}\n")
+    assert partner.look(at_once) is False
+    assert partner.updates() == 1
+    partner.look_at_all()
+    assert partner.updates() == 10
+
+
+def test_a_listing_without_end_keeps_no_other_day_from_being_looked_at(partner, monkeypatch):
+    """Its pages come for ever: each tick goes on where the last one stopped, up to what a day may have."""
+    monkeypatch.setattr(module, "FILES_PER_DAY", 30)
+    file_pages = Blackboard.file_pages
+
+    def endless(board, begins, after=""):
+        if "02-29" not in begins:
+            yield from file_pages(board, begins, after)
+            return
+        for number in count(0):
+            yield tuple(File(f"out/2024-02-29/05/README-{number * 10 + n}", 1, "x") for n in range(10))
+
+    partner.put("2024-02-28/05/a.csv", "id\n1\n")
+    monkeypatch.setattr(Blackboard, "file_pages", endless)
+    assert partner.look_at_all() < 10
+    assert partner.held() == {"2024-02-28-05:00": ["id\n1\n"]}
+    assert "more than 30 files of 2024-02-29" in wrong(partner)[0]
+
+
+def test_an_update_that_somebody_has_invalidated_stays_so(partner):
+    partner.put(FIRST, "id\n1\n")
+    partner.look()
+    row = partner.registered()
+    (update,) = partner.ours.children(f"{FEED}/{row.batch}")
+    invalidate(partner.ours, Partition(FEED, row.batch), update)
+    partner.look()
+    assert partner.held() == {HOUR: []}
+
+
+def test_a_look_is_due_at_a_tick_of_the_cron_and_until_it_is_complete(partner):
+    source = Source(FEED, Pull("women", "%Y-%m-%d/%H/*.csv", prefix="out", cron="0 */6 * * *"), key_of)
+    other = Source(FEED, source.pull, key_of)
+
+    def is_due() -> bool:
+        return bool(due(partner.services, [other], partner.now))
+
+    partner.put(FIRST, "id\n1\n")
+    assert is_due()
+    assert not module.pull(partner.services, source, partner.now, at_once)
+    assert is_due()
+    assert module.pull(partner.services, source, partner.now, lambda: False)
+    assert not is_due()
+    partner.now = NOW.replace(hour=18)
+    assert is_due()
+
+
+def test_pages_are_listed_from_a_key_on_and_by_a_text_that_need_not_be_a_folder(board):
+    names = [f"out/men_{day}_{number}.csv" for day in (28, 29) for number in range(3)]
+    for name in [*names, "out/men_29/deep.csv", "other/men_29.csv"]:
+        board.put(name, b"1")
+    found = [file.key for page in board.file_pages("out/men_29_") for file in page]
+    assert found == names[3:]
+    assert [file.key for page in board.file_pages("out/men_29_", names[4]) for file in page] == names[5:]
+    assert [file.key for page in board.file_pages("nowhere/x") for file in page] == []
+    assert [*islice((file.key for page in board.file_pages("out/") for file in page), 1)] == [names[0]]

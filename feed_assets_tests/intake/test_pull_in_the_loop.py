@@ -1,0 +1,141 @@
+"""Partners' files in the loop: the sensor `pull` copies them, the log wakes who reads them, alerts say what is off."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from filelock import FileLock
+
+from feed_assets import Pull, foreign_feed
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import alerts
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.declare.declarations import Foreign
+from feed_assets.orchestration.ticks.pull import pulled
+from feed_assets.settings import settings
+from feed_assets.testing import Harness, PlainMaker
+from feed_assets_tests.orchestration import worlds
+from feed_assets_tests.orchestration.worlds import SCHEMA, harness, later, outcomes, rows, sums_of
+
+THEIRS, OTHERS = "t/theirs/v1.0", "t/others/v1.0"
+TODAY = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
+DAYS = dg.DailyPartitionsDefinition((datetime.now(UTC) - timedelta(days=30)).strftime("%Y-%m-%d"))
+HOURS = dg.HourlyPartitionsDefinition((datetime.now(UTC) - timedelta(days=3)).strftime("%Y-%m-%d-00:00"))
+CRON = "0 */6 * * *"
+
+
+@pytest.fixture
+def partner(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a partner's blackboard, which is in the settings."""
+    (folder := home / "partner").mkdir()
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", json.dumps({"them": {"url": folder.as_uri()}}))
+    settings.cache_clear()
+    yield folder
+    worlds.opened.close()
+
+
+def theirs(name: str = THEIRS, *, folder: str = "out", days=DAYS, **options) -> dg.AssetSpec:
+    pattern = "%Y-%m-%d/%H/*.csv" if days is HOURS else "%Y-%m-%d/*.csv"
+    intake = Pull("them", pattern, prefix=folder, cron=CRON, **options)
+    return foreign_feed(name, schema=SCHEMA, partitions_def=days, intake=intake)
+
+
+def world_of(*specs: dg.AssetSpec, days=DAYS) -> Harness:
+    return harness(*specs, sums_of(specs[0], partitions_def=days), give=PlainMaker().give)
+
+
+def put(partner: Path, name: str, text: str, folder: str = "out") -> None:
+    (path := partner / folder / name).parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def told() -> dict[str, str]:
+    with open_ledger(settings().ledger).read() as connection:
+        return {each.name: each.reason for each in alerts.open_alerts(connection)}
+
+
+def test_a_file_is_pulled_and_built_from_at_once_and_another_one_at_a_later_tick_of_the_cron(partner):
+    put(partner, f"{TODAY}/a.csv", rows(1))
+    world = world_of(theirs())
+    assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
+    put(partner, f"{TODAY}/b.csv", rows(2))
+    assert world.run_until_idle() == []
+    later(world, timedelta(hours=6))
+    assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
+    assert told() == {}
+
+
+def test_what_is_wrong_with_files_is_an_alert_until_it_is_mended(partner):
+    put(partner, f"{TODAY}/a.csv", "")
+    world = world_of(theirs())
+    world.run_until_idle()
+    (said,) = [reason for name, reason in told().items() if name == f"failing:pull:{THEIRS}"]
+    assert f"out/{TODAY}/a.csv: it is empty" in said
+    later(world, timedelta(hours=6))
+    put(partner, f"{TODAY}/a.csv", rows(1))
+    assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
+    assert told() == {}
+
+
+def test_a_partner_that_is_away_holds_up_no_other_and_is_tried_again(partner):
+    put(partner, f"{TODAY}/a.csv", rows(1))
+    away = foreign_feed(
+        OTHERS, schema=SCHEMA, partitions_def=DAYS, intake=Pull("nobody", "%Y-%m-%d/*.csv", prefix="out", cron=CRON)
+    )
+    world = world_of(theirs(), away)
+    assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
+    assert "there is no blackboard 'nobody'" in told()[f"failing:pull:{OTHERS}"]
+
+
+def test_a_partner_that_comes_back_is_looked_at_at_once(partner):
+    world = world_of(theirs())
+    partner.rename(partner.with_name("gone"))
+    world.run_until_idle()
+    assert "(the blackboard 'them'): the folder does not exist" in told()[f"failing:pull:{THEIRS}"]
+    partner.with_name("gone").rename(partner)
+    put(partner, f"{TODAY}/a.csv", rows(1))
+    assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
+    assert told() == {}
+
+
+def test_two_processes_of_a_home_do_not_pull_at_once(partner, home):
+    put(partner, f"{TODAY}/a.csv", rows(1))
+    world = world_of(theirs())
+    with FileLock(home / ".pull.lock"):
+        assert world.run_until_idle() == []
+    assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
+
+
+def test_hours_and_days_that_the_feed_will_never_have_are_told_of_and_the_hour_that_is_not_over_is_taken(partner):
+    now = datetime.now(UTC)
+    put(partner, f"{now:%Y-%m-%d/%H}/a.csv", rows(1))
+    put(partner, f"{now - timedelta(days=5):%Y-%m-%d/%H}/a.csv", rows(1))
+    world = world_of(theirs(days=HOURS, lookback=9), days=HOURS)
+    world.run_until_idle()
+    assert "has no such partition" in told()[f"failing:pull:{THEIRS}"]
+    assert world.board.children(THEIRS) == [f"{now:%Y-%m-%d-%H:00}"]
+
+
+def test_there_is_a_sensor_for_it_only_where_files_are_pulled():
+    assert "pull" in {sensor.name for sensor in world_of(theirs()).definitions.sensors}
+    spec = foreign_feed(THEIRS, schema=SCHEMA, partitions_def=DAYS)
+    assert "pull" not in {sensor.name for sensor in world_of(spec).definitions.sensors}
+    worlds.opened.close()
+
+
+@pytest.mark.parametrize("days", [HOURS, dg.WeeklyPartitionsDefinition("2024-01-01"), None])
+def test_partitions_that_names_do_not_lead_to_are_refused(days):
+    with pytest.raises(InvalidDefinition, match="expected days in UTC, or hours and %H in the pattern"):
+        foreign_feed(THEIRS, schema=SCHEMA, partitions_def=days, intake=Pull("them", "%Y-%m-%d/*"))
+
+
+def test_what_is_declared_comes_out_of_dagsters_graph():
+    graph = Graph(dg.Definitions([theirs(changed="alert", lookback=9)]).resolve_asset_graph())
+    (source,) = pulled(graph, datetime.now(UTC))
+    declared = graph.node(Feed.parse(THEIRS)).declaration
+    assert isinstance(declared, Foreign)
+    assert source.pull == declared.intake == Pull("them", "%Y-%m-%d/*.csv", "out", CRON, 9, "alert")

@@ -1,0 +1,144 @@
+"""A pull that is killed at each of its changes in turn: no file is there twice, and none is lost."""
+
+import random
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger.database import open_ledger
+from feed_assets_tests.faults.at_changes import call_and_die
+from feed_assets_tests.faults.forks import forks
+from feed_assets_tests.intake.partners import FIRST, Partner, never
+
+HOUR = "2024-02-29-05:00"
+SECOND = "2024-02-29/06/b.csv"
+
+
+def partner_in(folder: Path) -> Partner:
+    boards = [Blackboard.open((folder / name).as_uri(), create=True) for name in ("theirs", "ours")]
+    return Partner(*boards, open_ledger(f"sqlite:///{folder / 'ledger.db'}"))
+
+
+def pull_and_die(folder: Path, number: int) -> None:
+    """A look that is killed right before a change of this number; of 0 it is not."""
+    call_and_die(number, folder / "ours", partner_in(folder).look)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, empty_ledger: Path) -> Path:
+    """One file that was pulled and is another one now, and one that is new."""
+    shutil.copyfile(empty_ledger, tmp_path / "ledger.db")
+    partner = partner_in(tmp_path)
+    partner.put(FIRST, "id\n1\n")
+    partner.look()
+    partner.put(FIRST, "id\n1\n2\n")
+    partner.put(SECOND, "id\n3\n")
+    partner.ledger.engine.dispose()
+    shutil.copytree(tmp_path / "ours", tmp_path / "ours before")
+    shutil.copyfile(tmp_path / "ledger.db", tmp_path / "ledger before.db")
+    return tmp_path
+
+
+def test_who_is_killed_anywhere_has_lost_nothing_and_done_nothing_twice(folder):
+    codes = [-signal.SIGKILL]
+    with forks() as forker:
+        while codes[-1] == -signal.SIGKILL:
+            shutil.rmtree(folder / "ours")
+            shutil.copytree(folder / "ours before", folder / "ours")
+            for file in folder.glob("ledger.db*"):
+                file.unlink()
+            shutil.copyfile(folder / "ledger before.db", folder / "ledger.db")
+            codes.append(forker.run(pull_and_die, folder, len(codes)))
+            assert forker.run(pull_and_die, folder, 0) == 0
+            partner = partner_in(folder)
+            assert partner.held() == {HOUR: ["id\n1\n2\n"], "2024-02-29-06:00": ["id\n3\n"]}, len(codes)
+            assert partner.known() == {HOUR: 1, "2024-02-29-06:00": 1}
+            assert partner.updates() == 3, f"killed at {len(codes) - 1}, one was published twice"
+            partner.ledger.engine.dispose()
+    assert codes[-1] == 0
+    assert len(codes) > 20
+
+
+class Model:
+    """What the feed is to hold: the content that each file had when it was last looked at, by what it is."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+        self.batches: dict[tuple[int, str], str] = {}
+        self.of: dict[str, tuple[int, str]] = {}
+
+    def look(self) -> None:
+        """An emptied file stays as it was pulled, and so does one that is gone."""
+        for name, content in self.files.items():
+            if content:
+                self.batches[self.of.setdefault(name, (len(self.batches), name))] = content
+
+    def rename(self, name: str, to: str) -> None:
+        self.files[to] = self.files.pop(name)
+        self.of[to] = self.of.pop(name)
+
+    def held(self) -> dict[str, list[str]]:
+        """By hour, which the name of the file says that a batch was first."""
+        found: dict[str, list[str]] = {}
+        for (_, name), content in self.batches.items():
+            _, hour, _ = name.split("/")
+            found.setdefault(f"2024-02-29-{hour}:00", []).append(content)
+        return {hour: sorted(contents) for hour, contents in sorted(found.items())}
+
+
+def held(partner: Partner) -> dict[str, list[str]]:
+    return {hour: contents for hour, contents in partner.held().items() if contents}
+
+
+def step(partner: Partner, model: Model, dice: random.Random, number: int) -> None:
+    """One thing that a partner does; renames only after a look, as who has never seen a file cannot know it again."""
+    action = dice.choice(["add", "add", "overwrite", "truncate", "empty", "rename", "delete", "look", "some"])
+    name = dice.choice([*model.files, ""]) if model.files else ""
+    root = partner.theirs._root / "out"
+    if action == "add" or not name:
+        name = f"2024-02-29/{dice.randint(0, 2):02}/{dice.choice(['a', 'ä', '_x', 'b c'])}{number}.csv"
+        model.files[name] = f"{number}\n" * dice.randint(1, 5)
+        partner.put(name, model.files[name])
+    elif action in ("overwrite", "truncate", "empty"):
+        old = model.files[name]
+        model.files[name] = {"overwrite": f"{number}\n" * len(old), "truncate": old[: len(old) // 2], "empty": ""}[
+            action
+        ]
+        partner.put(name, model.files[name])
+    elif action == "rename":
+        partner.look_at_all(never)
+        model.look()
+        if model.files[name] and name in model.of and model.batches[model.of[name]] == model.files[name]:
+            to = name.replace(".csv", f"-{number}.csv")
+            (root / name).rename(root / to)
+            model.rename(name, to)
+            partner.look_at_all(never)
+            model.look()
+    elif action == "delete":
+        partner.remove(name)
+        del model.files[name]
+    elif action == "some":
+        partner.look_at_all()
+        model.look()
+    else:
+        partner.look_at_all(never)
+        model.look()
+
+
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(10, 200))])
+def test_whatever_a_partner_does_the_feed_holds_what_each_file_was_when_it_was_looked_at(tmp_path, ledger, seed):
+    """A differential oracle: a model of plain dictionaries."""
+    dice, model = random.Random(seed), Model()  # noqa: S311
+    theirs, ours = [Blackboard.open((tmp_path / name).as_uri(), create=True) for name in ("theirs", "ours")]
+    partner = Partner(theirs, ours, ledger)
+    for number in range(40):
+        step(partner, model, dice, number)
+    partner.look_at_all()
+    model.look()
+    assert held(partner) == model.held()
+    before = partner.updates()
+    partner.look()
+    assert partner.updates() == before
