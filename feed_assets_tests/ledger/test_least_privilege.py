@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 BEFORE = (
     "UPDATE alembic_version SET version_num = '0006'",
     "DROP VIEW partition_state",
-    "DROP TABLE waiver, closure, profile, api_key, idempotency",
+    "DROP TABLE waiver, closure, profile, api_key, idempotency, intake_file",
     "DROP INDEX window_backfilling",
     'ALTER TABLE "window" DROP COLUMN marked, DROP COLUMN flagged, DROP COLUMN stale, DROP COLUMN held, '
     "DROP COLUMN data, DROP COLUMN told",
