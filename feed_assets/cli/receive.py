@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, ledger_of_settings, load_graph, open_services
+from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from feed_assets.core.events import Rejected, WriteEvent
+    from feed_assets.intake.calls import WrittenSource
     from feed_assets.intake.pushed import PushedFeed
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.nodes import Node
@@ -42,13 +46,38 @@ def receive(
     if find_spec("fastapi") is None:
         raise InvalidSetting("the receiver needs more packages: `pip install 'feed-assets[receiver]'`.")
     from feed_assets.home import home
+    from feed_assets.intake.calls import Calls
     from feed_assets.intake.serve import serve
 
-    feeds = pushed_feeds(load_graph(module))
-    if not feeds:
-        raise InvalidDefinition("no feed is pushed to: declare one as foreign_feed(…, intake='push').")
-    services = open_services()
-    serve(services, feeds, spool or home() / "receiver", host, port, typer.echo)
+    graph = load_graph(module)
+    feeds, sources = pushed_feeds(graph), written_sources(graph)
+    if not feeds and not sources:
+        raise InvalidDefinition("there is nothing to send here: declare a feed as foreign_feed(…, intake='push').")
+    services = open_services(graph)
+    serve(Calls(services, sources, polled(graph)), feeds, spool or home() / "receiver", host, port)
+
+
+def written_sources(graph: "Graph") -> "dict[str, WrittenSource]":
+    """The event sources of a code location, by name."""
+    from feed_assets.intake.calls import WrittenSource
+    from feed_assets.orchestration.ticks.ingest import Naming, sources_of
+
+    def named(naming: Naming) -> "Callable[[WriteEvent, datetime], WriteEvent | Rejected]":
+        def name(event: "WriteEvent", now: datetime) -> "WriteEvent | Rejected":
+            with dynamic_partitions(graph):
+                return naming.of(event, now)
+
+        return name
+
+    return {
+        name: WrittenSource(name, named(Naming(graph, source)), source.out_of_order == "refuse")
+        for name, source in sources_of(graph).items()
+    }
+
+
+def polled(graph: "Graph") -> dict[str, bool]:
+    """The foreign feeds that are looked through, with whether they are appendable."""
+    return {str(feed): feed in graph.appendable() for feed in graph.polled()}
 
 
 def pushed_feeds(graph: "Graph") -> "dict[str, PushedFeed]":

@@ -14,9 +14,10 @@ from starlette.requests import ClientDisconnect
 
 from feed_assets.core.errors import DiskFull, ServiceUnavailable
 from feed_assets.intake.bodies import ARRAY, BODY_BYTES, KINDS, LINES, Body, Held
-from feed_assets.intake.keys import Keys, Rates
+from feed_assets.intake.calls import Calls
+from feed_assets.intake.keys import EVENTS, Keys, Rates
 from feed_assets.intake.metrics import Metrics
-from feed_assets.intake.receiver import KEY_BYTES, Receiver
+from feed_assets.intake.receiver import KEY_BYTES, Answer, Receiver
 from feed_assets.intake.refused import Refused
 
 BODY_SECONDS = 30
@@ -37,11 +38,11 @@ _BODY = {
     },
 }
 _SAID = {
-    200: "On disk: how many events were accepted, how many rejected, and why (the first 100).",
+    200: "Taken: how many events were accepted, how many rejected, and why (the first 100).",
     400: "The body is not what it says: nothing of it was accepted.",
     401: "No key, or none that holds.",
-    403: "The key is not for this feed.",
-    404: "There is no such feed.",
+    403: "The key is not for this feed or event source.",
+    404: "There is no such feed or event source.",
     408: "The body did not come in time.",
     409: "A request with this Idempotency-Key is under way.",
     413: "The body, or what it unpacks to, is too large.",
@@ -53,6 +54,8 @@ _SAID = {
 }
 _log = logging.getLogger(__name__)
 _bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer fa_…`")
+Key = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+"""Names the header in the API's description; `Keys` looks at it itself."""
 
 
 @dataclass
@@ -63,6 +66,7 @@ class Door:
     keys: Keys
     rates: Rates
     metrics: Metrics
+    calls: Calls
     problem: str = ""
     """Why what was accepted waits to be published; '' if it need not."""
     held: Held = field(default_factory=lambda: Held(HELD_BYTES))
@@ -76,16 +80,15 @@ class Door:
 
 
 def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> FastAPI:
-    """The application: events in, and what there is to know of the receiver."""
+    """The application: events in, what other teams tell of their tables, and what there is to know of the receiver."""
     app = FastAPI(title="feed_assets receiver", version="1", lifespan=lifespan)
-    app.add_api_route(
-        "/v1/{feed:path}/events",
-        _post_events(door),
-        methods=["POST"],
-        responses={status: {"description": said} for status, said in _SAID.items()},
-        openapi_extra={"requestBody": _BODY},
-        response_class=JSONResponse,
-    )
+    said: dict[int | str, dict[str, Any]] = {status: {"description": text} for status, text in _SAID.items()}
+    for path, post, more in (
+        ("/v1/{feed:path}/events", _post_events(door), {"requestBody": _BODY}),
+        ("/events/{source}", _post_write_events(door), {"requestBody": _BODY}),
+        ("/wake/{feed:path}", _post_wake(door), None),
+    ):
+        app.add_api_route(path, post, methods=["POST"], responses=said, openapi_extra=more, response_class=JSONResponse)
     app.add_api_route("/health", _health(door), methods=["GET"])
     app.add_api_route("/metrics", _metrics(door), methods=["GET"])
     for kind, handle in ((Refused, _refused), (ServiceUnavailable, _unavailable)):
@@ -97,27 +100,60 @@ def _post_events(door: Door) -> Callable[..., Awaitable[Response]]:
     async def post_events(
         feed: str,
         request: Request,
-        _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None,
+        _: Key = None,
         idempotency_key: Annotated[str | None, Header(max_length=KEY_BYTES)] = None,
     ) -> Response:
         """Take a batch of events. They are on disk before the answer; rejected ones are kept, with their reasons."""
-        receiver = door.receiver
-        row = door.keys.check(request.headers.get("authorization", ""), feed, receiver.services.now())
-        declared, kind = receiver.feed(feed), _kind(request)
-        door.rates.check(row.id)
-        body, events = Body(door.held), 0
-        try:
-            data = await _read(request, body)
-            answer = await receiver.accept(declared, data, kind, idempotency_key)
-            events = answer.accepted + answer.rejected
-        finally:
-            body.let_go()
-            door.rates.count(row.id, events)
-        door.metrics.count(feed, answer)
-        headers = {"Idempotency-Replayed": "true"} if answer.is_repeated else None
-        return Response(answer.text, media_type=ARRAY, headers=headers)
+        key = _key(door, request, feed)
+        declared = door.receiver.feed(feed)
+        return await _taken(
+            door, request, key, feed, lambda data, kind: door.receiver.accept(declared, data, kind, idempotency_key)
+        )
 
     return post_events
+
+
+def _post_write_events(door: Door) -> Callable[..., Awaitable[Response]]:
+    async def post_write_events(source: str, request: Request, _: Key = None) -> Response:
+        """Record write events of an event source. They are in the ledger before the answer; known ones stay."""
+        key = _key(door, request, f"{EVENTS}{source}")
+        declared = door.calls.source(source)
+        return await _taken(door, request, key, source, lambda data, kind: door.calls.record(declared, data, kind))
+
+    return post_write_events
+
+
+def _post_wake(door: Door) -> Callable[..., Response]:
+    def post_wake(feed: str, request: Request, partition: str = "", _: Key = None) -> Response:
+        """Look at a partition of a foreign feed now: what is new is recorded, and decided about at once."""
+        door.rates.count(_key(door, request, feed), 1)
+        return JSONResponse(door.calls.wake(feed, partition))
+
+    return post_wake
+
+
+def _key(door: Door, request: Request, scope: str) -> str:
+    """The name of the key that a request comes with. Raises Refused unless it may write this, and has not too much."""
+    header, now = request.headers.get("authorization", ""), door.receiver.services.now()
+    row = door.keys.check(header, scope, now)
+    door.rates.check(row.id)
+    return row.id
+
+
+async def _taken(
+    door: Door, request: Request, key: str, what: str, accept: Callable[[bytes, str], Awaitable[Answer]]
+) -> Response:
+    """Read a body, have it accepted, and answer."""
+    kind, body, events = _kind(request), Body(door.held), 0
+    try:
+        answer = await accept(await _read(request, body), kind)
+        events = answer.accepted + answer.rejected
+    finally:
+        body.let_go()
+        door.rates.count(key, events)
+    door.metrics.count(what, answer)
+    headers = {"Idempotency-Replayed": "true"} if answer.is_repeated else None
+    return Response(answer.text, media_type=ARRAY, headers=headers)
 
 
 def _health(door: Door) -> Callable[[], Response]:

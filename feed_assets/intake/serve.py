@@ -10,14 +10,15 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from feed_assets.home import say
 from feed_assets.intake.api import Door, app_of
+from feed_assets.intake.calls import Calls
 from feed_assets.intake.flush import flush_all
 from feed_assets.intake.keys import Keys, Rates
 from feed_assets.intake.metrics import Metrics
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.receiver import Receiver
 from feed_assets.intake.spool import Spool
-from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 
 HEAD_SECONDS = 10
@@ -67,19 +68,14 @@ class PatientOnlySoLong(HttpToolsProtocol):
             self._timer = None
 
 
-def serve(
-    services: Services, feeds: Mapping[str, PushedFeed], spool: Path, host: str, port: int, say: Callable[[str], None]
-) -> None:
+def serve(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path, host: str, port: int) -> None:
     """Take events for these feeds until a signal. Raises HomeBusy where another receiver has the spool."""
-    config = settings()
-    kept = Spool(spool, config.receiver_flush_bytes)
-    receiver = Receiver(services, feeds, kept, timedelta(hours=config.event_hours_ahead))
-    rates = Rates(config.receiver_events_per_second)
-    server = server_of(
-        Door(receiver, Keys(services.ledger), rates, Metrics(kept)), host, port, config.receiver_flush_seconds
-    )
-    say(f"receiver {kept.receiver} takes events at http://{host}:{port}/v1/FEED/events; the API is at /docs")
-    server.run()
+    config, kept = settings(), Spool(spool, settings().receiver_flush_bytes)
+    receiver = Receiver(calls.services, feeds, kept, timedelta(hours=config.event_hours_ahead))
+    keys, rates = Keys(calls.services.ledger), Rates(config.receiver_events_per_second)
+    door = Door(receiver, keys, rates, Metrics(kept), calls)
+    say(f"receiver {kept.receiver} takes events at http://{host}:{port}/v1/FEED/events; /docs describes them")
+    server_of(door, host, port, config.receiver_flush_seconds).run()
 
 
 def server_of(door: Door, host: str, port: int, flush_seconds: float) -> uvicorn.Server:

@@ -79,17 +79,17 @@ class EventFiles:
 @typed
 @dataclass(frozen=True)
 class EventSource:
-    """A table of events that others own, in one part or split into several, by table or pipeline.
+    """A table of events that others own, in one part or split into several, by table or pipeline, or in none.
 
     Args:
         name: Its name, which is also part of its sensor's: letters, digits and `_`.
-        parts: Where its events are.
+        parts: Where its events are; `()` if its owners send them to the receiver, and nothing is to be read.
         out_of_order: An event whose marker comes before its table's last one is recorded with a flag (`flag`), or
             refused and kept as a reject (`refuse`).
 
     Raises:
         InvalidName: The name cannot be that of a source.
-        InvalidDefinition: A value is of a wrong type, the name cannot be that of a sensor, or there are no parts.
+        InvalidDefinition: A value is of a wrong type, or the name cannot be that of a sensor.
     """
 
     name: str
@@ -100,8 +100,6 @@ class EventSource:
         check_segment(self.name, "event source")
         if not self.name.isidentifier():
             raise InvalidDefinition(f"event source {self.name!r}: expected letters, digits and '_': it names a sensor.")
-        if not self.parts:
-            raise InvalidDefinition(f"event source {self.name} has no parts: expected a SqlTable or EventFiles.")
 
 
 _ADAPTER = TypeAdapter(EventSource)

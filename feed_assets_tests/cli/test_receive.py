@@ -1,15 +1,18 @@
 """`feed-assets receive`: its keys, and what it says of a project that has nothing to push to."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
-from feed_assets import foreign_feed
+from feed_assets import EventSource, event_table, foreign_feed
 from feed_assets.cli import app
-from feed_assets.cli.receive import pushed_feeds
+from feed_assets.cli.receive import polled, pushed_feeds, written_sources
 from feed_assets.core.errors import InvalidDefinition, InvalidKey, InvalidName
+from feed_assets.core.events import Rejected, WriteEvent
 from feed_assets.orchestration.decide.graph import Graph
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -61,8 +64,23 @@ def test_a_key_that_is_not_there_is_not_revoked():
 
 
 def test_a_project_without_a_feed_that_is_pushed_to_has_no_receiver():
-    with pytest.raises(InvalidDefinition, match="no feed is pushed to"):
+    with pytest.raises(InvalidDefinition, match="there is nothing to send here"):
         run("--module", "feed_assets.definitions")
+
+
+def test_the_events_of_a_source_are_named_as_its_tables_are_here():
+    source = EventSource("shop", ())
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    table = event_table("shop/orders", source=source, table_name="orders", partitions_def=days)
+    graph = Graph(dg.Definitions([table]).resolve_asset_graph())
+    shop = written_sources(graph)["shop"]
+    now = datetime(2026, 1, 3, tzinfo=UTC)
+    new = WriteEvent("orders", now, now, "c", partition_key="2026-01-01")
+    assert shop.named(new, now) == replace(new, table_name="shop/orders")
+    never = shop.named(replace(new, partition_key="2025-01-01"), now)
+    assert isinstance(never, Rejected)
+    assert "never will be" in never.reason
+    assert polled(graph) == {}
 
 
 def test_what_is_declared_is_what_is_received():

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,6 +21,7 @@ from feed_assets.feeds import batches, read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake import keys
 from feed_assets.intake.api import Door
+from feed_assets.intake.calls import Calls
 from feed_assets.intake.keys import Keys, Rates
 from feed_assets.intake.metrics import Metrics
 from feed_assets.intake.pushed import PushedFeed
@@ -61,10 +62,9 @@ def door_of(board: Blackboard, ledger, folder: Path, **changes: Any) -> Door:
     """A receiver for the two feeds, at a clock that stands still."""
     values = {"now": lambda: NOW, "rate": 1e6, **changes}
     services = Services(board, ledger, no_spark, values["now"], values.get("on_step", lambda _: None))
-    spool = Spool(folder)
-    return Door(
-        Receiver(services, FEEDS, spool, timedelta(hours=24)), Keys(ledger), Rates(values["rate"]), Metrics(spool)
-    )
+    spool, calls = Spool(folder), Calls(services, values.get("sources", {}), values.get("polled", {}))
+    receiver = Receiver(services, FEEDS, spool, timedelta(hours=24))
+    return Door(receiver, Keys(ledger), Rates(values["rate"]), Metrics(spool), calls)
 
 
 def free_port() -> int:
@@ -80,19 +80,22 @@ class Partner:
     url: str
     key: str
 
-    def post(self, data: bytes, feed: str = MEN, headers: Mapping[str, str] = LINES, **options: Any):
+    def post(self, data: Any, feed: str = MEN, headers: Mapping[str, str] = LINES):
+        return self.call(f"/v1/{feed}/events", data, headers)
+
+    def call(self, path: str, data: Any = b"", headers: Mapping[str, str] = LINES):
         named = {"Authorization": f"Bearer {self.key}", **headers}
-        return requests.post(f"{self.url}/v1/{feed}/events", data=data, headers=named, timeout=30, **options)
+        return requests.post(f"{self.url}{path}", data=data, headers=named, timeout=30)
 
     def get(self, path: str):
         return requests.get(f"{self.url}{path}", timeout=30)
 
 
 @contextmanager
-def listening(door: Door, flush_seconds: float = 3600) -> Generator[Partner]:
+def listening(door: Door, flush_seconds: float = 3600, scopes: Sequence[str] = (MEN,)) -> Generator[Partner]:
     """A receiver behind a socket, in a thread; at the end it flushes what it has."""
     port, ledger = free_port(), door.receiver.services.ledger
-    key = keys.add(ledger, "men", [MEN], door.receiver.services.now())
+    key = keys.add(ledger, "men", scopes, door.receiver.services.now())
     server = server_of(door, "127.0.0.1", port, flush_seconds)
     thread = threading.Thread(target=server.run)
     thread.start()

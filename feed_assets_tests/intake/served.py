@@ -8,6 +8,7 @@ from pathlib import Path
 
 from feed_assets.core.feeds import Feed
 from feed_assets.intake import flush, receiver
+from feed_assets.intake.calls import Calls
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.serve import serve
 from feed_assets.runs.services import Services
@@ -47,4 +48,4 @@ def remove_before_the_ledger() -> None:
 if __name__ == "__main__":
     {"answer": answer_before_the_disk, "remove": remove_before_the_ledger}.get("".join(sys.argv[3:]), lambda: None)()
     feeds = {str(each.feed): each for each in FEEDS}
-    serve(Services.of(settings()), feeds, Path(sys.argv[1]), "127.0.0.1", int(sys.argv[2]), lambda _: None)
+    serve(Calls(Services.of(settings())), feeds, Path(sys.argv[1]), "127.0.0.1", int(sys.argv[2]))

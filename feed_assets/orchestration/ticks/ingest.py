@@ -1,8 +1,9 @@
 """From the rows of an event source to events in the ledger: once, in their order, whoever is killed where."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.events import Rejected, WriteEvent, check_ahead
@@ -41,6 +42,39 @@ def sources_of(graph: Graph) -> dict[str, EventSource]:
     return declared_sources(node.declaration for node in graph.tables())
 
 
+@dataclass(frozen=True)
+class Naming:
+    """The events of a source under our names of its tables, whichever way they come."""
+
+    graph: Graph
+    source: EventSource
+
+    def of(self, event: WriteEvent, now: datetime) -> WriteEvent | Rejected:
+        """An event under our name of its table; rejected if it cannot be that table's."""
+        node = self._nodes.get(event.table_name)
+        if reason := self._why_not(event, node, now):
+            return Rejected(event_rejects.in_json(event), reason)
+        return replace(event, table_name=str(node.feed)) if node else event
+
+    @cached_property
+    def _nodes(self) -> dict[str, Node]:
+        return {name: self.graph.node(feed) for name, feed in self.graph.by_table_name(self.source.name).items()}
+
+    def _why_not(self, event: WriteEvent, node: Node | None, now: datetime) -> str | None:
+        try:
+            check_ahead(event, now, timedelta(hours=settings().event_hours_ahead))
+        except InvalidEvent as error:
+            return str(error)
+        if node is None and event.partition.feed in self.graph.by_feed:
+            return f"{event.table_name} is declared here, and not as a table of the event source {self.source.name}."
+        if node and existence(node.partitions_def, event.partition_key, now) is Existence.NEVER:
+            return (
+                f"{event.partition_key!r} is no partition of {node.feed} and never will be: expected one of its "
+                "partitions. Declare the table with other partitions, or have its owner mend the event."
+            )
+        return None
+
+
 def ingest(
     graph: Graph,
     services: Services,
@@ -54,16 +88,13 @@ def ingest(
 
     `again`: from the beginning, as what is known stays as it is.
     """
-    nodes = {name: graph.node(feed) for name, feed in graph.by_table_name(source.name).items()}
-    total = Ingested()
+    naming, total = Naming(graph, source), Ingested()
     for number, part in enumerate(source.parts):
         name, cursor = _names(source, number)
         with failing_alone(total.problems, name):
             if again:
                 _forget(services, cursor)
-            _Part(graph, services, source, nodes, cursor, part.reader(services.board_named), now).ingest(
-                name, out_of_time, total
-            )
+            _Part(services, naming, cursor, part.reader(services.board_named), now).ingest(name, out_of_time, total)
     return total
 
 
@@ -111,10 +142,8 @@ def _forget(services: Services, cursor: str) -> None:
 
 @dataclass(frozen=True)
 class _Part:
-    graph: Graph
     services: Services
-    source: EventSource
-    nodes: Mapping[str, Node]
+    naming: Naming
     cursor: str
     reader: Reader
     now: datetime
@@ -139,35 +168,15 @@ class _Part:
         self, new: Sequence[WriteEvent], rejected: list[Rejected], before: str | None, after: str | None
     ) -> int:
         """Events, rejects and position in one transaction: a kill repeats all of it or nothing."""
-        sound = [named for event in new if (named := self._named(event, rejected))]
-        refuse = self.source.out_of_order == "refuse"
+        named, source = [self.naming.of(event, self.now) for event in new], self.naming.source
+        sound = [each for each in named if isinstance(each, WriteEvent)]
+        rejected += [each for each in named if isinstance(each, Rejected)]
+        refuse = source.out_of_order == "refuse"
         with self.services.ledger.change() as connection:
             if get_cursor(connection, self.cursor) != before:
                 return 0  # Another process has read this.
-            refused = events.record(connection, self.source.name, sound, self.now, refuse_out_of_order=refuse)
-            event_rejects.reject(connection, self.source.name, rejected, self.now)
+            refused = events.record(connection, source.name, sound, self.now, refuse_out_of_order=refuse)
+            event_rejects.reject(connection, source.name, rejected, self.now)
             read = {_read_at(self.cursor): self.now.isoformat()}
             put_cursors(connection, read if after is None else read | {self.cursor: after})
         return len(refused) + len(rejected)
-
-    def _named(self, event: WriteEvent, rejected: list[Rejected]) -> WriteEvent | None:
-        """An event under our name of its table; None if it cannot be that table's."""
-        node = self.nodes.get(event.table_name)
-        if reason := self._why_not(event, node):
-            rejected.append(Rejected(event_rejects.in_json(event), reason))
-            return None
-        return replace(event, table_name=str(node.feed)) if node else event
-
-    def _why_not(self, event: WriteEvent, node: Node | None) -> str | None:
-        try:
-            check_ahead(event, self.now, timedelta(hours=settings().event_hours_ahead))
-        except InvalidEvent as error:
-            return str(error)
-        if node is None and event.partition.feed in self.graph.by_feed:
-            return f"{event.table_name} is declared here, and not as a table of the event source {self.source.name}."
-        if node and existence(node.partitions_def, event.partition_key, self.now) is Existence.NEVER:
-            return (
-                f"{event.partition_key!r} is no partition of {node.feed} and never will be: expected one of its "
-                "partitions. Declare the table with other partitions, or have its owner mend the event."
-            )
-        return None

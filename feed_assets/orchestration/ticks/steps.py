@@ -57,7 +57,7 @@ def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
     found = ingest(tick.graph, tick.services, source, tick.now, out_of_time)
     tick.is_complete &= found.is_complete
     tick.problems |= found.problems
-    if len(found.problems) == len(source.parts):
+    if source.parts and len(found.problems) == len(source.parts):
         tick.unreadable = some([f"{part}: {why}" for part, why in found.problems.items()], NAMED)
     for part, why in found.waits.items():
         tick.context.log.warning(f"{part}: {why}")
