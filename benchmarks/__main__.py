@@ -10,6 +10,7 @@ from benchmarks import (
     events,
     feeds,
     ready,
+    receive,
     row,
     run,
     service,
@@ -30,6 +31,7 @@ BENCHMARKS = [
     *events.BENCHMARKS,
     *states.BENCHMARKS,
     *ready.BENCHMARKS,
+    *receive.BENCHMARKS,
     *transforms.BENCHMARKS,
     *service.BENCHMARKS,
 ]

@@ -1,0 +1,151 @@
+"""The receiver against a bare route of uvicorn that writes the same bytes to disk, by the same group commit.
+
+CPU of the two servers is what counts: events a second on one core. `python -m benchmarks.receive` is one of them.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+import requests
+import uvicorn
+
+from benchmarks import Benchmark, Goal, Pair, at_home
+from feed_assets.cli.processes import Started, free_port, group, wait_for_port
+from feed_assets.core.feeds import Feed
+from feed_assets.intake import keys
+from feed_assets.intake.calls import Calls
+from feed_assets.intake.pushed import PushedFeed
+from feed_assets.intake.serve import serve
+from feed_assets.intake.together import Together
+from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.services import Services
+from feed_assets.settings import settings
+
+FEED = "partners/men/v1.0"
+SCHEMA = "impression_id string, shown_at timestamp, item_id int, price double, campaign string"
+REQUESTS, EVENTS, CLIENTS = 200, 100, 8
+
+
+def body(events: int) -> bytes:
+    """A request with so many events of the hours before, about 150 bytes each."""
+    now = datetime.now(UTC)
+    return b"".join(
+        json.dumps(
+            {
+                "impression_id": f"impression-{number:012}",
+                "shown_at": (now - timedelta(seconds=37 * number)).isoformat(timespec="milliseconds"),
+                "item_id": number,
+                "price": number / 7,
+                "campaign": "men",
+            }
+        ).encode()
+        + b"\n"
+        for number in range(events)
+    )
+
+
+def bare(folder: Path, port: int) -> None:
+    """A route that appends what it gets to a file, and answers once it is synced."""
+    file = os.open(folder / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def append(group: Sequence[bytes]) -> list[None]:
+        os.write(file, b"".join(group))
+        os.fdatasync(file)
+        return [None] * len(group)
+
+    together = Together(append)
+
+    async def route(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+        if scope["type"] != "http":
+            return
+        pieces, more = list[bytes](), True
+        while more:
+            message = await receive()
+            pieces.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        await together(b"".join(pieces))
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"accepted": 100, "rejected": 0, "reasons": []}'})
+
+    uvicorn.run(route, host="127.0.0.1", port=port, log_level="warning", access_log=False, lifespan="off")
+
+
+def receiver(folder: Path, port: int) -> None:
+    """The receiver, which publishes later."""
+    first = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=1)
+    feeds = {FEED: PushedFeed(Feed.parse(FEED), SCHEMA, "shown_at", first)}
+    serve(Calls(Services.of(settings())), feeds, folder / "spool", "127.0.0.1", port)
+
+
+def sent(port: int, key: str, data: bytes) -> None:
+    """So many requests with so many events each, from so many connections at once."""
+
+    def send(number: int) -> None:
+        with requests.Session() as session:
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/x-ndjson"}
+            for _ in range(number, REQUESTS, CLIENTS):
+                session.post(f"http://127.0.0.1:{port}/v1/{FEED}/events", data, headers=headers).raise_for_status()
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        _ = [*pool.map(send, range(CLIENTS))]
+
+
+_servers: list[psutil.Process] = []
+
+
+def cpu() -> float:
+    """CPU seconds of the two servers, of which one works at a time."""
+    return sum(sum(server.cpu_times()[:2]) for server in _servers)
+
+
+@contextmanager
+def served(name: str, folder: Path) -> Iterator[tuple[int, Started]]:
+    """One of the two in a process of its own."""
+    port = free_port()
+    command = [sys.executable, "-P", "-m", "benchmarks.receive", name, str(folder), str(port)]
+    with group(name, command, folder / f"{name}.log") as server:
+        wait_for_port(server, port)
+        _servers.append(psutil.Process(server.process.pid))
+        yield port, server
+
+
+@contextmanager
+def against_a_bare_route() -> Iterator[Pair]:
+    """Both servers run, with a key that may send without end; the receiver publishes nothing meanwhile."""
+    with TemporaryDirectory() as root, at_home(Path(root)):
+        folder = Path(root)
+        (folder / "blackboard").mkdir()
+        os.environ |= {"FEED_ASSETS_RECEIVER_FLUSH_SECONDS": "86400", "FEED_ASSETS_RECEIVER_FLUSH_BYTES": str(1 << 40)}
+        os.environ["FEED_ASSETS_RECEIVER_EVENTS_PER_SECOND"] = "1e9"
+        key = keys.add(open_ledger(settings().ledger), "men", [FEED], datetime.now(UTC))
+        data = body(EVENTS)
+        _servers.clear()
+        with served("receiver", folder) as (mine, _), served("bare", folder) as (floor, _):
+            yield Pair(lambda: sent(mine, key, data), lambda: sent(floor, key, data))
+
+
+BENCHMARKS = [
+    Benchmark(
+        "receive",
+        f"CPU of the receiver for {REQUESTS * EVENTS:,} events, {EVENTS} in a request, {CLIENTS} connections",
+        "that of a bare route of uvicorn with the same bytes and syncs",
+        Goal(2),
+        10,
+        5,
+        against_a_bare_route,
+        clock=cpu,
+    )
+]
+
+if __name__ == "__main__":
+    {"receiver": receiver, "bare": bare}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
