@@ -117,10 +117,10 @@ class Calls:
 
 
 def _read(source: WrittenSource, sent: Sent, now: datetime) -> WriteEvent | Rejected:
-    raw = sent.raw.decode(errors="surrogateescape")
-    if sent.broken or not isinstance(sent.value, dict):
+    raw, value = sent.raw.decode(errors="surrogateescape"), cast(object, sent.value)
+    if sent.broken or not isinstance(value, dict):
         return Rejected(raw, sent.broken or "malformed: expected one JSON object")
-    read = _COLUMNS.read(cast(dict[str, Any], sent.value))
+    read = _COLUMNS.read(cast(dict[str, Any], value))
     return source.named(read, now) if isinstance(read, WriteEvent) else read
 
 
