@@ -187,6 +187,9 @@ class Settings(Declaring):
     max_attempts: int = Field(default=3, ge=1)
     """Runs of a partition that may fail, on the same inputs and made the same way, before a person must look."""
 
+    run_cost: float = Field(default=0, ge=0)
+    """What a second of a run costs, in the unit of `Late(value_per_gb=…)`; 0: re-runs are not weighed by their cost."""
+
     log_days: int = Field(default=90, ge=1)
     """Days for which the ledger keeps its log of changes; the last change of each partition stays."""
 

@@ -11,6 +11,7 @@ from feed_assets.cli.verdicts import (
     CameBackView,
     GroupView,
     LastRunView,
+    LateView,
     OverviewView,
     UnreadView,
     VerdictView,
@@ -33,6 +34,9 @@ AnyFeed = Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset
 
 GROUPS = 50
 """Lines of `explain` without a dataset: one for each dataset and state."""
+
+LATE = 3
+"""The last decisions about the late data of a partition that are told."""
 
 DECISIONS = 1000
 """Partitions that are decided about at once; of others the last verdict is shown."""
@@ -145,7 +149,7 @@ def _caveat(unread: "UnreadView | Unread") -> str:
 
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
-    from feed_assets.ledger import due, inbox, quality, runs, updates
+    from feed_assets.ledger import due, inbox, late, quality, runs, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.decide.needs import deadline_said, waits_for
     from feed_assets.runs.sync import sync_needs
@@ -170,6 +174,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
         last, gone = runs.last(connection, output), updates.gone(connection, output)
         newest = updates.newest(connection, [output]).get(output)
         issue = quality.failed(connection, [output]).get(output)
+        weighed = LateView.each(late.decisions(connection, LATE, output.feed, output.key))
     asked = [{"requested": each.requested, "next_request": each.look_at} for each in listed if each.requested]
     last_run = LastRunView.model_validate(last) if last else None
     more = {
@@ -178,6 +183,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
         "went_without": newest.went_without if newest else (),
         "left_out": left_out,
         "came_back": came_back,
+        "late": weighed,
         "last_run": last_run,
         **(asked[0] if asked else {}),
     }

@@ -22,6 +22,8 @@ Counted = _in_a_cell(len)
 """Marks a field of which people see the number of values only."""
 Seconds = _in_a_cell(lambda value: f"{value:.3f} s")
 """Marks a number of seconds, which people see with its unit."""
+Share = _in_a_cell(lambda share: "" if share is None else f"{share:+.1%}")
+"""Marks a share, which people see in per cent."""
 Sentence = _in_a_cell(lambda view: str(view or ""))
 """Marks a field that people see in one cell."""
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AliasPath, BeforeValidator, Field
 
-from feed_assets.cli.show import Counted, Seconds, Sentence, Values, View
+from feed_assets.cli.show import Counted, Seconds, Sentence, Share, Values, View
 from feed_assets.cli.views import ReadView, Text
 from feed_assets.core.events import in_words
 from feed_assets.core.words import first_line, first_of, of_first
@@ -169,6 +169,22 @@ class LastRunView(View):
     dagster_run: str | None
 
 
+class LateView(View):
+    """What was decided of the late data of a partition; bytes as they were consumed, and as they had arrived."""
+
+    at: datetime
+    feed: Text = Field(validation_alias=AliasPath("partition", "feed"))
+    partition: str = Field(validation_alias=AliasPath("partition", "key"))
+    decision: str = Field(validation_alias="outcome")
+    bytes_before: int = Field(validation_alias="before")
+    bytes_after: int = Field(validation_alias="after")
+    growth: Annotated[float | None, Share]
+    files_more: int = Field(validation_alias="files")
+    until: datetime | None
+    published: str
+    why: Text
+
+
 class VerdictView(View):
     """What to do about a partition, and why."""
 
@@ -187,4 +203,5 @@ class VerdictView(View):
     unread: tuple[UnreadView, ...] = ()
     requested: int | None = None
     next_request: datetime | None = None
+    late: tuple[LateView, ...] = ()
     last_run: LastRunView | None = None

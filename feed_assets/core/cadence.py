@@ -12,6 +12,7 @@ from feed_assets.core.typed import typed
 from feed_assets.core.windows import zone_of
 
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
+_INSTANT = timedelta(microseconds=1)
 
 
 @typed
@@ -72,3 +73,12 @@ def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:
     """The first tick after a moment, UTC. CronSim names the first of two equal times, even when asked between."""
     ticks = CronSim(cron, moment.astimezone(ZoneInfo(zone_of(timezone))))
     return next((tick for tick in (each.astimezone(UTC) for each in ticks) if tick > moment), None)
+
+
+def tick_upto(cron: str, timezone: str, moment: datetime) -> datetime:
+    """The last tick at or before a moment, UTC; a cron that has ticks has one, however long ago."""
+    back = CronSim(cron, (moment + _INSTANT).astimezone(ZoneInfo(zone_of(timezone))), reverse=True)
+    found = next(tick for tick in (each.astimezone(UTC) for each in back) if tick <= moment)
+    while (tick := tick_after(cron, timezone, found)) and tick <= moment:  # Backwards it skips some in a repeated hour.
+        found = tick
+    return found

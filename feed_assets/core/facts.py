@@ -31,8 +31,8 @@ class Built:
     """Its newest published update."""
     consumed: tuple[Pin, ...] = ()
     """What that was built from."""
-    late_since: datetime | None = None
-    """When the first update came that it was not built from, if an input has one."""
+    late_since: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
+    """By input partition (batch, window) when the first update came that it was not built from, if it has one."""
     attempts: tuple[Attempt, ...] = ()
     """Builds since then that did not publish."""
     changed: int = 0
@@ -91,6 +91,8 @@ class Facts:
     """The newest valid update of each input partition that holds updates, and of each batch."""
     batches: Mapping[Partition, tuple[Partition, ...]] = field(default_factory=dict[Partition, tuple[Partition, ...]])
     """The batches of each partition of an appendable input, valid or not."""
+    counted: Mapping[tuple[Partition, str], Pin] = field(default_factory=dict[tuple[Partition, str], Pin])
+    """The newest valid update up to an id, of each input partition whose newest one came after what is weighed."""
     pruned: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
     """The last update of each input partition that was valid once and has been pruned."""
     failed: Mapping[Partition, str] = field(default_factory=dict[Partition, str])
@@ -117,4 +119,6 @@ class Facts:
     """The feeds whose producers report what was ingested."""
     reached: Mapping[Partition, datetime] = field(default_factory=dict[Partition, datetime])
     """Up to when the data of an input go, of those that have to go far enough."""
+    costs: Mapping[Feed, float] = field(default_factory=dict[Feed, float])
+    """What a byte that is read costs, of datasets that weigh that and have run."""
     max_attempts: int = 3

@@ -187,11 +187,13 @@ def next_update_id(now: datetime, taken: Iterable[str]) -> str:
 
 @dataclass(frozen=True, order=True)
 class File:
-    """One object: its whole key under the blackboard, its bytes and its etag."""
+    """One object: its whole key under the blackboard, its bytes, its etag, and when it was written (UTC)."""
 
     key: str
     size: int
     etag: str = ""
+    modified: datetime | None = field(default=None, compare=False)
+    """By the store's clock, as it was listed; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,11 @@ class Update:
     def size(self) -> int:
         """All its bytes, without the manifest."""
         return sum(file.size for file in self.files)
+
+    @property
+    def modified(self) -> datetime | None:
+        """When the newest of its files was written; None if that of none is known."""
+        return max((file.modified for file in self.files if file.modified), default=None)
 
     @property
     def files_digest(self) -> str:

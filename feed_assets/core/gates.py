@@ -1,6 +1,6 @@
 """The gates: named rules, each of which lets a partition pass or says what it waits for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -10,10 +10,12 @@ from typing import NamedTuple
 from feed_assets.core.attempts import pause_after
 from feed_assets.core.choosing import Choice
 from feed_assets.core.facts import Attempt, Built, Facts
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Partition, parse_update_id, update_id
 from feed_assets.core.inputs import SetInput, UpdateInput
 from feed_assets.core.needs import Need
 from feed_assets.core.positions import InputChange, Pin, changed, pins_digest
+from feed_assets.core.weighing import Weighed
+from feed_assets.core.windows import address_of
 from feed_assets.core.words import some
 
 NAMED = 5
@@ -35,6 +37,7 @@ class State(StrEnum):
     WAITS_FOR_PROPAGATION = "waits for propagation"
     WAITS_FOR_QUALITY = "waits for quality"
     WAITS_FOR_LATE_DATA = "waits for late data"
+    SKIPS_LATE_DATA = "skips late data"
     WAITS_FOR_ANOTHER_ATTEMPT = "waits for another attempt"
     WAITS_FOR_A_PERSON = "waits for a person"
 
@@ -64,10 +67,28 @@ class Case:
     @cached_property
     def changes(self) -> tuple[InputChange, ...]:
         """The inputs that are other ones than those it was built from."""
+        return self._other_than_consumed(self.pins)
+
+    @cached_property
+    def counted(self) -> tuple[InputChange, ...]:
+        """The same of what had come when late data were to be looked at last, and before they are only counted."""
+        return self._other_than_consumed([pin for each in self.pins if (pin := self._as_counted(each))])
+
+    def _other_than_consumed(self, pins: Iterable[Pin]) -> tuple[InputChange, ...]:
         appendable = {each.partition.feed for each in self.need.inputs if isinstance(each, SetInput)}
-        newest = [pin for pin in self.pins if pin.partition not in self._kept]
+        newest = [pin for pin in pins if pin.partition not in self._kept]
         consumed = [pin for pin in self.built.consumed if pin.partition not in self._kept]
         return changed(newest, consumed, appendable)
+
+    def _as_counted(self, pin: Pin) -> Pin | None:
+        """The newest update that counts: what came later is as if it had not. A window came when it first changed."""
+        upto, at = self.need.counts_upto(pin.partition.feed, self.facts.now), pin.partition
+        came = self.built.late_since.get(at) if address_of(at) else parse_update_id(pin.update_id)
+        if upto is None or came is None or update_id(came) <= upto:
+            return pin
+        consumed = next((each for each in self.built.consumed if each.partition == at), None)
+        found = self.facts.counted.get((at, upto))
+        return found if found and (not consumed or found.update_id > consumed.update_id) else consumed
 
     @cached_property
     def backfilled(self) -> frozenset[Partition]:
@@ -124,6 +145,7 @@ class Answer(NamedTuple):
     state: State
     reason: str
     look_again: datetime | None = None
+    weighed: Weighed | None = None
 
 
 def _closed(case: Case) -> Answer | None:

@@ -1,99 +1,122 @@
-"""Whether late data are worth a re-run.
+"""What of late data is worth a re-run, as a dataset declares it, and when that is looked at."""
 
-Growth is measured against what the published update consumed, so that many small updates add up.
-"""
-
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Literal
 
-from feed_assets.core.feeds import parse_update_id
-from feed_assets.core.positions import InputChange, Pin
-from feed_assets.core.rules import Age, Share, as_share
+from feed_assets.core.cadence import check_cron, tick_after, tick_upto
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.rules import Age, NotNegative, Positive, Price, Share
 from feed_assets.core.typed import typed
-from feed_assets.core.windows import address_of
+
+LOOKBACK = 7
+"""Periods that are looked at where a check is declared and no lookback."""
+
+_CRONS = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
+_INSTANT = timedelta(microseconds=1)
 
 
 @typed
 @dataclass(frozen=True)
 class Late:
-    """A dataset's late policy: re-run at this growth of one input, or when late data have waited this long.
+    """What late data of an input are worth a re-run: of every input of a dataset, or of the one that declares it.
 
-    A restatement (smaller, other content of the same size, or an older update because the newer one was invalidated)
-    always re-runs. An appendable input grows as a whole: a new batch is growth of its partition, and one that is gone a
-    restatement.
+    Data are late that came after the run that consumed the partition had begun to read. Without a threshold (growth,
+    files, max_age) each change re-runs. A restatement (smaller, or other content of the same size) passes every
+    threshold, as does an input that was not there; both are subject to the times. An update that is withdrawn is no
+    late data: the partition is built again at once, from the one before it.
+
+    After "Handling Late Arriving Data" (IAS, 2021).
 
     Args:
-        growth: A share of the input's bytes, 0.05 or `5%`; the default 0 re-runs for every change.
-        max_age: Re-run when late data below the threshold have waited this long; without it they wait for more.
+        growth: A share of the input's bytes, 0.05 or `5%`, that was not consumed. An appendable input grows as a whole.
+        max_age: The first of the late data has waited this long.
+        files: So many files more than were consumed; of a state table, windows.
+        cut_off: What arrives later than this after the partition's end is counted, and no reason to re-run.
+        combine: Whether `any` of the thresholds is enough, or `all` have to be met.
+        check: When it is weighed, `hourly`, `daily` or a cron, in the zone of the partitions: what had arrived by then.
+            By default at once.
+        lookback: How many of the last periods are looked at, or which: 0 is the one that ended last. By default all,
+            with `check` the last 7.
+        value_per_gb: What 10^9 late bytes are worth. Where the thresholds are met, the late bytes have to be worth what
+            the run costs (FEED_ASSETS_RUN_COST), unless they have waited for `max_age`.
 
     Raises:
-        InvalidDefinition: A value is of a wrong type, the growth no share, or the age below 0.
+        InvalidDefinition: A value is of a wrong type or below its least, the growth no share, the check no cron.
     """
 
-    growth: Share = 0.0
+    growth: Share | None = None
     max_age: Age | None = None
+    files: Positive | None = None
+    cut_off: Age | None = None
+    combine: Literal["any", "all"] = "any"
+    check: str | None = None
+    lookback: Positive | Sequence[NotNegative] | None = None
+    value_per_gb: Price | None = None
+
+    def __post_init__(self) -> None:
+        if self.cron:
+            check_cron("Late", self.cron, "UTC")
+        if self.lookback is not None and not self.looked_at:
+            raise InvalidDefinition("Late: lookback is empty, expected periods such as 7 or [0, 1, 7].")
+
+    @property
+    def cron(self) -> str | None:
+        """When it is weighed; None: at once."""
+        return _CRONS.get(self.check, self.check) if self.check else None
+
+    @property
+    def looked_at(self) -> frozenset[int] | None:
+        """The periods that are looked at, 0 the one that ended last; None: all."""
+        lookback = LOOKBACK if self.lookback is None and self.check else self.lookback
+        return frozenset(range(lookback) if isinstance(lookback, int) else lookback) if lookback is not None else None
+
+    @property
+    def counts_periods(self) -> bool:
+        """Whether it says something that only partitions of time have."""
+        return self.lookback is not None or self.cut_off is not None
 
 
 @dataclass(frozen=True)
-class Weighed:
-    """The outcome of `weigh`: re-run now, or wait; `look_again` is when waiting ends by itself (UTC)."""
+class Periods:
+    """The time of an output: the end of its own period, those of the ones after it (UTC), and the zone of checks.
 
-    rerun: bool
-    reason: str
-    look_again: datetime | None = None
-
-
-def weigh(changes: Sequence[InputChange], policy: Late, now: datetime, since: datetime | None = None) -> Weighed:
-    """Weigh changed inputs (at least one) against a late policy; times are timezone-aware.
-
-    `since` is when the first of the late data came, if others have followed: those must not start the waiting anew.
+    Without time there are no ends, and no lookback.
     """
-    threshold = as_share(policy.growth)
-    for change in changes:
-        if _is_restated(change) or _growth(change) >= threshold:
-            return Weighed(rerun=True, reason=f"{change.partition}: {_describe(change)}")
-    oldest = min((moment for moment in (since, *map(_arrived, changes)) if moment), default=now)
-    most = max(_growth(change) for change in changes)
-    below = f"late data of {most:+.1%} are below the threshold of {threshold:.1%}"
-    if policy.max_age is None:
-        return Weighed(rerun=False, reason=below)
-    ripe = oldest + policy.max_age
-    if now >= ripe:
-        return Weighed(rerun=True, reason=f"{below}, but have waited for {policy.max_age}")
-    return Weighed(rerun=False, reason=f"{below}, and are taken at {ripe:%Y-%m-%d %H:%M} UTC", look_again=ripe)
+
+    ends: tuple[datetime, ...] = ()
+    zone: str = "UTC"
 
 
-def _is_restated(change: InputChange) -> bool:
-    old, new = change.old, change.new
-    if old is None and change.parent_bytes:
-        return False
-    return old is None or new is None or new.size <= old.size or new.update_id < old.update_id
+def last_check(policy: Late, periods: Periods, now: datetime) -> datetime:
+    """As of when late data are weighed at `now`: the last tick of its check, or now."""
+    return tick_upto(policy.cron, periods.zone, now) if policy.cron else now
 
 
-def _growth(change: InputChange) -> float:
-    old, new = change.parent_bytes or (_size(change.old), _size(change.new))
-    return (new - old) / old if old else float("inf")
+def counted_upto(policy: Late, periods: Periods, now: datetime) -> datetime:
+    """Up to when data have to have arrived to be weighed at `now`."""
+    limit = cut_off_of(policy, periods)
+    check = last_check(policy, periods, now)
+    return min(check, limit) if limit else check
 
 
-def _size(pin: Pin | None) -> int:
-    return pin.size if pin else 0
+def cut_off_of(policy: Late, periods: Periods) -> datetime | None:
+    """From when on what arrives is only counted."""
+    return periods.ends[0] + policy.cut_off if policy.cut_off is not None and periods.ends else None
 
 
-def _arrived(change: InputChange) -> datetime | None:
-    return parse_update_id(change.new.update_id) if change.new else None
-
-
-def _describe(change: InputChange) -> str:
-    old, new = change.old, change.new
-    if old is None:
-        grown = f" (with it {change.parent_bytes[0]} to {change.parent_bytes[1]} bytes)" if change.parent_bytes else ""
-        return f"was not there before{grown}"
-    if new is None:
-        return "is no longer valid" if change.parent_bytes else "is no longer valid, or no longer an input"
-    if address_of(change.partition):
-        return f"its windows have changed since they were read ({old.size:,} to {new.size:,} records)"
-    if new.update_id < old.update_id:
-        return f"update {old.update_id} was consumed and is no longer valid, the newest is {new.update_id} again"
-    grown = f"{old.size} to {new.size} bytes"
-    return f"update {old.update_id} was consumed, the newest is {new.update_id} ({grown})"
+def next_look(policy: Late, periods: Periods, moment: datetime) -> datetime | None:
+    """The first moment from `moment` on at which the partition is looked at; None if it never is again."""
+    while True:
+        look = tick_after(policy.cron, periods.zone, moment - _INSTANT) if policy.cron else moment
+        if look is None or policy.looked_at is None or not periods.ends:
+            return look
+        back = bisect_right(periods.ends, look) - 1  # -1 while it runs.
+        if back in policy.looked_at:
+            return look
+        later = [each for each in policy.looked_at if each > back]
+        if not later:
+            return None
+        moment = periods.ends[min(later)]

@@ -1,15 +1,16 @@
 """What an output needs of its inputs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from feed_assets.core.choosing import Choice
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.facts import Facts
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed, Partition, update_id
 from feed_assets.core.inputs import Input, TableInput, UpdateInput, WindowInput
-from feed_assets.core.lateness import Late
+from feed_assets.core.lateness import Late, Periods, counted_upto
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.waits import Waits
@@ -31,6 +32,25 @@ class Need:
     """Digest of the recipe and the Spark configuration: what was tried with others says nothing of these."""
     waits: Waits = field(default_factory=Waits)
     reprocess: Reprocess = "if_data_changed"
+    late_of: Mapping[Feed, Late] = field(default_factory=dict[Feed, Late])
+    """The policies of inputs that have one of their own."""
+    periods: Periods = field(default_factory=Periods)
+
+    def policy_of(self, feed: Feed) -> Late:
+        """By what the late data of an input are weighed."""
+        return self.late_of.get(feed, self.late)
+
+    @property
+    def weighs_cost(self) -> bool:
+        """Whether late data have to be worth what a run costs."""
+        return any(each.value_per_gb is not None for each in (self.late, *self.late_of.values()))
+
+    def counts_upto(self, feed: Feed, now: datetime) -> str | None:
+        """The greatest update id of an input that is weighed at `now`; None: whatever has come."""
+        policy = self.policy_of(feed)
+        if policy.cron is None and (policy.cut_off is None or not self.periods.ends):
+            return None
+        return update_id(counted_upto(policy, self.periods, now))
 
     @property
     def partitions(self) -> tuple[Partition, ...]:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import sha256
 
 from feed_assets.core.feeds import Feed, Partition
@@ -22,6 +23,8 @@ class Pin:
     files: int = 0
     start: str | None = None
     """The marker after which an event table is read, up to `update_id`; None is the beginning."""
+    modified: datetime | None = field(default=None, compare=False)
+    """When the newest of its files was written (UTC), where that is known."""
 
 
 @dataclass(frozen=True)

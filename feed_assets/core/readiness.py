@@ -7,10 +7,11 @@ from datetime import datetime
 from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Partition
 from feed_assets.core.gates import GATES, NAMED, Answer, Case, State, is_reprocessed
-from feed_assets.core.lateness import weigh
 from feed_assets.core.needs import Need
 from feed_assets.core.positions import Pin, pins_digest
 from feed_assets.core.propagation import Due
+from feed_assets.core.weighing import Arrivals, Outcome, Weighed, weigh
+from feed_assets.core.windows import address_of
 from feed_assets.core.words import some
 
 
@@ -27,6 +28,8 @@ class Verdict:
     look_again: datetime | None = None
     due: Due | None = None
     """By events: what its run consumes."""
+    weighed: Weighed | None = None
+    """What was decided of late data, if nothing else stops it."""
     is_good_again: bool = False
     """Current, although its last audit failed: that was on other inputs than those of now, and blocks nobody more."""
 
@@ -39,12 +42,12 @@ def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
 def _decide(case: Case) -> Verdict:
     output, built = case.need.output, case.built
     stopped = next((answer for gate in GATES if (answer := gate(case))), None)
-    state, reason, look_again = stopped or _go(case)
+    state, reason, look_again, weighed = stopped or _go(case)
     is_refused = [attempt.pins == pins_digest(case.pins) for attempt in built.attempts if attempt.refused]
     is_good_again = state is State.CURRENT and output in case.facts.failed and bool(is_refused) and not any(is_refused)
     due = case.choice.due if case.choice.due != Due() else None
     attempts = len(built.attempts)
-    return Verdict(output, state, reason, case.pins, built.published, attempts, look_again, due, is_good_again)
+    return Verdict(output, state, reason, case.pins, built.published, attempts, look_again, due, weighed, is_good_again)
 
 
 def _go(case: Case) -> Answer:
@@ -60,9 +63,31 @@ def _go(case: Case) -> Answer:
         return Answer(
             State.REBUILD, f"{back} was backfilled since {built.published}: such inputs are always read again"
         )
-    weighed = weigh(case.changes, case.need.late, case.facts.now, built.late_since)
-    state = State.REBUILD if weighed.rerun else State.WAITS_FOR_LATE_DATA
-    return Answer(state, weighed.reason, weighed.look_again)
+    weighed = weigh(_arrivals(case), case.need.periods, case.facts.now)
+    return Answer(_LATE[weighed.outcome], weighed.reason, weighed.look_again, weighed)
+
+
+_LATE = {
+    Outcome.RERUN: State.REBUILD,
+    Outcome.WAIT: State.WAITS_FOR_LATE_DATA,
+    Outcome.SKIP: State.SKIPS_LATE_DATA,
+}
+
+
+def _arrivals(case: Case) -> tuple[Arrivals, ...]:
+    """What has changed, by input."""
+    need, per_byte = case.need, case.facts.costs.get(case.need.output.feed)
+    read = sum(pin.size for pin in case.pins if not address_of(pin.partition))
+    return tuple(
+        Arrivals(
+            need.policy_of(feed),
+            [each for each in case.changes if each.partition.feed == feed],
+            [each for each in case.counted if each.partition.feed == feed],
+            case.built.late_since,
+            None if per_byte is None else read * per_byte,
+        )
+        for feed in dict.fromkeys(each.partition.feed for each in case.changes)
+    )
 
 
 def _there(case: Case) -> str:

@@ -61,6 +61,9 @@ Deviations = Annotated[
     float, _rule(lambda number: isfinite(number) and number > 0, "a number above 0, and not infinity")
 ]
 
+Price = Annotated[float, _rule(lambda number: isfinite(number) and number >= 0, "a number of 0 or more")]
+"""What something is worth, or costs, in the user's own unit."""
+
 Aggregate = Annotated[str, _rule(str.strip, "an aggregate in SQL, such as count(1)")]
 
 Name = Annotated[str, _rule(re.compile("[A-Za-z0-9_]+").fullmatch, "letters, digits and '_'")]

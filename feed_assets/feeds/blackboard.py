@@ -287,7 +287,7 @@ class Blackboard:
 
 
 def _file(meta: "ObjectMeta") -> File:
-    return File(meta["path"], meta["size"], meta["e_tag"] or "")
+    return File(meta["path"], meta["size"], meta["e_tag"] or "", meta["last_modified"])
 
 
 def _checked(key: str) -> str:

@@ -98,6 +98,7 @@ def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, 
             version=pin.version,
             size=pin.size,
             files=pin.files,
+            modified=pin.modified,
             is_input=is_input,
         )
     )

@@ -12,12 +12,14 @@ from feed_assets.core.inputs import Input, SetInput, UpdateInput, WindowInput
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.core.windows import address_of
-from feed_assets.ledger import closures, pauses, quality, runs, updates, waivers, wanted, window_facts
+from feed_assets.ledger import closures, pauses, quality, run_costs, runs, updates, waivers, wanted, window_facts
 from feed_assets.ledger.choices import Members, choices
 from feed_assets.ledger.tables import batch, consumed, update
 
 
-def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int) -> Facts:
+def facts(
+    connection: sa.Connection, needs: Sequence[Need], now: datetime, max_attempts: int, run_cost: float = 0
+) -> Facts:
     """Everything that `decide` wants to know about these needs, as of one state of the ledger.
 
     Statements grow with the kinds of inputs, never with needs.
@@ -38,6 +40,7 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
         outputs=built,
         newest=newest,
         batches=batched,
+        counted=_counted(connection, needs, batched, newest, now),
         pruned=_edge(connection, members, sa.func.max, updates.PRUNED),
         failed=failed,
         checks=_checks(connection, {each for need in needs for each in need.inputs}),
@@ -51,6 +54,7 @@ def facts(connection: sa.Connection, needs: Sequence[Need], now: datetime, max_a
         counted_by_nobody=window_facts.counted_by_nobody(connection, windows, rows.values()),
         counting=window_facts.counting(connection, windows),
         reached=window_facts.reached(connection, needs, rows),
+        costs=run_costs.per_byte(connection, needs, run_cost),
         max_attempts=max_attempts,
     )
 
@@ -96,14 +100,15 @@ def _built(
     newest = updates.newest(connection, outputs)
     published = {each: row.id for each, row in newest.items()}
     consumed = consumed_of(connection, published)
-    late = _earlier(_late_since(connection, published), _new_since(connection, needs, batched, consumed))
-    late = _earlier(late, window_facts.late_since(connection, consumed))
+    of_updates, of_batches = _late_since(connection, published), _new_since(connection, needs, batched, consumed)
+    of_windows = window_facts.late_since(connection, consumed)
+    late = {each: of_updates.get(each, {}) | of_batches.get(each, {}) | of_windows.get(each, {}) for each in published}
     attempts = _attempts(connection, outputs)
     return {
         each: Built(
             published.get(each),
             consumed.get(each, ()),
-            late.get(each),
+            late.get(each, {}),
             attempts.get(each, ()),
             newest[each].changed if each in newest else 0,
         )
@@ -150,19 +155,53 @@ def consumed_of(connection: sa.Connection, published: Mapping[Partition, str]) -
     return {output: tuple(sorted(pins)) for output, pins in found.items()}
 
 
-def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, datetime]:
-    """When the first update came, of any input, that is newer than the consumed one and has other data."""
-    found: dict[Partition, list[datetime]] = {}
+def _counted(
+    connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
+) -> dict[tuple[Partition, str], Pin]:
+    """What counts of input partitions whose newest update came after what is weighed now: few, and asked at once."""
+    asked: set[tuple[Partition, str]] = set()
+    for need in needs:
+        limits = {feed: need.counts_upto(feed, now) for feed in {each.feed for each in need.partitions}}
+        upto = {each: limit for each in need.partitions if (limit := limits[each.feed])}
+        members = ((member, limit) for each, limit in upto.items() for member in batched.get(each, (each,)))
+        asked |= {(at, limit) for at, limit in members if at in newest and newest[at].update_id > limit}
+    if not asked:
+        return {}
+    bounds, history = wanted.updates(connection, sorted(asked), "upto"), update.alias()
+    mine = (history.c.feed == bounds.c.feed) & (history.c.partition == bounds.c.partition)
+    mine &= (history.c.state == updates.PUBLISHED) & (history.c.id <= bounds.c.upto)
+    last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(bounds).scalar_subquery()
+    same = (update.c.feed == bounds.c.feed) & (update.c.partition == bounds.c.partition) & (update.c.id == last)
+    query = sa.select(update, bounds.c.upto).select_from(update).join(bounds, same)
+    return {
+        (at := Partition(Feed.parse(row.feed), row.partition), row.upto): _pin(at, row)
+        for row in connection.execute(query)
+    }
+
+
+def _pin(at: Partition, row: sa.Row[Any]) -> Pin:
+    return Pin(at, row.id, row.version or "", row.size or 0, row.files or 0, modified=row.modified)
+
+
+_Since = dict[Partition, dict[Partition, datetime]]
+"""By output and input partition when the first of the late data came."""
+
+
+def _late_since(connection: sa.Connection, published: Mapping[Partition, str]) -> _Since:
+    """When the first update of each input came that is newer than the consumed one and has other data."""
+    found: _Since = {}
     asked = wanted.updates(connection, published.items())
     mine = (update.c.feed == consumed.c.input_feed) & (update.c.partition == consumed.c.input_partition)
     later = (update.c.id > consumed.c.position) & (update.c.version != consumed.c.version)
     first = sa.select(sa.func.min(update.c.id)).where(mine, update.c.state == updates.PUBLISHED, later)
-    query = sa.select(consumed.c.feed, consumed.c.partition, first.scalar_subquery())
+    names = [consumed.c[name] for name in ("feed", "partition", "input_feed", "input_partition")]
+    query = sa.select(*names, first.scalar_subquery().label("first"))
     query = query.join(asked, wanted.same(consumed, asked)).where(consumed.c.is_input)
-    for feed, key, update_id in connection.execute(query):
-        if update_id and (moment := parse_update_id(update_id)):
-            found.setdefault(Partition(Feed.parse(feed), key), []).append(moment)
-    return {output: min(moments) for output, moments in found.items()}
+    for row in connection.execute(query):
+        if row.first and (moment := parse_update_id(row.first)):
+            late = found.setdefault(Partition(Feed.parse(row.feed), row.partition), {})
+            late[Partition(Feed.parse(row.input_feed), row.input_partition)] = moment
+    return found
 
 
 def _new_since(
@@ -170,7 +209,7 @@ def _new_since(
     needs: Sequence[Need],
     batched: Members,
     consumed_by: Mapping[Partition, tuple[Pin, ...]],
-) -> dict[Partition, datetime]:
+) -> _Since:
     """When the first update came of a batch that an output was not built from: only the new batches are looked at."""
     new: dict[Partition, set[Partition]] = {}
     for need in needs:
@@ -178,8 +217,7 @@ def _new_since(
             known = {pin.partition for pin in consumed_by[need.output]}
             new[need.output] = {each for partition in need.partitions for each in batched.get(partition, ())} - known
     first = _first(connection, sorted({each for members in new.values() for each in members}))
-    came = {output: [first[each] for each in members if each in first] for output, members in new.items()}
-    return {output: min(moments) for output, moments in came.items() if moments}
+    return {output: {each: first[each] for each in members if each in first} for output, members in new.items()}
 
 
 def _first(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, datetime]:
@@ -187,11 +225,6 @@ def _first(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[P
     oldest = _edge(connection, partitions, sa.func.min, updates.PUBLISHED)
     moments = {partition: parse_update_id(update_id) for partition, update_id in oldest.items()}
     return {partition: moment for partition, moment in moments.items() if moment}
-
-
-def _earlier(one: Mapping[Partition, datetime], other: Mapping[Partition, datetime]) -> dict[Partition, datetime]:
-    both = one.keys() | other.keys()
-    return {output: min(each[output] for each in (one, other) if output in each) for output in both}
 
 
 def _attempts(connection: sa.Connection, outputs: Iterable[Partition]) -> dict[Partition, tuple[Attempt, ...]]:

@@ -26,7 +26,13 @@ CLOSED = "closed"
 """The kind that says that a partition is final, or is no longer: `after` is `closed` or `open`."""
 
 RUN = "run"
-"""The kind that says that a run began or ended. Who reads the log for what changes in data does not hear of it."""
+"""The kind that says that a run began or ended."""
+
+LATE = "late"
+"""The kind that says what was decided (`after`) of late data, by the update that they came after (`subject`)."""
+
+NO_DATA = (RUN, LATE)
+"""The kinds that change no data: who reads the log for these does not hear of them."""
 
 PUBLISHED, INVALIDATED, PRUNED = "published", "invalidated", "pruned"
 """The states of updates that the log tells of."""
@@ -49,6 +55,7 @@ class Change:
     after: str | None = None
     why: str | None = None
     who: str | None = None
+    detail: str | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,7 @@ def newest_of(connection: sa.Connection, sequences: Collection[int]) -> tuple[Nu
 def last_of(connection: sa.Connection, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """The number of the last change of each partition's data, 0 if there is none: one index seek for each."""
     asked = wanted.partitions(connection, partitions)
-    mine = wanted.same(change, asked) & (change.c.kind != RUN)
+    mine = wanted.same(change, asked) & change.c.kind.not_in(NO_DATA)
     last = sa.select(sa.func.max(change.c.sequence)).where(mine).scalar_subquery()
     rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, last))
     return {Partition(Feed.parse(feed), key): number or 0 for feed, key, number in rows}
@@ -136,7 +143,8 @@ def after(
     connection: sa.Connection, sequence: int, upto: int, limit: int, feeds: Collection[Feed] | None = None
 ) -> tuple[Numbered, ...]:
     """The changes of data with numbers in `(sequence, upto]`, of some feeds or of all, in order."""
-    query = sa.select(*_COLUMNS).where(change.c.sequence > sequence, change.c.sequence <= upto, change.c.kind != RUN)
+    of_data = change.c.kind.not_in(NO_DATA)
+    query = sa.select(*_COLUMNS).where(change.c.sequence > sequence, change.c.sequence <= upto, of_data)
     if feeds is not None:
         query = query.where(change.c.feed.in_(sorted(map(str, feeds))))
     return tuple(_numbered(row) for row in connection.execute(query.order_by(change.c.sequence).limit(limit)))
@@ -144,7 +152,8 @@ def after(
 
 def has_after(connection: sa.Connection, sequence: int) -> bool:
     """Whether there is a change of data with a greater number."""
-    return bool(connection.scalar(sa.select(sa.exists().where(change.c.sequence > sequence, change.c.kind != RUN))))
+    of_data = change.c.kind.not_in(NO_DATA)
+    return bool(connection.scalar(sa.select(sa.exists().where(change.c.sequence > sequence, of_data))))
 
 
 _COLUMNS: list[sa.ColumnElement[Any]] = [

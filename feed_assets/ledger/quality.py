@@ -45,11 +45,11 @@ def is_heard(found: Numbered) -> bool:
 
 
 def heard() -> sa.ColumnElement[bool]:
-    """The same of a row of the log; of those that say when runs began and ended never."""
+    """The same of a row of the log; of those that change no data never."""
     both = (PASSED, WARNED)
     is_warning = sa.func.coalesce(change.c.before, "").in_(both) & sa.func.coalesce(change.c.after, "").in_(both)
     is_unheard = (change.c.kind == log.QUALITY) & (is_warning | (sa.func.coalesce(change.c.who, "") == WATCH))
-    return change.c.after.is_distinct_from(log.PRUNED) & (change.c.kind != log.RUN) & ~is_unheard
+    return change.c.after.is_distinct_from(log.PRUNED) & change.c.kind.not_in(log.NO_DATA) & ~is_unheard
 
 
 def report(

@@ -36,15 +36,25 @@ change = sa.Table(
     sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False, comment="commit order"),
     sa.Column("feed", TEXT, nullable=False),
     sa.Column("partition", TEXT, nullable=False),
-    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality, window, run, closed, unchanged, counted"),
+    sa.Column("kind", TEXT, nullable=False, comment="update, event, quality, window, run, closed, unchanged, …, late"),
     sa.Column("subject", TEXT, nullable=False, comment="what changed: update id, marker, check or grain"),
     sa.Column("before", TEXT, comment="its state before; NULL if it was not known"),
     sa.Column("after", TEXT, comment="its state after"),
     sa.Column("why", TEXT),
     sa.Column("who", TEXT, comment="run, event source or person"),
     sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("detail", TEXT, comment="JSON: of late data what was weighed; NULL of other kinds"),
 )
 sa.Index("change_of_partition", change.c.feed, change.c.partition, change.c.sequence)
+
+sa.Index(
+    "change_late",
+    change.c.feed,
+    change.c.partition,
+    change.c.sequence,
+    sqlite_where=change.c.kind == "late",
+    postgresql_where=change.c.kind == "late",
+)
 
 subscription = sa.Table(
     "subscription",
@@ -147,6 +157,7 @@ update = sa.Table(
     sa.Column("without", TEXT, comment="JSON: the required inputs that it went without; NULL: none"),
     sa.Column("audit", TEXT, comment="JSON: by check the state and reason that its run found; NULL: none ran"),
     sa.Column("columns", TEXT, comment="JSON: names and types of its columns; NULL if a run of ours did not write it"),
+    sa.Column("modified", UtcDateTime, comment="when the newest of its files was written, by the store's clock"),
 )
 sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
 sa.Index("update_of_run", update.c.run, update.c.state)
@@ -173,6 +184,7 @@ consumed = sa.Table(
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("files", sa.BigInteger, nullable=False),
     sa.Column("is_input", sa.Boolean, nullable=False, comment="false: written in the same run, named for lineage"),
+    sa.Column("modified", UtcDateTime, comment="when the newest of these files was written; NULL if it is not known"),
 )
 
 run = sa.Table(
@@ -199,6 +211,7 @@ run = sa.Table(
 sa.Index("run_of_output", run.c.feed, run.c.partition, run.c.state, run.c.began)
 sa.Index("run_by_state", run.c.state)
 sa.Index("run_by_end", run.c.ended)
+sa.Index("run_of_feed_by_end", run.c.feed, run.c.state, run.c.ended)
 sa.Index(
     "run_one_at_a_time",
     run.c.feed,

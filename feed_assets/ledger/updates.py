@@ -45,6 +45,7 @@ class Row:
     at: datetime
     changed: int
     without: str | None = None
+    modified: datetime | None = None
 
     @property
     def data_version(self) -> str:
@@ -64,7 +65,7 @@ class Row:
     @property
     def pin(self) -> Pin:
         """The row as the position of an input."""
-        return Pin(self.partition, self.id, self.version or "", self.size or 0, self.files or 0)
+        return Pin(self.partition, self.id, self.version or "", self.size or 0, self.files or 0, modified=self.modified)
 
 
 COLUMNS: list[sa.ColumnElement[Any]] = [update.c[name] for name in ("feed", *Row.__annotations__)]
@@ -154,7 +155,7 @@ def consumed_by(connection: sa.Connection, partition: Partition, update_id: str)
 def pin_of(row: sa.Row[Any]) -> Pin:
     """A row of the table `consumed` as the pin it records."""
     partition = Partition(Feed.parse(row.input_feed), row.input_partition)
-    return Pin(partition, row.position, row.version, row.size, row.files, row.slice_from)
+    return Pin(partition, row.position, row.version, row.size, row.files, row.slice_from, row.modified)
 
 
 NOT_THERE = "it is no longer there"
@@ -300,7 +301,8 @@ def files_of(found: Update) -> dict[str, Any]:
     """The columns that say which files an update has."""
     names = [(file.key.removeprefix(f"{found.path}/"), file.size, file.etag) for file in found.files]
     digest, listing = found.files_digest, json.dumps(names)
-    return {"size": found.size, "files": len(found.files), "files_digest": digest, "listing": listing}
+    counts = {"size": found.size, "files": len(found.files), "modified": found.modified}
+    return {**counts, "files_digest": digest, "listing": listing}
 
 
 def recorded(connection: sa.Connection, partition: Partition, update_id: str) -> Update | None:

@@ -88,18 +88,21 @@ def counted_by_nobody(
 
 
 def counting(connection: sa.Connection, inputs: Iterable[WindowInput]) -> set[Partition]:
-    """The outputs that are due, and wait for no person, of those whose runs count the records of feeds."""
+    """The outputs that are due, and not for a person alone or skipped, of those whose runs count records of feeds."""
     counters = {at for each in inputs for at in each.counters}
     if not counters:
         return set()
     asked = wanted.partitions(connection, counters)
-    goes_on = due.c.state.is_distinct_from(State.WAITS_FOR_A_PERSON.value)
+    ends = due.c.state.in_([State.WAITS_FOR_A_PERSON.value, State.SKIPS_LATE_DATA.value])
+    goes_on = ~sa.func.coalesce(ends, sa.false())
     query = sa.select(due.c.feed, due.c.partition).join(asked, wanted.same(due, asked)).where(goes_on)
     return {Partition(Feed.parse(feed), key) for feed, key in connection.execute(query)}
 
 
-def late_since(connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]) -> dict[Partition, datetime]:
-    """When the first window came back complete that an output has read before, by output."""
+def late_since(
+    connection: sa.Connection, consumed: Mapping[Partition, Iterable[Pin]]
+) -> dict[Partition, dict[Partition, datetime]]:
+    """By output and window when a window that it has read came back complete first."""
     readers: dict[tuple[str, str, str], list[Partition]] = {}
     for output, pins in consumed.items():
         for pin in pins:
@@ -112,12 +115,11 @@ def late_since(connection: sa.Connection, consumed: Mapping[Partition, Iterable[
     mine &= change.c.sequence > sa.cast(asked.c.position, sa.BigInteger)
     names = [asked.c[name] for name in ("feed", "partition", "position")]
     query = sa.select(*names, sa.func.min(change.c.at).label("at")).join(asked, mine).where(change.c.after.in_([*DONE]))
-    rows = connection.execute(query.group_by(*names))
-    back = {(row.feed, row.partition, row.position): row.at for row in rows}
-    found: dict[Partition, datetime] = {}
-    for key, at in back.items():
-        for output in readers[key]:
-            found[output] = min(at, found.get(output, at))
+    found: dict[Partition, dict[Partition, datetime]] = {}
+    for row in connection.execute(query.group_by(*names)):
+        window = Partition(Feed.parse(row.feed), row.partition)
+        for output in readers[row.feed, row.partition, row.position]:
+            found.setdefault(output, {})[window] = row.at
     return found
 
 

@@ -106,4 +106,4 @@ def _pin_of(services: Services, found: Update) -> Pin:
     with services.ledger.read() as connection:
         row = updates.find(connection, found.partition, found.id)
     version = row.version if row and row.version else found.files_digest
-    return Pin(found.partition, found.id, version, found.size, len(found.files))
+    return Pin(found.partition, found.id, version, found.size, len(found.files), modified=found.modified)

@@ -6,8 +6,10 @@ import pytest
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.lateness import Late, weigh
+from feed_assets.core.lateness import Late, Periods
 from feed_assets.core.positions import InputChange, Pin, changed
+from feed_assets.core.weighing import Arrivals
+from feed_assets.core.weighing import weigh as weigh_inputs
 
 MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
 WOMEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/women")
@@ -16,6 +18,12 @@ SECOND = timedelta(seconds=1)
 FIVE_PERCENT = Late(growth=0.05)
 TWO_DAYS = timedelta(days=2)
 PATIENT = Late(growth=0.05, max_age=TWO_DAYS)
+
+
+def weigh(changes, policy, now, since=None):
+    """One input whose changes all count; `since` is when the first of its late data came."""
+    first = {each.partition: since for each in changes} if since else {}
+    return weigh_inputs([Arrivals(policy, changes, changes, first)], Periods(), now)
 
 
 def grown(old: int, new: int, partition: Partition = MEN) -> InputChange:
@@ -124,7 +132,11 @@ def test_a_greatest_age_of_nothing_never_waits():
             "ads/shown/v1.0 2019-11-24/men: update 20191125.060000 was consumed, the newest is 20191126.060000 "
             "(1000 to 1024 bytes)",
         ),
-        (FIVE_PERCENT, ARRIVED, "late data of +2.4% are below the threshold of 5.0%"),
+        (
+            FIVE_PERCENT,
+            ARRIVED,
+            "late data of +2.4% are below the threshold of 5.0%: they are skipped until more comes",
+        ),
         (
             PATIENT,
             ARRIVED,

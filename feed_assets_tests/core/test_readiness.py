@@ -260,7 +260,7 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
         ),
         pytest.param(
             LATE,
-            {"newest": NEWER, "late_since": {EFFECT: datetime(2019, 11, 25, tzinfo=UTC)}, **BUILT},
+            {"newest": NEWER, "late_since": {EFFECT: {SHOWN: datetime(2019, 11, 25, tzinfo=UTC)}}, **BUILT},
             State.REBUILD,
             "late data of +1.0% are below the threshold of 5.0%, but have waited for 2 days, 0:00:00",
             id="late data that newer ones have been following for too long",

@@ -80,24 +80,17 @@ def _read(held: Held, partition: Partition, name: str) -> tuple[Pin, ...]:
 
 def _late_since(
     held: Held, read: Sequence[Pin], sets: Mapping[Partition, tuple[Partition, ...]], need: Need
-) -> datetime | None:
-    """When the first update came that an output was not built from: of what it read, or of a batch that is new."""
-    names: list[str] = []
-    for pin in read:
-        names += [
-            name
-            for (partition, name), (state, version) in held.updates.items()
-            if partition == pin.partition and state == updates.PUBLISHED
-            if name > pin.update_id and version != pin.version
-        ]
-    known = {pin.partition for pin in read}
-    new = {b for each in need.partitions for b in sets.get(each, ()) if b not in known} if read else set()
-    names += [
-        name
-        for (partition, name), (state, _) in held.updates.items()
-        if partition in new and state == updates.PUBLISHED
-    ]
-    return parse_update_id(min(names)) if names else None
+) -> dict[Partition, datetime]:
+    """By input when the first update came that an output was not built from: of what it read, or of a new batch."""
+    versions = {pin.partition: pin for pin in read}
+    new = {b for each in need.partitions for b in sets.get(each, ()) if b not in versions} if read else set()
+    late: dict[Partition, list[str]] = {}
+    for (partition, name), (state, version) in held.updates.items():
+        pin = versions.get(partition)
+        is_late = name > pin.update_id and version != pin.version if pin else partition in new
+        if state == updates.PUBLISHED and is_late:
+            late.setdefault(partition, []).append(name)
+    return {partition: moment for partition, names in late.items() if (moment := parse_update_id(min(names)))}
 
 
 def _attempts(held: Held, output: Partition) -> tuple[Attempt, ...]:

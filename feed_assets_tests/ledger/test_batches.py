@@ -85,12 +85,12 @@ def test_late_data_of_a_set_are_as_old_as_the_first_update_that_was_not_consumed
     sync_batch(ledger, DAY.batch("a"), FIRST)
     claim(ledger, "run", (EFFECT, FIRST), pins=(Pin(DAY.batch("a"), FIRST, seen(DAY.batch("a"), FIRST).files_digest),))
     publish(ledger, "run", EFFECT, FIRST)
-    assert of(ledger).outputs[EFFECT].late_since is None
+    assert of(ledger).outputs[EFFECT].late_since == {}
     sync_batch(ledger, DAY.batch("b"), SECOND)
     sync_batch(ledger, DAY.batch("b"), THIRD, size=20)
-    assert of(ledger).outputs[EFFECT].late_since == parse_update_id(SECOND)
+    assert of(ledger).outputs[EFFECT].late_since == {DAY.batch("b"): parse_update_id(SECOND)}
     sync_batch(ledger, DAY.batch("a"), "20191125.013000", size=30)
-    assert of(ledger).outputs[EFFECT].late_since == parse_update_id("20191125.013000")
+    assert of(ledger).outputs[EFFECT].late_since[DAY.batch("a")] == parse_update_id("20191125.013000")
 
 
 def test_a_set_costs_no_more_statements_and_no_scan_however_long_its_history(sqlite_ledger):

@@ -22,11 +22,13 @@ BEFORE = (
     "UPDATE alembic_version SET version_num = '0006'",
     "DROP VIEW partition_state",
     "DROP TABLE waiver, closure, profile, api_key, idempotency, intake_file",
-    "DROP INDEX window_backfilling",
+    "DROP INDEX window_backfilling, change_late, run_of_feed_by_end",
+    "ALTER TABLE change DROP COLUMN detail",
+    "ALTER TABLE consumed DROP COLUMN modified",
     'ALTER TABLE "window" DROP COLUMN marked, DROP COLUMN flagged, DROP COLUMN stale, DROP COLUMN held, '
     "DROP COLUMN data, DROP COLUMN told",
     "ALTER TABLE run DROP COLUMN why",
-    "ALTER TABLE update_ DROP COLUMN without, DROP COLUMN audit, DROP COLUMN columns",
+    "ALTER TABLE update_ DROP COLUMN without, DROP COLUMN audit, DROP COLUMN columns, DROP COLUMN modified",
     "ALTER TABLE quality DROP COLUMN version, DROP COLUMN digest",
 )
 """The ledger as version 0006 left it."""

@@ -74,7 +74,7 @@ REPORT = dedent(
         foo: {{asset: web/foo, at: tables, mapping: within, checks: [no_bots]}}
         before: previous_bucket
         dim: {{asset: shop/dim, at: dims, mapping: batch_date, beyond: end of partition}}
-        extra: {{asset: web/extra, at: tables, optional: true}}
+        extra: {{asset: web/extra, at: tables, optional: true, late: {{growth: 5%, files: 3, combine: all}}}}
       wait:
         earliest: "0 2 * * *"
         tz: Europe/Berlin
@@ -90,7 +90,13 @@ REPORT = dedent(
         - {{check: few, aggregate: count(1), within: [1, 9], severity: WARN}}
       profile: {{measures: {{rows: count(1)}}, baseline: 7 same weekdays, off_by: 3}}
       deep_checks: [{{check: not_null, arguments: [id]}}]
-      late: {{growth: 0.05, max_age: P2D}}
+      late:
+        growth: 0.05
+        max_age: P2D
+        cut_off: P7D
+        check: hourly
+        lookback: [0, 1, 7]
+        value_per_gb: 2.5
       retention: {{keep: 3, older_than: P30D}}
       cadence: {{cron: "0 6 * * *", tolerance: PT2H, timezone: Europe/Berlin}}
       completeness: {{grains: [hour, day], ratio: 99%, tz: Europe/Berlin}}
@@ -129,7 +135,7 @@ def twin():
             "foo": Input(FOO, mapping=Within(), checks=["no_bots"]),
             "before": Input.previous_bucket(),
             "dim": Input(DIM, mapping=BatchDate(), beyond=Watermark("end of partition")),
-            "extra": Input(EXTRA, optional=True),
+            "extra": Input(EXTRA, optional=True, late=Late("5%", files=3, combine="all")),
         },
         wait=Wait(
             earliest="0 2 * * *",
@@ -144,7 +150,14 @@ def twin():
         checks=[checks.not_empty(), checks.references("before", "foo", "id"), few],
         profile=Profile({"rows": "count(1)"}, "7 same weekdays", 3.0),
         deep_checks=[checks.not_null("id")],
-        late=Late(growth=0.05, max_age=timedelta(days=2)),
+        late=Late(
+            growth=0.05,
+            max_age=timedelta(days=2),
+            cut_off=timedelta(days=7),
+            check="hourly",
+            lookback=[0, 1, 7],
+            value_per_gb=2.5,
+        ),
         retention=Retention(keep=3, older_than=timedelta(days=30)),
         cadence=Cadence("0 6 * * *", timedelta(hours=2), "Europe/Berlin"),
         completeness=Completeness(("hour", "day"), "99%", tz="Europe/Berlin"),

@@ -24,7 +24,7 @@ from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, tracked_of
 from feed_assets.orchestration.declare.partitions import Partitions, times_of
-from feed_assets.orchestration.declare.resolved import resolve
+from feed_assets.orchestration.declare.resolved import check_late, resolve
 from feed_assets.runs.checks import Check
 from feed_assets.runs.recipe import Recipe
 from feed_assets.settings import Declaring
@@ -109,6 +109,8 @@ def feed_asset(
             f"{found} has no partitions of time, from whose ends wait counts: expected partitions_def with a dimension "
             "of time windows. Add one, or remove wait."
         )
+
+    check_late(found, partitions_def, [late, *(each.late for each in read.values())])
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
         recipe = recipe_of(found, function, read, checks, event_time, chart, code_version)

@@ -77,6 +77,7 @@ class InputModel(dg.Model):
     optional: bool = False
     beyond: Literal["end of partition"] | None = None
     checks: list[str] = Field(default_factory=list[str])
+    late: Late | None = None
 
     def value(self, context: dg.ComponentLoadContext) -> Input:
         """As it is declared in Python. Raises InvalidDefinition."""
@@ -89,6 +90,7 @@ class InputModel(dg.Model):
             optional=self.optional,
             beyond=Watermark(self.beyond) if self.beyond else None,
             checks=self.checks,
+            late=self.late,
         )
 
     @property

@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Need, State, Verdict, decide
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.ledger import announce, due, events, inbox, log, quality, updates
+from feed_assets.ledger import announce, due, events, inbox, late, log, quality, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.ledger.facts import facts
@@ -80,7 +80,7 @@ def _is_there(node: Node, output: Partition, now: datetime) -> bool:
 
 def decide_needs(connection: sa.Connection, needs: Sequence[Need], now: datetime) -> tuple[Verdict, ...]:
     """One verdict for each need, from the ledger's facts."""
-    return decide(needs, facts(connection, needs, now, settings().max_attempts))
+    return decide(needs, facts(connection, needs, now, settings().max_attempts, settings().run_cost))
 
 
 def decide_due(
@@ -96,7 +96,7 @@ def decide_due(
             return Decided(found, is_complete=False)
         found += _decide_some(graph, ledger, looked[first : first + DECISIONS_AT_ONCE], now)
     with ledger.read() as connection:
-        moved = log.last(connection) > before or any(_consumes_without_a_run(verdict) for _, verdict in found)
+        moved = log.has_after(connection, before) or any(_consumes_without_a_run(verdict) for _, verdict in found)
     return Decided(found, is_complete=len(looked) < limit and not moved)
 
 
@@ -117,6 +117,7 @@ def _decide_some(graph: Graph, ledger: Ledger, items: Sequence[Listed], now: dat
     found = list(zip(needs, decided, strict=True))
     _pass_on(ledger, found, now)
     _release(ledger, decided, now)
+    late.record(ledger, decided, now)  # Before the verdicts are kept: a kill in between repeats it.
     due.acknowledge(ledger, [(item, each) for item, each in found if not _consumes_without_a_run(each)], now)
     return found
 

@@ -1,18 +1,19 @@
 """What an output needs: of each input the partitions, their windows, and what its dataset says of waiting."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import AbsentInput, Beyond, Input, TableInput, WindowInput
+from feed_assets.core.lateness import Late, Periods
 from feed_assets.core.needs import Need
 from feed_assets.core.waits import Waits, waits_of
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import mapping_between, spans_of
 from feed_assets.orchestration.declare.declarations import Dataset
-from feed_assets.orchestration.declare.partitions import extent_of
+from feed_assets.orchestration.declare.partitions import ends_from, extent_of, times_of
 from feed_assets.runs.recipe import made_with
 from feed_assets.settings import settings
 
@@ -29,9 +30,21 @@ def need_of(graph: "Graph", output: Partition) -> Need:
     read = [*graph.parents(node), *([node] if mapping_between(node, node) else [])]
     inputs = tuple(each for parent in read for each in _inputs(graph, parent, node, declared, output))
     waits, made = waits_for(node, output), made_with(declared.recipe, settings())
-    need = Need(output, inputs, declared.late, graph.consumer(node), made, waits, declared.reprocess)
+    late_of = {Feed.parse(feed): late for feed, late in declared.late_of.items()}
+    periods = _periods(node, output, [declared.late, *late_of.values()])
+    need = Need(output, inputs, declared.late, graph.consumer(node), made, waits, declared.reprocess, late_of, periods)
     waits.refuse(output, len(need.needed))
     return need
+
+
+def _periods(node: Node, output: Partition, policies: Iterable[Late]) -> Periods:
+    """The period of an output and those after it, as many as late data ask for; none if they ask for no time."""
+    asked = [each for each in policies if each.check or each.counts_periods]
+    times, extent = times_of(node.partitions_def), extent_of(node.partitions_def, output.key)
+    if not asked or times is None or extent.end is None:
+        return Periods(zone=extent.zone)
+    back = max((max(each.looked_at) for each in asked if each.looked_at), default=-1)
+    return Periods(ends_from(times, extent.end, back + 1), extent.zone)
 
 
 def waits_for(node: Node, output: Partition) -> Waits:

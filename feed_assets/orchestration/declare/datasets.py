@@ -132,6 +132,7 @@ def dataset_of(
         wait=wait,
         reprocess=reprocess,
         checks_of={str(given.declaration.feed): tuple(given.checks) for given in read.values() if given.checks},
+        late_of={str(given.declaration.feed): given.late for given in read.values() if given.late},
         recipe=recipe.digest,
     )
 

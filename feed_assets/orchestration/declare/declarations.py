@@ -95,6 +95,8 @@ class Dataset:
     reprocess: Reprocess = "if_data_changed"
     checks_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """By input the checks that alone are heeded."""
+    late_of: Mapping[str, Late] = field(default_factory=dict[str, Late])
+    """By input the policy for late data that it has of its own."""
     recipe: str = ""
     """Digest of how it is made: what failed is tried again when it is another."""
     role: Literal["dataset"] = "dataset"

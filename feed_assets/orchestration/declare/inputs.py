@@ -12,6 +12,7 @@ from feed_assets.core.cadence import Cadence
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
+from feed_assets.core.lateness import Late
 from feed_assets.core.limits import check_feed
 from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.pulls import Pull
@@ -211,6 +212,7 @@ class Input:
             table's last marker says. What comes later does not make an output stale.
         checks: The checks that alone are waited for and heeded, by name: of each partition or window that is read they
             have to be known, and not to have failed. By default any check that fails is waited for.
+        late: What late data of it are worth a re-run, in place of what the dataset says of all its inputs.
 
     Raises:
         InvalidDefinition: A value is of a wrong type, `required="own"` has no mapping, or checks are named whose
@@ -225,6 +227,7 @@ class Input:
     optional: bool = False
     beyond: Watermark | None = None
     checks: Sequence[str] = ()
+    late: Late | None = None
 
     @classmethod
     def previous_bucket(cls) -> "Input":

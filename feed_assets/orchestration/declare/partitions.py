@@ -181,6 +181,15 @@ def bounds(times: dg.TimeWindowPartitionsDefinition, key: str) -> tuple[datetime
 
 
 @lru_cache(maxsize=16_384)
+def ends_from(times: dg.TimeWindowPartitionsDefinition, end: datetime, count: int) -> tuple[datetime, ...]:
+    """The end of a time window, and those of `count` windows after it, whether they are partitions yet or not; UTC."""
+    ends = [end]
+    while len(ends) <= count:
+        ends.append(bounds(times, times.get_partition_key_for_timestamp(ends[-1].timestamp()))[1])
+    return tuple(ends)
+
+
+@lru_cache(maxsize=16_384)
 def keys_within(times: dg.TimeWindowPartitionsDefinition, start: datetime, end: datetime) -> tuple[str, ...]:
     """The keys whose windows have a moment in `[start, end)`, in order, also of windows that are not over yet."""
     first = bounds(times, times.get_partition_key_for_timestamp(start.timestamp()))[0]

@@ -1,6 +1,6 @@
 """The inputs of one dataset, each as an `Input` of it; what cannot be one is refused."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -68,6 +68,15 @@ def _check_time(feed: Feed, partitions_def: Partitions, read: Input) -> None:
     if isinstance(declared, StateTable):
         _check_members(feed, partitions_def, declared, read)
         _check_windows(feed, partitions_def, declared, read)
+
+
+def check_late(feed: Feed, partitions_def: Partitions, policies: Iterable[Late | None]) -> None:
+    """Raise InvalidDefinition for a lookback or a cut-off of partitions without time."""
+    if times_of(partitions_def) is None and any(each.counts_periods for each in policies if each):
+        raise InvalidDefinition(
+            f"{feed} has no partitions of time, from whose ends lookback and cut_off of Late count: expected "
+            "partitions_def with a dimension of time windows. Add one, or remove these."
+        )
 
 
 def _check_zones(feed: Feed, partitions_def: Partitions, read: Input) -> None:

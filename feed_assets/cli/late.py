@@ -1,0 +1,32 @@
+"""`feed-assets late`: what was decided of late data, and why."""
+
+from typing import Annotated
+
+import typer
+
+from feed_assets.cli.feed import AsJson
+from feed_assets.cli.location import ledger_of_settings
+from feed_assets.cli.show import show
+from feed_assets.cli.verdicts import LateView
+from feed_assets.core.feeds import Feed
+
+app = typer.Typer(help="Late data: what came after it was read, and what becomes of it.", no_args_is_help=True)
+
+
+@app.callback()
+def late() -> None:
+    """Keep `ls` a command of its own, as long as there is no other."""
+
+
+@app.command()
+def ls(
+    feed: Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset; by default all.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="So many at most.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the last decisions about late data, newest first: re-run, wait or skip, with the bytes before and after."""
+    from feed_assets.ledger import late
+
+    with ledger_of_settings(makes=False).read() as connection:
+        found = late.decisions(connection, limit, Feed.parse(feed) if feed else None)
+    show(LateView.each(found), as_json, "" if found else "no late data were weighed yet")

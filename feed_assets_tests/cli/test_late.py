@@ -1,0 +1,99 @@
+"""`feed-assets late ls`, and what `explain` and `status` say of late data; no Spark."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets import Late, feed_asset, foreign_feed, with_automation
+from feed_assets.cli import app
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import write
+from feed_assets.testing import Given, Harness, PlainMaker
+
+pytestmark = pytest.mark.usefixtures("home")
+
+DAYS = dg.DailyPartitionsDefinition("2024-02-27", end_date="2024-03-01")
+NOW = datetime(2024, 3, 1, 6, tzinfo=UTC)
+RAW, MADE = "ias/raw/v1.0", "ias/made/v1.0"
+SIZES = {"2024-02-27": 1100, "2024-02-28": 1040, "2024-02-29": 1030}
+"""Bytes of the article's three days at the check, a thousandth of a millionth; of each 1,000 were processed."""
+raw = foreign_feed(RAW, partitions_def=DAYS, schema="n int")
+
+
+@feed_asset(MADE, partitions_def=DAYS, inputs={"raw": raw}, late=Late("5%", max_age=timedelta(days=36500)))
+def made(raw):
+    """By the day."""
+
+
+defs = with_automation(dg.Definitions(assets=[raw, made]))
+
+
+def run(*command):
+    return CliRunner().invoke(app, command, catch_exceptions=False).stdout
+
+
+def said(*command):
+    return json.loads(run(*command, "--json"))
+
+
+@pytest.fixture
+def late(home):
+    """The article's days, of which one is built again at the check."""
+    maker, now = PlainMaker(lambda task: Given([{"read": str(task.updates)}])), [NOW - timedelta(hours=1), NOW]
+    with Harness(defs, maker=maker, now=lambda: now[0]) as tested:
+        land(tested, now[0], dict.fromkeys(SIZES, 1000))
+        assert len(tested.run_until_idle()) == 3
+        now.pop(0)
+        land(tested, now[0], SIZES)
+        assert [each.partition for each in tested.run_until_idle()] == ["2024-02-27"]
+
+
+def land(tested, at, sizes):
+    for day, size in sizes.items():
+        write.publish(tested.board, Partition(Feed.parse(RAW), day), {"part": b"x" * size}, at)
+
+
+@pytest.mark.usefixtures("late")
+def test_the_decisions_are_listed_newest_first_with_the_sizes_and_why():
+    found = said("late", "ls", MADE)
+    assert {each["partition"]: (each["decision"], each["bytes_after"]) for each in reversed(found)} == {
+        "2024-02-27": ("re-run", 1100),
+        "2024-02-28": ("wait", 1040),
+        "2024-02-29": ("wait", 1030),
+    }
+    assert {each["bytes_before"] for each in found} == {1000}
+    assert {each["until"] for each in found if each["decision"] == "wait"} == {"2124-02-06T06:00:00Z"}
+    assert said("late", "ls", "ias/other/v1.0") == []
+
+
+@pytest.mark.usefixtures("late")
+def test_people_read_a_line_for_each_decision():
+    lines = run("late", "ls", "-n", "3").splitlines()
+    assert lines[0].split()[3:7] == ["decision", "bytes_before", "bytes_after", "growth"]
+    (again,) = [line for line in lines if "  re-run  " in line]
+    assert "2024-02-27  re-run    1000          1100         +10.0%" in again
+    assert len(lines) == 4
+
+
+def test_without_late_data_it_says_so():
+    run("ledger", "upgrade")
+    assert run("late", "ls") == "no late data were weighed yet\n"
+
+
+@pytest.mark.usefixtures("late")
+def test_explain_has_the_last_decisions_of_a_partition():
+    found = said("explain", MADE, "2024-02-28", "-m", __name__)
+    assert found["state"] == "waits for late data"
+    assert "+4.0% are below the threshold of 5.0%" in found["reason"]
+    assert [each["decision"] for each in found["late"]] == ["wait"]
+    assert said("explain", MADE, "2024-02-27", "-m", __name__)["late"][0]["decision"] == "re-run"
+
+
+@pytest.mark.usefixtures("late")
+def test_status_says_why_a_day_is_out_of_date():
+    found = said("status", "--day", "2024-02-29", "--days", "3", "-m", __name__)
+    assert any("below the threshold" in each["why"] for each in found["waits"])
+    assert {each["state"] for each in found["stale"]} == {"waits for late data"}

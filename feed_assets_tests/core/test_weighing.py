@@ -1,0 +1,272 @@
+"""What becomes of late data by each policy: every byte of them is consumed, waits until a time, or is skipped."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+
+import pytest
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.facts import Built, Facts
+from feed_assets.core.feeds import Feed, Partition, update_id
+from feed_assets.core.lateness import Late, Periods, last_check, next_look
+from feed_assets.core.positions import Pin
+from feed_assets.core.readiness import State, decide
+from feed_assets_tests.needs import need_of
+
+DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)
+END = datetime(2024, 2, 28, tzinfo=UTC)
+"""The end of the partition that is weighed: 2024-02-27."""
+RAW = Partition(Feed.parse("ias/raw/v1.0"), "2024-02-27")
+OTHER = Partition(Feed.parse("ias/other/v1.0"), "2024-02-27")
+MADE = Partition(Feed.parse("ias/made/v1.0"), "2024-02-27")
+READ = update_id(END + HOUR)
+PERIODS = Periods(tuple(END + DAY * number for number in range(30)))
+
+
+def pin(at: Partition, came: datetime, size: int, files: int = 10, version: str | None = None) -> Pin:
+    return Pin(at, update_id(came), version or f"{size} {files}", size, files)
+
+
+def weighed(late, now, *arrived, inputs=(RAW,), late_of=None, costs=None, periods=PERIODS, since=None):
+    """The verdict on a day that was built from 1,000 bytes of each input, of which updates have arrived since."""
+    first = {at: pin(at, END - 0.95 * DAY, 1000) for at in inputs}
+    newest = first | {each.partition: each for each in sorted(arrived)}
+    need = replace(need_of(MADE, inputs, late=late), late_of=late_of or {}, periods=periods)
+    came = {each.partition: since for each in arrived} if since else {}
+    counted = {
+        (each.partition, upto): each
+        for each in sorted(arrived)
+        if (upto := need.counts_upto(each.partition.feed, now)) and each.update_id <= upto
+    }
+    built = Built(READ, tuple(sorted(first.values())), came)
+    (found,) = decide([need], Facts(now, {MADE: built}, newest, counted=counted, costs=costs or {}))
+    return found
+
+
+def at(days: float = 0, size: int = 1000, files: int = 10, of: Partition = RAW) -> Pin:
+    """An update that came so many days after the partition's end."""
+    return pin(of, END + days * DAY, size, files)
+
+
+REBUILD, WAITS, SKIPS = State.REBUILD, State.WAITS_FOR_LATE_DATA, State.SKIPS_LATE_DATA
+
+
+@pytest.mark.parametrize(
+    ("late", "arrived", "state"),
+    [
+        pytest.param(Late(), at(1, 1001), REBUILD, id="without a threshold every change is enough"),
+        pytest.param(Late(files=3), at(1, 5000, 12), SKIPS, id="two files more, whatever their size"),
+        pytest.param(Late(files=3), at(1, 1001, 13), REBUILD, id="three files more, however small"),
+        pytest.param(Late(files=3), at(1, 1001, 10), SKIPS, id="as many files"),
+        pytest.param(Late(files=3), at(1, 1001, 9), SKIPS, id="fewer files, and more bytes"),
+        pytest.param(Late("5%", files=3), at(1, 1010, 13), REBUILD, id="any: enough files"),
+        pytest.param(Late("5%", files=3), at(1, 1050, 10), REBUILD, id="any: enough growth"),
+        pytest.param(Late("5%", files=3), at(1, 1049, 12), SKIPS, id="any: neither"),
+        pytest.param(Late("5%", files=3, combine="all"), at(1, 1050, 12), SKIPS, id="all: growth alone"),
+        pytest.param(Late("5%", files=3, combine="all"), at(1, 1049, 13), SKIPS, id="all: files alone"),
+        pytest.param(Late("5%", files=3, combine="all"), at(1, 1050, 13), REBUILD, id="all: both"),
+        pytest.param(Late("5%", max_age=DAY, combine="all"), at(1, 1049), SKIPS, id="all: no age is enough"),
+        pytest.param(Late("5%", max_age=DAY, combine="all"), at(1, 1050), WAITS, id="all: too young"),
+        pytest.param(Late(max_age=DAY), at(1, 9000), WAITS, id="an age alone: much that is young"),
+        pytest.param(Late("5%", files=3, combine="all"), at(1, 1000, 11), REBUILD, id="an overwrite passes them all"),
+        pytest.param(Late("5%", max_age=DAY, combine="all"), at(1, 900), REBUILD, id="so does less than there was"),
+    ],
+)
+def test_thresholds_are_of_growth_files_and_age_any_or_all_of_them(late, arrived, state):
+    assert weighed(late, END + 1.5 * DAY, arrived).state is state
+
+
+@pytest.mark.parametrize("combine", ["any", "all"])
+def test_what_is_old_enough_is_taken_at_that_very_moment(combine):
+    late = Late("5%", max_age=2 * DAY, combine=combine)
+    arrived = at(1, 1010 if combine == "any" else 1060)
+    before = weighed(late, END + 3 * DAY - SECOND, arrived)
+    assert (before.state, before.look_again) == (WAITS, END + 3 * DAY)
+    assert weighed(late, END + 3 * DAY, arrived).state is REBUILD
+
+
+def test_an_input_is_weighed_by_its_own_policy_in_place_of_the_datasets():
+    both = {"inputs": (RAW, OTHER), "late_of": {OTHER.feed: Late("50%")}}
+    now = END + 2 * DAY
+    assert weighed(Late("5%"), now, at(1, 1060), **both).state is REBUILD
+    assert weighed(Late("5%"), now, at(1, 1060, of=OTHER), **both).state is SKIPS
+    assert weighed(Late("5%"), now, at(1, 1500, of=OTHER), **both).state is REBUILD
+    assert weighed(Late("5%"), now, at(1, 1040), at(1, 1400, of=OTHER), **both).state is SKIPS
+
+
+def test_of_several_inputs_the_earliest_ends_the_waiting_and_each_says_its_own():
+    late_of = {RAW.feed: Late("5%", max_age=3 * DAY), OTHER.feed: Late("5%", max_age=2 * DAY)}
+    found = weighed(Late(), END + 1.5 * DAY, at(1, 1010), at(1, 1020, of=OTHER), inputs=(RAW, OTHER), late_of=late_of)
+    assert (found.state, found.look_again) == (WAITS, END + 3 * DAY)
+    assert "+1.0%" in found.reason
+    assert "+2.0%" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("came", "state"),
+    [(7 - 1 / 86400, REBUILD), (7, REBUILD), (7 + 1 / 86400, SKIPS), (20, SKIPS)],
+)
+def test_what_comes_after_the_cut_off_is_only_counted(came, state):
+    found = weighed(Late("5%", cut_off=7 * DAY), END + 21 * DAY, at(came, 2000))
+    assert found.state is state
+    assert ("after the cut-off of 2024-03-06 00:00 UTC and are only counted" in found.reason) is (state is SKIPS)
+
+
+def test_an_overwrite_after_the_cut_off_is_only_counted_but_a_withdrawal_is_no_late_data():
+    late = Late("5%", cut_off=7 * DAY)
+    assert weighed(late, END + 21 * DAY, at(20, 1000, 9)).state is SKIPS
+    older = pin(RAW, END - DAY, 900)
+    assert weighed(late, END + 21 * DAY, older).state is REBUILD
+
+
+def test_what_came_before_the_cut_off_is_weighed_without_what_came_after_it():
+    late = Late("5%", cut_off=7 * DAY)
+    assert weighed(late, END + 9 * DAY, at(6, 1040), at(8, 5000)).state is SKIPS
+    assert weighed(late, END + 9 * DAY, at(6, 1060), at(8, 1070)).state is REBUILD
+
+
+@pytest.mark.parametrize(
+    ("now", "state", "look_again"),
+    [
+        (1.5, WAITS, 2),
+        (2 - 1 / 86400, WAITS, 2),
+        (2, REBUILD, None),
+        (2.9, REBUILD, None),
+    ],
+)
+def test_what_comes_between_two_checks_is_weighed_at_the_next(now, state, look_again):
+    found = weighed(Late("5%", check="daily"), END + now * DAY, at(1.4, 1100))
+    assert (found.state, found.look_again) == (state, look_again and END + look_again * DAY)
+
+
+def test_a_check_weighs_what_had_come_by_then_however_much_follows():
+    late = Late("5%", check="daily")
+    enough = weighed(late, END + 2.2 * DAY, at(1.5, 1060), at(2.1, 1061))
+    assert enough.state is REBUILD
+    little = weighed(late, END + 2.2 * DAY, at(1.5, 1010), at(2.1, 2000))
+    assert (little.state, little.look_again) == (WAITS, END + 3 * DAY)
+    assert weighed(late, END + 3 * DAY, at(1.5, 1010), at(2.1, 2000)).state is REBUILD
+
+
+def test_the_age_is_looked_at_at_checks_too():
+    late = Late("5%", max_age=timedelta(hours=30), check="daily")
+    found = weighed(late, END + 2.2 * DAY, at(1.5, 1010))
+    assert (found.state, found.look_again) == (WAITS, END + 3 * DAY)
+    assert weighed(late, END + 3 * DAY, at(1.5, 1010)).state is REBUILD
+
+
+@pytest.mark.parametrize(
+    ("lookback", "now", "state", "look_again"),
+    [
+        (7, -0.5, WAITS, 0),
+        (7, 0, REBUILD, None),
+        (7, 6.99, REBUILD, None),
+        (7, 7, SKIPS, None),
+        ([0, 1, 7], 1.5, REBUILD, None),
+        ([0, 1, 7], 2, WAITS, 7),
+        ([0, 1, 7], 6.99, WAITS, 7),
+        ([0, 1, 7], 7, REBUILD, None),
+        ([0, 1, 7], 8, SKIPS, None),
+        (1, 0.5, REBUILD, None),
+        (1, 1, SKIPS, None),
+        (None, 25, REBUILD, None),
+    ],
+)
+def test_periods_are_looked_at_from_the_one_that_ended_last(lookback, now, state, look_again):
+    found = weighed(Late("5%", lookback=lookback), END + now * DAY, at(-0.9, 1100), since=END - 0.9 * DAY)
+    assert (found.state, found.look_again) == (state, look_again if look_again is None else END + look_again * DAY)
+
+
+def test_the_last_seven_periods_are_the_seven_days_of_the_article():
+    """`for days_ago in range(1, 8)`, at a run of 2024-03-01: the day itself still runs."""
+    now, policy = datetime(2024, 3, 1, 6, tzinfo=UTC), Late("5%", check="0 6 * * *")
+    looked = []
+    for days_ago in range(10):
+        ends = now.replace(hour=0) - days_ago * DAY + DAY
+        periods = Periods(tuple(ends + DAY * number for number in range(9)))
+        if next_look(policy, periods, last_check(policy, periods, now)) == now:
+            looked.append(days_ago)
+    assert looked == [*range(1, 8)]
+
+
+def test_what_would_be_old_enough_only_once_nobody_looks_is_skipped_at_once():
+    late = Late("5%", max_age=10 * DAY, lookback=7)
+    found = weighed(late, END + 2 * DAY, at(1, 1010))
+    assert found.state is SKIPS
+    assert "only the last 7 periods are looked at" in found.reason
+
+
+COST = {MADE.feed: 2e-3}
+"""What a byte costs: the 1,100 of the whole partition 2.2."""
+
+
+@pytest.mark.parametrize(
+    ("late", "costs", "state", "said"),
+    [
+        pytest.param(
+            Late("5%", value_per_gb=2.3e7), COST, REBUILD, "(worth 2.3, and a re-run costs 2.2)", id="worth more"
+        ),
+        pytest.param(Late("5%", value_per_gb=2.2e7), COST, REBUILD, "(worth 2.2, and a re-run", id="worth as much"),
+        pytest.param(Late("5%", value_per_gb=2.1e7), COST, SKIPS, "(worth 2.1, and a re-run costs 2.2)", id="less"),
+        pytest.param(Late(value_per_gb=2.1e7), COST, SKIPS, "until more comes", id="less, without a threshold"),
+        pytest.param(Late(value_per_gb=1), {}, REBUILD, "no published run of it is known yet", id="without history"),
+        pytest.param(Late("5%", 2 * DAY, value_per_gb=1), COST, WAITS, "are taken at 2024-03-02", id="old some day"),
+        pytest.param(Late("5%", HOUR, value_per_gb=1), COST, REBUILD, "have waited", id="old enough whatever they are"),
+        pytest.param(Late("5%", HOUR, combine="all", value_per_gb=1), COST, SKIPS, "until", id="all: not worth it"),
+    ],
+)
+def test_late_bytes_have_to_be_worth_what_the_run_costs(late, costs, state, said):
+    found = weighed(late, END + 1.5 * DAY, at(1, 1100), costs=costs)
+    assert found.state is state
+    assert said in found.reason
+
+
+def test_each_arrived_byte_is_consumed_or_waits_until_a_time_or_is_knowingly_skipped():
+    """Whatever the policy: what waits has a moment at which it is decided anew, and is never put off for ever."""
+    choices = {
+        "growth": (None, "5%"),
+        "max_age": (None, DAY, 9 * DAY),
+        "files": (None, 2),
+        "cut_off": (None, 3 * DAY),
+        "combine": ("any", "all"),
+        "check": (None, "daily", "hourly"),
+        "lookback": (None, 2, (0, 1, 7)),
+        "value_per_gb": (None, 1e7),
+    }
+    for values in product(*choices.values()):
+        late = Late(**dict(zip(choices, values, strict=True)))
+        for came, size in ((0.5, 1010), (0.5, 1100), (2.5, 1010), (4.2, 1100), (6.7, 999)):
+            assert _settles(late, at(came, size)), (late, came, size)
+
+
+def _settles(late: Late, arrived: Pin) -> bool:
+    """Whether looking again at each moment that is told ends in a re-run or a skip, each time later than before."""
+    now = END + 6.75 * DAY
+    for _ in range(40):
+        found = weighed(late, now, arrived, costs=COST)
+        if found.state in (REBUILD, SKIPS):
+            return found.look_again is None
+        if found.state is not WAITS or found.look_again is None or found.look_again <= now:
+            return False
+        now = found.look_again
+    return False
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"files": 0}, "files is 0 .*expected 1 or more"),
+        ({"cut_off": -DAY}, "expected a time of 0 or more"),
+        ({"combine": "both"}, "expected"),
+        ({"check": "weekly"}, "the cron is 'weekly', expected a cron of five fields"),
+        ({"lookback": 0}, "expected 1 or more"),
+        ({"lookback": [-1]}, "expected 0 or more"),
+        ({"lookback": []}, "lookback is empty, expected periods"),
+        ({"value_per_gb": -1.0}, "expected a number of 0 or more"),
+        ({"value_per_gb": float("inf")}, "expected a number of 0 or more"),
+    ],
+)
+def test_a_policy_that_says_nothing_sensible_is_refused(values, expected):
+    with pytest.raises(InvalidDefinition, match=expected):
+        Late(**values)

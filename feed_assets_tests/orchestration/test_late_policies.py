@@ -1,0 +1,236 @@
+"""Late data by their policies, tick by tick: a re-run for each snapshot, at the check, within the lookback."""
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from feed_assets import Input, Late, feed_asset, foreign_feed
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.readiness import State
+from feed_assets.feeds import write
+from feed_assets.ledger import due, late
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets.testing import Given
+from feed_assets_tests.orchestration.worlds import harness
+
+DAYS, HOURS = dg.DailyPartitionsDefinition("2026-01-01"), dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
+START = datetime(2026, 1, 3, 1, tzinfo=UTC)
+"""An hour after the end of 2026-01-02."""
+
+
+def feed(name: str, partitions_def=DAYS) -> dg.AssetSpec:
+    return foreign_feed(f"web/{name}/v1.0", partitions_def=partitions_def, schema="n int")
+
+
+def of_one(in0):
+    """What is read of one feed."""
+
+
+def of_three(in0, in1, in2):
+    """What is read of three."""
+
+
+class World:
+    """A dataset of some feeds, by a clock that stands until it is set; 1,000 bytes of each feed are there."""
+
+    def __init__(self, *policies: Late | None, late: Late | None = None, partitions_def=DAYS, keys=("2026-01-02",)):
+        self.now, self.keys, self.during = START, keys, lambda: None
+        feeds = {f"in{number}": feed(f"in{number}", partitions_def) for number in range(len(policies))}
+        reads = {name: Input(each, late=own) for (name, each), own in zip(feeds.items(), policies, strict=True)}
+
+        make = feed_asset("web/made/v1.0", partitions_def=partitions_def, inputs=reads, late=late)
+        made = make(of_one if len(policies) == 1 else of_three)
+        self.harness = harness(*feeds.values(), made, give=self._give, now=lambda: self.now)
+        for name in feeds:
+            for key in keys:
+                self.land(1000, name, key)
+        assert self.built() == sorted(keys)
+
+    def _give(self, task) -> Given:
+        self.during()
+        return Given([{"read": str(sorted(each.path for some in task.updates.values() for each in some))}])
+
+    def land(self, size: int, name: str = "in0", key: str | None = None, files: int = 1) -> None:
+        """An update of so many bytes arrives now."""
+        parts = {f"part-{number}": b"x" * (size // files + (size % files) * (not number)) for number in range(files)}
+        partition = Partition(Feed.parse(f"web/{name}/v1.0"), key or self.keys[0])
+        write.publish(self.harness.board, partition, parts, self.now)
+
+    def built(self) -> list[str | None]:
+        """The partitions that are built by now."""
+        return sorted(run.partition for run in self.harness.run_until_idle())
+
+    def decided(self) -> list[tuple[str, datetime | None]]:
+        """What was decided of late data, oldest first."""
+        with open_ledger(settings().ledger).read() as connection:
+            return [(each.outcome, each.until) for each in reversed(late.decisions(connection, 100))]
+
+    @property
+    def state(self) -> str | None:
+        """The verdict that is kept of the first partition."""
+        with open_ledger(settings().ledger).read() as connection:
+            found = due.listed(connection, Feed.parse("web/made/v1.0"))
+        return next((each.state for each in found if each.partition.key == self.keys[0]), None)
+
+
+@pytest.mark.parametrize("late", [Late(lookback=7), Late(cut_off=DAY)])
+def test_what_counts_periods_is_refused_without_partitions_of_time(late):
+    raw = foreign_feed("web/raw/v1.0", schema="n int")
+    for options in ({"inputs": {"in0": raw}, "late": late}, {"inputs": {"in0": Input(raw, late=late)}}):
+        with pytest.raises(InvalidDefinition, match="no partitions of time, from whose ends lookback and cut_off"):
+            feed_asset("web/made/v1.0", **options)
+
+
+@pytest.fixture
+def begin():
+    """Of some inputs with policies of their own, or one without."""
+
+    def make(*policies, **options):
+        found = World(*(policies or (None,)), **options)
+        found.now += HOUR
+        return found
+
+    return make
+
+
+def test_a_snapshot_is_run_again_once(begin):
+    tested = begin(late=Late("5%"))
+    tested.land(1050)
+    assert tested.built() == ["2026-01-02"]
+    assert [tested.built() for _ in range(3)] == [[]] * 3
+    tested.now += HOUR
+    tested.land(1080)  # Of 1,050: that was read by now.
+    assert tested.built() == []
+    assert (tested.state, tested.decided()) == (State.SKIPS_LATE_DATA, [("re-run", None), ("skip", None)])
+
+
+def test_what_is_little_is_taken_when_it_is_old_enough(begin):
+    tested = begin(late=Late("5%", max_age=DAY))
+    tested.land(1010)
+    arrived = tested.now
+    assert tested.built() == []
+    tested.now += DAY - MINUTE
+    tested.land(1020)
+    assert tested.built() == []
+    tested.now = arrived + DAY
+    assert tested.built() == ["2026-01-02"]
+    told = [("wait", arrived + DAY), ("wait", arrived + DAY), ("re-run", None)]
+    assert (tested.decided(), tested.state) == (told, None)
+
+
+def test_all_of_the_thresholds_are_waited_for(begin):
+    tested = begin(late=Late("5%", files=3, combine="all"))
+    tested.land(1100, files=2)
+    assert tested.built() == []
+    tested.now += HOUR
+    tested.land(1010, files=9)
+    assert tested.built() == []
+    tested.now += HOUR
+    tested.land(1100, files=4)
+    assert tested.built() == ["2026-01-02"]
+
+
+def test_what_comes_after_the_cut_off_is_never_run_again(begin):
+    tested = begin(late=Late(cut_off=2 * DAY))
+    tested.now = START + 2 * DAY
+    tested.land(5000)
+    assert tested.built() == []
+    assert (tested.state, tested.decided()) == (State.SKIPS_LATE_DATA, [("skip", None)])
+
+
+def test_late_data_are_looked_at_at_the_check(begin):
+    tested = begin(late=Late("5%", check="daily"))
+    tested.land(1100)
+    midnight = START.replace(hour=0) + DAY
+    assert tested.built() == []
+    assert (tested.state, tested.decided()) == (State.WAITS_FOR_LATE_DATA, [("wait", midnight)])
+    tested.now = midnight - MINUTE
+    tested.land(1101)
+    assert tested.built() == []
+    tested.now = midnight
+    assert tested.built() == ["2026-01-02"]
+    assert tested.decided()[-1] == ("re-run", None)
+
+
+def test_days_that_nobody_looks_at_any_more_are_skipped(begin):
+    tested = begin(late=Late("5%", check="daily", lookback=2), keys=("2026-01-02", "2026-01-01"))
+    for key in tested.keys:
+        tested.land(1100, key=key)
+    tested.now = START.replace(hour=0) + DAY
+    assert tested.built() == ["2026-01-02"]
+    with open_ledger(settings().ledger).read() as connection:
+        (skipped,) = [each for each in late.decisions(connection, 9) if each.outcome == "skip"]
+    assert skipped.partition.key == "2026-01-01"
+    assert "only the last 2 periods are looked at" in skipped.why
+
+
+def test_each_input_is_weighed_by_its_own_policy(begin):
+    tested = begin(Late("5%"), Late("50%", max_age=DAY), None, late=Late("10%"))
+    tested.land(1090, "in2")
+    tested.land(1400, "in1")
+    assert tested.built() == []
+    tested.land(1050, "in0")
+    assert tested.built() == ["2026-01-02"]
+    assert tested.decided()[-1][0] == "re-run"
+    tested.now += 2 * DAY
+    assert tested.built() == []
+
+
+def test_late_bytes_are_weighed_against_what_the_runs_so_far_have_cost(begin, setting):
+    setting(run_cost=1e9)  # No run takes so little that a few bytes would be worth it, at 1 for 10^9.
+    tested = begin(late=Late("5%", value_per_gb=1))
+    tested.land(1100)
+    assert tested.built() == []
+    assert (tested.state, tested.decided()) == (State.SKIPS_LATE_DATA, [("skip", None)])
+    setting(run_cost=0)
+    tested.land(1101)
+    assert tested.built() == ["2026-01-02"]
+
+
+def test_hours_are_weighed_by_the_hour(begin):
+    keys = tuple(f"2026-01-02-{hour:02}:00" for hour in (20, 21, 22))
+    tested = begin(late=Late("5%", check="hourly", lookback=5), partitions_def=HOURS, keys=keys)
+    tested.now = START + 10 * MINUTE  # At the check of 02:00 that of 20:00 is the sixth back.
+    for key, size in zip(keys, (1100, 1100, 1040), strict=True):
+        tested.land(size, key=key)
+    assert tested.built() == []
+    tested.now = START + HOUR
+    assert tested.built() == [keys[1]]
+    assert sorted(outcome for outcome, until in tested.decided() if until is None) == ["re-run", "skip", "skip"]
+
+
+def test_what_lands_during_a_re_run_is_weighed_against_what_that_one_read(begin):
+    tested = begin(late=Late("5%"))
+    tested.land(1100)
+    landed = iter([1200])
+
+    def lands() -> None:
+        tested.now += MINUTE
+        for size in landed:
+            tested.land(size)
+
+    tested.during = lands
+    assert tested.built() == ["2026-01-02"] * 2
+    assert [outcome for outcome, _ in tested.decided()] == ["re-run", "re-run"]
+
+
+def test_little_that_lands_during_a_re_run_is_no_reason_for_another(begin):
+    tested = begin(late=Late("5%"))
+    tested.land(1100)
+    landed = iter([1110])
+    tested.during = lambda: [tested.land(size) for size in landed]
+    assert tested.built() == ["2026-01-02"]
+    assert tested.state == State.SKIPS_LATE_DATA
+
+
+def test_two_ticks_at_once_ask_for_one_run_and_tell_of_it_once(begin):
+    tested = begin(late=Late("5%"))
+    tested.land(1100)
+    for _ in range(2):
+        tested.harness.ask()
+    assert tested.built() == ["2026-01-02"]
+    assert [outcome for outcome, _ in tested.decided()] == ["re-run"]
