@@ -105,15 +105,18 @@ Webhook = Annotated[
 Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@host:587 or smtps://user:password@host")]
 LINEAGE = "openlineage+"
 """What the URL of a sink for lineage begins with."""
+GLUE = "glue:"
+"""What a sink that is a database of the Glue catalog begins with."""
 
 Sink = Annotated[
     SecretStr,
     _like(
         "blackboard:/*(?!_feed_assets(/|$))[^/].*|(sqlite|postgresql).*://[^#]*#[^#]+|"
-        rf"{re.escape(LINEAGE)}(https://[^/@][^#?]*|http://[^/@][^@#?]*|file:///[^#?]+)",
+        rf"{re.escape(LINEAGE)}(https://[^/@][^#?]*|http://[^/@][^@#?]*|file:///[^#?]+)|{GLUE}[a-z0-9_]+",
         "blackboard:PREFIX, such as blackboard:events, not below _feed_assets, or "
         "postgresql+psycopg://user:password@host/database#table; a comma or # in a password is written %2C or %23; "
-        "or openlineage+https://:KEY@host, openlineage+http://host without a key, openlineage+file:///file",
+        "or openlineage+https://:KEY@host, openlineage+http://host without a key, openlineage+file:///file; "
+        "or glue:DATABASE",
     ),
 ]
 Sinks = Annotated[tuple[Sink, ...], NoDecode, BeforeValidator(_split)]
@@ -220,7 +223,8 @@ class Settings(Declaring):
     events_to: Sinks = ()
     """Sinks that our write events are also published to: `blackboard:<prefix>`, or SQLAlchemy URLs with `#table`.
 
-    What runs read and wrote goes to `openlineage+https://:KEY@host` or `openlineage+file:///file`.
+    What runs read and wrote goes to `openlineage+https://:KEY@host` or `openlineage+file:///file`; what intake
+    publishes is registered in `glue:DATABASE`.
     """
 
     event_hours_ahead: float = Field(default=24, ge=0)

@@ -62,6 +62,9 @@ def test_who_is_killed_anywhere_has_lost_nothing_and_done_nothing_twice(folder):
     assert len(codes) > 20
 
 
+ACTIONS = ("add", "overwrite", "reverse", "truncate", "empty", "rename", "delete", "look", "some")
+
+
 class Model:
     """What the feed is to hold: the content that each file had when it was last looked at, by what it is."""
 
@@ -95,18 +98,17 @@ def held(partner: Partner) -> dict[str, list[str]]:
 
 def step(partner: Partner, model: Model, dice: random.Random, number: int) -> None:
     """One thing that a partner does; renames only after a look, as who has never seen a file cannot know it again."""
-    action = dice.choice(["add", "add", "overwrite", "truncate", "empty", "rename", "delete", "look", "some"])
+    action = dice.choice([*ACTIONS, "add"])
     name = dice.choice([*model.files, ""]) if model.files else ""
     root = partner.theirs._root / "out"
     if action == "add" or not name:
         name = f"2024-02-29/{dice.randint(0, 2):02}/{dice.choice(['a', 'ä', '_x', 'b c'])}{number}.csv"
         model.files[name] = f"{number}\n" * dice.randint(1, 5)
         partner.put(name, model.files[name])
-    elif action in ("overwrite", "truncate", "empty"):
+    elif action in ("overwrite", "reverse", "truncate", "empty"):
         old = model.files[name]
-        model.files[name] = {"overwrite": f"{number}\n" * len(old), "truncate": old[: len(old) // 2], "empty": ""}[
-            action
-        ]
+        new = {"overwrite": f"{number}\n" * len(old), "reverse": old[::-1], "truncate": old[: len(old) // 2]}
+        model.files[name] = new.get(action, "")
         partner.put(name, model.files[name])
     elif action == "rename":
         partner.look_at_all(never)

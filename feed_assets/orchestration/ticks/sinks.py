@@ -1,8 +1,8 @@
 """What the log tells, published also where the team chooses: our events and transitions, or lineage for a catalog."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import dagster as dg
 
@@ -16,14 +16,20 @@ from feed_assets.ledger.run_changes import run_changes
 from feed_assets.ledger.states.shown import Transition, transitions
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
-from feed_assets.settings import LINEAGE, expand, settings
+from feed_assets.settings import GLUE, LINEAGE, expand, settings
 from feed_assets.sources.sinks import Sink, open_sink
+
+if TYPE_CHECKING:
+    from feed_assets.sources.glue import Registered
 
 EVENTS_PER_WRITE = 1000
 """Events that are published at a time."""
 
 CHANGES_PER_WRITE = 10
 """Changes of runs that are sent at a time: an endpoint takes one after the other, and a kill repeats so many."""
+
+BATCHES_PER_WRITE = 100
+"""Changes whose batches are registered at a time: Glue takes one after the other."""
 
 _Event = TypeVar("_Event")
 
@@ -45,7 +51,7 @@ def publish_events(
     problems: dict[str, str] = {}
     for url in (each.get_secret_value() for each in settings().events_to):
         with failing_alone(problems, shown(url)):
-            outlet = _lineage if url.startswith(LINEAGE) else _events
+            outlet = next((each for start, each in _BY_START.items() if url.startswith(start)), _events)
             if foreign := _publish(services, outlet(url, services, graph, instance), out_of_time):
                 problems[shown(url)] = (
                     f"{some(foreign, NAMED)} not written by us, and left as found. Our events are beside it, and who "
@@ -75,6 +81,19 @@ def _lineage(url: str, services: Services, graph: Graph, instance: dg.DagsterIns
         return [(each.sequence, lineage.event(each)) for each in found]
 
     return _Outlet(_name(url), OpenLineageSink(url), after, CHANGES_PER_WRITE)
+
+
+def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> "_Outlet[Registered | None]":
+    """The batches that changed, as they are now. Only who has such a sink pays for its client."""
+    from feed_assets.orchestration.ticks.catalog import Catalog
+    from feed_assets.sources.glue import GlueSink
+
+    catalog = Catalog(graph, services.ledger, services.board.url)
+    limit = BATCHES_PER_WRITE
+    return _Outlet(_name(url), GlueSink(url.removeprefix(GLUE)), lambda last: catalog.after(last, limit), limit)
+
+
+_BY_START: Mapping[str, Callable[..., _Outlet[Any]]] = {LINEAGE: _lineage, GLUE: _glue}
 
 
 def _name(url: str) -> str:

@@ -1,0 +1,58 @@
+"""What intake publishes as a catalog registers it: tables by feed, partitions by batch, as the ledger has them now."""
+
+from dataclasses import dataclass
+
+from feed_assets.core.feeds import Partition
+from feed_assets.ledger import log, updates
+from feed_assets.ledger.database import Ledger
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.declare.declarations import Foreign
+from feed_assets.orchestration.declare.partitions import is_hourly
+from feed_assets.sources.glue import Registered, Table
+
+_EVERYTHING = 1 << 62
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The batches of a code location's feeds of intake; `board` is the URL of the blackboard that they are on."""
+
+    graph: Graph
+    ledger: Ledger
+    board: str
+
+    def after(self, last: int, limit: int) -> list[tuple[int, Registered | None]]:
+        """The first changes of the log after a number: of a batch what it is now, of all else None.
+
+        None, too, moves the subscriber on: the log is kept as long as somebody has not got it.
+        """
+        with self.ledger.read() as connection:
+            found = log.after(connection, last, _EVERYTHING, limit)
+            mine = {each.partition for each in found if each.kind == log.UPDATE and self._table_of(each.partition)}
+            newest = updates.newest(connection, mine)
+        return [(each.sequence, self._registered(each.partition, newest, mine)) for each in found]
+
+    def _registered(
+        self, batch: Partition, newest: dict[Partition, updates.Row], mine: set[Partition]
+    ) -> Registered | None:
+        table = self._table_of(batch) if batch in mine else None
+        if table is None:
+            return None
+        row, (key, name) = newest.get(batch), batch.key.rsplit("/", 1)
+        day, hour = key[:10], key[11:13]
+        values = (day, hour, name) if "hour" in table.keys else (day, name)
+        return Registered(table, values, f"{self.board}/{batch.path}/{row.id}/" if row else None)
+
+    def _table_of(self, batch: Partition) -> Table | None:
+        """The table of a batch's feed; None of what is no batch of intake's."""
+        node = self.graph.by_feed.get(batch.feed)
+        return _table(node, self.board) if node and node.by_intake and "/" in batch.key else None
+
+
+def _table(node: Node, board: str) -> Table | None:
+    declared = node.declaration
+    if not isinstance(declared, Foreign):
+        return None
+    keys = ("date", "hour", "batch") if is_hourly(node.partitions_def) else ("date", "batch")
+    return Table(Table.name_of(str(node.feed)), declared.schema, declared.format, keys, f"{board}/{node.feed}/")

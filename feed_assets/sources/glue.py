@@ -1,0 +1,160 @@
+"""A sink that keeps an AWS Glue catalog: a table for each feed of intake, a partition for each batch.
+
+The location of a partition is the newest valid update of its batch, so it is said again after a kill, and moved back
+where an update becomes invalid. Of a set of batches no one folder holds what is valid: so `batch` is a partition key.
+"""
+
+import re
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import boto3  # pyright: ignore[reportMissingTypeStubs]
+from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
+from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
+
+from feed_assets.core.errors import SinkUnavailable
+from feed_assets.core.schemas import column_types
+
+GLUE_SECONDS = 10
+"""Seconds in which Glue answers a request."""
+
+_HIVE = "org.apache.hadoop.hive"
+_TEXT = (f"{_HIVE}.ql.io.HiveIgnoreKeyTextOutputFormat", "org.apache.hadoop.mapred.TextInputFormat")
+_FORMATS: Mapping[str, tuple[str, str, str]] = {
+    "csv": (*_TEXT, f"{_HIVE}.serde2.OpenCSVSerde"),
+    "json": (*_TEXT, "org.openx.data.jsonserde.JsonSerDe"),
+    "parquet": (
+        f"{_HIVE}.ql.io.parquet.MapredParquetOutputFormat",
+        f"{_HIVE}.ql.io.parquet.MapredParquetInputFormat",
+        f"{_HIVE}.ql.io.parquet.serde.ParquetHiveSerDe",
+    ),
+}
+_TYPES = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "timestamp_ltz": "timestamp",
+    "timestamp_ntz": "timestamp",
+    "variant": "string",
+    "void": "string",
+}
+"""Spark's names of types that are called otherwise in Glue."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A feed as a table: its columns in Spark's DDL, the names of its partition keys, and where it lies."""
+
+    name: str
+    schema: str
+    format: str
+    keys: tuple[str, ...]
+    location: str
+
+    @classmethod
+    def name_of(cls, feed: str) -> str:
+        """A feed's name as Glue takes it: `partners/women/v1.0` is `partners_women_v1_0`."""
+        return re.sub(r"\W", "_", feed).lower()
+
+    def described(self, location: str) -> dict[str, Any]:
+        """The storage of the table, or of a partition."""
+        written, read, serde = _FORMATS[self.format]
+        columns = [{"Name": name.lower(), "Type": glue_type(kind)} for name, kind in column_types(self.schema)]
+        more = {"Parameters": {"skip.header.line.count": "1"}} if self.format == "csv" else {}
+        return {
+            "Columns": columns,
+            "Location": location,
+            "InputFormat": read,
+            "OutputFormat": written,
+            "SerdeInfo": {"SerializationLibrary": serde},
+            **more,
+        }
+
+    @property
+    def input(self) -> dict[str, Any]:
+        """What Glue is told of the table."""
+        keys = [{"Name": key, "Type": "string"} for key in self.keys]
+        parameters = {"classification": self.format, "EXTERNAL": "TRUE"}
+        described = {"StorageDescriptor": self.described(self.location), "Parameters": parameters}
+        return {"Name": self.name, "TableType": "EXTERNAL_TABLE", "PartitionKeys": keys, **described}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A batch as it is to be registered: the values of the partition keys, and where it lies, if it is valid."""
+
+    table: Table
+    values: tuple[str, ...]
+    location: str | None
+
+
+@dataclass(frozen=True)
+class GlueSink:
+    """A database of the Glue catalog that boto3 finds: region, credentials and endpoint are the environment's."""
+
+    database: str
+
+    def publish(self, events: Sequence[tuple[int, Registered | None]]) -> tuple[str, ...]:
+        """Register the last state of each batch. Raises SinkUnavailable."""
+        newest = {(each.table.name, each.values): each for _, each in events if each}
+        with self._translated():
+            for table in {each.table.name: each.table for each in newest.values()}.values():
+                self._declare(table)
+            for each in newest.values():
+                self._put(each) if each.location else self._remove(each)
+        return ()
+
+    def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
+        """None: what others register has other names."""
+        return ()
+
+    def _declare(self, table: Table) -> None:
+        """Make the database and the table, or bring its columns up to date."""
+        with suppress(self._client.exceptions.AlreadyExistsException):
+            self._client.create_database(DatabaseInput={"Name": self.database})
+        try:
+            self._client.create_table(DatabaseName=self.database, TableInput=table.input)
+        except self._client.exceptions.AlreadyExistsException:
+            found = self._client.get_table(DatabaseName=self.database, Name=table.name)["Table"]
+            if found["StorageDescriptor"]["Columns"] != table.input["StorageDescriptor"]["Columns"]:
+                self._client.update_table(DatabaseName=self.database, TableInput=table.input)
+
+    def _put(self, each: Registered) -> None:
+        at = {"DatabaseName": self.database, "TableName": each.table.name}
+        told = {"Values": [*each.values], "StorageDescriptor": each.table.described(each.location or "")}
+        try:
+            self._client.create_partition(**at, PartitionInput=told)
+        except self._client.exceptions.AlreadyExistsException:
+            self._client.update_partition(**at, PartitionValueList=[*each.values], PartitionInput=told)
+
+    def _remove(self, each: Registered) -> None:
+        at = {"DatabaseName": self.database, "TableName": each.table.name}
+        with suppress(self._client.exceptions.EntityNotFoundException):
+            self._client.delete_partition(**at, PartitionValues=[*each.values])
+
+    @cached_property
+    def _client(self) -> Any:
+        connect: Any = boto3.client  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        retries = {"mode": "standard", "total_max_attempts": 2}
+        return connect("glue", config=Config(connect_timeout=GLUE_SECONDS, read_timeout=GLUE_SECONDS, retries=retries))
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except (BotoCoreError, ClientError) as error:
+            raise SinkUnavailable(
+                f"Glue's database {self.database} cannot be kept: {error}. Check region, credentials and their rights."
+            ) from error
+
+
+def glue_type(kind: str) -> str:
+    """A type of Spark's DDL as Glue calls it; names of a struct's fields stay."""
+    return re.sub(r"\w+(?!\w|:)", lambda found: _TYPES.get(found[0], found[0]), kind.lower())

@@ -1,0 +1,142 @@
+"""A Glue catalog, as moto has it, that follows what intake publishes: a table for a feed, a partition for a batch."""
+
+import boto3
+import dagster as dg
+import pytest
+import sqlalchemy as sa
+from moto import mock_aws
+
+from feed_assets import Pull, foreign_feed
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds.write import invalidate
+from feed_assets.intake.publish import Batch, publish
+from feed_assets.ledger import alerts
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.tables import subscription
+from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
+from feed_assets.settings import settings
+from feed_assets.sources.glue import glue_type
+from feed_assets_tests.orchestration import worlds
+from feed_assets_tests.orchestration.worlds import harness
+
+FEED = "partners/women/v1.0"
+SCHEMA = "id string, at timestamp, n long, price decimal(10,2)"
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+BATCH = Partition(Feed.parse(FEED), "2026-01-01-05:00/one")
+
+
+@pytest.fixture
+def glue(home, monkeypatch):
+    """A client of the catalog that the sink `glue:raw` keeps."""
+    for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.setenv("FEED_ASSETS_EVENTS_TO", "glue:raw")
+    settings.cache_clear()
+    with mock_aws():
+        yield boto3.client("glue")
+    worlds.opened.close()
+
+
+def world(schema: str = SCHEMA):
+    intake = Pull("women", "%Y-%m-%d/%H/*.csv", prefix="out")
+    return harness(foreign_feed(FEED, schema=schema, partitions_def=HOURS, intake=intake))
+
+
+def published(batch: Partition = BATCH, text: str = "id,at,n,price\n") -> str:
+    services = Services.of(settings())
+    return publish(services, Batch(batch, {f"{len(text)}.csv": text.encode()}), "a test").id
+
+
+def partitions(glue) -> dict[tuple[str, ...], str]:
+    found = glue.get_partitions(DatabaseName="raw", TableName="partners_women_v1_0")["Partitions"]
+    return {tuple(each["Values"]): each["StorageDescriptor"]["Location"] for each in found}
+
+
+def location(update_id: str, batch: Partition = BATCH) -> str:
+    return f"{settings().blackboard}/{batch.path}/{update_id}/"
+
+
+def watched(tested) -> None:
+    tested.tick()
+
+
+def told() -> dict[str, str]:
+    with open_ledger(settings().ledger).read() as connection:
+        return {each.name: each.reason for each in alerts.open_alerts(connection)}
+
+
+def test_a_table_follows_the_schema_and_a_partition_is_where_the_newest_valid_data_are(glue):
+    tested, first = world(), published()
+    watched(tested)
+    table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["Table"]
+    columns = {each["Name"]: each["Type"] for each in table["StorageDescriptor"]["Columns"]}
+    assert columns == {"id": "string", "at": "timestamp", "n": "bigint", "price": "decimal(10,2)"}
+    assert [each["Name"] for each in table["PartitionKeys"]] == ["date", "hour", "batch"]
+    assert table["StorageDescriptor"]["Parameters"] == {"skip.header.line.count": "1"}
+    values = ("2026-01-01", "05", "one")
+    assert partitions(glue) == {values: location(first)}
+    second = published(text="id,at,n,price\n1,,,\n")
+    watched(tested)
+    assert partitions(glue) == {values: location(second)}
+
+
+def test_it_is_moved_back_when_an_update_becomes_invalid_and_removed_with_the_last(glue):
+    tested, first = world(), published()
+    second = published(text="id,at,n,price\n1,,,\n")
+    watched(tested)
+    services = Services.of(settings())
+    for gone, left in ((second, {("2026-01-01", "05", "one"): location(first)}), (first, {})):
+        invalidate(services.board, BATCH, gone)
+        sync(services.board, services.ledger, BATCH, services.now())
+        watched(tested)
+        assert partitions(glue) == left
+
+
+def test_what_is_told_again_changes_nothing_and_a_position_that_went_back_is_no_harm(glue):
+    tested, first = world(), published()
+    other = BATCH.parent.batch("two")
+    second = published(other)
+    watched(tested)
+    expected = {("2026-01-01", "05", "one"): location(first), ("2026-01-01", "05", "two"): location(second, other)}
+    assert partitions(glue) == expected
+    with open_ledger(settings().ledger).write() as connection:
+        connection.execute(sa.update(subscription).values(position=0))
+    watched(tested)
+    assert partitions(glue) == expected
+
+
+def test_a_schema_that_is_another_one_is_the_tables_from_the_next_change_on(glue):
+    published()
+    watched(world())
+    published(text="id,at,n,price,more\n")
+    watched(world(f"{SCHEMA}, more int"))
+    table = glue.get_table(DatabaseName="raw", Name="partners_women_v1_0")["Table"]
+    assert table["StorageDescriptor"]["Columns"][-1] == {"Name": "more", "Type": "int"}
+
+
+def test_a_catalog_that_refuses_is_an_alert_and_is_told_later(glue, monkeypatch):
+    tested, first = world(), published()
+    with monkeypatch.context() as patch:
+        patch.delenv("AWS_DEFAULT_REGION")
+        watched(tested)
+    (said,) = [reason for name, reason in told().items() if name.startswith("failing:watch")]
+    assert "Glue's database raw cannot be kept" in said
+    watched(tested)
+    assert partitions(glue) == {("2026-01-01", "05", "one"): location(first)}
+    assert not any(name.startswith("failing:watch") for name in told())
+
+
+@pytest.mark.parametrize(
+    ("spark", "glue_name"),
+    [
+        ("LONG", "bigint"),
+        ("dec(10,2)", "decimal(10,2)"),
+        ("timestamp_ntz", "timestamp"),
+        ("array<struct<long:short,b:map<string,real>>>", "array<struct<long:smallint,b:map<string,float>>>"),
+        ("double", "double"),
+    ],
+)
+def test_types_have_glues_names(spark, glue_name):
+    assert glue_type(spark) == glue_name
