@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from feed_assets.core.cadence import Cadence
+    from feed_assets.core.charts import Bar, bars
     from feed_assets.core.completeness import Completeness
     from feed_assets.core.events import Operation
     from feed_assets.core.feeds import Partition
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "core.cadence": ("Cadence",),
+    "core.charts": ("Bar", "bars"),
     "core.completeness": ("Completeness",),
     "core.events": ("Operation",),
     "core.feeds": ("Partition",),
@@ -81,6 +83,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "META",
+    "Bar",
     "BatchDate",
     "ByEvents",
     "Cadence",
@@ -117,6 +120,7 @@ __all__ = [
     "Wait",
     "Watermark",
     "Within",
+    "bars",
     "checks",
     "event_table",
     "feed_asset",

@@ -27,7 +27,7 @@ from pydantic import SecretStr
 from feed_assets.core.deadlines import Opened, in_time, noting
 from feed_assets.core.errors import AlertChannelDown, AlertNotDelivered, InvalidSetting
 from feed_assets.ledger import alerts
-from feed_assets.ledger.alerts import OPENED, Notice
+from feed_assets.ledger.alerts import OPENED, REPORTED, Notice
 from feed_assets.ledger.database import Ledger
 from feed_assets.settings import Settings
 
@@ -109,13 +109,16 @@ def _in_time(channel: Channel, notice: Notice, now: datetime, out_of_time: Calla
 
 def _words(notice: Notice) -> str:
     since = f"{notice.opened:%Y-%m-%d %H:%M} UTC"
+    if notice.state == REPORTED:
+        return f"at {since}: {notice.reason}"
     if notice.state == OPENED:
         return f"opened at {since}: {notice.reason}"
     return f"resolved at {notice.at:%Y-%m-%d %H:%M} UTC. It had opened at {since}: {notice.reason}"
 
 
 def _log_notice(notice: Notice, _now: datetime, _: list[Opened]) -> None:
-    _log.log(logging.WARNING if notice.state == OPENED else logging.INFO, "Alert %s %s", notice.name, _words(notice))
+    what = "Report" if notice.state == REPORTED else "Alert"
+    _log.log(logging.WARNING if notice.state == OPENED else logging.INFO, "%s %s %s", what, notice.name, _words(notice))
 
 
 def _parts(url: SecretStr, *schemes: str) -> SplitResult | None:
@@ -180,7 +183,8 @@ def _webhook(settings: Settings) -> _Webhook | None:
 
 
 def _body(notice: Notice, now: datetime) -> bytes:
-    body = {"id": notice.id, "name": notice.name, "state": notice.state, "reason": notice.reason}
+    body: dict[str, Any] = {"id": notice.id, "name": notice.name, "state": notice.state, "reason": notice.reason}
+    body |= {"receivers": notice.receivers} if notice.receivers else {}
     return json.dumps({**body, "at": notice.at.isoformat(), "sent": now.isoformat()}).encode()
 
 
@@ -236,7 +240,8 @@ class _Mail:
     def _message(self, notice: Notice, now: datetime) -> EmailMessage:
         message = EmailMessage()
         message["Subject"] = f"[feed_assets] {notice.state}: {' '.join(notice.name.split())}"
-        message["From"], message["To"] = self.sender, ", ".join(self.to)
+        teams = [each for each in notice.receivers if _ADDRESS.fullmatch(each)]
+        message["From"], message["To"] = self.sender, ", ".join(dict.fromkeys([*self.to, *teams]))
         message["Date"], message["Message-ID"] = format_datetime(now), f"<{notice.id}@feed-assets>"
         message["Auto-Submitted"] = "auto-generated"
         message.set_content(f"{notice.name}\n{_words(notice)}\n")

@@ -1,8 +1,9 @@
-"""Alerts: what is wrong now, and who was told.
+"""Alerts: what is wrong now, and who was told; and reports (`reruns`), which are told once.
 
 A row goes once it is resolved and every channel has said so: what was wrong long ago is in the channels, not here.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +15,10 @@ from feed_assets.ledger import wanted
 from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.tables import alert
 
-OPENED, RESOLVED = "opened", "resolved"
+OPENED, RESOLVED, REPORTED = "opened", "resolved", "report"
+
+AGAIN, REPORT = "again:", "report:"
+"""Begin the names of rows that are no alerts: of partitions that were made again, and of reports of these."""
 
 _NOTICES = UUID("6f0cf1d4-0f0b-5a53-9d6c-1c2f6a3f7e55")
 """The namespace of the ids of notices."""
@@ -31,7 +35,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class Notice:
-    """What a channel has yet to say of an alert: that it `opened`, or is `resolved`, and when (UTC)."""
+    """What a channel has yet to say of an alert: that it `opened`, or is `resolved`, and when (UTC); or a `report`."""
 
     channel: str
     name: str
@@ -39,6 +43,8 @@ class Notice:
     state: str
     at: datetime
     reason: str
+    receivers: tuple[str, ...] = ()
+    """Owners whom it is sent to beside those of the settings: `team:ads`, or an address of e-mail."""
 
     @property
     def id(self) -> str:
@@ -110,8 +116,11 @@ def undelivered(connection: sa.Connection, channels: Collection[str]) -> tuple[N
 def _notices(row: sa.RowMapping, channel: str) -> list[Notice]:
     said: str | None = row[channel]
     states = {OPENED: row["opened"]} | ({RESOLVED: row["resolved"]} if row["resolved"] else {})
+    if row["name"].startswith((AGAIN, REPORT)):
+        states = {REPORTED: row["opened"]} if row["name"].startswith(REPORT) else {}
     left = [state for state in states if said is None or (said, state) == (OPENED, RESOLVED)]
-    return [Notice(channel, row["name"], row["opened"], state, states[state], row["reason"]) for state in left]
+    to = tuple(json.loads(row["receivers"] or "[]"))
+    return [Notice(channel, row["name"], row["opened"], state, states[state], row["reason"], to) for state in left]
 
 
 def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None:
@@ -120,7 +129,7 @@ def delivered(ledger: Ledger, notice: Notice, channels: Collection[str]) -> None
     Of an alert that opened again in between nothing is noted.
     """
     same = (alert.c.name == notice.name) & (alert.c.opened == notice.opened)
-    over = [alert.c[channel] == RESOLVED for channel in channels]
+    over = [alert.c[channel].in_([RESOLVED, REPORTED]) for channel in channels]
     with ledger.write() as connection:
         connection.execute(sa.update(alert).where(same).values({notice.channel: notice.state}))
         connection.execute(sa.delete(alert).where(same, *over))

@@ -77,10 +77,16 @@ def stage(connection: sa.Connection, written: Update, version: str, **statistics
     connection.execute(sa.update(update).where(updates.is_(written.partition, written.id)).values(values))
 
 
-def audited(connection: sa.Connection, written: Update, found: Mapping[str, CheckState]) -> None:
-    """Record what each check has found in a claimed update: it is that of the partition once it is published."""
+def audited(
+    connection: sa.Connection, written: Update, found: Mapping[str, CheckState], figures: Mapping[str, float]
+) -> None:
+    """Record what each check has found in a claimed update, and its key figures.
+
+    What checks have found is that of the partition once it is published.
+    """
     audit = json.dumps({check: [each.state, each.reason] for check, each in found.items()})
-    connection.execute(sa.update(update).where(updates.is_(written.partition, written.id)).values(audit=audit))
+    values = {"audit": audit, "figures": json.dumps(figures) if figures else None}
+    connection.execute(sa.update(update).where(updates.is_(written.partition, written.id)).values(values))
 
 
 def consume(connection: sa.Connection, output: tuple[Partition, str], pin: Pin, *, is_input: bool) -> None:

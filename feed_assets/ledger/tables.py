@@ -158,6 +158,7 @@ update = sa.Table(
     sa.Column("audit", TEXT, comment="JSON: by check the state and reason that its run found; NULL: none ran"),
     sa.Column("columns", TEXT, comment="JSON: names and types of its columns; NULL if a run of ours did not write it"),
     sa.Column("modified", UtcDateTime, comment="when the newest of its files was written, by the store's clock"),
+    sa.Column("figures", TEXT, comment="JSON: its key figures by name; NULL: it has none"),
 )
 sa.Index("update_by_state", update.c.feed, update.c.partition, update.c.state, update.c.id)
 sa.Index("update_of_run", update.c.run, update.c.state)
@@ -340,6 +341,7 @@ alert = sa.Table(
     sa.Column("log", TEXT, comment="what was delivered last to the log: opened or resolved; NULL if nothing was"),
     sa.Column("webhook", TEXT, comment="the same of the webhook"),
     sa.Column("mail", TEXT, comment="the same of mail"),
+    sa.Column("receivers", TEXT, comment="JSON: whom it is sent to beside those of the settings; NULL: nobody"),
 )
 
 log_lock = sa.Table(

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from feed_assets.core.events import foreign_correlation
 from feed_assets.core.feeds import Feed, File, Partition, Update
 from feed_assets.core.positions import Pin
-from feed_assets.ledger import batches, inbox, log, quality, wanted
+from feed_assets.ledger import batches, inbox, log, quality, reruns, wanted
 from feed_assets.ledger.announce import announce
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED, Change
@@ -167,14 +167,18 @@ LOGGED = {PUBLISHED, INVALIDATED, PRUNED}
 
 def change(
     connection: sa.Connection, partition: Partition, update_id: str, state: str, now: datetime, **values: Any
-) -> None:
-    """Change the state of an update. What an invalidated one's run consumed is due again, until it is valid again."""
+) -> str | None:
+    """Change the state of an update, and return the one before.
+
+    What an invalidated one's run consumed is due again, until it is valid again.
+    """
     known = find(connection, partition, update_id)
     if known:
         values |= {"state": state, "changed": _log(connection, known, state, values.get("reason"), now)}
         connection.execute(sa.update(update).where(is_(partition, update_id)).values(values))
     if known and known.run and state == INVALIDATED:
         inbox.give_back(connection, partition, known.run)
+    return known.state if known else None
 
 
 def _log(connection: sa.Connection, known: Row, state: str, why: str | None, now: datetime) -> int:
@@ -189,13 +193,15 @@ def _log(connection: sa.Connection, known: Row, state: str, why: str | None, now
 def publish(connection: sa.Connection, partition: Partition, update_id: str, now: datetime, **values: Any) -> None:
     """An update is published: with it comes its write event, and what its run consumed leaves the inbox."""
     before = newest(connection, [partition]).get(partition)
-    change(connection, partition, update_id, PUBLISHED, now, **values)
+    was = change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)
     if row:
         announce(connection, row, now)
     if row and row.run:
         _judge(connection, row, row.run, now, has_other_data=before is None or before.version != row.version)
         inbox.consume(connection, partition, row.run, now)
+    if before and was == CLAIMED:
+        reruns.made_again(connection, partition, now)
 
 
 def _judge(connection: sa.Connection, row: Row, run_id: str, now: datetime, *, has_other_data: bool) -> None:

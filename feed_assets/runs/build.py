@@ -251,7 +251,8 @@ class _Build:
         audit, output = made.audit(staged.outputs), staged.outputs[-1]
         with self.services.ledger.write() as connection:
             if not self.order.recipe.is_companion:
-                claims.audited(connection, output.update, {each.check.name: each.state for each in audit.checks})
+                states = {each.check.name: each.state for each in audit.checks}
+                claims.audited(connection, output.update, states, audit.figures)
             if audit.measures is not None and (audit.passed or self.order.recipe.is_companion):
                 profiles.keep(connection, output.partition, output.id, audit.measures, self.services.now())
         self.services.on_step("audited")

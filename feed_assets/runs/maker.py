@@ -62,13 +62,14 @@ class Output:
 class Audit:
     """What was found in a dataset's written rows: its checks, the first rows and the recipe's chart as Markdown.
 
-    `measures` are those of its profile, if it has one.
+    `measures` are those of its profile, if it has one; `figures` are its key figures, without those that are NULL.
     """
 
     checks: tuple[CheckResult, ...]
     preview: str
     chart: str | None
     measures: Measures | None = None
+    figures: Measures = field(default_factory=dict[str, float])
 
     @property
     def passed(self) -> bool:

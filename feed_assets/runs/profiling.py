@@ -10,22 +10,31 @@ from feed_assets.runs.checks import PROFILED, Audited
 from feed_assets.runs.outcomes import CheckResult, aggregates, results, run_checks, wanted_of
 from feed_assets.runs.recipe import Recipe
 
-_MEASURE = "measure:"
-"""Begins the name of a measure where checks have names, too: none of them has a colon."""
+_MEASURE, _FIGURE = "measure:", "figure:"
+"""Begin the names of measures and key figures where checks have names, too: none of them has a colon."""
 
-Found = tuple[tuple[CheckResult, ...], Measures]
-"""The results of all checks, and what was measured."""
+Found = tuple[tuple[CheckResult, ...], Measures, Measures]
+"""The results of all checks, what was measured, and the key figures."""
 
 
 def audit(recipe: Recipe, audited: Audited, baseline: Sequence[Measures], *, is_suspect: bool = False) -> Found:
-    """Run the checks, with the measures of the profile in the same job, and the deep checks if it asks for them."""
-    measured = {f"{_MEASURE}{name}": sql for name, sql in recipe.profile.measures.items()} if recipe.profile else {}
+    """Run the checks, with all that is measured in the same job, and the deep checks if the profile asks for them."""
+    measured = _named(_MEASURE, recipe.profile.measures if recipe.profile else {}) | _named(_FIGURE, recipe.figures)
     counts = aggregates(audited, wanted_of(recipe.checks) | measured)
-    numbers = {name.removeprefix(_MEASURE): _number(name, counts) for name in measured}
-    measures = {name: number for name, number in numbers.items() if number is not None}
+    measures, figures = _numbers(_MEASURE, counts), _numbers(_FIGURE, counts)
     checks = results(recipe.checks, counts, audited)
     deep = judged(recipe, measures, baseline, lambda: run_checks(recipe.deep_checks, audited), is_suspect=is_suspect)
-    return checks + deep, measures
+    return checks + deep, measures, figures
+
+
+def _named(kind: str, wanted: Mapping[str, str]) -> dict[str, str]:
+    return {f"{kind}{name}": sql for name, sql in wanted.items()}
+
+
+def _numbers(kind: str, counts: Mapping[str, Any]) -> dict[str, float]:
+    """What was found of a kind, by name, without what is NULL."""
+    found = {name.removeprefix(kind): _number(name, counts) for name in counts if name.startswith(kind)}
+    return {name: number for name, number in found.items() if number is not None}
 
 
 def _number(name: str, counts: Mapping[str, Any]) -> float | None:
@@ -35,7 +44,7 @@ def _number(name: str, counts: Mapping[str, Any]) -> float | None:
         number = None if value is None else float(value)
     except (TypeError, ValueError):
         raise InvalidDefinition(
-            f"{name.removeprefix(_MEASURE)} of the profile measures {value!r}: expected a number. Correct the SQL."
+            f"the {name.replace(':', ' ')} is {value!r}: expected a number. Correct its SQL."
         ) from None
     return number if number is not None and math.isfinite(number) else None
 

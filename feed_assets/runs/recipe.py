@@ -1,7 +1,7 @@
 """How one dataset is made: its inputs, a plain function, its checks. No Dagster in it."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
@@ -73,6 +73,8 @@ class Recipe:
     is_companion: bool = False
     """The function's rows are those of its input, another team's: what is written is their profile, and what is found
     wrong is reported of the input."""
+    figures: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Key figures, SQL aggregates of the rows by name: what a re-run is told by, and nothing depends on."""
 
     @property
     def all_checks(self) -> tuple[Check, ...]:
@@ -89,7 +91,7 @@ class Recipe:
         """What a mended declaration has another of: of the code version, the inputs' schemas and the checks."""
         checks = [_declared(each) for each in (*self.checks, *self.deep_checks)]
         declared: tuple[Any, ...] = self.code_version, self.sources, checks, self.event_time, self.grain
-        declared += (self.profile,) if self.profile else ()
+        declared += tuple(each for each in (self.profile, self.figures) if each)
         return sha256(repr(declared).encode()).hexdigest()[:12]
 
 

@@ -58,9 +58,9 @@ class SparkMade:
         written = read_own(self.spark, self.board, main.update, self.frames.rows.schema)
         rejected = sum(output.written.records for output in outputs[:-1])
         audited = Audited(written, main.written.records, rejected, self.frames.inputs, self.frames.read)
-        checks, measures = audit(recipe, audited, self.task.baseline, is_suspect=self.task.is_suspect)
+        checks, measures, figures = audit(recipe, audited, self.task.baseline, is_suspect=self.task.is_suspect)
         chart = recipe.chart(written) if recipe.chart else None
-        return Audit(checks, main.written.preview, chart, measures if recipe.profile else None)
+        return Audit(checks, main.written.preview, chart, measures if recipe.profile else None, figures)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class SparkProfiled(SparkMade):
         """Measure and check the rows that the function gave."""
         rows, task = made.frames.rows, made.task
         audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read)
-        checks, measures = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
+        checks, measures, _ = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
         profile: DataFrame = made.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
         frames = replace(made.frames, rows=profile)
         return cls(task, made.board, made.spark, frames, Audit(checks, "", None, measures))

@@ -43,6 +43,7 @@ class Given:
         counted: By the name of an input of another team that is counted, the records of each of its updates that
             nobody has counted yet; of an input without a name here there are none.
         measures: What is measured for the profile, by the names of its measures; one without a number here is NULL.
+        figures: The dataset's key figures, by name; one without a number here is NULL.
     """
 
     rows: Sequence[Row] = ()
@@ -51,6 +52,7 @@ class Given:
     windows: Counts | None = None
     counted: Mapping[str, Counts] = field(default_factory=dict[str, Counts])
     measures: Measures = field(default_factory=dict[str, float])
+    figures: Measures = field(default_factory=dict[str, float])
 
 
 def by_inputs(task: Task) -> Given:
@@ -119,7 +121,8 @@ class PlainMade:
             raise InvalidDefinition(f"{recipe.feed} has no check {unknown[0]}: expected one that it has.")
         measures = self.given.measures if recipe.profile else None
         preview = _preview(rows_of(self.board, outputs[-1].update))
-        return Audit((*self._results(recipe.checks), *self._profile), preview, None, measures)
+        figures = {name: number for name, number in self.given.figures.items() if name in recipe.figures}
+        return Audit((*self._results(recipe.checks), *self._profile), preview, None, measures, figures)
 
     @property
     def _rows(self) -> Sequence[Row]:

@@ -73,6 +73,8 @@ NO_DECLARATIONS |= {
     "is_clean",
     "reject",
     "reject_duplicates",
+    "Bar",
+    "bars",
 }
 
 

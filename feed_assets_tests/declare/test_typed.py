@@ -164,6 +164,7 @@ WRONG: dict[str, Any] = {
     "Wait.after": 60,
     "feed_asset.wait": timedelta(hours=1),
     "feed_asset.reprocess": True,
+    "feed_asset.figures": "sum(n)",
     "Input.optional": "yes",
     "Input.beyond": "end of partition",
     "foreign_feed.completeness": "99%",

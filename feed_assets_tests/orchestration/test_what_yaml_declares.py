@@ -84,6 +84,7 @@ REPORT = dedent(
         at_least: 23 of 24
         after: "03:00:00"
       reprocess: always
+      figures: {{revenue: sum(price)}}
       checks:
         - {{check: not_empty}}
         - {{check: references, arguments: [before, foo, id]}}
@@ -147,6 +148,7 @@ def twin():
             after=timedelta(hours=3),
         ),
         reprocess="always",
+        figures={"revenue": "sum(price)"},
         checks=[checks.not_empty(), checks.references("before", "foo", "id"), few],
         profile=Profile({"rows": "count(1)"}, "7 same weekdays", 3.0),
         deep_checks=[checks.not_null("id")],

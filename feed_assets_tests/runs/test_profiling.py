@@ -42,14 +42,14 @@ def audited(spark):
     ],
 )
 def test_measures_and_checks_are_counted_together_and_deep_checks_run_where_one_is_off(audited, clicks, said, ran):
-    results, measures = audit(recipe(clicks=clicks), audited, BEFORE)
+    results, measures, _ = audit(recipe(clicks=clicks), audited, BEFORE)
     assert [each.check.name for each in results] == ["not_null_n", "profile", "deep"]
     assert (results[1].said, results[1].passed, SEEN) == (said, not ran, ran)
     assert measures.get("rows") == 2
 
 
 def test_what_was_measured_is_shown_beside_what_is_usual(audited):
-    results, _ = audit(recipe(clicks="sum(n) + 1"), audited, BEFORE)
+    results, _, _ = audit(recipe(clicks="sum(n) + 1"), audited, BEFORE)
     assert results[1].sample == (
         {"measure": "rows", "found": 2, "median": 2, "mad": 0, "is_anomaly": False},
         {"measure": "clicks", "found": 6, "median": 5, "mad": 0, "is_anomaly": True},
@@ -57,7 +57,7 @@ def test_what_was_measured_is_shown_beside_what_is_usual(audited):
 
 
 def test_a_measure_that_is_no_number_is_refused(audited):
-    with pytest.raises(InvalidDefinition, match="clicks of the profile measures 'a': expected a number"):
+    with pytest.raises(InvalidDefinition, match="the measure clicks is 'a': expected a number"):
         audit(recipe(clicks="'a'"), audited, BEFORE)
 
 

@@ -14,13 +14,20 @@ from feed_assets.core.members import Regions
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.profiles import Profile
 from feed_assets.core.retention import Retention
-from feed_assets.core.rules import Owner
+from feed_assets.core.rules import Aggregate, Name, Owner
 from feed_assets.core.typed import typed
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.build.body import body_of
 from feed_assets.orchestration.decide.automation import late_rerun
 from feed_assets.orchestration.declare.by_events import ByEvents
-from feed_assets.orchestration.declare.datasets import check_spec_of, dataset_of, recipe_of, spec_of, with_profile
+from feed_assets.orchestration.declare.datasets import (
+    check_spec_of,
+    dataset_of,
+    recipe_of,
+    spec_of,
+    with_figures,
+    with_profile,
+)
 from feed_assets.orchestration.declare.declarations import Dataset
 from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, tracked_of
 from feed_assets.orchestration.declare.partitions import Partitions, times_of
@@ -55,6 +62,7 @@ def feed_asset(
     event_time: str | None = None,
     wait: Wait | None = None,
     reprocess: Reprocess = "if_data_changed",
+    figures: Mapping[Name, Aggregate] | None = None,
     chart: "Callable[[DataFrame], str] | None" = None,
     owners: Sequence[Owner] | None = None,
     code_version: str | None = None,
@@ -87,6 +95,8 @@ def feed_asset(
             after which it raises an alert. Needs partitions of time.
         reprocess: What becomes of it when windows that it has read were backfilled: built again `if_data_changed`,
             `always`, or `never`.
+        figures: Key figures, SQL aggregates of the written rows that are numbers, by name, such as `{"revenue":
+            "sum(price)"}`: by them and its size a re-run is told, to the owners of the inputs that had changed.
         chart: A function from the written rows to Markdown, for the UI.
         owners: Owners for the UI: `team:ads`, or an address of e-mail.
         code_version: By default a digest of the function's source. A run on equal inputs with an equal code version
@@ -114,7 +124,8 @@ def feed_asset(
 
     def dataset(function: Callable[..., Any]) -> dg.AssetsDefinition:
         recipe = recipe_of(found, function, read, checks, event_time, chart, code_version)
-        recipe = replace(with_profile(recipe, profile, deep_checks, partitions_def), is_by_events=by_events is not None)
+        recipe = with_figures(with_profile(recipe, profile, deep_checks, partitions_def), figures or {})
+        recipe = replace(recipe, is_by_events=by_events is not None)
         declared = dataset_of(recipe, read, late or Late(), retention, by_events, cadence, tracked, wait, reprocess)
         return assets_of(recipe, read, declared, partitions_def, owners)
 

@@ -18,6 +18,7 @@ from feed_assets.ledger import due, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.build.durations import durations_metadata
+from feed_assets.orchestration.build.effects import effect_metadata
 from feed_assets.orchestration.build.makers import DRIVER, SPARK_PROFILE, cluster_of, maker_of
 from feed_assets.orchestration.build.many import Many
 from feed_assets.orchestration.build.reports import Result, failed_checks, materialized, standing
@@ -162,7 +163,8 @@ class _Body:
                 yield from failed_checks(outcome, context.selected_asset_check_keys)
             case Published():
                 tables = [source.feed for source in self.recipe.sources] if self.recipe.is_by_events else []
-                more = durations_metadata(open_ledger(settings().ledger), tables, self.recipe.feed)
+                ledger = open_ledger(settings().ledger)
+                more = durations_metadata(ledger, tables, self.recipe.feed) | effect_metadata(ledger, outcome)
                 yield from materialized(outcome, context.selected_asset_keys, context.selected_asset_check_keys, more)
 
     def standing(self, key: str) -> Iterator[Result]:

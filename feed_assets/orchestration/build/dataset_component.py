@@ -129,6 +129,7 @@ class FeedAssetComponent(DeclaredComponent):
         event_time: A timestamp column.
         wait: What a partition waits for beside its inputs.
         reprocess: What becomes of it when windows that it has read were backfilled.
+        figures: Key figures, SQL aggregates of the written rows by name.
         chart: The path of a function from the written rows to Markdown.
         owners: Owners for the UI.
         code_version: By default a digest of the function's source.
@@ -150,6 +151,7 @@ class FeedAssetComponent(DeclaredComponent):
     event_time: str | None = None
     wait: Wait | None = None
     reprocess: Reprocess = "if_data_changed"
+    figures: dict[str, str] = Field(default_factory=dict[str, str])
     chart: str | None = None
     owners: list[str] | None = None
     code_version: str | None = None
@@ -180,6 +182,7 @@ class FeedAssetComponent(DeclaredComponent):
             event_time=self.event_time,
             wait=self.wait,
             reprocess=self.reprocess,
+            figures=self.figures,
             chart=object_at("chart", self.chart) if self.chart else None,
             owners=self.owners,
             code_version=self.code_version,

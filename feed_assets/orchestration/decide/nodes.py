@@ -36,6 +36,7 @@ class Node:
     key: dg.AssetKey
     partitions_def: Partitions
     declaration: Declaration
+    owners: tuple[str, ...] = ()
 
     @property
     def role(self) -> str:
@@ -142,7 +143,7 @@ def _node(assets: "BaseAssetGraph[Any]", key: dg.AssetKey) -> Node | None:
     """An asset of ours, or None."""
     found = assets.get(key)
     declared = declaration_of(found)
-    return Node(declared.feed, key, found.partitions_def, declared) if declared else None
+    return Node(declared.feed, key, found.partitions_def, declared, tuple(found.owners)) if declared else None
 
 
 def _by_feed(node: Node) -> Feed:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from feed_assets.core.cadence import Cadence
+from feed_assets.core.effects import NUMBERS
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
@@ -66,6 +67,15 @@ def with_profile(
         raise InvalidDefinition(f"{recipe.feed} has a check {taken[0]}, which each dataset has already: rename it.")
     _refuse_unread(found)
     return found
+
+
+def with_figures(recipe: Recipe, figures: Mapping[str, str]) -> Recipe:
+    """A recipe with its key figures. Raises InvalidDefinition for one named as a number that each update has."""
+    if taken := sorted(figures.keys() & NUMBERS):
+        raise InvalidDefinition(
+            f"{recipe.feed} has a key figure {taken[0]}, which each update has already: give it another name."
+        )
+    return replace(recipe, figures=dict(figures))
 
 
 def _refuse_twice(feed: Feed, what: str, names: Sequence[str]) -> None:

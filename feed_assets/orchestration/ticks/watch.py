@@ -36,6 +36,7 @@ from feed_assets.orchestration.declare.declarations import (
 )
 from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.orchestration.ticks.deadlines import DEADLINE, missed, with_deadlines
+from feed_assets.orchestration.ticks.reruns import report_reruns
 from feed_assets.orchestration.ticks.staleness import stale_states
 from feed_assets.settings import settings
 
@@ -62,6 +63,7 @@ def keep_alerts(graph: Graph, ledger: Ledger, now: datetime, out_of_time: Callab
     alerts.keep(ledger, PERSON, waits, now, ours.has_feed)
     alerts.keep(ledger, DEADLINE, late, now, ours.has_feed)
     _judge(graph, ledger, now)
+    report_reruns(graph, ledger, now)
     return _deliver(ledger, now, out_of_time)
 
 

@@ -1,0 +1,54 @@
+"""Bars as an SVG image in Markdown, which the web UI shows."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, ROW, LABEL, TEXT = 560, 26, 200, 90
+"""Pixels: of the image, of a bar's height with what is between two, of the labels, of what stands behind a bar."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A labelled number in a chart.
+
+    Args:
+        label: What stands before the bar.
+        value: How long it is, 0 or more, beside the others.
+        text: What stands behind it, such as the number.
+        color: A colour of SVG's.
+    """
+
+    label: str
+    value: float
+    text: str
+    color: str = "#4f43dd"
+
+
+def bars(title: str, found: Sequence[Bar]) -> str:
+    """Draw bars, for the `chart` of a dataset.
+
+    Args:
+        title: What the image is called where it is not shown.
+        found: The bars, from above; the longest is as wide as there is room.
+
+    Returns:
+        Markdown with an SVG image in it.
+    """
+    longest = max((bar.value for bar in found), default=0) or 1
+    rows = "".join(_row(at, bar, bar.value / longest) for at, bar in enumerate(found))
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{ROW * len(found) + 8}" '
+        f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>{rows}</svg>'
+    )
+    return f"![{title}](data:image/svg+xml;base64,{b64encode(svg.encode()).decode()})"
+
+
+def _row(at: int, bar: Bar, share: float) -> str:
+    top, width = ROW * at + 6, max(1, round(share * (WIDTH - LABEL - TEXT)))
+    return (
+        f'<text x="4" y="{top + 13}">{escape(bar.label)}</text>'
+        f'<rect x="{LABEL}" y="{top}" width="{width}" height="18" fill="{bar.color}"/>'
+        f'<text x="{LABEL + width + 6}" y="{top + 13}">{escape(bar.text)}</text>'
+    )

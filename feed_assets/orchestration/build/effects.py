@@ -1,0 +1,16 @@
+"""What a re-run has changed, in the metadata of its materialization."""
+
+import dagster as dg
+
+from feed_assets.core.effects import as_markdown
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.effects import effect
+from feed_assets.runs.phases import Published
+
+
+def effect_metadata(ledger: Ledger, published: Published) -> dict[str, dg.MetadataValue]:
+    """Inputs and output before and after, as a table and a chart; nothing of a partition's first update."""
+    main = published.outputs[-1]
+    with ledger.read() as connection:
+        found = effect(connection, main.partition, main.id)
+    return {"before and after": dg.MetadataValue.md(as_markdown(found))} if found else {}

@@ -1,0 +1,53 @@
+"""Reports of re-runs: what late data have changed, for whoever owns the inputs that they came from."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby, islice
+
+from feed_assets.core.effects import Effect
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import reruns
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.effects import effect
+from feed_assets.ledger.reruns import Report
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.declare.declarations import Dataset
+
+PARTITIONS_PER_TICK = 100
+"""Partitions that a tick reports at most; the rest follow in the next ones."""
+
+TOLD = 10
+"""Partitions of a dataset that one report tells in numbers."""
+
+
+def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
+    """Keep one report for each dataset that was made again of other inputs; no word of what was made of the same.
+
+    The notes go in the transaction that keeps the reports, so a kill repeats a report under its name, or nothing.
+    """
+    with ledger.read() as connection:
+        noted = {at: since for at, since in reruns.unreported(connection).items() if at.feed in graph.by_feed}
+        taken = dict(islice(noted.items(), PARTITIONS_PER_TICK))
+        found = [effect(connection, each) for each in sorted(taken) if _is_told(graph, each)]
+    late = [each for each in found if each and each.inputs]
+    reports = [_report(graph, feed, [*mine]) for feed, mine in groupby(late, lambda each: each.partition.feed)]
+    if taken:
+        reruns.report(ledger, taken, reports, now)
+
+
+def _is_told(graph: Graph, partition: Partition) -> bool:
+    """Whether it is of a dataset: what became of its rejects is in the numbers of none."""
+    return isinstance(graph.by_feed[partition.feed].declaration, Dataset)
+
+
+def _report(graph: Graph, dataset: Feed, effects: Sequence[Effect]) -> Report:
+    owners = {owner for each in effects for read in each.inputs for owner in _owners(graph, read.feed)}
+    said = [str(each) for each in effects[:TOLD]]
+    if left := len(effects) - len(said):
+        said.append(f"and {left} more: see `feed-assets late report {dataset} PARTITION`")
+    newest = max(each.after.id for each in effects)
+    return Report(dataset, f"{newest} {len(effects)}", "\n".join(said), tuple(sorted(owners)))
+
+
+def _owners(graph: Graph, feed: Feed) -> tuple[str, ...]:
+    return graph.by_feed[feed].owners if feed in graph.by_feed else ()

@@ -1,0 +1,152 @@
+"""What late data have changed is told once, to whoever owns the inputs that they came from."""
+
+import json
+
+import dagster as dg
+import pytest
+import sqlalchemy as sa
+
+from feed_assets import feed_asset, foreign_feed
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import effects, reruns
+from feed_assets.ledger.alerts import open_alerts
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.tables import alert
+from feed_assets.settings import settings
+from feed_assets.testing import Given
+from feed_assets_tests.alerts.channels import SECRET, web_server
+from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, RAW, SCHEMA, SUMS, given, harness, rows
+
+pytestmark = pytest.mark.usefixtures("home")
+
+OWNERS = ["team:ads", "partner@example.com"]
+TOTAL = {"total": "sum(n)"}
+
+
+def world(*, code_version="1", instance=None):
+    """raw -> sums, with the sum of all numbers as its key figure."""
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA, owners=OWNERS)
+    made = feed_asset(SUMS, inputs={"raw": raw}, partitions_def=DAYS, figures=TOTAL, code_version=code_version)
+
+    def give(task) -> Given:
+        found = given(task)
+        return Given(found.rows, found.rejects, figures={"total": sum(row["n"] for row in found.rows)})
+
+    more = {"instance": instance} if instance else {}
+    return harness(raw, made(lambda raw: raw), give=give, **more)
+
+
+@pytest.fixture
+def posted(home, monkeypatch):
+    """What was posted to the webhook of the settings."""
+    with web_server() as receiver:
+        monkeypatch.setenv("FEED_ASSETS_ALERT_WEBHOOK", receiver.url)
+        monkeypatch.setenv("FEED_ASSETS_ALERT_SECRET", SECRET)
+        settings.cache_clear()
+        yield lambda: [json.loads(body) for _, body in receiver.posted]
+
+
+def noted() -> list[Partition]:
+    with open_ledger(settings().ledger).read() as connection:
+        return [*reruns.unreported(connection)]
+
+
+def test_a_rerun_is_told_with_inputs_and_output_before_and_after(posted):
+    made = world()
+    made.drop(RAW, DAY, rows(1))
+    made.run_until_idle()
+    assert "before and after" not in made.reported("t/sums", DAY)[0].metadata
+    assert (posted(), noted()) == ([], [])
+    made.drop(RAW, DAY, rows(1, 2))
+    made.run_until_idle()
+    assert "| total | 1 | 3 | +200.0% |" in made.reported("t/sums", DAY)[0].metadata["before and after"]
+    (said,) = posted()
+    assert f"{RAW}: bytes 8 to 12 (+50.0%); {RAW}: files 1 to 1 (=); total 1 to 3 (+200.0%)" in said["reason"]
+    assert (said["state"], said["receivers"]) == ("report", sorted(OWNERS))
+    assert noted() == []
+
+
+def test_a_run_on_the_same_inputs_is_no_late_data_and_told_to_nobody(posted):
+    made = world()
+    made.drop(RAW, DAY, rows(1))
+    made.run_until_idle()
+    again = world(code_version="2", instance=made.instance)
+    job = again.definitions.resolve_implicit_global_asset_job_def()
+    job.execute_in_process(partition_key=DAY, instance=made.instance, asset_selection=[dg.AssetKey(["t", "sums"])])
+    assert Partition(Feed.parse(SUMS), DAY) in noted()
+    again.run_until_idle()
+    assert (posted(), noted()) == ([], [])
+
+
+def test_partitions_that_are_made_again_together_are_one_report(posted):
+    made = world()
+    for day in (DAY, NEXT_DAY):
+        made.drop(RAW, day, rows(1))
+    made.run_until_idle()
+    for day in (DAY, NEXT_DAY):
+        made.drop(RAW, day, rows(1, 5))
+    made.run_until_idle()
+    (said,) = posted()
+    assert [line.partition(":")[0] for line in said["reason"].splitlines()] == [f"{SUMS} {DAY}", f"{SUMS} {NEXT_DAY}"]
+
+
+def test_a_report_is_no_alert_that_opens_or_is_resolved(posted, caplog):
+    caplog.set_level("INFO", "feed_assets.alerts")
+    made = world()
+    made.drop(RAW, DAY, rows(1))
+    made.run_until_idle()
+    made.drop(RAW, DAY, rows(1, 2))
+    made.run_until_idle()
+    made.run_until_idle()
+    with open_ledger(settings().ledger).read() as connection:
+        assert open_alerts(connection) == ()
+        assert connection.execute(sa.select(sa.func.count()).select_from(alert)).scalar() == 0
+    assert len(posted()) == 1
+    assert [each.getMessage().split("|")[0] for each in caplog.records if each.name == "feed_assets.alerts"] == [
+        f"Report report:{SUMS}"
+    ]
+
+
+def test_a_partition_is_noted_in_the_transaction_that_publishes_so_that_a_kill_loses_no_report(posted, monkeypatch):
+    made = world()
+    made.drop(RAW, DAY, rows(1))
+    made.run_until_idle()
+    made.drop(RAW, DAY, rows(1, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr("feed_assets.orchestration.ticks.watch.report_reruns", lambda *_: None)
+        made.run_until_idle()
+    assert Partition(Feed.parse(SUMS), DAY) in noted()
+    assert posted() == []
+    made.run_until_idle()
+    assert len(posted()) == 1
+
+
+def test_what_was_made_again_while_its_report_was_written_is_noted_still():
+    made = world()
+    made.drop(RAW, DAY, rows(1))
+    made.run_until_idle()
+    ledger, at = open_ledger(settings().ledger), Partition(Feed.parse(SUMS), DAY)
+    with ledger.write() as connection:
+        reruns.made_again(connection, at, made.now())
+    with ledger.read() as connection:
+        seen = reruns.unreported(connection)
+    with ledger.write() as connection:
+        reruns.made_again(connection, at, made.now())
+    reruns.report(ledger, seen, [], made.now())
+    assert noted() == [at]
+
+
+def test_the_first_update_has_nothing_before_it():
+    made = world()
+    made.drop(RAW, DAY, rows(1))
+    made.run_until_idle()
+    with open_ledger(settings().ledger).read() as connection:
+        assert effects.effect(connection, Partition(Feed.parse(SUMS), DAY)) is None
+
+
+@pytest.mark.parametrize("name", ["records", "bytes", "files"])
+def test_a_key_figure_has_no_name_that_each_update_has_already(name):
+    raw = foreign_feed(RAW, partitions_def=DAYS, schema=SCHEMA)
+    with pytest.raises(InvalidDefinition, match=f"key figure {name}, which each update has already"):
+        feed_asset(SUMS, inputs={"raw": raw}, partitions_def=DAYS, figures={name: "count(1)"})(lambda raw: raw)
