@@ -94,8 +94,8 @@ def foreign_feed(
         format: `csv` (with a header), `json` (one object a line) or `parquet`.
         appendable: Whether a partition holds batches; its data are then the newest valid update of every batch.
         description: A description for the UI.
-        owners: Owners for the UI: `team:ads`, or an address of e-mail. Reports of what its late data have changed are sent
-            to these.
+        owners: Owners for the UI, `team:ads`, or an address of e-mail. To these is reported what its late data have
+            changed.
         retention: How much history the job `prune` keeps, although the data are somebody else's; by default all of it.
         cadence: When its updates are expected; one that does not come raises an alert.
         completeness: When its windows are complete: what reads it waits for a valid update and for these.
