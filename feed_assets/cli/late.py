@@ -1,21 +1,16 @@
-"""`feed-assets late`: what was decided of late data, and why."""
+"""`feed-assets late`: what was decided of late data, and why, and what re-runs have changed."""
 
 from typing import Annotated
 
 import typer
 
-from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import ledger_of_settings
+from feed_assets.cli.feed import AsJson, FeedName, PartitionKey, UpdateId
+from feed_assets.cli.location import ledger_of_settings, partition_of
 from feed_assets.cli.show import show
-from feed_assets.cli.verdicts import LateView
+from feed_assets.cli.verdicts import ComparedView, LateView
 from feed_assets.core.feeds import Feed
 
 app = typer.Typer(help="Late data: what came after it was read, and what becomes of it.", no_args_is_help=True)
-
-
-@app.callback()
-def late() -> None:
-    """Keep `ls` a command of its own, as long as there is no other."""
 
 
 @app.command()
@@ -30,3 +25,17 @@ def ls(
     with ledger_of_settings(makes=False).read() as connection:
         found = late.decisions(connection, limit, Feed.parse(feed) if feed else None)
     show(LateView.each(found), as_json, "" if found else "no late data were weighed yet")
+
+
+@app.command()
+def report(feed: FeedName, partition: PartitionKey, update: UpdateId = None, as_json: AsJson = False) -> None:
+    """Compare a dataset's newest update, or the one named, with the one before: its changed inputs, then itself."""
+    from feed_assets.ledger.effects import effect
+
+    at = partition_of(feed, partition)
+    with ledger_of_settings(makes=False).read() as connection:
+        found = effect(connection, at, update)
+    if found is None:
+        show((), as_json, f"{at} has one update: there is none before it to compare it with")
+    else:
+        show(ComparedView.each(found.rows), as_json, f"update {found.after.id} replaces {found.before.id}")

@@ -185,6 +185,15 @@ class LateView(View):
     why: Text
 
 
+class ComparedView(View):
+    """A number of a partition before and after it was made again; None where it is not known."""
+
+    what: str
+    before: float | None
+    after: float | None
+    change: str
+
+
 class VerdictView(View):
     """What to do about a partition, and why."""
 

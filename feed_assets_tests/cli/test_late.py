@@ -97,3 +97,20 @@ def test_status_says_why_a_day_is_out_of_date():
     found = said("status", "--day", "2024-02-29", "--days", "3", "-m", __name__)
     assert any("below the threshold" in each["why"] for each in found["waits"])
     assert {each["state"] for each in found["stale"]} == {"waits for late data"}
+
+
+@pytest.mark.usefixtures("late")
+def test_what_a_rerun_has_changed_is_told_in_numbers():
+    found = {row["what"]: row for row in said("late", "report", MADE, "2024-02-27")}
+    assert found[f"{RAW}: bytes"] == {"what": f"{RAW}: bytes", "before": 1000, "after": 1100, "change": "+10.0%"}
+    assert found["records"]["change"] == "="
+    assert run("late", "report", MADE, "2024-02-27").splitlines()[-1].startswith("update 20")
+
+
+@pytest.mark.usefixtures("late")
+def test_of_a_first_update_there_is_nothing_to_compare_and_of_none_it_is_said():
+    assert run("late", "report", MADE, "2024-02-28") == (
+        f"{MADE} 2024-02-28 has one update: there is none before it to compare it with\n"
+    )
+    result = CliRunner().invoke(app, ["late", "report", MADE, "2024-02-29", "--update", "20240101.000000"])
+    assert "has no update 20240101.000000 that the ledger knows" in str(result.exception)
