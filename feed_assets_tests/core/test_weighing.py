@@ -197,6 +197,16 @@ def test_what_would_be_old_enough_only_once_nobody_looks_is_skipped_at_once():
     assert "only the last 7 periods are looked at" in found.reason
 
 
+@pytest.mark.parametrize("late", [Late(), Late("5%", max_age=HOUR), Late(check="daily", lookback=20), Late(files=1)])
+def test_what_fell_back_to_before_what_was_pruned_waits_for_a_person_whatever_the_policy(late):
+    read, left = pin(RAW, END + HOUR, 1000), pin(RAW, END - HOUR, 2000, 20)
+    need = replace(need_of(MADE, (RAW,), late=late), periods=PERIODS)
+    known = {"outputs": {MADE: Built(READ, (read,))}, "newest": {RAW: left}, "pruned": {RAW: update_id(END)}}
+    (found,) = decide([need], Facts(END + 3 * DAY, **known))
+    assert found.state is State.WAITS_FOR_A_PERSON
+    assert "before them was pruned" in found.reason
+
+
 COST = {MADE.feed: 2e-3}
 """What a byte costs: the 1,100 of the whole partition 2.2."""
 

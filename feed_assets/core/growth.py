@@ -1,0 +1,92 @@
+"""What has changed of an input's partition since it was read: grown, restated or withdrawn, by how much, in words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from feed_assets.core.feeds import Partition, parse_update_id
+from feed_assets.core.positions import InputChange, Pin
+from feed_assets.core.windows import address_of
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What has come of one input partition, with all its batches; `since` is when the first of it came (UTC).
+
+    Bytes as they were consumed and as they are; of a window records.
+    """
+
+    change: InputChange
+    before: int
+    after: int
+    files: int
+    """How many more there are; of windows how many have changed."""
+    since: datetime
+
+    @property
+    def share(self) -> float:
+        """The share by which it has grown; from nothing it is infinite."""
+        return (self.after - self.before) / self.before if self.before else float("inf")
+
+
+def growths(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> list[Growth]:
+    """The growth of each partition: that of an appendable input grows as a whole."""
+    groups: dict[Partition | None, list[InputChange]] = {}
+    for each in changes:
+        groups.setdefault(each.partition.parent if each.parent_bytes else each.partition, []).append(each)
+    return [_growth(group, since, now) for group in groups.values()]
+
+
+def _growth(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> Growth:
+    first = changes[0]
+    before, after = first.parent_bytes or (_size(first.old), _size(first.new))
+    came = (moment for each in changes for moment in (since.get(each.partition), _arrived(each)) if moment)
+    return Growth(first, before, after, sum(map(_files, changes)), min(came, default=now))
+
+
+def is_withdrawn(change: InputChange) -> bool:
+    """Whether what was consumed is no longer valid: no data came."""
+    old, new = change.old, change.new
+    return old is not None and (new is None or new.update_id < old.update_id)
+
+
+def is_restated(change: InputChange) -> bool:
+    """Whether it is another thing than growth: all of it is new, or it is smaller, or as large with other content."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return not change.parent_bytes
+    return new.size <= old.size
+
+
+def _size(pin: Pin | None) -> int:
+    return pin.size if pin else 0
+
+
+def _files(change: InputChange) -> int:
+    if address_of(change.partition):
+        return 1
+    return max((change.new.files if change.new else 0) - (change.old.files if change.old else 0), 0)
+
+
+def _arrived(change: InputChange) -> datetime | None:
+    return parse_update_id(change.new.update_id) if change.new else None
+
+
+def described(change: InputChange) -> str:
+    """A change in words."""
+    return f"{change.partition}: {_describe(change)}"
+
+
+def _describe(change: InputChange) -> str:
+    old, new = change.old, change.new
+    if old is None:
+        grown = f" (with it {change.parent_bytes[0]} to {change.parent_bytes[1]} bytes)" if change.parent_bytes else ""
+        return f"was not there before{grown}"
+    if new is None:
+        return "is no longer valid" if change.parent_bytes else "is no longer valid, or no longer an input"
+    if address_of(change.partition):
+        return f"its windows have changed since they were read ({old.size:,} to {new.size:,} records)"
+    if new.update_id < old.update_id:
+        return f"update {old.update_id} was consumed and is no longer valid, the newest is {new.update_id} again"
+    grown = f"{old.size} to {new.size} bytes"
+    return f"update {old.update_id} was consumed, the newest is {new.update_id} ({grown})"
