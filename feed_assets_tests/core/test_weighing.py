@@ -20,7 +20,7 @@ END = datetime(2024, 2, 28, tzinfo=UTC)
 RAW = Partition(Feed.parse("ias/raw/v1.0"), "2024-02-27")
 OTHER = Partition(Feed.parse("ias/other/v1.0"), "2024-02-27")
 MADE = Partition(Feed.parse("ias/made/v1.0"), "2024-02-27")
-READ = update_id(END + HOUR)
+READ, FIRST = update_id(END + HOUR), END - 0.95 * DAY
 PERIODS = Periods(tuple(END + DAY * number for number in range(30)))
 
 
@@ -28,11 +28,13 @@ def pin(at: Partition, came: datetime, size: int, files: int = 10, version: str 
     return Pin(at, update_id(came), version or f"{size} {files}", size, files)
 
 
-def weighed(late, now, *arrived, inputs=(RAW,), late_of=None, costs=None, periods=PERIODS, since=None):
-    """The verdict on a day that was built from 1,000 bytes of each input, of which updates have arrived since."""
-    first = {at: pin(at, END - 0.95 * DAY, 1000) for at in inputs}
+def weighed(
+    late, now, *arrived, inputs=(RAW,), late_of=None, costs=None, periods=PERIODS, since=None, read=END - 0.95 * DAY
+):
+    """The verdict on a day that was built from 1,000 bytes of each input, which came at `read`; more has arrived."""
+    first = {at: pin(at, read, 1000) for at in inputs}
     newest = first | {each.partition: each for each in sorted(arrived)}
-    need = replace(need_of(MADE, inputs, late=late), late_of=late_of or {}, periods=periods)
+    need = replace(need_of(MADE, inputs, late=late), late_of=late_of or {}, periods=PERIODS)
     came = {each.partition: since for each in arrived} if since else {}
     counted = {
         (each.partition, upto): each
@@ -116,8 +118,9 @@ def test_what_comes_after_the_cut_off_is_only_counted(came, state):
 def test_an_overwrite_after_the_cut_off_is_only_counted_but_a_withdrawal_is_no_late_data():
     late = Late("5%", cut_off=7 * DAY)
     assert weighed(late, END + 21 * DAY, at(20, 1000, 9)).state is SKIPS
-    older = pin(RAW, END - DAY, 900)
+    older = pin(RAW, END - DAY, 1010)
     assert weighed(late, END + 21 * DAY, older).state is REBUILD
+    assert weighed(Late("5%", check="daily", lookback=1), END + 21.5 * DAY, older).state is REBUILD
 
 
 def test_what_came_before_the_cut_off_is_weighed_without_what_came_after_it():
@@ -147,6 +150,11 @@ def test_a_check_weighs_what_had_come_by_then_however_much_follows():
     little = weighed(late, END + 2.2 * DAY, at(1.5, 1010), at(2.1, 2000))
     assert (little.state, little.look_again) == (WAITS, END + 3 * DAY)
     assert weighed(late, END + 3 * DAY, at(1.5, 1010), at(2.1, 2000)).state is REBUILD
+
+
+def test_what_had_come_by_the_check_but_was_read_since_is_no_reason_for_a_re_run():
+    found = weighed(Late("5%", check="daily"), END + 2.5 * DAY, at(1.5, 900), at(2.4, 1100), read=END + 2.2 * DAY)
+    assert (found.state, found.look_again) == (WAITS, END + 3 * DAY)
 
 
 def test_the_age_is_looked_at_at_checks_too():
