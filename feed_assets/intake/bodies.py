@@ -3,9 +3,8 @@
 import re
 import zlib
 from collections.abc import AsyncIterable, Iterator
-from dataclasses import dataclass
 from json import JSONDecoder
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from pydantic_core import from_json
 
@@ -34,8 +33,7 @@ def _no_number(name: str) -> NoReturn:
 _DECODER = JSONDecoder(parse_constant=_no_number)
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """An event: its bytes, in one line, and its value; None, and why, of what is no JSON."""
 
     raw: bytes

@@ -7,8 +7,8 @@ partner hears at once what a run would reject. What is accepted is kept as it wa
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
+from datetime import UTC, date, datetime
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 from feed_assets.core.errors import InvalidEvent
@@ -47,88 +47,125 @@ class PushedFeed:
     grain: str = DAY
 
     @cached_property
-    def _fits(self) -> Mapping[str, tuple[str, Fits]]:
-        return {name: (kind, _fits(kind)) for name, kind in column_types(self.schema)}
+    def _columns(self) -> Mapping[str, "_Column"]:
+        columns = {name: _column(kind) for name, kind in column_types(self.schema)}
+        return {**columns, self.event_time: _Column("timestamp", _TEXT)}  # Which is read once, below.
 
     @cached_property
     def _step(self) -> int:
         return int(step_of(self.grain).total_seconds())
 
-    def partition(self, moment: datetime) -> Partition:
-        """The hour that a moment (UTC) is in."""
-        return Partition(self.feed, moment.replace(minute=0, second=0, microsecond=0).strftime(self.key_format))
+    @cached_property
+    def _first(self) -> float:
+        return self.first.timestamp()
 
-    def window(self, event: object, now: datetime, ahead: timedelta) -> int:
+    @cached_property
+    def _keys(self) -> dict[int, str]:
+        return {}
+
+    def key(self, start: int) -> str:
+        """The key of the hour that a window is in, by its start in seconds since 1970."""
+        hour = start - start % 3600
+        if hour not in self._keys:
+            moment = datetime.fromtimestamp(hour, UTC)
+            self._keys[hour] = Partition(self.feed, moment.strftime(self.key_format)).key
+        return self._keys[hour]
+
+    def window(self, event: object, latest: float, broken: str = "") -> int:
         """The start of the window by which an event is counted, in seconds since 1970.
 
-        Raises InvalidEvent, with all that is wrong with it; for its time if that is before the first partition, or
-        more than `ahead` later than now.
+        Raises InvalidEvent, with all that is wrong with it: with its text, if it is `broken`; with its values; with its
+        time, which may not be before the first partition, nor after the `latest`.
         """
-        if not isinstance(event, dict):
-            raise InvalidEvent("malformed: expected one JSON object")
-        found, fits = cast(dict[str, Any], event), self._fits
-        if wrong := [
-            name for name, value in found.items() if name not in fits or not (value is None or fits[name][1](value))
-        ]:
-            raise InvalidEvent(self._said(wrong))
+        if broken or not isinstance(event, dict):
+            raise InvalidEvent(broken or "malformed: expected one JSON object")
+        found, columns = cast(dict[str, Any], event), self._columns
+        for name, value in found.items():
+            column = columns.get(name)
+            if column is None or not (type(value) in column.types or (column.fits and column.fits(value))):
+                raise InvalidEvent(self._said(found))
         text = found.get(self.event_time)
         if text is None:
             raise InvalidEvent(f"{self.event_time}: missing")
-        moment = moment_of(text)
-        if moment is None:
-            raise InvalidEvent(f"{self.event_time}: not a timestamp")
-        self._check_time(moment, now, ahead)
-        seconds = int(moment.timestamp())
+        seconds = seconds_of(text)
+        if seconds is None or not self._first <= seconds <= latest:
+            raise InvalidEvent(self._said_of_time(seconds, latest))
         return seconds - seconds % self._step
 
-    def _said(self, wrong: list[str]) -> str:
-        unknown = [name for name in wrong if name not in self._fits]
+    def _said(self, event: Mapping[str, Any]) -> str:
+        """All that is wrong with an event, but for its time."""
+        unknown = [name for name in event if name not in self._columns]
         said = [f"unknown fields: {', '.join(unknown)}"] if unknown else []
-        return "; ".join([*said, *(f"{name}: not a {self._fits[name][0]}" for name in wrong if name in self._fits)])
+        for name, column in self._columns.items():
+            value = event.get(name)
+            if not (type(value) in column.types or (column.fits and column.fits(value))):
+                said.append(f"{name}: not a {column.kind}")
+        return "; ".join(said)
 
-    def _check_time(self, moment: datetime, now: datetime, ahead: timedelta) -> None:
-        if moment < self.first:
-            raise InvalidEvent(
-                f"{self.event_time}: {moment:%Y-%m-%dT%H:%M:%SZ} is before the feed's first partition, "
-                f"{self.first:%Y-%m-%dT%H:%MZ}"
-            )
-        if moment - now > ahead:
-            raise InvalidEvent(
-                f"{self.event_time}: {moment:%Y-%m-%dT%H:%M:%SZ} is more than {ahead} ahead of now, "
-                f"{now:%Y-%m-%dT%H:%MZ} (FEED_ASSETS_EVENT_HOURS_AHEAD)"
-            )
+    def _said_of_time(self, seconds: int | None, latest: float) -> str:
+        if seconds is None:
+            return f"{self.event_time}: not a timestamp"
+        if seconds < self._first:
+            first = f"{self.first:%Y-%m-%dT%H:%MZ}"
+            return f"{self.event_time}: {_shown(seconds)} is before the feed's first partition, {first}"
+        return (
+            f"{self.event_time}: {_shown(seconds)} is ahead of {_shown(latest)}, the latest that may be "
+            "(FEED_ASSETS_EVENT_HOURS_AHEAD)"
+        )
 
 
-def moment_of(text: object) -> datetime | None:
-    """The moment (UTC) that a timestamp's text names, by the forms that a run takes; None for another."""
-    found = _MOMENT.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        return None
+def _shown(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def seconds_of(text: str) -> int | None:
+    """The whole seconds since 1970 of a timestamp's text, in the forms that a run takes; None for another."""
+    found = _MOMENT.fullmatch(text)
+    minute = _minute(text[:16], found["offset"] or "Z") if found else None
+    return None if minute is None else minute + int(text[17:19])
+
+
+@lru_cache(maxsize=65_536)  # Of a batch of events many are of the same minute.
+def _minute(text: str, offset: str) -> int | None:
     try:
-        moment = datetime.fromisoformat(found[0])
-        return moment.astimezone(UTC) if found["offset"] else moment.replace(tzinfo=UTC)
+        return int(datetime.fromisoformat(f"{text}{offset}").astimezone(UTC).timestamp())
     except (ValueError, OverflowError):
         return None
 
 
-def _fits(kind: str) -> Fits:
-    """What tells whether a JSON value is one of a declared type."""
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A declared type, the types of values that are of it whatever they are, and what tells of others."""
+
+    kind: str
+    types: frozenset[type]
+    fits: Fits | None = None
+
+
+_NOTHING, _TEXT = frozenset({type(None)}), frozenset({type(None), str})
+_NUMBER = frozenset({type(None), int, float})
+
+
+def _column(kind: str) -> _Column:
     name = re.split(r"[ (]", kind.lower())[0]
     if name in _BITS:
-        bound = 1 << (_BITS[name] - 1)
-        return lambda value: (
-            (type(value) is int or (type(value) is float and value.is_integer())) and -bound <= value < bound
-        )
-    return _KINDS[name]
+        return _Column(kind, _NOTHING, _whole(1 << (_BITS[name] - 1)))
+    types, fits = _KINDS[name]
+    return _Column(kind, types, fits)
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
+def _whole(bound: int) -> Fits:
+    """What tells whether a number is whole and in range; `7.0` is."""
+
+    def fits(value: Any) -> bool:
+        is_whole = type(value) is int or (type(value) is float and value.is_integer())
+        return is_whole and -bound <= value < bound
+
+    return fits
 
 
 def _is_decimal(value: Any) -> bool:
-    """How many digits it has is for the run to say: a number's own text is not seen here."""
-    return _is_number(value) or (isinstance(value, str) and _DECIMAL.fullmatch(value) is not None)
+    return isinstance(value, str) and _DECIMAL.fullmatch(value) is not None
 
 
 def _is_day(value: Any) -> bool:
@@ -142,19 +179,19 @@ def _is_day(value: Any) -> bool:
 
 
 def _is_moment(value: Any) -> bool:
-    return moment_of(value) is not None
+    return isinstance(value, str) and seconds_of(value) is not None
 
 
 def _is_local(value: Any) -> bool:
-    return isinstance(value, str) and (found := _MOMENT.fullmatch(value)) is not None and not found["offset"]
+    return _is_moment(value) and (found := _MOMENT.fullmatch(value)) is not None and not found["offset"]
 
 
-_KINDS: Mapping[str, Fits] = {
-    "string": lambda value: isinstance(value, str),
-    "boolean": lambda value: isinstance(value, bool),
-    **dict.fromkeys(("float", "real", "double"), _is_number),
-    **dict.fromkeys(("decimal", "dec", "numeric"), _is_decimal),
-    "date": _is_day,
-    **dict.fromkeys(("timestamp", "timestamp_ltz"), _is_moment),
-    "timestamp_ntz": _is_local,
+_KINDS: Mapping[str, tuple[frozenset[type], Fits | None]] = {
+    "string": (_TEXT, None),
+    "boolean": (frozenset({type(None), bool}), None),
+    **dict.fromkeys(("float", "real", "double"), (_NUMBER, None)),
+    **dict.fromkeys(("decimal", "dec", "numeric"), (_NUMBER, _is_decimal)),  # Digits are for the run to count.
+    "date": (_NOTHING, _is_day),
+    **dict.fromkeys(("timestamp", "timestamp_ltz"), (_NOTHING, _is_moment)),
+    "timestamp_ntz": (_NOTHING, _is_local),
 }

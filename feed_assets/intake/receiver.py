@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 
 from feed_assets.core.errors import InvalidEvent
@@ -125,38 +126,29 @@ class Receiver:
         return None
 
 
-async def _judged(feed: PushedFeed, sent: Iterable[Sent], now: datetime, ahead: timedelta) -> tuple[Frame, Answer]:
+async def _judged(feed: PushedFeed, sent: Iterable[Sent], latest: float) -> tuple[Frame, Answer]:
     """The events that are accepted, by window, and what is rejected, with the answer. Raises Refused for too many."""
-    accepted, rejected, told = dict[int, list[bytes]](), list[Rejected](), list[dict[str, object]]()
-    for number, each in enumerate(sent):
+    accepted, rejected, told = defaultdict[int, list[bytes]](list), list[Rejected](), list[dict[str, object]]()
+    for number, (raw, value, broken) in enumerate(sent):
         if number % _EVENTS_AT_A_TIME == 0:
             await asyncio.sleep(0)
         if number == EVENTS_PER_REQUEST:
             raise Refused(413, f"the body has more than {EVENTS_PER_REQUEST} events: send it in several requests")
         try:
-            accepted.setdefault(_window(feed, each, now, ahead), []).append(each.raw)
+            start = feed.window(value, latest, broken)
         except InvalidEvent as error:
-            rejected.append(Rejected(each.raw.decode(errors="surrogateescape"), str(error)))
+            rejected.append(Rejected(raw.decode(errors="surrogateescape"), str(error)))
             told.append({"index": number, "reason": rejected[-1].reason})
+        else:
+            accepted[start].append(raw)
     pieces, lines = _in_pieces(feed, accepted)
     count = sum(piece.count for piece in pieces)
     said = {"accepted": count, "rejected": len(rejected), "reasons": told[:REASONS_TOLD]}
-    answer = Answer(json.dumps(said), count, len(rejected))
     kept = tuple((each.raw, each.reason) for each in rejected)
-    return Frame(str(feed.feed), pieces, lines, kept), answer
-
-
-def _window(feed: PushedFeed, sent: Sent, now: datetime, ahead: timedelta) -> int:
-    if sent.broken:
-        raise InvalidEvent(sent.broken)
-    return feed.window(sent.value, now, ahead)
+    return Frame(str(feed.feed), pieces, lines, kept), Answer(json.dumps(said), count, len(rejected))
 
 
 def _in_pieces(feed: PushedFeed, accepted: Mapping[int, Sequence[bytes]]) -> tuple[tuple[Piece, ...], bytes]:
-    pieces, texts = list[Piece](), list[bytes]()
-    for start in sorted(accepted):
-        text = b"".join(raw + b"\n" for raw in accepted[start])
-        key = feed.partition(datetime.fromtimestamp(start, UTC)).key
-        pieces.append(Piece(key, start, len(accepted[start]), len(text)))
-        texts.append(text)
-    return tuple(pieces), b"".join(texts)
+    texts = {start: b"\n".join(accepted[start]) + b"\n" for start in sorted(accepted)}
+    pieces = (Piece(feed.key(start), start, len(accepted[start]), len(text)) for start, text in texts.items())
+    return tuple(pieces), b"".join(texts.values())

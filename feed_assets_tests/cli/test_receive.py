@@ -91,4 +91,4 @@ def test_what_is_declared_is_what_is_received():
     other = foreign_feed("partners/women/v1.0", schema="id string")
     (found,) = pushed_feeds(Graph(dg.Definitions([pushed, other]).resolve_asset_graph())).values()
     assert (str(found.feed), found.event_time, found.first.isoformat()) == (MEN, "at", "2026-01-01T03:00:00+00:00")
-    assert found.partition(found.first).key == "2026-01-01_03"
+    assert found.key(int(found.first.timestamp())) == "2026-01-01_03"
