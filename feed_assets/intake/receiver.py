@@ -78,7 +78,7 @@ class Receiver:
         Of what is answered nothing is lost: frames are synced before. A kill before the answer may leave them, too;
         with an idempotency key they are known by it, whoever is asked again.
         """
-        frame, answer = await _judged(feed, events(body, kind), self.services.now(), self.ahead)
+        frame, answer = await _judged(feed, events(body, kind), (self.services.now() + self.ahead).timestamp())
         if key is None:
             await self._append(frame)
             return answer

@@ -10,12 +10,12 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock
 from time import monotonic, time
-from typing import IO, Any
+from typing import IO, NamedTuple
 from zlib import crc32
 
 from filelock import FileLock, Timeout
@@ -32,8 +32,7 @@ _FULL = (28, 122)  # ENOSPC and EDQUOT
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Events of one window: the key of their hour, the window's start in seconds since 1970, how many, their bytes."""
 
     key: str
@@ -59,17 +58,15 @@ class Frame:
 
     def encoded(self) -> bytes:
         """The frame as it stands on disk."""
-        said = asdict(self)
-        lines = said.pop("lines")
-        header = json.dumps(said).encode()
+        said = self.feed, self.pieces, self.rejected, self.key, self.digest, self.answer
+        header, lines = json.dumps(said).encode(), self.lines
         return b"%08x %d %d\n" % (crc32(lines, crc32(header)), len(header), len(lines)) + header + lines
 
 
 def _decoded(header: bytes, lines: bytes) -> Frame:
-    said: dict[str, Any] = json.loads(header)
-    pieces = tuple(Piece(**piece) for piece in said.pop("pieces"))
-    rejected = tuple((raw, reason) for raw, reason in said.pop("rejected"))
-    return Frame(pieces=pieces, rejected=rejected, lines=lines, **said)
+    feed, pieces, rejected, *idempotency = json.loads(header)
+    kept = tuple((raw, reason) for raw, reason in rejected)
+    return Frame(feed, tuple(Piece(*piece) for piece in pieces), lines, kept, *idempotency)
 
 
 def frames(segment: Path) -> Iterator[Frame]:

@@ -160,7 +160,7 @@ def test_a_blackboard_that_does_not_answer_keeps_everything_for_later(quiet, led
 def test_a_segment_that_cannot_be_flushed_is_kept_and_holds_up_no_other(quiet):
     (quiet.spool.folder / "aaaa-odd-000001.spool").write_bytes(b"00000000 2 0\n{}")
     odd = quiet.spool.folder / "aaaa-worse-000001.spool"
-    header = b'{"feed": "..", "pieces": [], "rejected": []}'
+    header = b'["..", [], [], null, "", ""]'
     odd.write_bytes(b"%08x %d 0\n" % (crc32(header), len(header)) + header)
     push(quiet, event(1))
     assert "aaaa-worse-000001.spool cannot be published, and is kept" in flushed(quiet)
