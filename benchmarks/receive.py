@@ -43,7 +43,7 @@ def body(events: int) -> bytes:
         json.dumps(
             {
                 "impression_id": f"impression-{number:012}",
-                "shown_at": (now - timedelta(seconds=37 * number)).isoformat(timespec="milliseconds"),
+                "shown_at": (now - timedelta(seconds=37 * number)).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
                 "item_id": number,
                 "price": number / 7,
                 "campaign": "men",

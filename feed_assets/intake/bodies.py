@@ -133,16 +133,16 @@ def _packed(packing: str) -> _Plain | _Gzip:
 
 def events(body: bytes, kind: str) -> Iterator[Sent]:
     """The events of a body that is `lines` or an `array`. Raises Refused for an array that is none."""
-    return _in_lines(body) if kind == "lines" else _in_array(body)
+    return map(sent, lines_of(body)) if kind == "lines" else _in_array(body)
 
 
-def _in_lines(body: bytes) -> Iterator[Sent]:
-    for line in body.split(b"\n"):
-        if raw := line.strip(b" \t\r"):
-            yield _sent(raw)
+def lines_of(body: bytes) -> Iterator[bytes]:
+    """The lines of a body that are not blank."""
+    return (raw for line in body.split(b"\n") if (raw := line.strip(b" \t\r")))
 
 
-def _sent(raw: bytes) -> Sent:
+def sent(raw: bytes) -> Sent:
+    """The event of a line."""
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
     try:

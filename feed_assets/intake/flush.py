@@ -48,7 +48,7 @@ class _Gathered:
         for piece in frame.pieces:
             hour = self.hours.setdefault(Partition(feed, piece.key), _Hour())
             hour.lines += frame.lines[at : at + piece.size]
-            hour.windows[datetime.fromtimestamp(piece.start, UTC)] += piece.count
+            hour.windows[datetime.fromtimestamp(piece.start, UTC)] += piece.events
             at += piece.size
         self.rejected.setdefault(frame.feed, []).extend(Rejected(*each) for each in frame.rejected)
         if frame.key:

@@ -5,7 +5,7 @@ partner hears at once what a run would reject. What is accepted is kept as it wa
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property, lru_cache
@@ -15,13 +15,14 @@ from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.schemas import column_types
 from feed_assets.core.windows import DAY, step_of
+from feed_assets.intake.quick import BITS, QuickLines
 
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _DATE = re.compile(_DAY)
-_MOMENT = re.compile(rf"{_DAY}[ T]{_CLOCK}(\.[0-9]{{1,6}})?(?P<offset>Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)?")
+_FORM = rf"{_DAY}[ T]{_CLOCK}(\.[0-9]{{1,6}})?(?P<offset>Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)?"
+_MOMENT = re.compile(_FORM)
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
-_BITS = {"tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "integer": 32, "bigint": 64, "long": 64}
 
 Fits = Callable[[Any], bool]
 
@@ -52,6 +53,10 @@ class PushedFeed:
         return {**columns, self.event_time: _Column("timestamp", _TEXT)}  # Which is read once, below.
 
     @cached_property
+    def _quick(self) -> QuickLines:
+        return QuickLines(dict(column_types(self.schema)), self.event_time, _FORM, lambda kind: _column(kind).has)
+
+    @cached_property
     def _step(self) -> int:
         return int(step_of(self.grain).total_seconds())
 
@@ -71,6 +76,14 @@ class PushedFeed:
             self._keys[hour] = Partition(self.feed, moment.strftime(self.key_format)).key
         return self._keys[hour]
 
+    def windows(self, lines: Sequence[bytes], latest: float) -> list[int] | None:
+        """What `window` says of the event in each line; None if one of them is not as usual, or is rejected."""
+        texts = self._quick.times(lines)
+        found = None if texts is None else [_seconds_as_usual(text) for text in texts]
+        if found is None or not all(each is not None and self._first <= each <= latest for each in found):
+            return None
+        return [each - each % self._step for each in found if each is not None]
+
     def window(self, event: object, latest: float, broken: str = "") -> int:
         """The start of the window by which an event is counted, in seconds since 1970.
 
@@ -82,7 +95,7 @@ class PushedFeed:
         found, columns = cast(dict[str, Any], event), self._columns
         for name, value in found.items():
             column = columns.get(name)
-            if column is None or not (type(value) in column.types or (column.fits and column.fits(value))):
+            if column is None or not (type(value) in column.types or column.has(value)):
                 raise InvalidEvent(self._said(found))
         text = found.get(self.event_time)
         if text is None:
@@ -97,8 +110,7 @@ class PushedFeed:
         unknown = [name for name in event if name not in self._columns]
         said = [f"unknown fields: {', '.join(unknown)}"] if unknown else []
         for name, column in self._columns.items():
-            value = event.get(name)
-            if not (type(value) in column.types or (column.fits and column.fits(value))):
+            if not column.has(event.get(name)):
                 said.append(f"{name}: not a {column.kind}")
         return "; ".join(said)
 
@@ -125,6 +137,14 @@ def seconds_of(text: str) -> int | None:
     return None if minute is None else minute + int(text[17:19])
 
 
+def _seconds_as_usual(text: str) -> int | None:
+    """The same of a text of which the form is known."""
+    if not text.endswith("Z"):
+        return seconds_of(text)
+    minute = _minute(text[:16], "Z")
+    return None if minute is None else minute + int(text[17:19])
+
+
 @lru_cache(maxsize=65_536)  # Of a batch of events many are of the same minute.
 def _minute(text: str, offset: str) -> int | None:
     try:
@@ -141,6 +161,10 @@ class _Column:
     types: frozenset[type]
     fits: Fits | None = None
 
+    def has(self, value: Any) -> bool:
+        """Whether a value is of the type, or nothing."""
+        return type(value) in self.types or (self.fits is not None and self.fits(value))
+
 
 _NOTHING, _TEXT = frozenset({type(None)}), frozenset({type(None), str})
 _NUMBER = frozenset({type(None), int, float})
@@ -148,8 +172,8 @@ _NUMBER = frozenset({type(None), int, float})
 
 def _column(kind: str) -> _Column:
     name = re.split(r"[ (]", kind.lower())[0]
-    if name in _BITS:
-        return _Column(kind, _NOTHING, _whole(1 << (_BITS[name] - 1)))
+    if name in BITS:
+        return _Column(kind, _NOTHING, _whole(1 << (BITS[name] - 1)))
     types, fits = _KINDS[name]
     return _Column(kind, types, fits)
 

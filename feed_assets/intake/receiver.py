@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
+from itertools import islice
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.events import Rejected
-from feed_assets.intake.bodies import Sent, events
+from feed_assets.intake.bodies import Sent, events, lines_of, sent
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.intake.refused import Refused
 from feed_assets.intake.spool import Frame, Piece, Spool, frames
@@ -25,7 +26,7 @@ EVENTS_PER_REQUEST = 50_000
 REASONS_TOLD = 100
 """Rejected events of a request that its answer names; all of them are kept."""
 
-_EVENTS_AT_A_TIME = 500
+EVENTS_AT_A_TIME = 500
 """After so many others have their turn: a large request holds up no small one."""
 
 KEY_BYTES = 200
@@ -78,7 +79,9 @@ class Receiver:
         Of what is answered nothing is lost: frames are synced before. A kill before the answer may leave them, too;
         with an idempotency key they are known by it, whoever is asked again.
         """
-        frame, answer = await _judged(feed, events(body, kind), (self.services.now() + self.ahead).timestamp())
+        judging = _Judging(feed, (self.services.now() + self.ahead).timestamp())
+        await judging.judge(body, kind)
+        frame, answer = judging.frame(), judging.answer()
         if key is None:
             await self._append(frame)
             return answer
@@ -126,29 +129,62 @@ class Receiver:
         return None
 
 
-async def _judged(feed: PushedFeed, sent: Iterable[Sent], latest: float) -> tuple[Frame, Answer]:
-    """The events that are accepted, by window, and what is rejected, with the answer. Raises Refused for too many."""
-    accepted, rejected, told = defaultdict[int, list[bytes]](list), list[Rejected](), list[dict[str, object]]()
-    for number, (raw, value, broken) in enumerate(sent):
-        if number % _EVENTS_AT_A_TIME == 0:
-            await asyncio.sleep(0)
-        if number == EVENTS_PER_REQUEST:
-            raise Refused(413, f"the body has more than {EVENTS_PER_REQUEST} events: send it in several requests")
-        try:
-            start = feed.window(value, latest, broken)
-        except InvalidEvent as error:
-            rejected.append(Rejected(raw.decode(errors="surrogateescape"), str(error)))
-            told.append({"index": number, "reason": rejected[-1].reason})
+@dataclass
+class _Judging:
+    """The events of a request while they are judged: those accepted by window, what is rejected, what is said of it."""
+
+    feed: PushedFeed
+    latest: float
+    count: int = 0
+    accepted: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict[int, list[bytes]](list))
+    rejected: list[Rejected] = field(default_factory=list[Rejected])
+    told: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+
+    async def judge(self, body: bytes, kind: str) -> None:
+        """Judge all events of a body; others have their turn meanwhile. Raises Refused for too many."""
+        if kind == "lines":
+            lines = lines_of(body)
+            while group := [*islice(lines, EVENTS_AT_A_TIME)]:
+                self._lines(group)
+                await asyncio.sleep(0)
         else:
-            accepted[start].append(raw)
-    pieces, lines = _in_pieces(feed, accepted)
-    count = sum(piece.count for piece in pieces)
-    said = {"accepted": count, "rejected": len(rejected), "reasons": told[:REASONS_TOLD]}
-    kept = tuple((each.raw, each.reason) for each in rejected)
-    return Frame(str(feed.feed), pieces, lines, kept), Answer(json.dumps(said), count, len(rejected))
+            elements = events(body, kind)
+            while group := [*islice(elements, EVENTS_AT_A_TIME)]:
+                self._each(group)
+                await asyncio.sleep(0)
 
+    def _lines(self, group: Sequence[bytes]) -> None:
+        windows = self.feed.windows(group, self.latest)
+        if windows is None:
+            self._each(map(sent, group))
+            return
+        self._count(len(group))
+        for raw, start in zip(group, windows, strict=True):
+            self.accepted[start].append(raw)
 
-def _in_pieces(feed: PushedFeed, accepted: Mapping[int, Sequence[bytes]]) -> tuple[tuple[Piece, ...], bytes]:
-    texts = {start: b"\n".join(accepted[start]) + b"\n" for start in sorted(accepted)}
-    pieces = (Piece(feed.key(start), start, len(accepted[start]), len(text)) for start, text in texts.items())
-    return tuple(pieces), b"".join(texts.values())
+    def _each(self, group: Iterable[Sent]) -> None:
+        for raw, value, broken in group:
+            try:
+                self.accepted[self.feed.window(value, self.latest, broken)].append(raw)
+            except InvalidEvent as error:
+                self.rejected.append(Rejected(raw.decode(errors="surrogateescape"), str(error)))
+                self.told.append({"index": self.count, "reason": self.rejected[-1].reason})
+            self._count(1)
+
+    def _count(self, more: int) -> None:
+        self.count += more
+        if self.count > EVENTS_PER_REQUEST:
+            raise Refused(413, f"the body has more than {EVENTS_PER_REQUEST} events: send it in several requests")
+
+    def frame(self) -> Frame:
+        """What is to be kept."""
+        texts = {start: b"\n".join(self.accepted[start]) + b"\n" for start in sorted(self.accepted)}
+        pieces = (Piece(self.feed.key(at), at, len(self.accepted[at]), len(text)) for at, text in texts.items())
+        rejected = tuple((each.raw, each.reason) for each in self.rejected)
+        return Frame(str(self.feed.feed), tuple(pieces), b"".join(texts.values()), rejected)
+
+    def answer(self) -> Answer:
+        """What is said of it."""
+        accepted, rejected = self.count - len(self.rejected), len(self.rejected)
+        said = {"accepted": accepted, "rejected": rejected, "reasons": self.told[:REASONS_TOLD]}
+        return Answer(json.dumps(said), accepted, rejected)

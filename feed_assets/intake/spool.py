@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
     key: str
     start: int
-    count: int
+    events: int
     size: int
 
 

@@ -1,0 +1,73 @@
+"""The usual lines at once: each one flat object, with values of its columns' very types, read and checked in Rust.
+
+It never has the last word against an event. Where it says no, each line is judged by itself (`pushed.py`), which takes
+`7.0` for a whole number, and says what is wrong.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic_core import SchemaValidator, ValidationError
+from pydantic_core import core_schema as cs
+
+from feed_assets.core.limits import ROW_BYTES
+
+BITS = {"tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "integer": 32, "bigint": 64, "long": 64}
+"""How many bits the integer types have."""
+
+_OPEN, _CLOSE = ord("{"), ord("}")
+
+
+class QuickLines:
+    """What reads lines of a schema (names and types of columns); `fits` tells of values of the rarer types.
+
+    `moment` is the form of event times.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, str], event_time: str, moment: str, fits: Callable[[str], Callable[[Any], bool]]
+    ) -> None:
+        fields = {
+            name: cs.typed_dict_field(cs.nullable_schema(_schema(kind, fits)), required=False)
+            for name, kind in columns.items()
+        }
+        fields[event_time] = cs.typed_dict_field(cs.str_schema(strict=True, pattern=f"^(?:{moment})$"))
+        self._array = SchemaValidator(cs.list_schema(cs.typed_dict_schema(fields, extra_behavior="forbid")))
+        self._event_time = event_time
+
+    def times(self, lines: Sequence[bytes]) -> list[str] | None:
+        """The texts of their event times; None if any of them is not as usual.
+
+        The lines are read as one array. That each of them is one element follows: a line break stands in no string, and
+        an object without objects in it that ends before one has ended; so every line has one at least, and all of
+        them have as many as there are lines.
+        """
+        if not all(line[0] == _OPEN and line[-1] == _CLOSE and len(line) <= ROW_BYTES for line in lines):
+            return None
+        try:
+            found: list[dict[str, str]] = self._array.validate_json(b"[" + b",\n".join(lines) + b"]")
+        except ValidationError:
+            return None
+        return [each[self._event_time] for each in found] if len(found) == len(lines) else None
+
+
+def _schema(kind: str, fits: Callable[[str], Callable[[Any], bool]]) -> cs.CoreSchema:
+    name = re.split(r"[ (]", kind.lower())[0]
+    if name in BITS:
+        bound = 1 << (BITS[name] - 1)
+        return cs.int_schema(strict=True, ge=-bound, le=bound - 1)
+    if name == "string":
+        return cs.str_schema(strict=True)
+    if name in ("float", "real", "double"):
+        return cs.float_schema(strict=True, allow_inf_nan=False)
+    return cs.no_info_plain_validator_function(_checked(fits(kind)))
+
+
+def _checked(fits: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
+        if not fits(value):
+            raise ValueError("it is of another type")
+        return value
+
+    return checked
