@@ -10,6 +10,7 @@ from benchmarks import (
     events,
     feeds,
     late,
+    pull,
     ready,
     receive,
     row,
@@ -34,6 +35,7 @@ BENCHMARKS = [
     *states.BENCHMARKS,
     *ready.BENCHMARKS,
     *receive.BENCHMARKS,
+    *pull.BENCHMARKS,
     *transforms.BENCHMARKS,
     *service.BENCHMARKS,
 ]

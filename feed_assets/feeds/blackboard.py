@@ -134,14 +134,16 @@ class Blackboard:
         other stores the folder that the text names is listed. Keys that no store can share have UNREADABLE in them.
         """
         with self._translated(f"list {begins}*"):
-            pages = self._pages.object_pages(begins, after) if self._pages else self._one_page(begins, after)
+            pages = self._pages.object_pages(begins, after) if self._pages else self._cut(begins, after)
             for page in pages:
                 files = sorted(_file(meta) for meta in page if not meta["path"].endswith("/"))
                 yield tuple(file for file in files if not self._is_unfinished(file.key))
 
-    def _one_page(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
+    def _cut(self, begins: str, after: str) -> "Iterator[list[ObjectMeta]]":
+        """A listing that comes at once, in pages of the same length."""
         found = self._objects(begins.rpartition("/")[0], after)
-        yield [meta for meta in found if meta["path"].startswith(begins)]
+        mine = sorted((meta for meta in found if meta["path"].startswith(begins)), key=lambda meta: meta["path"])
+        yield from (mine[at : at + OBJECTS_PER_PAGE] for at in range(0, len(mine), OBJECTS_PER_PAGE))
 
     def page_of_files(self, prefix: str, first: str) -> tuple[File, ...] | None:
         """The objects below `prefix` from the key `first` on, by one request; None if that does not list them all."""

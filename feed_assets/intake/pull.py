@@ -126,7 +126,9 @@ class _Look:
         return None
 
     def _take(self, file: File, known: Pulled | None) -> bool:
-        """Whether there was something to do about a listed file."""
+        """Whether there was something to do about a listed file; nearly all are as they were pulled."""
+        if known and known.file == file and known.state is State.DONE:
+            return False
         try:
             moment = self.source.pull.moment_of(file.key)
         except InvalidName as error:

@@ -26,10 +26,10 @@ def known(connection: sa.Connection, feed: Feed, names: Collection[str]) -> dict
 
 
 def like(connection: sa.Connection, feed: Feed, file: File, time: datetime) -> list[Pulled]:
-    """The first pulled files of the same moment, size and etag, under other names."""
+    """Some pulled files of the same moment, size and etag, under other names."""
     content = (table.c.time == time) & (table.c.etag == file.etag) & (table.c.size == file.size)
     mine = (table.c.feed == str(feed)) & (table.c.name != file.key) & table.c.batch.is_not(None)
-    found = sa.select(table).where(mine, content).order_by(table.c.name).limit(_EQUAL)
+    found = sa.select(table).where(mine, content).limit(_EQUAL)
     return [_pulled(row) for row in connection.execute(found)]
 
 

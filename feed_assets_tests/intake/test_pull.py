@@ -280,6 +280,13 @@ def test_a_look_is_due_at_a_tick_of_the_cron_and_until_it_is_complete(partner):
     assert is_due()
 
 
+def test_a_folder_of_thousands_of_files_comes_in_pages(local_board):
+    """What is asked of the ledger in one statement has a limit."""
+    for number in range(2001):
+        local_board.put(f"out/{number:04}", b"")
+    assert [len(page) for page in local_board.file_pages("out/")] == [1000, 1000, 1]
+
+
 def test_pages_are_listed_from_a_key_on_and_by_a_text_that_need_not_be_a_folder(board):
     names = [f"out/men_{day}_{number}.csv" for day in (28, 29) for number in range(3)]
     for name in [*names, "out/men_29/deep.csv", "other/men_29.csv"]:

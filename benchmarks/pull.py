@@ -1,0 +1,106 @@
+"""A look at a partner's files, nearly all of which are known, against a bare listing of the same folders."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time
+
+import sqlalchemy as sa
+
+from benchmarks import Benchmark, Goal, Pair
+from feed_assets.core.feeds import Feed, File
+from feed_assets.core.pulls import Pull
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.intake.pull import Source, pull
+from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.ledger.tables import intake_file
+from feed_assets.runs.services import Services
+
+FEED = Feed.parse("partners/women/v1.0")
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+DAYS, FILES, NEW = 10, 100_000, 50
+
+
+def _known(file: File) -> dict[str, object]:
+    """A row of the registry, of a file that was pulled."""
+    batch = f"2026-11-01-00:00/{file.key.rpartition('/')[2]}"
+    done = {"time": NOW, "state": "done", "batch": batch, "update_id": "20261101.000000", "at": NOW}
+    return {"feed": str(FEED), "name": file.key, "size": file.size, "etag": file.etag, **done}
+
+
+def _listed(folders: Sequence[Path]) -> int:
+    """Names, sizes and times of all files: what a look at least has to ask."""
+    total = 0
+    for folder in folders:
+        with os.scandir(folder) as entries:
+            total += len(sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in entries))
+    return total
+
+
+class World:
+    """A partner with so many files of ten days, all known to the ledger; each round some more."""
+
+    def __init__(self, root: Path) -> None:
+        self.theirs = Blackboard.open((root / "theirs").as_uri(), create=True)
+        self.ours = Blackboard.open((root / "ours").as_uri(), create=True)
+        self.ledger: Ledger = open_ledger(f"sqlite:///{root / 'ledger.db'}")
+        self.folders = [root / "theirs" / f"{NOW - timedelta(days=back):%Y-%m-%d}" / "05" for back in range(DAYS)]
+        self.rounds = 0
+        source = Pull("women", "%Y-%m-%d/%H/*.csv", lookback=DAYS - 1)
+        self.source = Source(FEED, source, lambda moment: f"{moment:%Y-%m-%d-%H:%M}")
+        self._fill()
+
+    def _fill(self) -> None:
+        for folder in self.folders:
+            folder.mkdir(parents=True)
+            for number in range(FILES // DAYS):
+                (folder / f"{number:06}.csv").write_bytes(b"id\n1\n")
+        with self.ledger.write() as connection:
+            for folder in self.folders:
+                files = self.theirs.files(f"{folder.parent.name}/05")
+                connection.execute(sa.insert(intake_file), [_known(file) for file in files])
+
+    def add(self) -> None:
+        """Some new files, on each of the days."""
+        self.rounds += 1
+        for number in range(NEW):
+            name = f"new-{self.rounds}-{number}.csv"
+            (self.folders[number % DAYS] / name).write_bytes(f"id\n{self.rounds}{number}\n".encode())
+
+    def look(self) -> None:
+        """Pull what is new; it has to be all of it."""
+        services = Services(self.ours, self.ledger, lambda: None, others={"women": self.theirs})
+        pull(services, self.source, NOW, lambda: False)
+        if (count := self.count()) != FILES + NEW * self.rounds:
+            raise AssertionError(f"{count} files are in the registry")
+
+    def count(self) -> int:
+        """How many files the registry has."""
+        with self.ledger.read() as connection:
+            return connection.execute(sa.select(sa.func.count()).select_from(intake_file)).scalar_one()
+
+
+@contextmanager
+def looks() -> Iterator[Pair]:
+    """One look, with new files each time."""
+    with TemporaryDirectory() as root:
+        world = World(Path(root))
+        yield Pair(case=world.look, floor=lambda: _listed(world.folders), before=world.add)
+        world.ledger.engine.dispose()
+
+
+BENCHMARKS = [
+    Benchmark(
+        "pull",
+        f"CPU of a look at {FILES:,} files of a partner, {NEW} of them new and copied",
+        "one bare listing of the same folders",
+        Goal(10),
+        15,
+        3,
+        looks,
+        clock=process_time,
+    )
+]
