@@ -28,7 +28,9 @@ BEFORE = (
     'ALTER TABLE "window" DROP COLUMN marked, DROP COLUMN flagged, DROP COLUMN stale, DROP COLUMN held, '
     "DROP COLUMN data, DROP COLUMN told",
     "ALTER TABLE run DROP COLUMN why",
-    "ALTER TABLE update_ DROP COLUMN without, DROP COLUMN audit, DROP COLUMN columns, DROP COLUMN modified",
+    "ALTER TABLE update_ DROP COLUMN without, DROP COLUMN audit, DROP COLUMN columns, DROP COLUMN modified, "
+    "DROP COLUMN figures",
+    "ALTER TABLE alert DROP COLUMN receivers",
     "ALTER TABLE quality DROP COLUMN version, DROP COLUMN digest",
 )
 """The ledger as version 0006 left it."""
