@@ -138,9 +138,12 @@ def test_a_tick_that_loses_the_ledger_while_it_listens_ends_and_has_told_what_it
     def note(tick: Tick, _: OutOfTime) -> None:
         tick.problems["the shop"] = "it is closed"
 
-    sa.event.listen(engine, "before_cursor_execute", fail)
+    def lose(*_: object) -> None:
+        sa.event.listen(engine, "before_cursor_execute", fail)
+
+    steps = [Step("note", 1, note), *steps_before(somebody_else(world, DAY)), Step("lose", 1, lose)]
     try:
-        requested, seconds = evaluated(world, [Step("note", 1, note), *steps_before(somebody_else(world, DAY))], SINCE)
+        requested, seconds = evaluated(world, steps, SINCE)
     finally:
         sa.event.remove(engine, "before_cursor_execute", fail)
     assert requested == []
