@@ -8,6 +8,8 @@ from typing import Annotated, Any, Self, cast
 import typer
 from pydantic import BaseModel, ConfigDict, RootModel, WrapSerializer
 
+from feed_assets.core.effects import number
+
 Row = Mapping[str, Any]
 
 _FOR_PEOPLE = {"for": "people"}
@@ -24,6 +26,8 @@ Seconds = _in_a_cell(lambda value: f"{value:.3f} s")
 """Marks a number of seconds, which people see with its unit."""
 Share = _in_a_cell(lambda share: "" if share is None else f"{share:+.1%}")
 """Marks a share, which people see in per cent."""
+Number = _in_a_cell(number)
+"""Marks a number that may be whole, or not known."""
 Sentence = _in_a_cell(lambda view: str(view or ""))
 """Marks a field that people see in one cell."""
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AliasPath, BeforeValidator, Field
 
-from feed_assets.cli.show import Counted, Seconds, Sentence, Share, Values, View
+from feed_assets.cli.show import Counted, Number, Seconds, Sentence, Share, Values, View
 from feed_assets.cli.views import ReadView, Text
 from feed_assets.core.events import in_words
 from feed_assets.core.words import first_line, first_of, of_first
@@ -189,8 +189,8 @@ class ComparedView(View):
     """A number of a partition before and after it was made again; None where it is not known."""
 
     what: str
-    before: float | None
-    after: float | None
+    before: Annotated[float | None, Number]
+    after: Annotated[float | None, Number]
     change: str
 
 

@@ -54,7 +54,7 @@ class Compared:
     @property
     def cells(self) -> tuple[str, str, str, str]:
         """The row of a table."""
-        return self.what, _number(self.before), _number(self.after), self.change
+        return self.what, number(self.before), number(self.after), self.change
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Effect:
 
     def __str__(self) -> str:
         """All of it in a line, for a log or a mail."""
-        said = [f"{row.what} {_number(row.before)} to {_number(row.after)} ({row.change})" for row in self.rows]
+        said = [f"{row.what} {number(row.before)} to {number(row.after)} ({row.change})" for row in self.rows]
         return f"{self.partition}: update {self.after.id} replaces {self.before.id}: {'; '.join(said)}"
 
 
@@ -124,8 +124,8 @@ def as_markdown(effect: Effect) -> str:
     return "\n".join([*lines, "", _chart(effect)])
 
 
-def _number(value: float | None) -> str:
-    """As it is, if it is whole; else with six digits."""
+def number(value: float | None) -> str:
+    """A number in words: as it is, if it is whole; else with six digits."""
     if value is None:
         return "?"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.6g}"
@@ -140,6 +140,6 @@ def _bars(row: Compared) -> list[Bar]:
     before, after = abs(row.before or 0), abs(row.after or 0)
     most = max(before, after) or 1
     return [
-        Bar(f"{row.what}, before", before / most, _number(row.before), BEFORE),
-        Bar(f"{row.what}, after", after / most, _number(row.after), AFTER),
+        Bar(f"{row.what}, before", before / most, number(row.before), BEFORE),
+        Bar(f"{row.what}, after", after / most, number(row.after), AFTER),
     ]
