@@ -1,10 +1,11 @@
-"""The sample that ships with the package, as the two raw feeds that two teams would drop.
+"""The sample that ships with the package, as the raw feeds that teams would drop, and as what partners would send.
 
 `sample/README.md` says whose data it is. An impression's id is `<policy>-<campaign>-<row number in the file>`.
 """
 
 import csv
 import gzip
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -21,6 +22,8 @@ SHOWN = (
     *(f"user_feature_{number}" for number in range(4)),
 )
 CLICKED = ("impression_id", "clicked_at")
+TOLD = {"impression_id": str, "timestamp": str, "policy": str, "item_id": int, "position": int, "click": int}
+"""What the partners of `partners.py` tell of an impression, and as what JSON has it."""
 
 _FOLDER = Path(__file__).with_name("sample")
 
@@ -58,6 +61,23 @@ def shown_between(start: datetime, end: datetime) -> list[Row]:
     first, last = (moment.isoformat(" ") for moment in (start, end))
     found = [row for campaign in CAMPAIGNS for row in _rows(campaign) if first <= row["timestamp"] < last]
     return [{**row, "region": region_of(row)} for row in sorted(found, key=lambda row: row["timestamp"])]
+
+
+def moved(day: str, campaign: str, to: str) -> list[Row]:
+    """The impressions of one day and campaign, as if they were of another date, in order of their timestamps."""
+    rows = [row | {"timestamp": to + row["timestamp"][len(to) :]} for row in _of(day, campaign)]
+    return sorted(rows, key=lambda row: row["timestamp"])
+
+
+def told_csv(rows: Iterable[Row]) -> bytes:
+    """Impressions as `partners/women/v1.0` holds them."""
+    return _csv([*TOLD], rows)
+
+
+def told_json(rows: Iterable[Row]) -> bytes:
+    """Impressions as `partners/men/v1.0` holds them."""
+    events = ({name: kind(row[name]) for name, kind in TOLD.items()} for row in rows)
+    return "".join(f"{json.dumps(each)}\n" for each in events).encode()
 
 
 def _of(day: str, campaign: str) -> list[Row]:
