@@ -11,7 +11,7 @@ from feed_assets.core.attempts import pause_after
 from feed_assets.core.choosing import Choice
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id, update_id
-from feed_assets.core.inputs import SetInput, UpdateInput
+from feed_assets.core.inputs import UpdateInput
 from feed_assets.core.needs import Need
 from feed_assets.core.positions import InputChange, Pin, changed, pins_digest
 from feed_assets.core.weighing import Weighed
@@ -75,10 +75,9 @@ class Case:
         return self._other_than_consumed([pin for each in self.pins if (pin := self._as_counted(each))])
 
     def _other_than_consumed(self, pins: Iterable[Pin]) -> tuple[InputChange, ...]:
-        appendable = {each.partition.feed for each in self.need.inputs if isinstance(each, SetInput)}
         newest = [pin for pin in pins if pin.partition not in self._kept]
         consumed = [pin for pin in self.built.consumed if pin.partition not in self._kept]
-        return changed(newest, consumed, appendable)
+        return changed(newest, consumed, self.need.source_of)
 
     def _as_counted(self, pin: Pin) -> Pin | None:
         """The newest update that counts: what came later is as if it had not. A window came when it first changed."""

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from feed_assets.core.feeds import Partition, parse_update_id
-from feed_assets.core.positions import InputChange, Pin
+from feed_assets.core.positions import InputChange, Pin, Source
 from feed_assets.core.windows import address_of
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What has come of one input partition, with all its batches; `since` is when the first of it came (UTC).
+    """What has come of one source of an input; `since` is when the first of it came (UTC).
 
-    Bytes as they were consumed and as they are; of a window records.
+    Bytes of all that is read of it, as they were consumed and as they are; of windows records. `change` is the first.
     """
 
     change: InputChange
@@ -30,16 +30,16 @@ class Growth:
 
 
 def growths(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> list[Growth]:
-    """The growth of each partition: that of an appendable input grows as a whole."""
-    groups: dict[Partition | None, list[InputChange]] = {}
+    """The growth of each source: of a day that reads 24 hours the day's, as in the article's table."""
+    groups: dict[Source | Partition, list[InputChange]] = {}
     for each in changes:
-        groups.setdefault(each.partition.parent if each.parent_bytes else each.partition, []).append(each)
+        groups.setdefault(each.source or each.partition, []).append(each)
     return [_growth(group, since, now) for group in groups.values()]
 
 
 def _growth(changes: Sequence[InputChange], since: Mapping[Partition, datetime], now: datetime) -> Growth:
     first = changes[0]
-    before, after = first.parent_bytes or (_size(first.old), _size(first.new))
+    before, after = _whole(first)
     came = (moment for each in changes for moment in (since.get(each.partition), _arrived(each)) if moment)
     return Growth(first, before, after, sum(map(_files, changes)), min(came, default=now))
 
@@ -54,8 +54,16 @@ def is_restated(change: InputChange) -> bool:
     """Whether it is another thing than growth: all of it is new, or it is smaller, or as large with other content."""
     old, new = change.old, change.new
     if old is None or new is None:
-        return not change.parent_bytes
+        return not _is_batch(change)
     return new.size <= old.size
+
+
+def _whole(change: InputChange) -> tuple[int, int]:
+    return change.whole if change.source else (_size(change.old), _size(change.new))
+
+
+def _is_batch(change: InputChange) -> bool:
+    return change.source is not None and change.source.is_appendable
 
 
 def _size(pin: Pin | None) -> int:
@@ -80,13 +88,19 @@ def described(change: InputChange) -> str:
 def _describe(change: InputChange) -> str:
     old, new = change.old, change.new
     if old is None:
-        grown = f" (with it {change.parent_bytes[0]} to {change.parent_bytes[1]} bytes)" if change.parent_bytes else ""
-        return f"was not there before{grown}"
+        return f"was not there before{_said_of_all(change)}"
     if new is None:
-        return "is no longer valid" if change.parent_bytes else "is no longer valid, or no longer an input"
+        return "is no longer valid" if _is_batch(change) else "is no longer valid, or no longer an input"
     if address_of(change.partition):
         return f"its windows have changed since they were read ({old.size:,} to {new.size:,} records)"
     if new.update_id < old.update_id:
         return f"update {old.update_id} was consumed and is no longer valid, the newest is {new.update_id} again"
     grown = f"{old.size} to {new.size} bytes"
-    return f"update {old.update_id} was consumed, the newest is {new.update_id} ({grown})"
+    return f"update {old.update_id} was consumed, the newest is {new.update_id} ({grown}){_said_of_all(change)}"
+
+
+def _said_of_all(change: InputChange) -> str:
+    """How its source has grown, if that is more than the change itself."""
+    before, after = _whole(change)
+    is_more = (before, after) != (_size(change.old), _size(change.new)) and not address_of(change.partition)
+    return f" (with it {before} to {after} bytes)" if is_more else ""

@@ -38,6 +38,8 @@ class UpdateInput:
     """The checks that alone are heeded, and have to be known; by default each that fails is."""
     made_checks: frozenset[str] = frozenset()
     """Those of them that the run makes which publishes it: they passed, unless somebody says something else."""
+    keys: str = ""
+    """Its keys besides the time: late data of what has the same ones are measured as one."""
 
     def members(self, facts: Facts) -> tuple[Partition, ...]:  # noqa: ARG002
         """The partitions whose updates are read."""

@@ -31,7 +31,8 @@ class Late:
     After "Handling Late Arriving Data" (IAS, 2021).
 
     Args:
-        growth: A share of the input's bytes, 0.05 or `5%`, that was not consumed. An appendable input grows as a whole.
+        growth: A share of the input's bytes, 0.05 or `5%`, that was not consumed. All hours or batches that are read
+            grow as one; keys that are no time (partners) each by itself.
         max_age: The first of the late data has waited this long.
         files: So many files more than were consumed; of a state table, windows.
         cut_off: What arrives later than this after the partition's end is counted, and no reason to re-run.

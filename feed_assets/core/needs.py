@@ -3,17 +3,19 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 from feed_assets.core.choosing import Choice
 from feed_assets.core.completeness import WindowState
 from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Feed, Partition, update_id
-from feed_assets.core.inputs import Input, TableInput, UpdateInput, WindowInput
+from feed_assets.core.inputs import Input, SetInput, TableInput, UpdateInput, WindowInput
 from feed_assets.core.lateness import Late, Periods, counted_upto
-from feed_assets.core.positions import Pin
+from feed_assets.core.positions import Pin, Source
 from feed_assets.core.propagation import Consumer
 from feed_assets.core.waits import Waits
+from feed_assets.core.windows import address_of
 
 Reprocess = Literal["if_data_changed", "always", "never"]
 """What a dataset does about an input that was backfilled."""
@@ -89,6 +91,18 @@ class Need:
     def lacking(self, facts: Facts, choice: Choice) -> frozenset[Partition]:
         """What of that is not there."""
         return frozenset(part for each in self.inputs for part in each.lacking(facts, choice))
+
+    def source_of(self, partition: Partition) -> Source:
+        """What a partition, batch or window that is read grows with; what is no input any more grows alone."""
+        if window := address_of(partition):
+            return Source(partition.feed, f"{window.grain}@/{window.sub_partition}")
+        known = self._sources.get(partition) or (partition.parent and self._sources.get(partition.parent))
+        return known or Source(partition.feed, partition.key)
+
+    @cached_property
+    def _sources(self) -> dict[Partition, Source]:
+        found = [each for each in self.inputs if isinstance(each, UpdateInput)]
+        return {each.partition: Source(each.partition.feed, each.keys, isinstance(each, SetInput)) for each in found}
 
     def backfilled(self, facts: Facts, since: int, consumed: Iterable[Pin] = ()) -> frozenset[Partition]:
         """The windows that were backfilled since they were read: after a number of the log, if no pin has one."""

@@ -1,8 +1,8 @@
 """Which position of an input a run read, and whether the newest one is another."""
 
 from collections import Counter
-from collections.abc import Iterable, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 
@@ -28,48 +28,57 @@ class Pin:
 
 
 @dataclass(frozen=True)
+class Source:
+    """What of an input grows as one: whatever has the same keys besides its time. `is_appendable`: batches are read."""
+
+    feed: Feed
+    keys: str
+    is_appendable: bool = False
+
+
+@dataclass(frozen=True)
 class InputChange:
     """An input whose newest data (`new`) are not the consumed ones (`old`); None where there are none.
 
-    `whole` are, of a batch, the bytes of all batches of its partition, consumed and newest.
+    `whole` are the bytes of all that is read of its source, consumed and newest; of windows records.
     """
 
     partition: Partition
     old: Pin | None
     new: Pin | None
-    parent_bytes: tuple[int, int] | None = None
+    source: Source | None = field(default=None, compare=False)
+    whole: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
 def changed(
-    newest: Iterable[Pin], consumed: Iterable[Pin], appendable: Set[Feed] = frozenset()
+    newest: Iterable[Pin], consumed: Iterable[Pin], source_of: Callable[[Partition], Source] | None = None
 ) -> tuple[InputChange, ...]:
-    """The inputs whose data differ between two sets of pins; those of `appendable` feeds are batches.
+    """The inputs whose data differ between two sets of pins, with their sources where these are asked for.
 
     Another update with the same version is no change: a rebuild of the same rows stops here.
     """
     new = {pin.partition: pin for pin in newest}
     old = {pin.partition: pin for pin in consumed}
-    parent_bytes = _parent_bytes(old.values(), new.values(), appendable)
-    return tuple(
-        InputChange(partition, old.get(partition), new.get(partition), parent_bytes.get(partition.parent))
+    found = tuple(
+        InputChange(partition, old.get(partition), new.get(partition))
         for partition in sorted(new.keys() | old.keys())
         if _version(new.get(partition)) != _version(old.get(partition))
     )
+    return _measured(found, old.values(), new.values(), source_of) if found and source_of else found
 
 
-def _parent_bytes(
-    old: Iterable[Pin], new: Iterable[Pin], appendable: Set[Feed]
-) -> dict[Partition | None, tuple[int, int]]:
-    """The bytes of each partition that holds batches, consumed and newest."""
-    before, now = _sizes(old, appendable), _sizes(new, appendable)
-    return {parent: (before[parent], now[parent]) for parent in before.keys() | now.keys()}
+def _measured(
+    changes: Iterable[InputChange], old: Iterable[Pin], new: Iterable[Pin], source_of: Callable[[Partition], Source]
+) -> tuple[InputChange, ...]:
+    before, after = _sizes(old, source_of), _sizes(new, source_of)
+    sources = ((each, source_of(each.partition)) for each in changes)
+    return tuple(replace(each, source=source, whole=(before[source], after[source])) for each, source in sources)
 
 
-def _sizes(pins: Iterable[Pin], appendable: Set[Feed]) -> Counter[Partition | None]:
-    sizes: Counter[Partition | None] = Counter()
+def _sizes(pins: Iterable[Pin], source_of: Callable[[Partition], Source]) -> Counter[Source]:
+    sizes: Counter[Source] = Counter()
     for pin in pins:
-        if pin.partition.feed in appendable:
-            sizes[pin.partition.parent] += pin.size
+        sizes[source_of(pin.partition)] += pin.size
     return sizes
 
 

@@ -7,12 +7,12 @@ import pytest
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.lateness import Late, Periods
-from feed_assets.core.positions import InputChange, Pin, changed
+from feed_assets.core.positions import InputChange, Pin, Source, changed
 from feed_assets.core.weighing import Arrivals
 from feed_assets.core.weighing import weigh as weigh_inputs
 
-MEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/men")
-WOMEN = Partition(Feed.parse("ads/shown/v1.0"), "2019-11-24/women")
+SHOWN = Feed.parse("ads/shown/v1.0")
+MEN, WOMEN = Partition(SHOWN, "2019-11-24/men"), Partition(SHOWN, "2019-11-24/women")
 ARRIVED = datetime(2019, 11, 26, 6, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 FIVE_PERCENT = Late(growth=0.05)
@@ -170,6 +170,10 @@ def batches(**sizes: int) -> list[Pin]:
     return [Pin(DAY.batch(name), "20191126.060000", str(size), size=size) for name, size in sizes.items()]
 
 
+def as_one(batch: Partition) -> Source:
+    return Source(batch.feed, "", is_appendable=True)
+
+
 @pytest.mark.parametrize(
     ("consumed", "newest", "reruns"),
     [
@@ -185,16 +189,47 @@ def batches(**sizes: int) -> list[Pin]:
     ],
 )
 def test_an_appendable_input_grows_as_a_whole_and_is_restated_by_batch(consumed, newest, reruns):
-    changes = changed(newest, consumed, {DAY.feed})
+    changes = changed(newest, consumed, as_one)
     assert weigh(changes, FIVE_PERCENT, ARRIVED).rerun is reruns
 
 
-def test_two_partitions_that_hold_batches_grow_each_for_itself():
-    other = Pin(Partition(DAY.feed, "2019-11-25").batch("a"), "20191126.060000", "x", size=10**6)
-    consumed, newest = [*batches(a=100), other], [*batches(a=100, b=10), other]
-    assert weigh(changed(newest, consumed, {DAY.feed}), FIVE_PERCENT, ARRIVED).rerun
+def hours(partner: str, *sizes: int) -> list[Pin]:
+    """A day of a partner's hours; each size is also its version."""
+    at = [Partition(SHOWN, f"2019-11-24-{hour:02}:00/{partner}") for hour, _ in enumerate(sizes)]
+    return [Pin(each, "20191126.060000", str(size), size=size) for each, size in zip(at, sizes, strict=True)]
+
+
+def by_partner(hour: Partition) -> Source:
+    return Source(hour.feed, hour.name)
+
+
+@pytest.mark.parametrize(
+    ("newest", "reruns"),
+    [
+        pytest.param(hours("men", 109, *[100] * 23), False, id="an hour by 9 %, the day by 0.4 %"),
+        pytest.param(hours("men", *[105] * 23, 104), False, id="nearly all hours by 5 %, the day by a bit less"),
+        pytest.param(hours("men", *[105] * 24), True, id="all hours by 5 %"),
+        pytest.param(hours("men", 220, *[100] * 23), True, id="an hour to more than the double, the day by 5 %"),
+        pytest.param(hours("men", 99, *[200] * 23), True, id="an hour shrunk, the day grown"),
+    ],
+)
+def test_the_hours_that_a_day_reads_grow_as_one(newest, reruns):
+    changes = changed(
+        [*newest, *hours("women", 10**6)], [*hours("men", *[100] * 24), *hours("women", 10**6)], by_partner
+    )
+    assert weigh(changes, FIVE_PERCENT, ARRIVED).rerun is reruns
+
+
+def test_the_growth_of_one_partner_is_not_lost_in_what_another_sends():
+    consumed, newest = [*hours("men", 100), *hours("women", 10**6)], [*hours("men", 105), *hours("women", 10**6 + 1)]
+    assert weigh(changed(newest, consumed, by_partner), FIVE_PERCENT, ARRIVED).rerun
+
+
+def test_what_is_said_of_an_hour_tells_how_the_day_has_grown():
+    changes = changed(hours("men", 300, 100), hours("men", 100, 100), by_partner)
+    assert weigh(changes, FIVE_PERCENT, ARRIVED).reason.endswith("(100 to 300 bytes) (with it 200 to 400 bytes)")
 
 
 def test_the_reason_of_a_new_batch_says_how_the_set_has_grown():
-    weighed = weigh(changed(batches(a=100, b=10), batches(a=100), {DAY.feed}), FIVE_PERCENT, ARRIVED)
+    weighed = weigh(changed(batches(a=100, b=10), batches(a=100), as_one), FIVE_PERCENT, ARRIVED)
     assert weighed.reason == f"{DAY.batch('b')}: was not there before (with it 100 to 110 bytes)"

@@ -37,16 +37,19 @@ def of_three(in0, in1, in2):
 class World:
     """A dataset of some feeds, by a clock that stands until it is set; 1,000 bytes of each feed are there."""
 
-    def __init__(self, *policies: Late | None, late: Late | None = None, partitions_def=DAYS, keys=("2026-01-02",)):
+    def __init__(
+        self, *policies: Late | None, late: Late | None = None, partitions_def=DAYS, keys=("2026-01-02",), of=None
+    ):
         self.now, self.keys, self.during = START, keys, lambda: None
-        feeds = {f"in{number}": feed(f"in{number}", partitions_def) for number in range(len(policies))}
+        of_def, of_keys = of or (partitions_def, keys)
+        feeds = {f"in{number}": feed(f"in{number}", of_def) for number in range(len(policies))}
         reads = {name: Input(each, late=own) for (name, each), own in zip(feeds.items(), policies, strict=True)}
 
         make = feed_asset("web/made/v1.0", partitions_def=partitions_def, inputs=reads, late=late)
         made = make(of_one if len(policies) == 1 else of_three)
         self.harness = harness(*feeds.values(), made, give=self._give, now=lambda: self.now)
         for name in feeds:
-            for key in keys:
+            for key in of_keys:
                 self.land(1000, name, key)
         assert self.built() == sorted(keys)
 
@@ -201,6 +204,32 @@ def test_hours_are_weighed_by_the_hour(begin):
     tested.now = START + HOUR
     assert tested.built() == [keys[1]]
     assert sorted(outcome for outcome, until in tested.decided() if until is None) == ["re-run", "skip", "skip"]
+
+
+HOURS_OF_A_DAY = [f"2026-01-02-{hour:02}:00" for hour in range(24)]
+OF_MEN, OF_WOMEN = ([f"{hour}/{who}" for hour in HOURS_OF_A_DAY] for who in ("men", "women"))
+
+
+PARTNERS = dg.MultiPartitionsDefinition({"hour": HOURS, "partner": dg.StaticPartitionsDefinition(["men", "women"])})
+
+
+@pytest.mark.parametrize(
+    ("partitions_def", "of_men", "of_women"),
+    [
+        pytest.param(HOURS, HOURS_OF_A_DAY, [], id="hours"),
+        pytest.param(
+            PARTNERS, *([f"{hour}/{who}" for hour in HOURS_OF_A_DAY] for who in ("men", "women")), id="partners"
+        ),
+    ],
+)
+def test_the_hours_that_a_day_reads_are_weighed_as_one_by_partner(begin, partitions_def, of_men, of_women):
+    tested = begin(None, late=Late("5%"), of=(partitions_def, [*of_men, *of_women]))
+    tested.now += MINUTE
+    for hour in of_men[:11]:
+        tested.land(1100, key=hour)
+    assert tested.built() == []
+    tested.land(1100, key=of_men[11])
+    assert tested.built() == ["2026-01-02"]
 
 
 def test_what_lands_during_a_re_run_is_weighed_against_what_that_one_read(begin):

@@ -13,7 +13,7 @@ from feed_assets.core.waits import Waits, waits_of
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import mapping_between, spans_of
 from feed_assets.orchestration.declare.declarations import Dataset
-from feed_assets.orchestration.declare.partitions import ends_from, extent_of, times_of
+from feed_assets.orchestration.declare.partitions import ends_from, extent_of, keys_beside_time, times_of
 from feed_assets.runs.recipe import made_with
 from feed_assets.settings import settings
 
@@ -76,7 +76,8 @@ def _inputs(graph: "Graph", parent: Node, node: Node, declared: Dataset, output:
     kind, beyond = parent.kind_of_input, _beyond(graph, parent, declared, output)
     for each in needed:
         is_required = kind is not TableInput and not is_optional and (not needs_own or each == own)
-        yield kind(each, is_required, ignores_quality, beyond, checks, made)
+        keys = keys_beside_time(parent.partitions_def, each.key)
+        yield kind(each, is_required, ignores_quality, beyond, checks, made, keys)
     missing = absent if not needs_own else [] if own in needed else [own]
     yield from map(AbsentInput, missing if not is_optional else ())
     spans = spans_of(parent, node, output, needed)
