@@ -70,12 +70,18 @@ class PatientOnlySoLong(HttpToolsProtocol):
 
 def serve(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path, host: str, port: int) -> None:
     """Take events for these feeds until a signal. Raises HomeBusy where another receiver has the spool."""
+    door = door_of(calls, feeds, spool)
+    receiver = door.receiver.spool.receiver
+    say(f"receiver {receiver} takes events at http://{host}:{port}/v1/FEED/events; /docs describes them")
+    server_of(door, host, port, settings().receiver_flush_seconds).run()
+
+
+def door_of(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path) -> Door:
+    """A receiver by the settings. Raises HomeBusy where another one has the spool."""
     config, kept = settings(), Spool(spool, settings().receiver_flush_bytes)
     receiver = Receiver(calls.services, feeds, kept, timedelta(hours=config.event_hours_ahead))
     keys, rates = Keys(calls.services.ledger), Rates(config.receiver_events_per_second)
-    door = Door(receiver, keys, rates, Metrics(kept), calls)
-    say(f"receiver {kept.receiver} takes events at http://{host}:{port}/v1/FEED/events; /docs describes them")
-    server_of(door, host, port, config.receiver_flush_seconds).run()
+    return Door(receiver, keys, rates, Metrics(kept), calls)
 
 
 def server_of(door: Door, host: str, port: int, flush_seconds: float) -> uvicorn.Server:
