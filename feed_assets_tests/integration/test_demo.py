@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import json
 import os
 import re
 import subprocess
@@ -90,6 +91,31 @@ def test_the_corrupt_update_was_refused_with_its_reason(played) -> None:
     assert re.search(r"refused \d{8}\.\d{6}: its manifest says 2 files and there are 1", played[1].stdout)
 
 
+PARTNERS_DAY = [("2019-11-27", "men"), ("2019-11-27", "women")]
+
+
+def test_of_three_days_with_late_data_the_one_that_has_grown_enough_was_built_again(played) -> None:
+    home, done = played
+    found = re.findall(
+        r"^\S+ \S+ UTC  ads/partners_daily/v1.0  (\S+)  (\S+) +\d+ +\d+ +(\S+)", done.stdout, re.MULTILINE
+    )
+    first, second, third = days = sorted(path.name for path in (home / "women").iterdir())
+    assert {day: (decision, growth) for day, decision, growth in found} == {
+        first: ("re-run", "+10.0%"),
+        second: ("skip", "+3.0%"),
+        third: ("skip", "+1.0%"),
+    }
+    board = home / "blackboard" / "ads" / "partners_daily" / "v1.0"
+    assert [len([*(board / day).iterdir()]) for day in days] == [2, 1, 1]
+
+
+def test_the_report_of_the_rerun_is_what_the_raw_files_say(played) -> None:
+    day = [figures.total(sample.shown_csv(on, who), sample.clicked_csv(on, who)) for on, who in PARTNERS_DAY]
+    found = dict(re.findall(r"^(impressions|clicks) +[\d,]+ +([\d,]+) +\+[\d.]+%$", played[1].stdout, re.MULTILINE))
+    wanted = {"impressions": sum(each.impressions for each in day), "clicks": sum(each.clicks for each in day)}
+    assert {name: int(number.replace(",", "")) for name, number in found.items()} == wanted
+
+
 def test_it_says_where_to_look_next(played) -> None:
     home, done = played
     for command in re.findall(r"(\.venv/bin/feed-assets .*)", done.stdout):
@@ -97,7 +123,8 @@ def test_it_says_where_to_look_next(played) -> None:
             command.split(), cwd=ROOT, env={**os.environ, "DAGSTER_HOME": str(home)}, capture_output=True, check=False
         )
         assert looked.returncode == 0, looked.stderr
-    assert f"DAGSTER_HOME={home} make ui" in done.stdout
+    boards = json.dumps({"women": {"url": (home / "women").as_uri()}})
+    assert f"DAGSTER_HOME={home} FEED_ASSETS_BLACKBOARDS='{boards}' make ui" in done.stdout
 
 
 def test_it_never_clears_a_folder_that_is_not_its_own(tmp_path: Path) -> None:

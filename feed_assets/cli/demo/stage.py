@@ -1,7 +1,11 @@
 """What every story of the demo is played on: a home of its own, the runner, and what must come of a step."""
 
+import json
 import os
+import shlex
 import shutil
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +20,7 @@ from feed_assets.feeds import read, write
 from feed_assets.home import home, make_home
 from feed_assets.orchestration.ends import ends_of
 from feed_assets.orchestration.runner import Runner
+from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MARK = "this-is-the-demo"
+BOARDS = "FEED_ASSETS_BLACKBOARDS"
 
 
 def fresh_home() -> Path:
@@ -38,6 +44,8 @@ def fresh_home() -> Path:
     for name in ("FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER", "FEED_ASSETS_ADS_CAMPAIGNS"):
         os.environ.pop(name, None)
     os.environ["DAGSTER_HOME"] = str(folder)
+    (theirs := folder / "women").mkdir()
+    os.environ[BOARDS] = json.dumps({theirs.name: {"url": theirs.as_uri()}})
     settings.cache_clear()
     return folder
 
@@ -70,6 +78,10 @@ class Stage:
         update = read.require(read.latest(self.board, Partition(feed, key)))
         return update, read_own(session(settings()), self.board, update)
 
+    def later(self, hours: int) -> None:
+        """Go by a clock that is so many hours ahead."""
+        self.runner = replace(self.runner, now=lambda: utc_now() + timedelta(hours=hours))
+
     def run(self, expected: int) -> None:
         """Run until idle, a line for each partition: as many as expected, or the demo has failed."""
         before = self._built
@@ -91,9 +103,10 @@ class Stage:
         """Commands to look further."""
         at = f"DAGSTER_HOME={self.folder}"
         return (
-            f"In the web UI:  {at} make ui\n"
+            f"In the web UI:  {at} {BOARDS}={shlex.quote(os.environ[BOARDS])} make ui\n"
             f"The files:      {at} .venv/bin/feed-assets feed show ads/effectiveness/v1.0 2019-11-26/men\n"
             f"Why or why not: {at} .venv/bin/feed-assets explain retail/daily_summary/v1.0 2010-12-05\n"
+            f"Late data:      {at} .venv/bin/feed-assets late ls ads/partners_daily/v1.0\n"
             f"The windows:    {at} .venv/bin/feed-assets state show ads/impressions\n"
             f"The events:     {at} .venv/bin/feed-assets events ls retail/daily_summary/v1.0"
         )

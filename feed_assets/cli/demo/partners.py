@@ -1,0 +1,129 @@
+"""Two partners and late data: one pushes, the other's files are pulled, and what has grown enough is built again."""
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from datetime import timedelta
+from importlib.util import find_spec
+from itertools import groupby
+from socket import create_server
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import requests
+
+from feed_assets.cli import late
+from feed_assets.cli.receive import pushed_feeds
+from feed_assets.core.addresses import LOOPBACK
+from feed_assets.core.errors import DemoFailed
+from feed_assets.core.feeds import Feed
+from feed_assets.defs.ads.sample import Row, figures, moved, told_csv, told_json
+from feed_assets.intake import keys
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    from feed_assets.cli.demo.stage import Stage
+
+MEN, DAILY, WOMEN = Feed.parse("partners/men/v1.0"), Feed.parse("ads/partners_daily/v1.0"), "women"
+LATE = {"2019-11-27": 0.1, "2019-11-28": 0.03, "2019-11-29": 0.01}
+"""The days of the sample that are played, and by how much each grows: the article's 2/27, 2/28 and 2/29."""
+
+
+def play(stage: "Stage") -> None:
+    """The story: three days on time, then the files that were late, of which those of one day are worth a re-run."""
+    if find_spec("fastapi") is None:
+        stage.say("Partners and late data are left out: the receiver needs `pip install 'feed-assets[receiver]'`.\n")
+        return
+    days = _days(stage)
+    stage.step(f"the partner men pushes the events of {days[0]} to {days[-1]} to a receiver, by an API key")
+    _push(stage, days)
+    stage.step(
+        "files of the partner women are pulled, as every four hours; the last files of each day are not there yet"
+    )
+    parts = [split(moved(day, "women", to), share) for (day, share), to in zip(LATE.items(), days, strict=True)]
+    _write(stage, "ads_0.csv", (row for on_time, _ in parts for row in on_time))
+    stage.later(hours=4)
+    stage.run(len(days))
+    stage.step(f"four hours later they are, and are weighed: {days[0]} has grown by 5 % or more, and is built again")
+    _write(stage, "ads_1.csv", (row for _, after in parts for row in after))
+    stage.later(hours=8)
+    stage.run(1)
+    _tell(stage, days[0])
+    _check(stage, days, [len(on_time) for on_time, _ in parts])
+
+
+def _tell(stage: "Stage", day: str) -> None:
+    """Print what `feed-assets late` prints."""
+    stage.say("\nWhat was decided")
+    late.ls(str(DAILY))
+    stage.say(f"\n{DAILY} {day}, before and after")
+    late.report(str(DAILY), day)
+
+
+def _days(stage: "Stage") -> list[str]:
+    """The dates that the sample's days are moved to: the last that are over (UTC)."""
+    today = stage.services.now().date()
+    return [f"{today - timedelta(days=back)}" for back in range(len(LATE), 0, -1)]
+
+
+def _push(stage: "Stage", days: list[str]) -> None:
+    key, accepted = keys.add(stage.services.ledger, "men", [str(MEN)], stage.services.now()), 0
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/x-ndjson"}
+    with _receiver(stage) as url:
+        for day, to in zip(LATE, days, strict=True):
+            events = told_json(moved(day, "men", to))
+            answer = requests.post(f"{url}/v1/{MEN}/events", events, headers=headers, timeout=60)
+            answer.raise_for_status()
+            accepted += answer.json()["accepted"]
+    hours = len(stage.board.children(str(MEN)))
+    stage.say(f"  {accepted} events are accepted, and published as batches of {hours} hours")
+
+
+@contextmanager
+def _receiver(stage: "Stage") -> Generator[str]:
+    """The URL of a receiver in a thread; as it ends it publishes what it has taken."""
+    from feed_assets.intake.calls import Calls
+    from feed_assets.intake.serve import door_of, server_of
+
+    feeds = pushed_feeds(Graph(stage.definitions.resolve_asset_graph()))
+    door = door_of(Calls(stage.services), feeds, stage.folder / "receiver")
+    server = server_of(door, LOOPBACK, 0, settings().receiver_flush_seconds)
+    with create_server((LOOPBACK, 0)) as listening:  # Who asks before the server takes requests waits for it.
+        thread = Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            yield f"http://{LOOPBACK}:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def split(rows: list[Row], share: float) -> tuple[list[Row], list[Row]]:
+    """A day as it is on time, and what is late of it: ends of its busiest hours, by which it grows by a share."""
+    hours = sorted(([*hour] for _, hour in groupby(rows, _hour)), key=len, reverse=True)
+    ends = [row for hour in hours for row in hour[len(hour) // 2 :]]
+    late = {row["impression_id"] for row in ends[: round(len(rows) * share / (1 + share))]}
+    on_time = [row for row in rows if row["impression_id"] not in late]
+    return on_time, [row for row in rows if row["impression_id"] in late]
+
+
+def _hour(row: Row) -> str:
+    return row["timestamp"][:13]
+
+
+def _write(stage: "Stage", name: str, rows: Iterable[Row]) -> None:
+    """Write a file for each hour, as the partner does: `2026-11-20/13/ads_0.csv`."""
+    files = [(_hour(row).replace(" ", "/"), row) for row in rows]
+    for hour, found in groupby(files, lambda each: each[0]):
+        stage.services.board_named(WOMEN).put(f"{hour}/{name}", told_csv(row for _, row in found))
+
+
+def _check(stage: "Stage", days: list[str], on_time: list[int]) -> None:
+    """Compare the days with the sample's own rows: the first with all of them, the others with those on time."""
+    women = [figures(next(iter(LATE)), "women")[0], *on_time[1:]]
+    for day, to, pulled in zip(LATE, days, women, strict=True):
+        rows = stage.published(DAILY, to)[1].groupBy("campaign").sum("impressions").collect()
+        expected = {"men": figures(day, "men")[0], "women": pulled}
+        if (found := {row["campaign"]: row["sum(impressions)"] for row in rows}) != expected:
+            raise DemoFailed(f"{DAILY} {to} has {found} impressions: the sample's own figures are {expected}.")
+    stage.say(f"\nAll {len(days)} days are what the sample says.\n")
