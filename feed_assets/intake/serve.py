@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from feed_assets.core.failures import failing_alone
 from feed_assets.home import say
 from feed_assets.intake.api import Door, app_of
 from feed_assets.intake.calls import Calls
@@ -132,8 +133,19 @@ async def _keep_flushing(door: Door, seconds: float, ending: asyncio.Event) -> N
 
 
 def _look(door: Door, seconds: float) -> None:
+    """Whatever fails is said and tried again: if it ended the task, nobody would flush any more."""
+    problems = dict[str, str]()
+    with failing_alone(problems, "the spool"):
+        door.problem = _flushed(door, seconds)
+    door.problem = problems.get("the spool", door.problem)
+
+
+def _flushed(door: Door, seconds: float) -> str:
+    """Why something waits; '' if nothing does."""
     spool = door.receiver.spool
     spool.seal(older_than=seconds)
-    if segments := spool.sealed():
-        door.problem = flush_all(door.receiver, segments)
-        door.metrics.flushes.labels("failed" if door.problem else "published").inc()
+    if not (segments := spool.sealed()):
+        return ""
+    problem = flush_all(door.receiver, segments)
+    door.metrics.flushes.labels("failed" if problem else "published").inc()
+    return problem

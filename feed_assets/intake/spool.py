@@ -10,6 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -146,18 +147,31 @@ class Spool:
         """The segments that wait, the oldest first; those of earlier starts, too."""
         with self._lock:
             current = self._open.path if self._open else None
-            found = [path for path in self.folder.glob(f"*{SEGMENT}") if path != current]
-        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+            found = {path: stat for path, stat in self._there().items() if path != current}
+        return sorted(found, key=lambda path: (found[path].st_mtime_ns, path.name))
 
     @property
     def size(self) -> int:
         """Bytes that wait, in all segments."""
-        return sum(path.stat().st_size for path in self.folder.glob(f"*{SEGMENT}"))
+        return sum(stat.st_size for stat in self._there().values())
 
     def oldest_seconds(self) -> float:
-        """How long the oldest segment has been waiting to be published; 0 if none is."""
-        written = [path.stat().st_mtime for path in self.sealed()]
-        return max(time() - min(written), 0.0) if written else 0.0
+        """How long the oldest events have been waiting, in the segment that is written, too; 0 if none are."""
+        with self._lock:
+            current = self._open
+            ages = [
+                time() - stat.st_mtime for path, stat in self._there().items() if not current or path != current.path
+            ]
+            ages += [monotonic() - current.since] if current and current.size else []
+        return max([0.0, *ages])
+
+    def _there(self) -> dict[Path, os.stat_result]:
+        """The segments' files; a flush may remove one while they are looked at."""
+        found = dict[Path, os.stat_result]()
+        for path in self.folder.glob(f"*{SEGMENT}"):
+            with suppress(FileNotFoundError):
+                found[path] = path.stat()
+        return found
 
     def close(self) -> None:
         """Let another receiver have the folder. Everything is synced already."""
@@ -169,11 +183,15 @@ class Spool:
         self._number += 1
         path = self.folder / f"{self.receiver}-{self._start}-{self._number:06d}{SEGMENT}"
         try:
-            segment = _Segment(path, os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, OWNED))
-            sync_folder(self.folder)
+            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, OWNED)
+            try:
+                sync_folder(self.folder)
+            except OSError:
+                os.close(file)
+                raise
         except OSError as error:
             raise _said(error) from error
-        return segment
+        return _Segment(path, file)
 
     def _seal(self) -> None:
         if self._open:

@@ -148,10 +148,10 @@ class Process:
         self.process.wait()
 
 
-def started(home: Path, spool: Path, port: int, *more: str) -> Process:
-    """Start a receiver of the home's ledger and the blackboard of the settings."""
+def started(home: Path, spool: Path, port: int, *more: str, within: Sequence[str] = ()) -> Process:
+    """Start a receiver of the home's ledger and the blackboard of the settings; `within` is a command that runs it."""
     environment = {**os.environ, "DAGSTER_HOME": str(home)}
-    command = [sys.executable, str(SERVED), str(spool), str(port), *more]
+    command = [*within, sys.executable, str(SERVED), str(spool), str(port), *more]
     return Process(home, port, subprocess.Popen(command, env=environment))
 
 

@@ -1,0 +1,150 @@
+"""Receivers as processes of their own: one whose disk is full, and two on one blackboard."""
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets_tests.intake.receivers import (
+    LINES,
+    MEN,
+    Partner,
+    Process,
+    event,
+    free_port,
+    lines,
+    numbers,
+    partner_of,
+    published,
+    started,
+)
+
+SMALL_DISK = (
+    "unshare",
+    "--map-root-user",
+    "--mount",
+    "sh",
+    "-c",
+    'mount -t tmpfs -o size=256k tmpfs "$0" && exec "$@"',
+)
+"""Run a command with a folder on a disk of its own, which goes with it; where the kernel lets us, no root is needed."""
+
+BLOB = "x" * 20_000
+NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def needs_small_disks(folder: Path) -> None:
+    """Skip where no disk can be mounted, as in most containers."""
+    if not shutil.which("unshare"):
+        pytest.skip("`unshare` (util-linux) is not installed")
+    done = subprocess.run([*SMALL_DISK, folder, "true"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    (folder := tmp_path / "spool").mkdir()
+    return folder
+
+
+@pytest.fixture
+def flushing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written waits for two seconds: long enough to fill a small disk, short enough to see room made."""
+    monkeypatch.setenv("FEED_ASSETS_RECEIVER_FLUSH_SECONDS", "2")
+
+
+@pytest.fixture
+def receivers(home: Path) -> Iterator[Callable[..., Process]]:
+    """Start receivers of the home, and wait until they answer; whatever a test leaves is killed."""
+    begun = list[Process]()
+
+    def begin(spool: Path, port: int, **options) -> Process:
+        begun.append(started(home, spool, port, **options))
+        begun[-1].wait()
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        process.kill()
+
+
+def ended(process: Process) -> None:
+    process.process.send_signal(signal.SIGTERM)
+    assert process.process.wait(60) in (0, -signal.SIGTERM)
+
+
+def blackboard_of(home: Path) -> Blackboard:
+    return Blackboard.open((home / "blackboard").as_uri())
+
+
+def sized(number: int) -> bytes:
+    """An event of this hour that takes some room."""
+    return lines({**event(number, NOW), "id": BLOB})
+
+
+@dataclass
+class Pushing:
+    """Events, one a request; what is refused is sent again if its number is even, and then it has a key."""
+
+    partner: Partner
+    taken: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+
+    def push(self, number: int) -> bool:
+        headers = {**LINES, "Idempotency-Key": str(number)} if number % 2 == 0 else LINES
+        answer = self.partner.post(sized(number), headers=headers)
+        assert answer.ok or (answer.status_code, answer.headers["Retry-After"]) == (507, "5"), answer.text
+        (self.taken if answer.ok else self.refused).append(number)
+        return answer.ok
+
+    def until(self, number: int, is_taken: bool) -> int:
+        """Push new events until one is taken, or refused; the next number."""
+        for each in range(number, number + 1000):
+            if self.push(each) == is_taken:
+                return each + 1
+            _ = is_taken and time.sleep(0.1)
+        raise AssertionError(f"of {1000} events none was {'taken' if is_taken else 'refused'}")
+
+
+@pytest.mark.usefixtures("flushing")
+def test_on_a_full_disk_what_is_acknowledged_is_kept_what_is_refused_is_not_and_flushes_make_room(
+    home, spool, receivers
+):
+    """A real one: the kernel says so in the middle of a write, and the half of a frame has to be taken back."""
+    needs_small_disks(spool)
+    partner = partner_of(home, port := free_port())
+    process = receivers(spool, port, within=(*SMALL_DISK, str(spool)))
+    pushing = Pushing(partner)
+    number = pushing.until(0, is_taken=False)
+    refused = [number - 1, *(each for each in (number, number + 1) if not pushing.push(each))]
+    pushing.until(number + 2, is_taken=True)
+    for each in [each for each in pushing.refused if each % 2 == 0]:
+        while not pushing.push(each):
+            time.sleep(0.1)
+    ended(process)
+    assert numbers(published(blackboard_of(home))) == sorted(pushing.taken)
+    assert {each % 2 for each in refused} == {0, 1}, "with a key, and without"
+
+
+def test_two_receivers_on_one_blackboard_share_no_batch_and_lose_none(home, tmp_path, receivers):
+    """Killed, started again, ended: each flushes its own spool alone."""
+    ports, spools = [free_port(), free_port()], [tmp_path / "one", tmp_path / "two"]
+    partners = [partner_of(home, port) for port in ports]
+    first, second = (receivers(spool, port) for spool, port in zip(spools, ports, strict=True))
+    for number in range(40):
+        assert partners[number % 2].post(sized(number)).ok
+    first.kill()
+    for process in (receivers(spools[0], ports[0]), second):
+        ended(process)
+    board = blackboard_of(home)
+    assert numbers(published(board)) == [*range(40)]
+    batches = [batch for hour in board.children(MEN) for batch in board.children(f"{MEN}/{hour}")]
+    assert {batch.split("-")[0] for batch in batches} == {(spool / "receiver").read_text() for spool in spools}

@@ -1,0 +1,102 @@
+"""What waits to be published is seen: how much, since when and why; and it is tried until it is published."""
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from feed_assets.core.errors import BlackboardUnavailable
+from feed_assets.intake.spool import Spool
+from feed_assets_tests.feeds.stores import Counting
+from feed_assets_tests.intake.receivers import Partner, door_of, event, lines, listening, numbers, published
+
+
+class Away:
+    """A store that does not answer until it is back."""
+
+    def __init__(self) -> None:
+        self.is_back = False
+
+    def __call__(self) -> None:
+        if not self.is_back:
+            raise BlackboardUnavailable("no answer")
+
+
+def waits(partner: Partner) -> dict:
+    """What `/health` says of the spool."""
+    return partner.get("/health").json()["spool"]
+
+
+def until(partner: Partner, is_so: Callable[[dict], bool]) -> dict:
+    for _ in range(1500):
+        if is_so(said := waits(partner)):
+            return said
+        time.sleep(0.02)
+    raise AssertionError(f"it stays as it is: {said}")
+
+
+def metric(partner: Partner, name: str) -> float:
+    (found,) = re.findall(rf"^feed_assets_receiver_{re.escape(name)} (\S+)$", partner.get("/metrics").text, re.M)
+    return float(found)
+
+
+def test_a_blackboard_that_is_away_is_said_until_it_is_back_and_all_is_published(local_board, ledger, tmp_path):
+    away = Away()
+    board = Counting.around(local_board, {"put": away, "create": away}).board
+    with listening(door_of(board, ledger, tmp_path / "spool"), flush_seconds=0) as partner:
+        assert partner.post(lines(event(1))).ok
+        said = until(partner, lambda spool: bool(spool["why"]))
+        assert "waits: no answer" in said["why"]
+        assert (said["bytes"] > 0, partner.get("/health").status_code) == (True, 200), "events are taken all the same"
+        assert partner.post(lines(event(2))).ok
+        assert metric(partner, 'flushes_total{outcome="failed"}') >= 1
+        assert metric(partner, "spool_seconds") > 0
+        away.is_back = True
+        assert until(partner, lambda spool: not spool["bytes"]) == {"bytes": 0, "seconds": 0, "why": ""}
+    assert numbers(published(local_board)) == [1, 2]
+
+
+def test_a_look_that_fails_is_said_and_ends_no_flushing(local_board, ledger, tmp_path, monkeypatch):
+    """Whatever it is: without the task that flushes all would be taken, and nothing published until the end."""
+    with listening(door_of(local_board, ledger, tmp_path / "spool"), flush_seconds=0) as partner:
+        with monkeypatch.context() as patch:
+            patch.setattr(Spool, "seal", lambda *_, **__: [][0])
+            assert partner.post(lines(event(1))).ok
+            assert "IndexError" in until(partner, lambda spool: bool(spool["why"]))["why"]
+        assert until(partner, lambda spool: not spool["bytes"])["why"] == ""
+        assert numbers(published(local_board)) == [1]
+
+
+def test_what_nobody_flushes_grows_old_though_more_is_written(door, monkeypatch):
+    """Of a segment that is written the first frame counts, and not the last."""
+    with listening(door) as partner:
+        partner.post(lines(event(1)))
+        later = time.monotonic() + 900
+        monkeypatch.setattr("feed_assets.intake.spool.monotonic", lambda: later)
+        partner.post(lines(event(2)))
+        assert waits(partner)["seconds"] == pytest.approx(900, abs=60)
+        assert metric(partner, "spool_seconds") == pytest.approx(900, abs=60)
+        monkeypatch.undo()
+
+
+def test_a_segment_that_a_flush_removes_while_it_is_looked_at_is_none(door, monkeypatch):
+    glob = Path.glob
+
+    def with_one_gone(folder, pattern):
+        yield folder / "gone.spool"
+        yield from glob(folder, pattern)
+
+    with listening(door) as partner:
+        partner.post(lines(event(1)))
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "glob", with_one_gone)
+            spool = door.receiver.spool
+            spool.seal()
+            assert (len(spool.sealed()), spool.size > 0, spool.oldest_seconds() >= 0) == (1, True, True)
+
+
+@pytest.fixture
+def door(local_board, ledger, tmp_path):
+    return door_of(local_board, ledger, tmp_path / "spool")
