@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterable, Iterator
 from json import JSONDecoder
 from typing import Any, NamedTuple, NoReturn
@@ -142,11 +143,11 @@ def lines_of(body: bytes) -> Iterator[bytes]:
 
 
 def sent(raw: bytes) -> Sent:
-    """The event of a line."""
+    """The event of a line, which may begin with a byte order mark, as it may for a run."""
     if len(raw) > ROW_BYTES:
         return _too_long(raw)
     try:
-        return Sent(raw, from_json(raw, allow_inf_nan=False, cache_strings="keys"))
+        return Sent(raw, from_json(raw.removeprefix(BOM_UTF8), allow_inf_nan=False, cache_strings="keys"))
     except ValueError as error:
         return Sent(raw, broken=f"malformed: {error}")
 
@@ -158,7 +159,7 @@ def _too_long(raw: bytes) -> Sent:
 def _in_array(body: bytes) -> Iterator[Sent]:
     """Each element as it stands in the text, in one line: a number keeps its digits."""
     try:
-        text = body.decode()
+        text = body.decode("utf-8-sig")
         at, end = _past(text, 0, "["), "]"
         is_over = text.startswith(end, at)
         while not is_over:

@@ -5,6 +5,7 @@ partner hears at once what a run would reject. What is accepted is kept as it wa
 """
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -15,12 +16,13 @@ from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.schemas import column_types
 from feed_assets.core.windows import DAY, step_of
-from feed_assets.intake.quick import BITS, QuickLines
+from feed_assets.intake.quick import BITS, FLOAT_MAX, QuickLines
 
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _DATE = re.compile(_DAY)
-_FORM = rf"{_DAY}[ T]{_CLOCK}(\.[0-9]{{1,6}})?(?P<offset>Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)?"
+_OFFSET = "Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?|[+-]18(:?00)?"  # A run knows no greater one.
+_FORM = rf"{_DAY}[ T]{_CLOCK}(\.[0-9]{{1,6}})?(?P<offset>{_OFFSET})?"
 _MOMENT = re.compile(_FORM)
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
@@ -167,7 +169,7 @@ class _Column:
 
 
 _NOTHING, _TEXT = frozenset({type(None)}), frozenset({type(None), str})
-_NUMBER = frozenset({type(None), int, float})
+_NUMBER, _DOUBLE = frozenset({type(None), int, float}), frozenset({type(None), float})
 
 
 def _column(kind: str) -> _Column:
@@ -184,6 +186,15 @@ def _whole(bound: int) -> Fits:
     def fits(value: Any) -> bool:
         is_whole = type(value) is int or (type(value) is float and value.is_integer())
         return is_whole and -bound <= value < bound
+
+    return fits
+
+
+def _below(bound: float) -> Fits:
+    """What tells whether a number is not infinite in a type that ends there."""
+
+    def fits(value: Any) -> bool:
+        return type(value) in (int, float) and -bound <= value <= bound
 
     return fits
 
@@ -213,7 +224,8 @@ def _is_local(value: Any) -> bool:
 _KINDS: Mapping[str, tuple[frozenset[type], Fits | None]] = {
     "string": (_TEXT, None),
     "boolean": (frozenset({type(None), bool}), None),
-    **dict.fromkeys(("float", "real", "double"), (_NUMBER, None)),
+    **dict.fromkeys(("float", "real"), (_NOTHING, _below(FLOAT_MAX))),
+    "double": (_DOUBLE, _below(sys.float_info.max)),
     **dict.fromkeys(("decimal", "dec", "numeric"), (_NUMBER, _is_decimal)),  # Digits are for the run to count.
     "date": (_NOTHING, _is_day),
     **dict.fromkeys(("timestamp", "timestamp_ltz"), (_NOTHING, _is_moment)),

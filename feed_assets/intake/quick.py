@@ -16,6 +16,9 @@ from feed_assets.core.limits import ROW_BYTES
 BITS = {"tinyint": 8, "byte": 8, "smallint": 16, "short": 16, "int": 32, "integer": 32, "bigint": 64, "long": 64}
 """How many bits the integer types have."""
 
+FLOAT_MAX = 3.4028234663852886e38
+"""The greatest number of the type `float`, which has 32 bits."""
+
 _OPEN, _CLOSE = ord("{"), ord("}")
 
 
@@ -59,7 +62,9 @@ def _schema(kind: str, fits: Callable[[str], Callable[[Any], bool]]) -> cs.CoreS
         return cs.int_schema(strict=True, ge=-bound, le=bound - 1)
     if name == "string":
         return cs.str_schema(strict=True)
-    if name in ("float", "real", "double"):
+    if name in ("float", "real"):
+        return cs.float_schema(strict=True, ge=-FLOAT_MAX, le=FLOAT_MAX)
+    if name == "double":
         return cs.float_schema(strict=True, allow_inf_nan=False)
     return cs.no_info_plain_validator_function(_checked(fits(kind)))
 

@@ -110,7 +110,8 @@ class Spool:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(0o700, parents=True, exist_ok=True)
-        self._alone = FileLock(self.folder / ".lock", timeout=0, mode=OWNED)
+        # Of the whole process: a server in a thread of its own closes what another thread has opened.
+        self._alone = FileLock(self.folder / ".lock", timeout=0, mode=OWNED, thread_local=False)
         try:
             self._alone.acquire()
         except Timeout:

@@ -100,6 +100,11 @@ def test_an_array_gives_its_elements_as_they_stand_there_in_one_line(body):
     assert raws(body, "array") == [b'{"a": 1.50, "b": "x,]"}', b'{"a": 2}']
 
 
+@pytest.mark.parametrize(("body", "kind"), [(b"\xef\xbb\xbf[7]", "array"), (b"\xef\xbb\xbf7\n", "lines")])
+def test_a_byte_order_mark_is_no_part_of_an_event(body, kind):
+    assert [(each.value, each.broken) for each in events(body, kind)] == [(7, "")]
+
+
 def test_an_empty_array_has_no_events():
     assert raws(b"[]", "array") == []
 

@@ -36,7 +36,7 @@ SMALL_DISK = (
 )
 """Run a command with a folder on a disk of its own, which goes with it; where the kernel lets us, no root is needed."""
 
-BLOB = "x" * 20_000
+BLOB, SMALL = "x" * 20_000, 10_000
 NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -124,13 +124,14 @@ def test_on_a_full_disk_what_is_acknowledged_is_kept_what_is_refused_is_not_and_
     process = receivers(spool, port, within=(*SMALL_DISK, str(spool)))
     pushing = Pushing(partner)
     number = pushing.until(0, is_taken=False)
+    assert partner.post(lines(event(SMALL, NOW))).ok, "what the kernel took of the large one is taken back"
     refused = [number - 1, *(each for each in (number, number + 1) if not pushing.push(each))]
     pushing.until(number + 2, is_taken=True)
     for each in [each for each in pushing.refused if each % 2 == 0]:
         while not pushing.push(each):
             time.sleep(0.1)
     ended(process)
-    assert numbers(published(blackboard_of(home))) == sorted(pushing.taken)
+    assert numbers(published(blackboard_of(home))) == sorted([*pushing.taken, SMALL])
     assert {each % 2 for each in refused} == {0, 1}, "with a key, and without"
 
 

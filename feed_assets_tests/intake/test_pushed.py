@@ -10,7 +10,7 @@ from feed_assets_tests.intake.receivers import NOW, pushed
 
 TYPES = (
     "id string, at timestamp, n int, b tinyint, big bigint, x double, d decimal(4,2), ok boolean, day date, "
-    "l timestamp_ntz"
+    "l timestamp_ntz, f float"
 )
 FEED = pushed(schema=TYPES)
 LATEST = (NOW + timedelta(hours=24)).timestamp()
@@ -29,7 +29,8 @@ def window(event: object, feed=FEED) -> int:
         {"n": 2**31 - 1, "b": -128, "big": -(2**63)},
         {"n": 7.0},
         {"x": 1, "d": 1},
-        {"x": 1e300, "d": 1.5},
+        {"x": 1e300, "d": 1.5, "f": -3.4e38},
+        {"x": 10**300, "f": 1},
         {"d": "1.50"},
         {"ok": True},
         {"day": "2024-02-29"},
@@ -50,6 +51,9 @@ def test_what_the_schema_says_fits(fields):
         ({"n": "7"}, "n: not a int"),
         ({"b": 128}, "b: not a tinyint"),
         ({"x": "1"}, "x: not a double"),
+        ({"x": 10**400}, "x: not a double"),
+        ({"f": 3.5e38}, "f: not a float"),
+        ({"f": "1"}, "f: not a float"),
         ({"d": "1e3"}, "d: not a decimal"),
         ({"ok": 1}, "ok: not a boolean"),
         ({"day": "2023-02-29"}, "day: not a date"),
@@ -81,6 +85,9 @@ def test_an_event_is_an_object(value):
         ("2026-01-02T11:00:00.5+05:30", "2026-01-02T05:30:00+00:00"),
         ("2026-01-02T11:00:00-0800", "2026-01-02T19:00:00+00:00"),
         ("2026-01-02T11:00:00+01", "2026-01-02T10:00:00+00:00"),
+        ("2026-01-02T11:00:00+18:00", "2026-01-01T17:00:00+00:00"),
+        ("2026-01-02T11:00:00+18:01", None),
+        ("2026-01-02T11:00:00+19", None),
         ("2026-01-02T11:00:00.1234567Z", None),
         ("2026-01-02T24:00:00Z", None),
         ("2026-02-30T11:00:00Z", None),

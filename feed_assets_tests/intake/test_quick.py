@@ -59,14 +59,35 @@ def test_lines_that_are_events_only_together_are_judged_each_by_itself(smuggled)
 VALUES = [
     *("a", "", "7", "1.50", "1e3", "2024-02-29", "2023-02-29", "2026-01-02T11:00:00Z", "2026-01-02 11:00:00"),
     *("2026-01-02T11:00:00.1234567Z", "2026-01-02T11:00:00+05:30", "2025-12-31T23:59:59Z", "2026-01-03T12:30:01Z"),
-    *(0, 1, -1, 127, 128, 2**31, 2**63, 2**64, 1.0, 1.5, 1e300, True, False, None, [], {}, [1], {"id": 1}),
+    *(
+        0,
+        1,
+        -1,
+        127,
+        128,
+        2**31,
+        2**63,
+        2**64,
+        10**400,
+        1.0,
+        1.5,
+        3.5e38,
+        1e300,
+        True,
+        False,
+        None,
+        [],
+        {},
+        [1],
+        {"id": 1},
+    ),
 ]
 
 
 def test_of_many_lines_made_at_random_both_ways_say_the_same():
     """Where it is accepted at once it is accepted alone; where it is rejected alone it is not accepted at once."""
     chance, taken, rejected = Random(7), 0, 0  # noqa: S311
-    names = ["id", "at", "n", "b", "big", "x", "d", "ok", "day", "l", "other"]
+    names = ["id", "at", "n", "b", "big", "x", "d", "ok", "day", "l", "f", "other"]
     for _ in range(20_000):
         odd = {name: chance.choice(VALUES) for name in chance.sample(names, chance.randint(0, 2))}
         group = lines({**USUAL, **odd})
