@@ -16,11 +16,14 @@ from tempfile import TemporaryDirectory
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, File, Partition
 from feed_assets.core.pulls import Fate, Pull, Pulled, State, batch_name, fate_of, part_name
+from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.feeds.write import invalidate
 from feed_assets.intake.publish import Batch, publish
-from feed_assets.ledger import intake_files
+from feed_assets.ledger import intake_files, updates
 from feed_assets.ledger.database import drop_cursor, get_cursor, get_cursors, put_cursors
 from feed_assets.runs.services import Services
+from feed_assets.runs.sync import sync
 
 FILES_PER_DAY = 100_000
 """Files of a day that a look goes through: a listing without end must not keep the other days from being looked at."""
@@ -149,8 +152,9 @@ class _Look:
         if (key := self.source.key_of(moment)) is None:
             said = f"its name says {moment:%Y-%m-%d %H}, and {self.source.feed} has no such partition"
             return self._refuse(file, said, known)
-        is_new = known is None or known.batch is None
-        if is_new and (before := self._before_its_rename(file, moment)):
+        if before := self._before_its_rename(file, moment):
+            if known and known.batch:
+                self._withdraw(Partition(self.source.feed, known.batch))
             self._put(replace(before, file=file), instead_of=before.file.key)
             return True
         with TemporaryDirectory(prefix="feed-assets-") as folder:
@@ -172,6 +176,16 @@ class _Look:
             like = intake_files.like(connection, self.source.feed, file, moment)
         return next((each for each in like if self._is_gone(each.file.key)), None)
 
+    def _withdraw(self, batch: Partition) -> None:
+        """Invalidate a batch whose file another pulled one was renamed onto: its data are nowhere any more.
+
+        Before the registry: killed in between, the next look finds the same, and does it again.
+        """
+        board, ledger = self.services.board, self.services.ledger
+        while valid := read.latest(board, batch).update:
+            invalidate(board, batch, valid.id)
+        sync(board, ledger, batch, self.services.now(), is_batch=True)
+
     def _is_gone(self, key: str) -> bool:
         if key in self.there:
             return False
@@ -180,13 +194,14 @@ class _Look:
         return is_gone
 
     def _batch_of(self, file: File, moment: datetime, key: str, known: Pulled | None) -> Partition:
-        """The batch of a file: by its name, unless a file that was renamed has taken that along."""
-        name = known.batch if known else None
-        if name is None:
-            with self.services.ledger.read() as connection:
-                taken = intake_files.batches(connection, self.source.feed, moment, batch_name(file.key))
-            name = next(each for each in _names(f"{key}/{batch_name(file.key)}") if each not in taken)
-        return Partition(self.source.feed, name)
+        """The batch of a file: by its name, unless a renamed file has taken that along, or it was withdrawn."""
+        feed = self.source.feed
+        if known and known.batch:
+            return Partition(feed, known.batch)
+        with self.services.ledger.read() as connection:
+            taken = intake_files.batches(connection, feed, moment, batch_name(file.key))
+            free = (Partition(feed, each) for each in _names(f"{key}/{batch_name(file.key)}") if each not in taken)
+            return next(batch for batch in free if not updates.gone(connection, batch))
 
     def _refuse(self, file: File, reason: str, known: Pulled | None) -> bool:
         """Note why nothing is pulled of a file, once; of one that was pulled what is under its name now."""

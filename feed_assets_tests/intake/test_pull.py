@@ -116,29 +116,6 @@ def test_an_empty_file_is_told_of_and_pulled_once_it_is_not_empty(partner):
     assert (partner.held(), wrong(partner)) == ({HOUR: ["id\n1\n"]}, [])
 
 
-def test_a_file_that_is_renamed_is_not_pulled_again(on_disk):
-    on_disk.put(FIRST, "id\n1\n")
-    on_disk.look()
-    renamed(on_disk, FIRST, "2024-02-29/05/b.csv")
-    on_disk.look()
-    assert (on_disk.held(), on_disk.updates()) == ({HOUR: ["id\n1\n"]}, 1)
-    on_disk.put("2024-02-29/05/b.csv", "id\n3\n")  # It is its batch now,
-    on_disk.put(FIRST, "id\n2\n")  # and the old name is another file's.
-    on_disk.look()
-    assert on_disk.held() == {HOUR: ["id\n2\n", "id\n3\n"]}
-    on_disk.look()
-    assert on_disk.updates() == 3
-
-
-def test_two_files_of_the_same_content_are_two(s3_board, ledger):
-    """Their etags are equal, and the first is still there."""
-    partner = Partner(s3_board, Blackboard.open("memory://"), ledger)
-    for name in (FIRST, "2024-02-29/05/b.csv"):
-        partner.put(name, "id\n1\n")
-        partner.look()
-    assert partner.held() == {HOUR: ["id\n1\n"] * 2}
-
-
 def test_what_vanishes_after_it_was_pulled_stays(partner):
     partner.put(FIRST, "id\n1\n")
     partner.look()

@@ -3,6 +3,7 @@
 import random
 import shutil
 import signal
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from feed_assets_tests.intake.partners import FIRST, Partner, never
 
 HOUR = "2024-02-29-05:00"
 SECOND = "2024-02-29/06/b.csv"
+THIRD, FOURTH = "2024-02-29/07/c.csv", "2024-02-29/07/d.csv"
+HELD = {HOUR: ["id\n1\n2\n"], "2024-02-29-06:00": ["id\n3\n"], "2024-02-29-07:00": ["id\n7\n"]}
 
 
 def partner_in(folder: Path) -> Partner:
@@ -29,11 +32,13 @@ def pull_and_die(folder: Path, number: int) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, empty_ledger: Path) -> Path:
-    """One file that was pulled and is another one now, and one that is new."""
+    """One file that was pulled and is another one now, one that is new, and one that was renamed onto another one."""
     shutil.copyfile(empty_ledger, tmp_path / "ledger.db")
     partner = partner_in(tmp_path)
-    partner.put(FIRST, "id\n1\n")
+    for name, content in ((FIRST, "id\n1\n"), (THIRD, "id\n7\n"), (FOURTH, "id\n8\n")):
+        partner.put(name, content)
     partner.look()
+    (tmp_path / "theirs" / "out" / THIRD).rename(tmp_path / "theirs" / "out" / FOURTH)
     partner.put(FIRST, "id\n1\n2\n")
     partner.put(SECOND, "id\n3\n")
     partner.ledger.engine.dispose()
@@ -54,15 +59,15 @@ def test_who_is_killed_anywhere_has_lost_nothing_and_done_nothing_twice(folder):
             codes.append(forker.run(pull_and_die, folder, len(codes)))
             assert forker.run(pull_and_die, folder, 0) == 0
             partner = partner_in(folder)
-            assert partner.held() == {HOUR: ["id\n1\n2\n"], "2024-02-29-06:00": ["id\n3\n"]}, len(codes)
-            assert partner.known() == {HOUR: 1, "2024-02-29-06:00": 1}
-            assert partner.updates() == 3, f"killed at {len(codes) - 1}, one was published twice"
+            assert partner.held() == HELD, len(codes)
+            assert partner.known() == dict.fromkeys(HELD, 1)
+            assert partner.updates() == 4, f"killed at {len(codes) - 1}, one was published twice"
             partner.ledger.engine.dispose()
     assert codes[-1] == 0
     assert len(codes) > 20
 
 
-ACTIONS = ("add", "overwrite", "reverse", "truncate", "empty", "rename", "delete", "look", "some")
+ACTIONS = ("add", "overwrite", "reverse", "truncate", "empty", "rename", "onto", "delete", "look", "some")
 
 
 class Model:
@@ -72,16 +77,24 @@ class Model:
         self.files: dict[str, str] = {}
         self.batches: dict[tuple[int, str], str] = {}
         self.of: dict[str, tuple[int, str]] = {}
+        self.numbers = count()
 
     def look(self) -> None:
         """An emptied file stays as it was pulled, and so does one that is gone."""
         for name, content in self.files.items():
             if content:
-                self.batches[self.of.setdefault(name, (len(self.batches), name))] = content
+                self.batches[self.of.setdefault(name, (next(self.numbers), name))] = content
 
     def rename(self, name: str, to: str) -> None:
+        """Within an hour it is the same file, and what it is renamed onto is no more; else it is another one."""
         self.files[to] = self.files.pop(name)
-        self.of[to] = self.of.pop(name)
+        if name.split("/")[1] == to.split("/")[1]:
+            self.batches.pop(self.of.get(to, (0, "")), None)
+            self.of[to] = self.of.pop(name)
+
+    def is_known(self, name: str) -> bool:
+        """Whether a file is as it was pulled."""
+        return bool(self.files[name]) and name in self.of and self.batches[self.of[name]] == self.files[name]
 
     def held(self) -> dict[str, list[str]]:
         """By hour, which the name of the file says that a batch was first."""
@@ -110,11 +123,11 @@ def step(partner: Partner, model: Model, dice: random.Random, number: int) -> No
         new = {"overwrite": f"{number}\n" * len(old), "reverse": old[::-1], "truncate": old[: len(old) // 2]}
         model.files[name] = new.get(action, "")
         partner.put(name, model.files[name])
-    elif action == "rename":
+    elif action in ("rename", "onto"):
         partner.look_at_all(never)
         model.look()
-        if model.files[name] and name in model.of and model.batches[model.of[name]] == model.files[name]:
-            to = name.replace(".csv", f"-{number}.csv")
+        to = name.replace(".csv", f"-{number}.csv") if action == "rename" else dice.choice([*model.files])
+        if model.is_known(name) and to != name:
             (root / name).rename(root / to)
             model.rename(name, to)
             partner.look_at_all(never)

@@ -1,0 +1,60 @@
+"""Files that a partner renames, or replaces by renaming: each is there once, under whatever name."""
+
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets_tests.intake.partners import FIRST, Partner
+from feed_assets_tests.intake.test_pull import HOUR, on_disk, renamed, wrong
+
+__all__ = ["on_disk"]
+
+
+def test_a_file_that_is_renamed_is_not_pulled_again(on_disk):
+    on_disk.put(FIRST, "id\n1\n")
+    on_disk.look()
+    renamed(on_disk, FIRST, "2024-02-29/05/b.csv")
+    on_disk.look()
+    assert (on_disk.held(), on_disk.updates()) == ({HOUR: ["id\n1\n"]}, 1)
+    on_disk.put("2024-02-29/05/b.csv", "id\n3\n")  # It is its batch now,
+    on_disk.put(FIRST, "id\n2\n")  # and the old name is another file's.
+    on_disk.look()
+    assert on_disk.held() == {HOUR: ["id\n2\n", "id\n3\n"]}
+    on_disk.look()
+    assert on_disk.updates() == 3
+
+
+def test_a_file_that_is_renamed_onto_another_one_is_there_once_and_what_it_replaced_is_not(on_disk):
+    other = "2024-02-29/05/b.csv"
+    for name, content in ((FIRST, "id\n1\n"), (other, "id\n2\n")):
+        on_disk.put(name, content)
+        on_disk.look()
+    renamed(on_disk, FIRST, other)
+    for _ in range(2):
+        on_disk.look()
+        assert (on_disk.held(), on_disk.known()) == ({HOUR: ["id\n1\n"]}, {HOUR: 1})
+    assert wrong(on_disk) == []
+
+
+def test_what_was_replaced_by_a_rename_and_comes_again_is_pulled_again(s3_board, ledger):
+    """Its etag is the same, and its batch was withdrawn: it is another one."""
+    partner = Partner(s3_board, Blackboard.open("memory://"), ledger)
+    a, b, c = (f"2024-02-29/05/{name}.csv" for name in "abc")
+
+    def puts(**files: str | None) -> list[str]:
+        for name, content in files.items():
+            file = {"a": a, "b": b, "c": c}[name]
+            partner.remove(file) if content is None else partner.put(file, content)
+        partner.look()
+        return partner.held()[HOUR]
+
+    assert puts(a="id\n1\n", b="id\n2\n") == ["id\n1\n", "id\n2\n"]
+    assert puts(a="id\n2\n", b=None) == ["id\n2\n"]
+    assert puts(c="id\n2\n", a=None) == ["id\n2\n"]
+    assert puts(a="id\n1\n") == ["id\n1\n", "id\n2\n"]
+
+
+def test_two_files_of_the_same_content_are_two(s3_board, ledger):
+    """Their etags are equal, and the first is still there."""
+    partner = Partner(s3_board, Blackboard.open("memory://"), ledger)
+    for name in (FIRST, "2024-02-29/05/b.csv"):
+        partner.put(name, "id\n1\n")
+        partner.look()
+    assert partner.held() == {HOUR: ["id\n1\n"] * 2}
