@@ -75,12 +75,23 @@ class Built(NamedTuple):
     runs: int
 
 
+class Requests(NamedTuple):
+    """What a case returns that asks a store: how many pages of listings, and how many objects, it asked for."""
+
+    pages: int
+    objects: int
+
+    def __str__(self) -> str:
+        return f" ({self.pages} LIST, {self.objects} GET)"
+
+
 class Cost(NamedTuple):
-    """What a call cost besides its time: CPU seconds, of all processes below this one, too, and statements."""
+    """What a call cost besides its time: CPU seconds, of all processes below this one, too, statements and requests."""
 
     cpu: float
     statements: int
     built: Built | None
+    requests: Requests | None
 
 
 @dataclass(frozen=True)
@@ -119,7 +130,8 @@ def _round(pair: Pair, clock: Callable[[], float]) -> tuple[float, float, Cost]:
         case = seconds(lambda: said.append(pair.case()), clock)
         cpu = _cpu() - cpu
     built = said[0] if isinstance(said[0], Built) else None
-    return case, seconds(pair.floor, clock), Cost(cpu, len(statements), built)
+    requests = said[0] if isinstance(said[0], Requests) else None
+    return case, seconds(pair.floor, clock), Cost(cpu, len(statements), built, requests)
 
 
 @contextmanager
@@ -158,7 +170,8 @@ def row(benchmark: Benchmark, result: Result) -> str:
     verdict = "met" if benchmark.goal.is_met(result) else "missed"
     half = f"{low:.2f} to {high:.2f}"
     goal = f"{benchmark.goal!s:<8}{verdict:<8}{_each(result.costs)}"
-    return f"{benchmark.name:<20}{times}{middle:8.2f}   {half:<15}{goal}   {benchmark.what}; {benchmark.floor}"
+    what = f"{benchmark.what}{result.costs[-1].requests or ''}; {benchmark.floor}"
+    return f"{benchmark.name:<20}{times}{middle:8.2f}   {half:<15}{goal}   {what}"
 
 
 def _each(costs: tuple[Cost, ...]) -> str:

@@ -10,7 +10,7 @@ from time import process_time
 
 import sqlalchemy as sa
 
-from benchmarks import Benchmark, Goal, Pair
+from benchmarks import Benchmark, Goal, Pair, Requests
 from feed_assets.core.feeds import Feed, File
 from feed_assets.core.pulls import Pull
 from feed_assets.feeds.blackboard import Blackboard
@@ -40,11 +40,33 @@ def _listed(folders: Sequence[Path]) -> int:
     return total
 
 
+class Counted(Blackboard):
+    """A blackboard that counts what S3 is asked: a page of a listing is one request, and an object that is read."""
+
+    pages = objects = 0
+
+    def file_pages(self, begins: str, after: str = "") -> Iterator[tuple[File, ...]]:
+        """The pages, each of which is counted."""
+        for page in super().file_pages(begins, after):
+            self.pages += 1
+            yield page
+
+    def get(self, key: str, limit: int | None = None) -> bytes | None:
+        """The bytes of an object."""
+        self.objects += 1
+        return super().get(key, limit)
+
+    def stream(self, key: str, start: int = 0) -> tuple[File, Iterator[bytes]] | None:
+        """The same in chunks."""
+        self.objects += 1
+        return super().stream(key, start)
+
+
 class World:
     """A partner with so many files of ten days, all known to the ledger; each round some more."""
 
     def __init__(self, root: Path) -> None:
-        self.theirs = Blackboard.open((root / "theirs").as_uri(), create=True)
+        self.theirs = Counted.open((root / "theirs").as_uri(), create=True)
         self.ours = Blackboard.open((root / "ours").as_uri(), create=True)
         self.ledger: Ledger = open_ledger(f"sqlite:///{root / 'ledger.db'}")
         self.folders = [root / "theirs" / f"{NOW - timedelta(days=back):%Y-%m-%d}" / "05" for back in range(DAYS)]
@@ -70,12 +92,14 @@ class World:
             name = f"new-{self.rounds}-{number}.csv"
             (self.folders[number % DAYS] / name).write_bytes(f"id\n{self.rounds}{number}\n".encode())
 
-    def look(self) -> None:
+    def look(self) -> Requests:
         """Pull what is new; it has to be all of it."""
+        self.theirs.pages = self.theirs.objects = 0
         services = Services(self.ours, self.ledger, lambda: None, others={"women": self.theirs})
         pull(services, self.source, NOW, lambda: False)
         if (count := self.count()) != FILES + NEW * self.rounds:
             raise AssertionError(f"{count} files are in the registry")
+        return Requests(self.theirs.pages, self.theirs.objects)
 
     def count(self) -> int:
         """How many files the registry has."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from obstore import exceptions
 
@@ -56,7 +56,7 @@ class Blackboard:
         create: bool = False,
         patience: Patience = PATIENCE,
         name: str | None = None,
-    ) -> "Blackboard":
+    ) -> Self:
         """Open the blackboard at a URL; S3 credentials come from boto3's chain unless given.
 
         `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty one. Errors say its `name`.

@@ -7,8 +7,8 @@ import pytest
 
 from feed_assets.core.feeds import File, Partition
 from feed_assets.core.pulls import Pull, State
+from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.feeds.write import invalidate
 from feed_assets.intake import pull as module
 from feed_assets.intake.pull import Source, due
 from feed_assets.ledger import intake_files, log
@@ -230,12 +230,30 @@ def test_a_listing_without_end_keeps_no_other_day_from_being_looked_at(partner, 
     assert "more than 30 files of 2024-02-29" in wrong(partner)[0]
 
 
+def test_two_hosts_that_copy_a_file_at_once_publish_two_updates_of_one_batch(partner, monkeypatch):
+    partner.put(FIRST, "id\n1\n")
+    publish = write.publish
+
+    def meanwhile(*arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(write, "publish", publish)
+            partner.look()
+        return publish(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(write, "publish", meanwhile)
+        partner.look()
+    assert (partner.updates(), partner.held(), partner.known()) == (2, {HOUR: ["id\n1\n"]}, {HOUR: 1})
+    partner.look()
+    assert partner.updates() == 2
+
+
 def test_an_update_that_somebody_has_invalidated_stays_so(partner):
     partner.put(FIRST, "id\n1\n")
     partner.look()
     row = partner.registered()
     (update,) = partner.ours.children(f"{FEED}/{row.batch}")
-    invalidate(partner.ours, Partition(FEED, row.batch), update)
+    write.invalidate(partner.ours, Partition(FEED, row.batch), update)
     partner.look()
     assert partner.held() == {HOUR: []}
 

@@ -86,11 +86,10 @@ class Model:
                 self.batches[self.of.setdefault(name, (next(self.numbers), name))] = content
 
     def rename(self, name: str, to: str) -> None:
-        """Within an hour it is the same file, and what it is renamed onto is no more; else it is another one."""
+        """Within an hour it is the same file, and what it is renamed onto is no more."""
         self.files[to] = self.files.pop(name)
-        if name.split("/")[1] == to.split("/")[1]:
-            self.batches.pop(self.of.get(to, (0, "")), None)
-            self.of[to] = self.of.pop(name)
+        self.batches.pop(self.of.get(to, (0, "")), None)
+        self.of[to] = self.of.pop(name)
 
     def is_known(self, name: str) -> bool:
         """Whether a file is as it was pulled."""
@@ -126,7 +125,8 @@ def step(partner: Partner, model: Model, dice: random.Random, number: int) -> No
     elif action in ("rename", "onto"):
         partner.look_at_all(never)
         model.look()
-        to = name.replace(".csv", f"-{number}.csv") if action == "rename" else dice.choice([*model.files])
+        others = [each for each in model.files if each.split("/")[1] == name.split("/")[1]]
+        to = name.replace(".csv", f"-{number}.csv") if action == "rename" else dice.choice(others)
         if model.is_known(name) and to != name:
             (root / name).rename(root / to)
             model.rename(name, to)
