@@ -10,14 +10,15 @@ from filelock import FileLock
 
 from feed_assets import Pull, foreign_feed
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.feeds import Feed
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds.read import latest
 from feed_assets.ledger import alerts
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Foreign
 from feed_assets.orchestration.ticks.pull import pulled
 from feed_assets.settings import settings
-from feed_assets.testing import Harness, PlainMaker
+from feed_assets.testing import Harness, PlainMaker, rows_of
 from feed_assets_tests.orchestration import worlds
 from feed_assets_tests.orchestration.worlds import SCHEMA, harness, later, outcomes, rows, sums_of
 
@@ -67,6 +68,18 @@ def test_a_file_is_pulled_and_built_from_at_once_and_another_one_at_a_later_tick
     later(world, timedelta(hours=6))
     assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
     assert told() == {}
+
+
+def test_what_a_rename_has_replaced_is_in_what_is_built_no_more(partner):
+    for name, number in (("a", 1), ("b", 5)):
+        put(partner, f"{TODAY}/{name}.csv", rows(number))
+    world = harness(theirs(), sums_of(theirs(), partitions_def=DAYS))
+    assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
+    (partner / "out" / TODAY / "a.csv").rename(partner / "out" / TODAY / "b.csv")
+    later(world, timedelta(hours=6))
+    assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
+    update = latest(world.board, Partition(Feed.parse(worlds.SUMS), TODAY)).update
+    assert (rows_of(world.board, update), told()) == ([{"k": "a", "n": 1}], {})
 
 
 def test_what_is_wrong_with_files_is_an_alert_until_it_is_mended(partner):
