@@ -5,11 +5,15 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from feed_assets import Pull, foreign_feed
+from feed_assets import Completeness, Pull, foreign_feed
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.reports import Report
+from feed_assets.core.windows import WindowAddress
 from feed_assets.feeds.write import publish as put
 from feed_assets.intake.publish import Batch, publish
+from feed_assets.ledger.states import windows
+from feed_assets.ledger.states.reports import report
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
@@ -28,6 +32,33 @@ def test_a_batch_is_built_from_though_nobody_looks_through_its_feed():
     assert outcomes(world.run_until_idle()) == []
     publish(services, Batch(batch, {"raw.csv": rows(1).encode()}), "pull")
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
+
+
+@pytest.mark.usefixtures("home")
+def test_what_is_pushed_is_reported_and_completes_its_windows_though_nobody_has_read_it():
+    """The other tier tells how many there were: the hour is complete with them, and odd with one more."""
+    men = "partners/men/v1.0"
+    raw = foreign_feed(men, intake="push", completeness=Completeness(grains=("hour",), tiers=("adserver",)), **EVENTS)
+    world, services = harness(raw), Services.of(settings())
+    hour = datetime(2026, 1, 1, 5, tzinfo=UTC)
+    batches = Partition(Feed.parse(men), "2026-01-01-05:00")
+    at = WindowAddress(batches.feed, "", "hour", "2026-01-01-05:00")
+
+    def state() -> str:
+        world.tick()
+        with services.ledger.read() as connection:
+            return str(windows.known(connection, [at])[at].state)
+
+    world.tick()
+    publish(services, Batch(batches.batch("a"), {"events.json": b"{}\n{}\n"}, ((hour, 2),)), "receiver a")
+    assert state() == "open"
+    told = [Report(batches.feed, "", "day", ((hour, n),), "adserver", f"{n:020d}") for n in (2, 3)]
+    assert not report(services.ledger, told[:1], datetime.now(UTC)).rejected
+    assert state() == "complete"
+    publish(services, Batch(batches.batch("b"), {"events.json": b"{}\n"}, ((hour, 1),)), "receiver b")
+    assert state() == "complete_with_issue", "one more than the other tier has"
+    assert not report(services.ledger, told[1:], datetime.now(UTC)).rejected
+    assert state() == "complete"
 
 
 def test_a_feed_of_intake_is_appendable_and_none_of_those_that_are_looked_through():
