@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import select
 import socket
 import time
 from datetime import timedelta
@@ -88,6 +89,14 @@ def test_a_key_is_for_its_feeds_alone(partner, key, feed, status):
 def test_a_key_with_one_letter_changed_is_none(partner):
     changed = partner.key[:-1] + ("A" if partner.key[-1] != "A" else "B")
     assert Partner(partner.url, changed).post(lines(event(1))).status_code == 401
+
+
+@pytest.mark.parametrize("key", ["", "fa_0123456789ab_" + "x" * 43, None])
+def test_every_key_is_compared_in_constant_time_one_that_nobody_has_too(partner, monkeypatch, key):
+    compared = []
+    monkeypatch.setattr(keys.hmac, "compare_digest", lambda a, b: (compared.append((len(a), len(b))), a == b)[1])
+    Partner(partner.url, partner.key if key is None else key).post(lines(event(1)))
+    assert compared == [(64, 64)]
 
 
 def test_keys_rotate_with_an_overlap_and_are_revoked(door, partner, ledger):
@@ -181,6 +190,24 @@ def test_a_head_that_does_not_come_is_given_up(door, monkeypatch):
         assert spoken(partner, b"POST /v1/") == b""
         assert spoken(partner, b"") == b""
         assert partner.post(lines(event(1))).ok
+
+
+@pytest.mark.parametrize(("name", "begun", "said"), [("BODY_SECONDS", True, b" 408 "), ("HEAD_SECONDS", False, b"")])
+def test_a_client_that_sends_byte_by_byte_is_given_up_as_one_that_sends_nothing(
+    partner, monkeypatch, name, begun, said
+):
+    monkeypatch.setattr(api if begun else serve, name, 0.5)
+    host, port = partner.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(head(partner, 2000) if begun else b"POST /v1/ HTTP/1.1\r\nX: ")
+        for _ in range(1500):
+            if select.select([connection], [], [], 0.02)[0]:
+                break
+            connection.sendall(b"x")
+        answer = connection.recv(10_000).partition(b"\r\n")[0]
+    assert said in answer
+    assert bool(answer) is begun
+    assert partner.post(lines(event(1))).ok
 
 
 def head(partner: Partner, size: int) -> bytes:

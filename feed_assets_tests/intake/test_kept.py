@@ -5,9 +5,10 @@ import json
 
 import pytest
 
+from feed_assets.core.errors import LedgerUnavailable
 from feed_assets.core.limits import ROW_BYTES
 from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES
-from feed_assets.ledger import event_rejects
+from feed_assets.ledger import event_rejects, idempotency
 from feed_assets_tests.intake.receivers import LINES, MEN, Partner, door_of, event, lines, listening, numbers, published
 
 ARRAY = {"Content-Type": "application/json"}
@@ -49,3 +50,17 @@ def test_what_is_rejected_is_kept_with_its_reason_and_of_what_is_refused_nothing
 
 def posted(partner: Partner, data: bytes, headers: dict[str, str]) -> int:
     return partner.post(data, headers=headers).status_code
+
+
+def test_without_the_ledger_a_request_with_a_key_waits_and_others_are_taken(local_board, ledger, tmp_path, monkeypatch):
+    def away(*_):
+        raise LedgerUnavailable("no answer")
+
+    with listening(door_of(local_board, ledger, tmp_path / "spool")) as partner:
+        keyed = {**LINES, "Idempotency-Key": "k"}
+        with monkeypatch.context() as patch:
+            patch.setattr(idempotency, "take", away)
+            assert posted(partner, lines(event(1)), keyed) == 503
+            assert posted(partner, lines(event(2)), LINES) == 200
+        assert posted(partner, lines(event(1)), keyed) == 200
+    assert numbers(published(local_board)) == [1, 2]
