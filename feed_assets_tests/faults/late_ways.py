@@ -1,0 +1,63 @@
+"""Wrong ways to look after late data, each of which loses some or makes something twice."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from feed_assets.core import readiness
+from feed_assets.core.weighing import Outcome, Weighed
+from feed_assets.ledger import due, updates
+from feed_assets.ledger.tables import consumed
+from feed_assets.runs.build import _Build
+
+Patch = Callable[[object, str, object], None]
+
+
+def snapshot_at_the_end(patch: Patch) -> None:
+    """What a run has read is recorded as it ends: what landed meanwhile counts as read."""
+    right = updates.publish
+
+    def publish(connection, partition, name, now):
+        known = updates.newest(connection, [pin.partition for pin in updates.consumed_by(connection, partition, name)])
+        mine = (
+            (consumed.c.feed == str(partition.feed)) & (consumed.c.partition == partition.key) & (consumed.c.id == name)
+        )
+        for at, row in known.items():
+            same = (consumed.c.input_feed == str(at.feed)) & (consumed.c.input_partition == at.key)
+            values = {"position": row.id, "version": row.pin.version, "size": row.pin.size, "files": row.pin.files}
+            connection.execute(sa.update(consumed).where(mine & same).values(values))
+        right(connection, partition, name, now)
+
+    patch(updates, "publish", publish)
+
+
+def by_the_edge(patch: Patch) -> None:
+    """What was requested is forgotten, whatever becomes of its run."""
+
+    def forget(ledger, requested, _now):
+        with ledger.write() as connection:
+            for each in requested:
+                mine = (due.due.c.feed == str(each.partition.feed)) & (due.due.c.partition == each.partition.key)
+                connection.execute(sa.delete(due.due).where(mine))
+
+    patch(due, "space_out", forget)
+
+
+def without_a_claim(patch: Patch) -> None:
+    """A run does not ask whether the one of another tick has built the same already."""
+    patch(_Build, "_is_done", lambda *_: False)
+
+
+def by_the_last_look(patch: Patch) -> None:
+    """Growth is measured against what was the newest at the last look, and not against what was consumed."""
+    seen, right = {}, readiness.weigh
+
+    def weigh(inputs, periods, now):
+        since = [[each for each in some.changes if seen.get(each.partition) != each.new] for some in inputs]
+        moved = [[replace(each, old=seen.get(each.partition, each.old)) for each in some] for some in since]
+        seen.update({each.partition: each.new for some in inputs for each in some.changes})
+        looked = [replace(each, changes=mine, counted=mine) for each, mine in zip(inputs, moved, strict=True) if mine]
+        return right(looked, periods, now) if looked else Weighed(Outcome.SKIP, "nothing has come since")
+
+    patch(readiness, "weigh", weigh)
