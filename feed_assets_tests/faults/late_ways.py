@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.core import readiness
 from feed_assets.core.weighing import Outcome, Weighed
-from feed_assets.ledger import due, updates
+from feed_assets.ledger import updates
 from feed_assets.ledger.tables import consumed
 from feed_assets.runs.build import _Build
 
@@ -30,18 +30,6 @@ def snapshot_at_the_end(patch: Patch) -> None:
         right(connection, partition, name, now)
 
     patch(updates, "publish", publish)
-
-
-def by_the_edge(patch: Patch) -> None:
-    """What was requested is forgotten, whatever becomes of its run."""
-
-    def forget(ledger, requested, _now):
-        with ledger.write() as connection:
-            for each in requested:
-                mine = (due.due.c.feed == str(each.partition.feed)) & (due.due.c.partition == each.partition.key)
-                connection.execute(sa.delete(due.due).where(mine))
-
-    patch(due, "space_out", forget)
 
 
 def without_a_claim(patch: Patch) -> None:

@@ -197,10 +197,10 @@ class LateWorld:
         return Given(made_of(rows, task.output.feed))
 
     def dying(self, last: str, lands: tuple[str, str]) -> Services:
-        """The services of a run in the middle of which data land, and that is killed after the step `last`."""
+        """The services of a run in the middle of which data may land, and that is killed after the step `last`."""
 
         def on_step(step: str) -> None:
-            if step == "pinned":
+            if step == "pinned" and lands[0]:
                 self.land(*lands)
             if step == last:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -215,5 +215,4 @@ def _never() -> bool:
 def run_and_die(folder: Path, policy: str, seed: str, now: datetime, output: Partition, last: str, kind: str) -> None:
     """Build an output in a process of its own, and be killed."""
     world = LateWorld(folder, policy, Random(seed), now)  # noqa: S311
-    world.land("more", output.key or KEYS[0])
     world.build(output, world.dying(last, (kind, output.key or KEYS[0])))
