@@ -185,7 +185,7 @@ def is_the_same_again(world: LateWorld, output: Partition) -> None:
     assert [world.board.get(each.key) for each in after.files] == [world.board.get(each.key) for each in before.files]
 
 
-@pytest.mark.parametrize("some", seeds(30, 300))
+@pytest.mark.parametrize("some", seeds(20, 300))
 def test_all_that_lands_is_consumed_once_whatever_is_killed(try_seed, some):
     for seed in some:
         try_seed(seed)
