@@ -1,0 +1,116 @@
+"""Nothing late is starved: whatever trickles in, and however it is weighed, is read or knowingly skipped in time."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feed_assets.core.cadence import tick_after
+from feed_assets.core.facts import Built, Facts
+from feed_assets.core.feeds import Feed, Partition, parse_update_id, update_id
+from feed_assets.core.lateness import Late, Periods, cut_off_of
+from feed_assets.core.positions import Pin
+from feed_assets.core.readiness import State, decide
+from feed_assets_tests.needs import need_of
+
+DAY, HOUR, INSTANT = timedelta(days=1), timedelta(hours=1), timedelta(microseconds=1)
+END = datetime(2024, 2, 28, tzinfo=UTC)
+RAW, MADE = (Partition(Feed.parse(f"ias/{name}/v1.0"), "2024-02-27") for name in ("raw", "made"))
+PERIODS = Periods(tuple(END + DAY * number for number in range(100)))
+
+arrivals = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=12)
+"""Hours after the one before it, and bytes that it adds."""
+
+policies = st.builds(
+    Late,
+    growth=st.sampled_from([None, "5%", "50%"]),
+    files=st.sampled_from([None, 3]),
+    max_age=st.sampled_from([HOUR, DAY, 3 * DAY]),
+    cut_off=st.sampled_from([None, 5 * DAY]),
+    check=st.sampled_from([None, "hourly", "daily", "30 5 * * *"]),
+    lookback=st.just(99),
+    value_per_gb=st.sampled_from([None, 1]),
+)
+
+
+@dataclass
+class Day:
+    """A day by its own clock: what has arrived, what was read of it and when, and what is told of the rest."""
+
+    late: Late
+    arrived: list[Pin]
+    restarts: bool = False
+    """The wrong control: each arrival begins the waiting anew."""
+    read_at: dict[str, datetime] = field(default_factory=dict)
+    state: State = State.CURRENT
+
+    def live(self) -> None:
+        """Decide as each of them arrives and at each moment that is told, and read what is there where it says so."""
+        now, look = END, None
+        while now is not None:
+            self.state, look = self._decide(now)
+            coming = [at for each in self.arrived if (at := came(each)) > now]
+            if self.state is State.REBUILD:
+                self.read_at |= {each.update_id: now for each in self._unread(now)}
+            else:
+                coming += [look] if look else []
+            now = min(coming, default=None)
+
+    def _unread(self, now: datetime) -> list[Pin]:
+        return [each for each in self.arrived if came(each) <= now and each.update_id not in self.read_at]
+
+    def _decide(self, now: datetime) -> tuple[State, datetime | None]:
+        there = [each for each in self.arrived if came(each) <= now]
+        read = [each for each in there if each.update_id in self.read_at]
+        consumed, unread = (read or [FIRST])[-1], self._unread(now)
+        need = replace(need_of(MADE, (RAW,), late=self.late), periods=PERIODS)
+        upto = need.counts_upto(RAW.feed, now)
+        counted = [each for each in [FIRST, *there] if upto and each.update_id <= upto]
+        since = {RAW: came(unread[-1 if self.restarts else 0])} if unread else {}
+        built = Built(consumed.update_id, (consumed,), since)
+        known = {"counted": {(RAW, upto): counted[-1]} if counted else {}, "costs": {MADE.feed: 1.0}}
+        (found,) = decide([need], Facts(now, {MADE: built}, {RAW: [FIRST, *there][-1]}, **known))
+        assert found.look_again is None or found.look_again > now
+        return found.state, found.look_again
+
+    def starved(self) -> list[Pin]:
+        """What was not read by the first look after its greatest age, though it came before the cut-off."""
+        limit = cut_off_of(self.late, PERIODS)
+        return [each for each in self.arrived if not (limit and came(each) > limit) and self._is_starved(each)]
+
+    def _is_starved(self, pin: Pin) -> bool:
+        old = came(pin) + self.late.max_age
+        due = tick_after(self.late.cron, "UTC", old - INSTANT) if self.late.cron else old
+        return self.read_at.get(pin.update_id, datetime.max.replace(tzinfo=UTC)) > due
+
+
+FIRST = Pin(RAW, update_id(END - HOUR), "first", 1000, 10)
+
+
+def came(pin: Pin) -> datetime:
+    return parse_update_id(pin.update_id) or END
+
+
+def pins(steps: list[tuple[int, int]]) -> list[Pin]:
+    found, at, size = list[Pin](), END, FIRST.size
+    for number, (hours, more) in enumerate(steps, 1):
+        at, size = at + hours * HOUR, size + more
+        found.append(Pin(RAW, update_id(at), str(size), size, FIRST.files + number))
+    return found
+
+
+@given(policies, arrivals)
+def test_what_comes_before_the_cut_off_is_read_by_its_greatest_age(late, steps):
+    day = Day(late, pins(steps))
+    day.live()
+    assert day.starved() == []
+    assert day.state in (State.REBUILD, State.CURRENT, State.SKIPS_LATE_DATA), "nothing waits for ever"
+
+
+@pytest.mark.parametrize("check", [None, "daily"])
+def test_waiting_that_begins_anew_with_each_arrival_starves_what_came_first(check):
+    day = Day(Late("50%", max_age=DAY, check=check, lookback=99), pins([(20, 1)] * 12), restarts=True)
+    day.live()
+    assert day.starved()
