@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.launching import wait_after
 from feed_assets.core.readiness import State, Verdict
+from feed_assets.ledger import wanted
 from feed_assets.ledger.database import Ledger, insert_into
 from feed_assets.ledger.quality import heard
 from feed_assets.ledger.tables import awaited, change, due, run
@@ -166,7 +167,7 @@ def in_state(connection: sa.Connection, state: str) -> tuple[Listed, ...]:
 def acknowledge(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: datetime) -> None:
     """Keep the verdicts: 'current' and 'closed' leave the list, what waits is not looked at until something changes.
 
-    Only where no later change came in between: it would be lost otherwise.
+    Only where no later change came in between, which would be lost otherwise, and no request, whose wait would end.
     """
     over = State.CURRENT, State.CLOSED
     current = [_key(item) for item, verdict in decided if verdict.state in over]
@@ -184,31 +185,46 @@ def _kept(verdict: Verdict, now: datetime) -> dict[str, object]:
 
 
 def _key(item: Listed) -> dict[str, object]:
-    return {"its_feed": str(item.partition.feed), "its_key": item.partition.key, "its_change": item.changed}
+    key = {"its_feed": str(item.partition.feed), "its_key": item.partition.key}
+    return {**key, "its_change": item.changed, "its_requests": item.requested}
 
 
 def _as_read() -> sa.ColumnElement[bool]:
     same = (due.c.feed == sa.bindparam("its_feed")) & (due.c.partition == sa.bindparam("its_key"))
-    return same & (due.c.changed == sa.bindparam("its_change"))
+    return same & (due.c.changed == sa.bindparam("its_change")) & (due.c.requested == sa.bindparam("its_requests"))
 
 
 def _bound(*names: str) -> Mapping[str, sa.BindParameter[Any]]:
     return {name: sa.bindparam(f"new_{name}") for name in names}
 
 
-def space_out(ledger: Ledger, requested: Iterable[Listed], now: datetime) -> None:
-    """Leave these alone for a while, as a run of each is being requested.
+def claim(ledger: Ledger, ready: Sequence[Listed], now: datetime) -> list[Listed]:
+    """Take these for the run of each that is then requested, and leave them alone for a while; those that were free.
 
-    A run that begins and ends ends the wait (`runs.end`, or the change that it makes); one that never begins, or is
-    killed, is requested again after it.
+    Of several who have read one of them only the first gets it. A run that begins and ends ends the wait (`runs.end`,
+    or the change that it makes); one that never begins, as whoever claimed it was killed, is requested after it.
     """
-    rows = [
-        _key(item) | {"new_requested": item.requested + 1, "new_look_at": now + wait_after(item.requested)}
-        for item in requested
-    ]
-    if rows:
-        with ledger.write() as connection:
+    if not ready:
+        return []
+    with ledger.write() as connection:
+        free = _still_as_read(connection, ready)
+        rows = [
+            _key(item) | {"new_requested": item.requested + 1, "new_look_at": now + wait_after(item.requested)}
+            for item in free
+        ]
+        if rows:
             connection.execute(sa.update(due).where(_as_read()).values(_bound("requested", "look_at")), rows)
+    return free
+
+
+def _still_as_read(connection: sa.Connection, items: Sequence[Listed]) -> list[Listed]:
+    """What nobody has changed or requested since; locked in one order, so that nobody waits for one who waits."""
+    names = ("feed", "partition", "changed", "requested")
+    read = {(str(each.partition.feed), each.partition.key, each.changed, each.requested): each for each in items}
+    asked, key = wanted.rows(connection, names, read), [due.c[name] for name in names]
+    as_read = sa.tuple_(*key).in_(sa.select(*(sa.cast(asked.c[column.name], column.type) for column in key)))
+    found = {(*row,) for row in connection.execute(sa.select(*key).where(as_read).order_by(*key).with_for_update())}
+    return [each for row, each in read.items() if row in found]
 
 
 def end_waits(ledger: Ledger, now: datetime) -> None:

@@ -160,8 +160,7 @@ class LateWorld:
         with ledger.read() as connection:
             late = [each for some in due.to_rebuild(connection, now, 100).values() for each in some]
         free = [each for each in late if each.partition not in busy]
-        due.space_out(ledger, free, now)
-        self.queue += [each.partition for each in free]
+        self.queue += [each.partition for each in due.claim(ledger, free, now)]
 
     def _queue(self, request: dg.RunRequest) -> None:
         """Dagster drops a request whose key it has seen."""

@@ -1,14 +1,16 @@
 """The list of what a change may have made buildable: nothing on it is ever lost, and nothing stays for nothing."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.launching import SHORTEST_WAIT
 from feed_assets.core.readiness import State, Verdict
 from feed_assets.ledger import log, quality
-from feed_assets.ledger.due import LOOK_AGAIN, Woken, acknowledge, look, postpone, to_rebuild, wake
+from feed_assets.ledger.due import LOOK_AGAIN, Woken, acknowledge, claim, look, postpone, to_rebuild, wake
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.tables import change
 from feed_assets.ledger.tables import due as table
@@ -220,3 +222,43 @@ def test_what_is_to_be_rebuilt_waits_for_the_next_tick_only_after_what_that_hear
         told = log.after(connection, 0, 100, 10)
         assert [*filter(quality.is_heard, told)] == [*told][:is_heard]
         assert len(connection.execute(sa.select(change).where(quality.heard())).all()) == is_heard
+
+
+def test_of_two_who_have_read_the_same_the_first_requests_it_and_whoever_looks_when_its_wait_is_over(ledger):
+    put(ledger, day(24, 1), day(25, 1))
+    one, other = listed(ledger), listed(ledger)
+    assert claim(ledger, one[:1], NOW) == [one[0]]
+    assert claim(ledger, other, NOW) == [other[1]]
+    assert claim(ledger, one, NOW) == []
+    assert looked(ledger, NOW + SHORTEST_WAIT - timedelta(seconds=1)) == ()
+    again = listed(ledger, NOW + SHORTEST_WAIT)
+    assert claim(ledger, again, NOW) == [*again], "as of a process that was killed before it could request them"
+
+
+def test_what_was_changed_since_it_was_read_is_requested_by_whoever_reads_it_then(ledger):
+    put(ledger, day(24, 1))
+    before = listed(ledger)
+    put(ledger, day(24, 2))
+    assert claim(ledger, before, NOW) == []
+    assert claim(ledger, listed(ledger), NOW)
+
+
+@pytest.mark.parametrize("keep_it", [State.CURRENT, State.REBUILD, None])
+def test_who_decided_before_another_one_requested_it_does_not_end_its_wait(ledger, keep_it):
+    put(ledger, day(24, 1))
+    (item,) = listed(ledger)
+    claim(ledger, [item], NOW)
+    if keep_it:
+        acknowledge(ledger, [(item, verdict(item, keep_it))], NOW)
+    else:
+        postpone(ledger, {item: "its mapping raises"}, NOW)
+    assert looked(ledger) == ()
+    assert looked(ledger, NOW + SHORTEST_WAIT) == (day(24, 1),)
+
+
+def test_many_who_claim_at_the_same_time_get_each_of_them_once(ledger):
+    put(ledger, *(day(number, 1) for number in range(10, 30)))
+    items = listed(ledger)
+    with ThreadPoolExecutor(4) as pool:
+        got = pool.map(lambda turn: claim(ledger, items[turn:] + items[:turn], NOW), range(0, 20, 5))
+        assert sorted(item.partition for some in got for item in some) == [item.partition for item in items]

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Stale:
-    """What is stale in one evaluation and not being built, and for which datasets it was noted that runs are requested.
+    """What is stale in one evaluation and not being built, and by dataset what of it this evaluation requests.
 
     What is being built is left out here: it is not requested, and so is not to wait for that.
     """
 
     listed: Mapping[Feed, Sequence[Listed]]
-    noted: set[Feed] = field(default_factory=set[Feed])
+    claimed: dict[Feed, Sequence[Listed]] = field(default_factory=dict[Feed, Sequence[Listed]])
 
 
 _stale: "WeakKeyDictionary[AssetGraphView, _Stale]" = WeakKeyDictionary()
@@ -49,7 +49,7 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
         return "late data is worth a re-run"
 
     def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
-        """Read the verdict that the sensor has kept, and note that a run is requested; the condition keeps nothing.
+        """Read the verdict that the sensor has kept, and claim what is requested; the condition keeps nothing.
 
         A run that never begins, or comes to nothing, is requested again after a while, like a first one.
         """
@@ -80,15 +80,15 @@ def _stale_in(view: "AssetGraphView") -> _Stale:
 def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -> list[str | None]:
     """The stale partitions of a dataset, asked by the key of any of its assets, in Dagster's words.
 
-    What was removed since it was decided about is left out: Dagster would fail a whole tick for it.
+    Left out is what was removed since it was decided about, as Dagster would fail a whole tick for it, and what another
+    evaluation has requested meanwhile.
     """
     node, dataset = graph.by_key[asset], graph.dataset(asset).feed
-    found = stale.listed.get(dataset, [])
-    stands = [each for each in found if existence(node.partitions_def, each.partition.key, now) is Existence.EXISTS]
-    if dataset not in stale.noted:  # Its rejects are asked about in the same evaluation, and built by the same run.
-        stale.noted.add(dataset)
-        due.space_out(open_ledger(settings().ledger), stands, now)
-    return [node.key_of(Partition(node.feed, each.partition.key)) for each in stands]
+    if dataset not in stale.claimed:  # Its rejects are asked about in the same evaluation, and built by the same run.
+        found = stale.listed.get(dataset, [])
+        stands = [at for at in found if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
+        stale.claimed[dataset] = due.claim(open_ledger(settings().ledger), stands, now)
+    return [node.key_of(Partition(node.feed, each.partition.key)) for each in stale.claimed[dataset]]
 
 
 def late_rerun() -> dg.AutomationCondition[dg.AssetKey]:

@@ -87,9 +87,11 @@ def requests_for(
     blocks = (
         [[output] for output in [*free][:1]] if is_out else grouped(graph, ledger, [*free])[: settings().max_requests]
     )
-    chosen = [[free[output] for output in block] for block in blocks]
-    due.space_out(ledger, [item for block in chosen for item, _ in block], now)
-    return [joint([_request(graph, *pair) for pair in block]) for block in chosen]
+    outputs = [output for block in blocks for output in block]
+    mine = [item.partition for item in due.claim(ledger, [free[output][0] for output in outputs], now)]
+    if mine != outputs:  # Another one has requested the rest since: a range has no gaps.
+        blocks = grouped(graph, ledger, mine)
+    return [joint([_request(graph, *free[output]) for output in block]) for block in blocks]
 
 
 def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
