@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson, PartitionKey
-from feed_assets.cli.location import Module, dynamic_partitions, load_graph, open_services
+from feed_assets.cli.location import Module, dynamic_partitions, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.verdicts import (
     CameBackView,
@@ -142,6 +142,17 @@ def _said(
     return view.model_copy(update={"unread": unread, "reason": reason})
 
 
+def _queued(graph: "Graph", output: Partition) -> list[str]:
+    """Which runs that were requested wait in Dagster's queue; without a home, which is not made, none."""
+    from feed_assets.home import home
+    from feed_assets.orchestration.decide.requests import queued
+
+    if not (home() / "dagster.yaml").exists():
+        return []
+    with open_instance() as instance:
+        return queued(graph, instance, output)
+
+
 def _caveat(unread: "UnreadView | Unread") -> str:
     since = f"could not be read since {unread.as_of:%Y-%m-%d %H:%M} UTC" if unread.as_of else "was never read"
     return f"but {unread.source} {since}: what is new there is not known ({first_line(unread.why)})"
@@ -189,5 +200,6 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     }
     view = VerdictView.model_validate(verdict).model_copy(update=more)
     told = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
+    told += _queued(graph, output) if asked else []
     told += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []
     return view.model_copy(update={"reason": "; ".join([view.reason, *told])})

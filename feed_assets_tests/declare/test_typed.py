@@ -117,6 +117,7 @@ WRONG: dict[str, Any] = {
     "feed_asset.chart": "svg",
     "feed_asset.owners": "team:ads",
     "feed_asset.code_version": 7,
+    "feed_asset.pool": 2,
     "foreign_feed.feed": 1,
     "foreign_feed.schema": {"k": "string"},
     "foreign_feed.partitions_def": dg.DailyPartitionsDefinition,

@@ -105,6 +105,7 @@ REPORT = dedent(
       chart: {HERE}.chart
       owners: ["team:web"]
       code_version: "7"
+      pool: web
     """
 )
 FILES = {"tables/defs.yaml": TABLES, "dims/defs.yaml": DIMS, "reports/defs.yaml": REPORT}
@@ -167,6 +168,7 @@ def twin():
         chart=chart,
         owners=["team:web"],
         code_version="7",
+        pool="web",
     )(report)
 
 
@@ -188,7 +190,8 @@ def said(definition):
         )
         for spec in definition.specs
     }
-    return specs, {each.name: (each.blocking, each.description) for each in definition.check_specs}
+    checks = {each.name: (each.blocking, each.description) for each in definition.check_specs}
+    return specs, checks, definition.op.pool
 
 
 def test_a_dataset_in_yaml_is_that_of_python(project):

@@ -66,6 +66,7 @@ def feed_asset(
     chart: "Callable[[DataFrame], str] | None" = None,
     owners: Sequence[Owner] | None = None,
     code_version: str | None = None,
+    pool: str | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declare a dataset: a function from DataFrames to a DataFrame becomes an asset whose data are a File Feed.
 
@@ -101,6 +102,8 @@ def feed_asset(
         owners: Owners for the UI: `team:ads`, or an address of e-mail.
         code_version: By default a digest of the function's source. A run on equal inputs with an equal code version
             publishes nothing.
+        pool: Dagster's concurrency pool: no more of its runs are in progress at a time than its limit, the others are
+            queued. A run of many partitions counts once.
 
     Returns:
         A decorator, which makes of the function the assets of the dataset and of its rejects.
@@ -127,7 +130,7 @@ def feed_asset(
         recipe = with_figures(with_profile(recipe, profile, deep_checks, partitions_def), figures or {})
         recipe = replace(recipe, is_by_events=by_events is not None)
         declared = dataset_of(recipe, read, late or Late(), retention, by_events, cadence, tracked, wait, reprocess)
-        return assets_of(recipe, read, declared, partitions_def, owners)
+        return assets_of(recipe, read, declared, partitions_def, owners, pool)
 
     return typed(dataset)
 
@@ -138,6 +141,7 @@ def assets_of(
     declared: Dataset,
     partitions_def: Partitions,
     owners: Sequence[str] | None,
+    pool: str | None = None,
 ) -> dg.AssetsDefinition:
     """The assets of a dataset and of its rejects, with its checks, which one run makes."""
     condition = None if recipe.is_by_events else late_rerun()
@@ -151,6 +155,7 @@ def assets_of(
         partitions_def=partitions_def,
         can_subset=True,
         backfill_policy=_backfill_policy(recipe) if partitions_def else None,
+        pool=pool,
     )(body_of(recipe, read, partitioned))
 
 

@@ -133,6 +133,7 @@ class FeedAssetComponent(DeclaredComponent):
         chart: The path of a function from the written rows to Markdown.
         owners: Owners for the UI.
         code_version: By default a digest of the function's source.
+        pool: Dagster's concurrency pool of its runs.
     """
 
     feed: str
@@ -155,6 +156,7 @@ class FeedAssetComponent(DeclaredComponent):
     chart: str | None = None
     owners: list[str] | None = None
     code_version: str | None = None
+    pool: str | None = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The assets of the dataset and of its rejects, and the feeds of others that it names by path."""
@@ -186,6 +188,7 @@ class FeedAssetComponent(DeclaredComponent):
             chart=object_at("chart", self.chart) if self.chart else None,
             owners=self.owners,
             code_version=self.code_version,
+            pool=self.pool,
         )
 
 

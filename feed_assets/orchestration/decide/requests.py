@@ -68,6 +68,18 @@ def outputs_of(graph: Graph, run: dg.DagsterRun) -> set[Partition]:
     return found
 
 
+def queued(graph: Graph, instance: dg.DagsterInstance, output: Partition) -> list[str]:
+    """What waits in Dagster's queue to build an output, in words."""
+    found = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
+    mine = [run for run in found if output in outputs_of(graph, run)]
+    return [f"run {run.run_id} waits in Dagster's queue{_pools(run)}" for run in mine]
+
+
+def _pools(run: dg.DagsterRun) -> str:
+    pools = run.run_op_concurrency.all_pools if run.run_op_concurrency else ()
+    return f", and needs a place in the pool {some(sorted(pools), NAMED)}" if pools else ""
+
+
 def requests_for(
     graph: Graph, ledger: Ledger, decided: Found, busy: Collection[Partition], now: datetime
 ) -> list[dg.RunRequest]:
