@@ -119,7 +119,10 @@ def _undecided(row: Any) -> Listed:
 
 
 def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) -> None:
-    """Look now at what attempts have stopped: it may be made with something else than they were."""
+    """Look now at what attempts have stopped, or the worth of late data: either may be another by new definitions.
+
+    What is on the list is read once for each start of a process.
+    """
     query = sa.select(*_COLUMNS).where(due.c.state.in_([state.value for state in _STOPPED]))
     with ledger.read() as connection:
         stopped = [item for row in connection.execute(query) if (item := _of(row)).partition.feed in consumers]
@@ -129,7 +132,13 @@ def look_at_stopped(ledger: Ledger, consumers: Collection[Feed], now: datetime) 
             connection.execute(sa.update(due).where(_as_read()).values(_bound("look_at")), rows)
 
 
-_STOPPED = State.WAITS_FOR_A_PERSON, State.WAITS_FOR_QUALITY, State.WAITS_FOR_ANOTHER_ATTEMPT
+_STOPPED = (
+    State.WAITS_FOR_A_PERSON,
+    State.WAITS_FOR_QUALITY,
+    State.WAITS_FOR_ANOTHER_ATTEMPT,
+    State.WAITS_FOR_LATE_DATA,
+    State.SKIPS_LATE_DATA,
+)
 
 
 def to_rebuild(connection: sa.Connection, now: datetime, limit: int) -> dict[Feed, list[Listed]]:

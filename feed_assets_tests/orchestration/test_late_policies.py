@@ -14,7 +14,8 @@ from feed_assets.ledger import due, late
 from feed_assets.ledger.database import open_ledger
 from feed_assets.settings import settings
 from feed_assets.testing import Given
-from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.orchestration.worlds import DAY as FIRST
+from feed_assets_tests.orchestration.worlds import RAW, harness, outcomes, raw_feed, rows, sums_of
 
 DAYS, HOURS = dg.DailyPartitionsDefinition("2026-01-01"), dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
@@ -263,3 +264,16 @@ def test_two_ticks_at_once_ask_for_one_run_and_tell_of_it_once(begin):
         tested.harness.ask()
     assert tested.built() == ["2026-01-02"]
     assert [outcome for outcome, _ in tested.decided()] == ["re-run"]
+
+
+@pytest.mark.parametrize("before", [Late("90%"), Late("90%", max_age=30 * DAY)])
+def test_another_policy_decides_once_more_what_the_one_before_has_stopped(before):
+    raw = raw_feed()
+    first = harness(raw, sums_of(raw, late=before))
+    for size in (9, 10):
+        first.drop(RAW, FIRST, rows(*range(1, size)))
+        first.run_until_idle()
+    same = harness(raw, sums_of(raw, late=before), instance=first.instance)
+    assert outcomes(same.run_until_idle()) == []
+    another = harness(raw, sums_of(raw, late=Late("1%")), instance=first.instance)
+    assert outcomes(another.run_until_idle()) == [("sums", FIRST, True)]

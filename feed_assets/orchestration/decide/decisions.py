@@ -101,7 +101,7 @@ def decide_due(
 
 
 def _look_at_stopped(graph: Graph, datasets: set[Feed], ledger: Ledger, now: datetime) -> None:
-    """Decide once more what attempts have stopped, when definitions are new to this process: code may be mended."""
+    """Decide once more what attempts or a policy have stopped, when definitions are new to this process."""
     known = _known.setdefault(graph.assets, set())
     if new := datasets - known:
         due.look_at_stopped(ledger, new, now)
