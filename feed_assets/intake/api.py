@@ -80,7 +80,7 @@ class Door:
         spool = self.receiver.spool
         takes = self.keys.are_known and not spool.broken
         waits = {"bytes": spool.size, "seconds": round(spool.oldest_seconds(), 1), "why": self.problem}
-        return {"takes": takes, "why": spool.broken, "spool": waits}
+        return {"takes": takes, "why": spool.broken, "spool": waits, "damaged": spool.damaged()}
 
 
 def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> FastAPI:

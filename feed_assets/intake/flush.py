@@ -14,7 +14,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.reports import counts_of
 from feed_assets.intake.publish import Batch, publish
 from feed_assets.intake.receiver import Receiver
-from feed_assets.intake.spool import Frame, frames
+from feed_assets.intake.spool import Frame, Gap, frames_and_gaps
 from feed_assets.ledger import event_rejects, idempotency
 from feed_assets.ledger.idempotency import Taken
 
@@ -42,8 +42,16 @@ class _Gathered:
     hours: dict[Partition, _Hour] = field(default_factory=dict[Partition, _Hour])
     rejected: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
     taken: list[Taken] = field(default_factory=list[Taken])
+    gaps: list[Gap] = field(default_factory=list[Gap])
 
-    def add(self, frame: Frame, receiver: str) -> None:
+    @classmethod
+    def of(cls, segment: Path, receiver: str) -> "_Gathered":
+        found = cls()
+        for each in frames_and_gaps(segment):
+            found.gaps.append(each) if isinstance(each, Gap) else found._add(each, receiver)
+        return found
+
+    def _add(self, frame: Frame, receiver: str) -> None:
         feed, at = Feed.parse(frame.feed), 0
         for piece in frame.pieces:
             hour = self.hours.setdefault(Partition(feed, piece.key), _Hour())
@@ -61,15 +69,13 @@ class _Gathered:
 
 
 def flush(receiver: Receiver, segment: Path) -> None:
-    """Publish a sealed segment, tell the ledger, and remove it. Repeatable from anywhere.
+    """Publish a sealed segment, tell the ledger, and remove it; a damaged one is set aside. Repeatable from anywhere.
 
     A segment is never written to again, so its batches have the same names and parts each time. Its file goes last,
     when the ledger knows every batch, reject and answered key in it: killed before, all of it is done once more, and
     changes nothing that is done.
     """
-    gathered, services = _Gathered(), receiver.services
-    for frame in frames(segment):
-        gathered.add(frame, receiver.spool.receiver)
+    gathered, services = _Gathered.of(segment, receiver.spool.receiver), receiver.services
     for batch in gathered.batches(segment.stem):
         publish(services, batch, f"receiver {receiver.spool.receiver}")
     with services.ledger.write() as connection:
@@ -79,7 +85,7 @@ def flush(receiver: Receiver, segment: Path) -> None:
     services.on_step(TOLD)
     for each in gathered.taken:
         receiver.spooled.pop(each.at, None)
-    segment.unlink()
+    receiver.spool.set_aside(segment, gathered.gaps) if gathered.gaps else segment.unlink()
     services.on_step(REMOVED)
 
 

@@ -19,6 +19,8 @@ class Metrics:
         size.set_function(lambda: spool.size)
         oldest = Gauge(f"{name}spool_seconds", "Age of the oldest segment that waits", registry=registry)
         oldest.set_function(spool.oldest_seconds)
+        damaged = Gauge(f"{name}damaged_segments", "Segments that the disk has damaged", registry=registry)
+        damaged.set_function(lambda: len(spool.damaged()))
 
     def count(self, feed: str, answer: Answer) -> None:
         """Count the events of a request that was taken for the first time."""

@@ -3,6 +3,7 @@
 A frame is what one request brought, and is there as a whole or not at all: its first line has the checksum and the
 sizes of what follows. A segment that a kill left ends with a frame that is not whole, or with one that was never
 acknowledged: of the former the reader takes nothing, of the latter all, as if the answer had been lost on its way.
+What is no frame before a whole one is damage: all whole ones are taken, and the segment is kept.
 """
 
 import json
@@ -26,6 +27,9 @@ from feed_assets.home import OWNED
 
 SEGMENT = ".spool"
 """How the name of a segment's file ends; before that it is the name of its batches."""
+
+DAMAGED = ".damaged"
+"""How it ends once its whole frames are published, and the rest of it is left to people."""
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12}) ([0-9]{1,12})\n")
 _LONGEST_HEAD = 64
@@ -70,13 +74,39 @@ def _decoded(header: bytes, lines: bytes) -> Frame:
     return Frame(feed, tuple(Piece(*piece) for piece in pieces), lines, kept, *idempotency)
 
 
+class Gap(NamedTuple):
+    """From which byte to which a segment has no whole frame, though one follows: what was there was acknowledged."""
+
+    start: int
+    end: int
+
+
 def frames(segment: Path) -> Iterator[Frame]:
-    """The frames of a segment, one in memory at a time; what is not whole at its end is said, and was not answered."""
+    """The whole frames of a segment, one in memory at a time."""
+    return (each for each in frames_and_gaps(segment) if isinstance(each, Frame))
+
+
+def frames_and_gaps(segment: Path) -> Iterator[Frame | Gap]:
+    """What a segment holds, in order; what is not whole at its end is said, and was not answered."""
+    at, size = 0, segment.stat().st_size
     with segment.open("rb") as file:
-        while frame := _read(file, start := file.tell()):
-            yield frame
-        if start < segment.stat().st_size:
-            _log.warning("%s: what follows byte %d is no whole frame, and was never acknowledged", segment, start)
+        while at < size:
+            if frame := _read(file, at):
+                yield frame
+                at = file.tell()
+            elif following := _following(file, at):
+                yield Gap(at, following)
+                at = following
+            else:
+                _log.warning("%s: what follows byte %d is no whole frame, and was never acknowledged", segment, at)
+                return
+
+
+def _following(file: IO[bytes], start: int) -> int | None:
+    """Where the first whole frame behind a byte begins. No line of an event looks like the first one of a frame."""
+    file.seek(start)
+    begins = [start + found.start() for found in _HEAD.finditer(file.read())]
+    return next((each for each in begins if _read(file, each)), None)
 
 
 def _read(file: IO[bytes], start: int) -> Frame | None:
@@ -150,6 +180,16 @@ class Spool:
             current = self._open.path if self._open else None
             found = {path: stat for path, stat in self._there().items() if path != current}
         return sorted(found, key=lambda path: (found[path].st_mtime_ns, path.name))
+
+    def set_aside(self, segment: Path, gaps: Sequence[Gap]) -> None:
+        """Keep a segment whose whole frames are published, and which has gaps: it waits no longer, and is told of."""
+        segment.rename(kept := segment.with_suffix(DAMAGED))
+        places = ", ".join(f"{gap.start} to {gap.end}" for gap in gaps)
+        _log.error("%s: the bytes %s were acknowledged, and are no whole frames any more", kept, places)
+
+    def damaged(self) -> list[str]:
+        """The files that were set aside, until somebody moves them away."""
+        return sorted(path.name for path in self.folder.glob(f"*{DAMAGED}"))
 
     @property
     def size(self) -> int:

@@ -168,6 +168,25 @@ def test_a_segment_that_cannot_be_flushed_is_kept_and_holds_up_no_other(quiet):
     assert quiet.spool.sealed() == [odd]
 
 
+def test_of_a_segment_that_the_disk_has_damaged_what_is_whole_is_published_and_the_file_is_kept(quiet, caplog):
+    for number in range(3):
+        push(quiet, event(number), key=f"key {number}")
+    quiet.spool.seal()
+    (segment,) = quiet.spool.sealed()
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    for again in (quiet, restarted(quiet)):
+        assert flushed(again) == ""
+        assert numbers(published(quiet.services.board)) == [0, 2]
+        assert again.spool.damaged() == [f"{segment.stem}.damaged"]
+        assert again.spool.size == 0
+        again.spool.close()
+    assert (segment.with_suffix(".damaged").read_bytes(), segment.exists()) == (data, False)
+    third = len(data) // 3
+    assert f"the bytes {third} to {2 * third} were acknowledged" in caplog.text
+
+
 def test_a_key_means_its_first_request_before_and_after_the_flush_and_a_restart(quiet):
     first = push(quiet, event(1), key="k")
     assert first == {"accepted": 1, "rejected": 0, "repeated": False}

@@ -267,6 +267,15 @@ def test_prometheus_reads_what_was_taken(partner):
     assert re.search(r"feed_assets_receiver_spool_bytes [1-9]", said)
 
 
+def test_a_damaged_segment_is_told_until_it_is_moved_away(partner, door):
+    (kept := door.receiver.spool.folder / "one.damaged").write_bytes(b"x")
+    for names in (["one.damaged"], []):
+        health = partner.get("/health")
+        assert (health.status_code, health.json()["damaged"]) == (200, names)
+        assert f"feed_assets_receiver_damaged_segments {len(names)}.0" in partner.get("/metrics").text
+        kept.unlink(missing_ok=True)
+
+
 def test_no_secret_is_in_the_ledger_or_in_what_is_listed(door, ledger, tmp_path):
     key = keys.add(ledger, "men", [MEN], NOW)
     secret = key.split("_", 2)[2]
