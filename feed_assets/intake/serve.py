@@ -124,11 +124,12 @@ def _living(door: Door, flush_seconds: float) -> Callable[[FastAPI], AbstractAsy
 
 async def _keep_flushing(door: Door, seconds: float, ending: asyncio.Event) -> None:
     """Flush what is old or large enough, and at the end all; a look that failed makes the next one wait longer."""
-    pause = LOOK_SECONDS
-    while not ending.is_set():
+    pause, is_last = LOOK_SECONDS, False
+    while not is_last:
         with suppress(TimeoutError):
             await asyncio.wait_for(ending.wait(), pause)
-        await asyncio.to_thread(_look, door, 0 if ending.is_set() else seconds)
+        is_last = ending.is_set()  # It may be set during a look, too: then one more comes.
+        await asyncio.to_thread(_look, door, 0 if is_last else seconds)
         pause = min(2 * pause, _LONGEST_PAUSE) if door.problem else LOOK_SECONDS
 
 

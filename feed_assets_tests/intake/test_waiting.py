@@ -1,5 +1,6 @@
 """What waits to be published is seen: how much, since when and why; and it is tried until it is published."""
 
+import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from feed_assets.core.errors import BlackboardUnavailable
+from feed_assets.intake import serve
 from feed_assets.intake.spool import Spool
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.intake.receivers import Partner, door_of, event, lines, listening, numbers, published
@@ -67,6 +69,25 @@ def test_a_look_that_fails_is_said_and_ends_no_flushing(local_board, ledger, tmp
             assert "IndexError" in until(partner, lambda spool: bool(spool["why"]))["why"]
         assert until(partner, lambda spool: not spool["bytes"])["why"] == ""
         assert numbers(published(local_board)) == [1]
+
+
+def test_who_is_ended_during_a_look_looks_once_more_at_all_that_is_left(door, monkeypatch):
+    asked = []
+
+    async def ended_during_the_first_look() -> None:
+        loop, ending = asyncio.get_running_loop(), asyncio.Event()
+
+        def look(_, seconds):
+            asked.append(seconds)
+            loop.call_soon_threadsafe(ending.set)
+
+        monkeypatch.setattr(serve, "_look", look)
+        await serve._keep_flushing(door, 60, ending)
+
+    monkeypatch.setattr(serve, "LOOK_SECONDS", 0.01)
+    asyncio.run(ended_during_the_first_look())
+    door.receiver.spool.close()
+    assert asked == [60, 0]
 
 
 def test_what_nobody_flushes_grows_old_though_more_is_written(door, monkeypatch):
