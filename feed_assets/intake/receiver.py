@@ -109,7 +109,8 @@ class Receiver:
     def _taken(self, group: Sequence[Taken]) -> list[Answer | Refused | None]:
         """Take keys in one transaction; by key None if it is ours to go on with, else what to say of it.
 
-        What is spooled is looked at before the ledger: a flush tells the ledger first, and lets go of the key then.
+        What is spooled is looked at before the ledger, as a flush tells the ledger first and lets go of the key then,
+        and once more after it: the request that was under way may have ended meanwhile.
         """
         before = [self.spooled.get(each.at, _NOT_SPOOLED) for each in group]
         with self.services.ledger.write() as connection:
@@ -117,8 +118,9 @@ class Receiver:
         return [self._found(each, known[each.at], told) for each, told in zip(group, before, strict=True)]
 
     def _found(self, asked: Taken, known: Taken, told: str | None) -> Answer | Refused | None:
-        answer = known.answer or told
-        is_under_way = self.spooled.get(asked.at, _NOT_SPOOLED) is None  # Perhaps of the same group.
+        now = self.spooled.get(asked.at, _NOT_SPOOLED)
+        answer = known.answer or told or now
+        is_under_way = told is None or now is None  # Perhaps of the same group.
         if known.digest != asked.digest:
             return Refused(422, f"the Idempotency-Key {asked.key!r} came with another body before: choose a new one")
         if answer:

@@ -205,6 +205,32 @@ def test_a_key_means_its_first_request_before_and_after_the_flush_and_a_restart(
     assert numbers(published(quiet.services.board)) == [1]
 
 
+@pytest.mark.parametrize("end", ["is answered", "is answered and published", "fails"])
+def test_a_request_that_ends_while_another_with_its_key_asks_the_ledger_is_not_taken_twice(quiet, monkeypatch, end):
+    """A client that hears nothing in time sends again, and the ledger is slow."""
+    take, at = idempotency.take, (MEN, "k")
+    push(quiet, event(1), key="k")
+    answer = quiet.spooled[at]
+
+    def slow(*asked):
+        found = take(*asked)
+        if end == "is answered":
+            quiet.spooled[at] = answer
+        else:
+            del quiet.spooled[at]
+        return found
+
+    quiet.spooled[at] = None
+    monkeypatch.setattr(idempotency, "take", slow)
+    if end == "is answered":
+        assert push(quiet, event(1), key="k")["repeated"]
+    else:
+        with pytest.raises(Refused, match="is under way: send it again later"):
+            push(quiet, event(1), key="k")
+    assert flushed(quiet) == ""
+    assert numbers(published(quiet.services.board)) == [1]
+
+
 def test_a_key_holds_for_seven_days(quiet):
     push(quiet, event(1), key="k")
     flushed(quiet)
