@@ -51,10 +51,10 @@ def is_withdrawn(change: InputChange) -> bool:
 
 
 def is_restated(change: InputChange) -> bool:
-    """Whether it is another thing than growth: all of it is new, or it is smaller, or as large with other content."""
+    """Whether it is another thing than growth: it was not there, is smaller, or as large with other content."""
     old, new = change.old, change.new
     if old is None or new is None:
-        return not _is_batch(change)
+        return not change.is_one_more
     return new.size <= old.size
 
 

@@ -40,7 +40,8 @@ class Source:
 class InputChange:
     """An input whose newest data (`new`) are not the consumed ones (`old`); None where there are none.
 
-    `whole` are the bytes of all that is read of its source, consumed and newest; of windows records.
+    `whole` are the bytes of all that is read of its source, consumed and newest; of windows records. `is_one_more`: a
+    batch of a partition of which others were consumed.
     """
 
     partition: Partition
@@ -48,6 +49,7 @@ class InputChange:
     new: Pin | None
     source: Source | None = field(default=None, compare=False)
     whole: tuple[int, int] = field(default=(0, 0), compare=False)
+    is_one_more: bool = field(default=False, compare=False)
 
 
 def changed(
@@ -71,8 +73,13 @@ def _measured(
     changes: Iterable[InputChange], old: Iterable[Pin], new: Iterable[Pin], source_of: Callable[[Partition], Source]
 ) -> tuple[InputChange, ...]:
     before, after = _sizes(old, source_of), _sizes(new, source_of)
-    sources = ((each, source_of(each.partition)) for each in changes)
-    return tuple(replace(each, source=source, whole=(before[source], after[source])) for each, source in sources)
+    held = {pin.partition.parent for pin in old}
+
+    def measured(change: InputChange, source: Source) -> InputChange:
+        is_one_more = change.old is None and source.is_appendable and change.partition.parent in held
+        return replace(change, source=source, whole=(before[source], after[source]), is_one_more=is_one_more)
+
+    return tuple(measured(each, source_of(each.partition)) for each in changes)
 
 
 def _sizes(pins: Iterable[Pin], source_of: Callable[[Partition], Source]) -> Counter[Source]:

@@ -193,6 +193,17 @@ def test_an_appendable_input_grows_as_a_whole_and_is_restated_by_batch(consumed,
     assert weigh(changes, FIVE_PERCENT, ARRIVED).rerun is reruns
 
 
+def test_the_first_batch_of_an_hour_is_a_partition_that_was_not_there():
+    other = Pin(Partition(DAY.feed, "2019-11-25").batch("a"), "20191126.060000", "x", size=10**6)
+    (first,) = batches(a=1)
+    weighed = weigh(changed([first, other], [other], as_one), FIVE_PERCENT, ARRIVED)
+    assert (weighed.rerun, weighed.reason) == (
+        True,
+        f"{first.partition}: was not there before (with it 1000000 to 1000001 bytes)",
+    )
+    assert not weigh(changed([first, *batches(b=1), other], [first, other], as_one), FIVE_PERCENT, ARRIVED).rerun
+
+
 def hours(partner: str, *sizes: int) -> list[Pin]:
     """A day of a partner's hours; each size is also its version."""
     at = [Partition(SHOWN, f"2019-11-24-{hour:02}:00/{partner}") for hour, _ in enumerate(sizes)]
