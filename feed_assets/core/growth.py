@@ -24,6 +24,12 @@ class Growth:
     since: datetime
 
     @property
+    def whose(self) -> str:
+        """The input, with its keys besides the time."""
+        source = self.change.source
+        return f"{source.feed} {source.keys}".rstrip() if source else str(self.change.partition)
+
+    @property
     def share(self) -> float:
         """The share by which it has grown; from nothing it is infinite."""
         return (self.after - self.before) / self.before if self.before else float("inf")

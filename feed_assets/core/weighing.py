@@ -36,7 +36,8 @@ class Outcome(StrEnum):
 class Weighed:
     """The outcome of `weigh` in words; `look_again` is when waiting ends by itself (UTC).
 
-    With the bytes of what has changed, as they were consumed and as they are now, and how many files are more.
+    With the bytes of the source that has grown most, as they were consumed and as they are now, and how many files are
+    more; of windows records, and how many of them have changed.
     """
 
     outcome: Outcome
@@ -74,12 +75,16 @@ class Arrivals:
 
 
 def weigh(inputs: Sequence[Arrivals], periods: Periods, now: datetime) -> Weighed:
-    """Weigh what has changed of some inputs (at least one), each by its own policy: one re-run consumes all of it."""
-    found = [_weigh(each, periods, now) for each in inputs]
-    none = _unless("; ".join(each.reason for each in found), *(each.look_again for each in found))
-    every = [one for each in inputs for one in growths(each.changes, each.since, now)]
-    sizes = {name: sum(getattr(each, name) for each in every) for name in ("before", "after", "files")}
-    return replace(next((each for each in found if each.rerun), none), **sizes)
+    """Weigh what has changed of some inputs (at least one), each by its own policy: one re-run consumes all of it.
+
+    The sizes are those of the source that has grown most: of the input that is enough, or of all of them.
+    """
+    found = [(each, _weigh(each, periods, now)) for each in inputs]
+    none = _unless("; ".join(each.reason for _, each in found), *(each.look_again for _, each in found))
+    enough = [(arrivals, each) for arrivals, each in found if each.rerun][:1]
+    of = [arrivals for arrivals, _ in enough or found]
+    most = max((one for each in of for one in growths(each.changes, each.since, now)), key=_size)
+    return replace(enough[0][1] if enough else none, before=most.before, after=most.after, files=most.files)
 
 
 def _unless(reason: str, *looks: datetime | None) -> Weighed:
@@ -103,7 +108,9 @@ def _weigh(arrivals: Arrivals, periods: Periods, now: datetime) -> Weighed:
     found = _counted(arrivals, periods, check, now)
     if found.rerun or (limit and limit <= check) or arrivals.counted == arrivals.changes:
         return found
-    return _unless(found.reason, found.look_again, next_look(policy, periods, check + _INSTANT))
+    look = next_look(policy, periods, check + _INSTANT)
+    more = f"; what came after the check is weighed at {_at(look)}" if look else ""
+    return _unless(f"{found.reason}{more}", found.look_again, look)
 
 
 def _at_next_look(arrivals: Arrivals, periods: Periods, check: datetime) -> Weighed:
@@ -177,7 +184,7 @@ def _found(policy: Late, grown: Growth, *, is_enough: bool) -> str:
     limits = [f"{as_share(policy.growth):.1%}"] if policy.growth is not None else []
     limits += [f"{policy.files} files"] if policy.files is not None else []
     below = f" are below the threshold of {(' and ' if policy.combine == 'all' else ' or ').join(limits)}"
-    return f"late data of {share}{files}{below if limits and not is_enough else ''}"
+    return f"late data of {grown.whose} ({share}{files}){below if limits and not is_enough else ''}"
 
 
 def _at(moment: datetime) -> str:

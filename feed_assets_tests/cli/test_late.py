@@ -87,7 +87,7 @@ def test_without_late_data_it_says_so():
 def test_explain_has_the_last_decisions_of_a_partition():
     found = said("explain", MADE, "2024-02-28", "-m", __name__)
     assert found["state"] == "waits for late data"
-    assert "+4.0% are below the threshold of 5.0%" in found["reason"]
+    assert "(+4.0%) are below the threshold of 5.0%" in found["reason"]
     assert [each["decision"] for each in found["late"]] == ["wait"]
     assert said("explain", MADE, "2024-02-27", "-m", __name__)["late"][0]["decision"] == "re-run"
 

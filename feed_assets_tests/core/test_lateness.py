@@ -135,17 +135,17 @@ def test_a_greatest_age_of_nothing_never_waits():
         (
             FIVE_PERCENT,
             ARRIVED,
-            "late data of +2.4% are below the threshold of 5.0%: they are skipped until more comes",
+            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%: they are skipped until more comes",
         ),
         (
             PATIENT,
             ARRIVED,
-            "late data of +2.4% are below the threshold of 5.0%, and are taken at 2019-11-28 06:00 UTC",
+            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%, and are taken at 2019-11-28 06:00 UTC",
         ),
         (
             PATIENT,
             ARRIVED + TWO_DAYS,
-            "late data of +2.4% are below the threshold of 5.0%, but have waited for 2 days, 0:00:00",
+            f"late data of {MEN} (+2.4%) are below the threshold of 5.0%, but have waited for 2 days, 0:00:00",
         ),
     ],
 )

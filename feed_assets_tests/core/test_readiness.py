@@ -255,14 +255,14 @@ def refused(pins, reason="not_empty: found 0", made_with=None):
             LATE,
             {"newest": NEWER, **BUILT},
             State.WAITS_FOR_LATE_DATA,
-            "late data of +1.0% are below the threshold of 5.0%, and are taken at 2019-11-28 01:00 UTC",
+            f"late data of {SHOWN.feed} (+1.0%) are below the threshold of 5.0%, and are taken at 2019-11-28 01:00 UTC",
             id="too little late data to be worth a run",
         ),
         pytest.param(
             LATE,
             {"newest": NEWER, "late_since": {EFFECT: {SHOWN: datetime(2019, 11, 25, tzinfo=UTC)}}, **BUILT},
             State.REBUILD,
-            "late data of +1.0% are below the threshold of 5.0%, but have waited for 2 days, 0:00:00",
+            f"late data of {SHOWN.feed} (+1.0%) are below the threshold of 5.0%, but have waited for 2 days, 0:00:00",
             id="late data that newer ones have been following for too long",
         ),
         pytest.param(

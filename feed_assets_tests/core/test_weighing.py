@@ -97,6 +97,15 @@ def test_an_input_is_weighed_by_its_own_policy_in_place_of_the_datasets():
     assert weighed(Late("5%"), now, at(1, 1040), at(1, 1400, of=OTHER), **both).state is SKIPS
 
 
+def test_the_sizes_are_those_of_the_input_that_decides():
+    both = {"inputs": (RAW, OTHER), "late_of": {OTHER.feed: Late("50%")}}
+    enough = weighed(Late("5%"), END + 2 * DAY, at(1, 1060), at(1, 1400, of=OTHER), **both)
+    assert (enough.weighed.before, enough.weighed.after) == (1000, 1060)
+    little = weighed(Late("5%"), END + 2 * DAY, at(1, 1040), at(1, 1400, of=OTHER), **both)
+    assert (little.weighed.before, little.weighed.after) == (1000, 1400)
+    assert "late data of ias/other/v1.0 (+40.0%) are below the threshold of 50.0%" in little.reason
+
+
 def test_of_several_inputs_the_earliest_ends_the_waiting_and_each_says_its_own():
     late_of = {RAW.feed: Late("5%", max_age=3 * DAY), OTHER.feed: Late("5%", max_age=2 * DAY)}
     found = weighed(Late(), END + 1.5 * DAY, at(1, 1010), at(1, 1020, of=OTHER), inputs=(RAW, OTHER), late_of=late_of)
@@ -149,6 +158,7 @@ def test_a_check_weighs_what_had_come_by_then_however_much_follows():
     assert enough.state is REBUILD
     little = weighed(late, END + 2.2 * DAY, at(1.5, 1010), at(2.1, 2000))
     assert (little.state, little.look_again) == (WAITS, END + 3 * DAY)
+    assert little.reason.endswith("; what came after the check is weighed at 2024-03-02 00:00 UTC")
     assert weighed(late, END + 3 * DAY, at(1.5, 1010), at(2.1, 2000)).state is REBUILD
 
 

@@ -227,7 +227,7 @@ def test_of_the_articles_three_days_the_one_that_grew_by_a_tenth_is_run_again(le
         "2024-02-29": State.SKIPS_LATE_DATA,
     }
     assert "(100000000000 to 110000000000 bytes)" in verdicts["2024-02-27"].reason
-    assert "+4.0% are below the threshold of 5.0%" in verdicts["2024-02-28"].reason
+    assert "(+4.0%) are below the threshold of 5.0%" in verdicts["2024-02-28"].reason
     late.record(ledger, verdicts.values(), NOW)
     with ledger.read() as connection:
         said = [(each.partition.key, each.outcome, each.after // GB) for each in late.decisions(connection, 9)]
