@@ -94,6 +94,35 @@ def test_what_is_wrong_with_files_is_an_alert_until_it_is_mended(partner):
     assert told() == {}
 
 
+@pytest.mark.parametrize("then", ["it is gone", "it is still wrong"])
+def test_what_is_wrong_with_files_is_told_for_the_lookback_and_a_day_and_then_no_longer(partner, then):
+    put(partner, f"{TODAY}/a.csv", rows(1))
+    put(partner, f"{TODAY}/empty.csv", "")
+    world = world_of(theirs(changed="alert"))
+    world.run_until_idle()
+    later(world, timedelta(hours=6))
+    put(partner, f"{TODAY}/a.csv", rows(1, 2))
+    world.run_until_idle()
+    if then == "it is gone":
+        (partner / "out" / TODAY / "empty.csv").unlink()
+    for days, names in ((3.5, {"a.csv", "empty.csv"}), (1, set())):
+        later(world, timedelta(days=days))
+        world.run_until_idle()
+        said = told().get(f"failing:pull:{THEIRS}", "")
+        assert {name for name in ("a.csv", "empty.csv") if f"/{name}" in said} == names
+
+
+def test_a_rename_onto_another_one_is_an_alert_and_withdraws_nothing_where_changes_are_alerts(partner):
+    for name, number in (("a", 1), ("b", 5)):
+        put(partner, f"{TODAY}/{name}.csv", rows(number))
+    world = world_of(theirs(changed="alert"))
+    world.run_until_idle()
+    (partner / "out" / TODAY / "a.csv").rename(partner / "out" / TODAY / "b.csv")
+    later(world, timedelta(hours=6))
+    assert world.run_until_idle() == []
+    assert f"{TODAY}/b.csv: it was pulled with" in told()[f"failing:pull:{THEIRS}"]
+
+
 def test_a_partner_that_is_away_holds_up_no_other_and_is_tried_again(partner):
     put(partner, f"{TODAY}/a.csv", rows(1))
     away = foreign_feed(
