@@ -67,21 +67,25 @@ class Table:
         """The storage of the table, or of a partition."""
         written, read, serde = _FORMATS[self.format]
         columns = [{"Name": name.lower(), "Type": glue_type(kind)} for name, kind in column_types(self.schema)]
-        more = {"Parameters": {"skip.header.line.count": "1"}} if self.format == "csv" else {}
         return {
             "Columns": columns,
             "Location": location,
             "InputFormat": read,
             "OutputFormat": written,
             "SerdeInfo": {"SerializationLibrary": serde},
-            **more,
+            "Parameters": self._reading,
         }
+
+    @property
+    def _reading(self) -> dict[str, str]:
+        """How files are read: some engines look for it at the table, others at the storage."""
+        return {"skip.header.line.count": "1"} if self.format == "csv" else {}
 
     @property
     def input(self) -> dict[str, Any]:
         """What Glue is told of the table."""
         keys = [{"Name": key, "Type": "string"} for key in self.keys]
-        parameters = {"classification": self.format, "EXTERNAL": "TRUE"}
+        parameters = {"classification": self.format, "EXTERNAL": "TRUE", **self._reading}
         described = {"StorageDescriptor": self.described(self.location), "Parameters": parameters}
         return {"Name": self.name, "TableType": "EXTERNAL_TABLE", "PartitionKeys": keys, **described}
 

@@ -1,5 +1,7 @@
 """A Glue catalog, as moto has it, that follows what intake publishes: a table for a feed, a partition for a batch."""
 
+from datetime import UTC, datetime
+
 import boto3
 import dagster as dg
 import pytest
@@ -39,9 +41,9 @@ def glue(home, monkeypatch):
     worlds.opened.close()
 
 
-def world(schema: str = SCHEMA):
+def world(schema: str = SCHEMA, hours: dg.PartitionsDefinition = HOURS):
     intake = Pull("women", "%Y-%m-%d/%H/*.csv", prefix="out")
-    return harness(foreign_feed(FEED, schema=schema, partitions_def=HOURS, intake=intake))
+    return harness(foreign_feed(FEED, schema=schema, partitions_def=hours, intake=intake))
 
 
 def published(batch: Partition = BATCH, text: str = "id,at,n,price\n") -> str:
@@ -75,11 +77,22 @@ def test_a_table_follows_the_schema_and_a_partition_is_where_the_newest_valid_da
     assert columns == {"id": "string", "at": "timestamp", "n": "bigint", "price": "decimal(10,2)"}
     assert [each["Name"] for each in table["PartitionKeys"]] == ["date", "hour", "batch"]
     assert table["StorageDescriptor"]["Parameters"] == {"skip.header.line.count": "1"}
+    assert table["Parameters"]["skip.header.line.count"] == "1"
     values = ("2026-01-01", "05", "one")
     assert partitions(glue) == {values: location(first)}
     second = published(text="id,at,n,price\n1,,,\n")
     watched(tested)
     assert partitions(glue) == {values: location(second)}
+
+
+@pytest.mark.parametrize(("fmt", "key"), [("%Y%m%d%H", "2026010205"), ("%d-%m-%Y-%H:%M", "02-01-2026-05:00")])
+def test_date_and_hour_are_those_of_the_partition_however_its_key_is_written(glue, fmt, key):
+    tested = world(hours=dg.HourlyPartitionsDefinition(datetime(2026, 1, 1, tzinfo=UTC).strftime(fmt), fmt=fmt))
+    batch = Partition(BATCH.feed, f"{key}/one")
+    known, _ = published(batch), published(Partition(BATCH.feed, "no-hour/one"))
+    watched(tested)
+    assert partitions(glue) == {("2026-01-02", "05", "one"): location(known, batch)}
+    assert not any(name.startswith("failing:watch") for name in told())
 
 
 def test_it_is_moved_back_when_an_update_becomes_invalid_and_removed_with_the_last(glue):

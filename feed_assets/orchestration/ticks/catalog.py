@@ -1,6 +1,7 @@
 """What intake publishes as a catalog registers it: tables by feed, partitions by batch, as the ledger has them now."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from feed_assets.core.feeds import Partition
 from feed_assets.ledger import log, updates
@@ -8,7 +9,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import Foreign
-from feed_assets.orchestration.declare.partitions import is_hourly
+from feed_assets.orchestration.declare.partitions import Partitions, bounds, is_hourly, times_of
 from feed_assets.sources.glue import Registered, Table
 
 _EVERYTHING = 1 << 62
@@ -37,17 +38,26 @@ class Catalog:
         self, batch: Partition, newest: dict[Partition, updates.Row], mine: set[Partition]
     ) -> Registered | None:
         table = self._table_of(batch) if batch in mine else None
-        if table is None:
+        start = _start(self.graph.by_feed[batch.feed].partitions_def, batch) if table else None
+        if table is None or start is None:
             return None
-        row, (key, name) = newest.get(batch), batch.key.rsplit("/", 1)
-        day, hour = key[:10], key[11:13]
-        values = (day, hour, name) if "hour" in table.keys else (day, name)
+        said = {"date": f"{start:%Y-%m-%d}", "hour": f"{start:%H}", "batch": batch.key.rpartition("/")[2]}
+        values, row = tuple(said[key] for key in table.keys), newest.get(batch)
         return Registered(table, values, f"{self.board}/{batch.path}/{row.id}/" if row else None)
 
     def _table_of(self, batch: Partition) -> Table | None:
         """The table of a batch's feed; None of what is no batch of intake's."""
         node = self.graph.by_feed.get(batch.feed)
         return _table(node, self.board) if node and node.by_intake and "/" in batch.key else None
+
+
+def _start(partitions_def: Partitions, batch: Partition) -> datetime | None:
+    """When the partition of a batch begins (UTC), however its key is written; None if it is no key any more."""
+    times = times_of(partitions_def)
+    try:
+        return bounds(times, batch.key.rpartition("/")[0])[0] if times else None
+    except ValueError:
+        return None
 
 
 def _table(node: Node, board: str) -> Table | None:
