@@ -16,6 +16,9 @@ from feed_assets.core.typed import typed
 
 _CODES = {"%Y": "[0-9]{4}", "%m": "[0-9]{2}", "%d": "[0-9]{2}", "%H": "[0-9]{2}"}
 _DATE = ("%Y", "%m", "%d")
+_NEVER = re.compile(r"^/|/$|//|\*\*|[?\[\]]")
+"""What other tools know, or nobody: such a pattern would match no file, and nobody would hear of it."""
+
 _PIECE = re.compile(r"(%.?|\*)")
 _UNSAFE = re.compile("[^A-Za-z0-9=@+_-]+")
 _SLUG = 100
@@ -54,6 +57,11 @@ class Pull:
     def __post_init__(self) -> None:
         check_cron("Pull", self.cron, "UTC")
         wrong = [each for each in self._pieces if each.startswith("%") and each not in _CODES]
+        if odd := _NEVER.search(self.pattern):
+            raise InvalidDefinition(
+                f"Pull: the pattern is {self.pattern!r}, with {odd[0]!r}, which no name below the prefix matches as "
+                "meant: expected no '/' at either end, nor '//', '**', '?' or '[', such as %Y-%m-%d/%H/men_*.csv."
+            )
         if wrong or any(code not in self._leading for code in _DATE):
             raise InvalidDefinition(
                 f"Pull: the pattern is {self.pattern!r}{f', with {wrong[0]!r}' if wrong else ''}: expected %Y, %m and "

@@ -85,7 +85,7 @@ class Door:
 
 def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> FastAPI:
     """The application: events in, what other teams tell of their tables, and what there is to know of the receiver."""
-    app = FastAPI(title="feed_assets receiver", version="1", lifespan=lifespan)
+    app = FastAPI(title="feed_assets receiver", version="1", lifespan=lifespan, redirect_slashes=False)
     # Before the route that describes it, without FastAPI's look at parameters: that took half of a request's time.
     app.router.routes.insert(0, Route(EVENTS_PATH, _post_events(door), methods=["POST"]))
     said: dict[int | str, dict[str, Any]] = {status: {"description": text} for status, text in _SAID.items()}

@@ -5,11 +5,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from socket import AF_INET, AF_INET6, create_server, socket
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.failures import failing_alone
 from feed_assets.home import say
 from feed_assets.intake.api import Door, app_of
@@ -70,11 +72,23 @@ class PatientOnlySoLong(HttpToolsProtocol):
 
 
 def serve(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path, host: str, port: int) -> None:
-    """Take events for these feeds until a signal. Raises HomeBusy where another receiver has the spool."""
-    door = door_of(calls, feeds, spool)
-    receiver = door.receiver.spool.receiver
-    say(f"receiver {receiver} takes events at http://{host}:{port}/v1/FEED/events; /docs describes them")
-    server_of(door, host, port, settings().receiver_flush_seconds).run()
+    """Take events for these feeds until a signal. Raises HomeBusy (of the spool) and InvalidSetting (of the port)."""
+    with _listening(host, port) as found:
+        door = door_of(calls, feeds, spool)
+        receiver = door.receiver.spool.receiver
+        say(f"receiver {receiver} takes events at http://{host}:{port}/v1/FEED/events; /docs describes them")
+        say(f"pushed to: {', '.join(sorted(feeds)) or 'no feed'}")
+        server_of(door, host, port, settings().receiver_flush_seconds).run([found])
+
+
+def _listening(host: str, port: int) -> socket:
+    """A socket that listens, before anything is said or spooled."""
+    try:
+        return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
+    except OSError as error:
+        raise InvalidSetting(
+            f"nothing can listen at {host}:{port} ({error}): choose another --port or --host."
+        ) from error
 
 
 def door_of(calls: Calls, feeds: Mapping[str, PushedFeed], spool: Path) -> Door:

@@ -68,6 +68,15 @@ def test_a_name_that_says_no_moment_is_refused(key):
         pull().moment_of(key)
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    ["/%Y-%m-%d/*.csv", "%Y-%m-%d/", "%Y-%m-%d//*.csv", "%Y-%m-%d/**", "%Y-%m-%d/a?.csv", "%Y-%m-%d/[ab].csv"],
+)
+def test_a_pattern_that_would_match_nothing_is_refused(pattern):
+    with pytest.raises(InvalidDefinition, match="which no name below the prefix matches as meant"):
+        Pull("women", pattern)
+
+
 @pytest.mark.parametrize("pattern", ["*/%Y%m%d.csv", "%H/%Y-%m-%d/*", "%Y-%m/*", "%Y-%m-%d/%M.csv", "%Y-%m-%d/5%", ""])
 def test_a_pattern_says_the_date_before_all_that_a_day_does_not_say(pattern):
     with pytest.raises(InvalidDefinition, match="expected %Y, %m and %d before the first"):

@@ -13,9 +13,13 @@ from datetime import timedelta
 
 import pytest
 
+from feed_assets.core.errors import InvalidSetting
 from feed_assets.intake import api, bodies, keys, serve, spool
 from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES
+from feed_assets.intake.calls import Calls
+from feed_assets.runs.services import Services
 from feed_assets_tests.intake.receivers import (
+    FEEDS,
     LINES,
     MEN,
     NOW,
@@ -25,6 +29,7 @@ from feed_assets_tests.intake.receivers import (
     event,
     lines,
     listening,
+    no_spark,
     numbers,
     published,
 )
@@ -135,6 +140,19 @@ def test_what_cannot_be_taken_is_refused_whole(partner, local_board, data, heade
 def test_a_body_without_a_length_is_bounded_too(partner):
     pieces = (b"x" * 100_000 for _ in range(BODY_BYTES // 100_000 + 2))
     assert partner.post(pieces).status_code == 413
+
+
+def test_a_port_that_is_taken_is_said_before_the_spool_is_touched(local_board, ledger, tmp_path, capsys):
+    calls = Calls(Services(local_board, ledger, no_spark))
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InvalidSetting, match="choose another --port"):
+        serve.serve(calls, FEEDS, tmp_path / "spool", "127.0.0.1", taken.getsockname()[1])
+    assert not (tmp_path / "spool").exists()
+    assert "takes events" not in capsys.readouterr().out
+
+
+def test_a_slash_too_many_is_no_redirect_that_clients_take_for_success(partner):
+    answer = partner.call(f"/v1/{MEN}/events/", lines(event(1)))
+    assert (answer.status_code, answer.history) == (404, [])
 
 
 def test_too_many_events_wait(local_board, ledger, tmp_path):
