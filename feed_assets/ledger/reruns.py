@@ -1,10 +1,10 @@
-"""Partitions that were made again, until a report of them is kept for the channels of alerts.
+"""Updates that replaced others, until a report of them is kept for the channels of alerts.
 
 Both are rows beside the alerts: whoever delivers those delivers reports, each channel once.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,8 +12,21 @@ import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger.alerts import AGAIN, REPORT
-from feed_assets.ledger.database import Ledger, insert_missing, upsert
+from feed_assets.ledger.database import Ledger, insert_missing
 from feed_assets.ledger.tables import alert
+
+
+@dataclass(frozen=True, order=True)
+class Again:
+    """A partition that was made again, and the update that it has got by that."""
+
+    partition: Partition
+    update: str
+
+    @property
+    def note(self) -> str:
+        """The name of its row."""
+        return f"{AGAIN}{self.partition.feed}|{self.update}|{self.partition.key}"
 
 
 @dataclass(frozen=True)
@@ -26,20 +39,19 @@ class Report:
     receivers: tuple[str, ...]
 
 
-def made_again(connection: sa.Connection, partition: Partition, now: datetime) -> None:
+def made_again(connection: sa.Connection, again: Again, now: datetime) -> None:
     """Note that a partition has another update. In the transaction that publishes: so its report cannot be lost."""
-    name = f"{AGAIN}{partition.feed}|{partition.key}"
-    upsert(connection, alert, [{"name": name, "opened": now, "resolved": now, "reason": ""}], ["opened", "resolved"])
+    insert_missing(connection, alert, [{"name": again.note, "opened": now, "resolved": now, "reason": ""}])
 
 
-def unreported(connection: sa.Connection) -> dict[Partition, datetime]:
-    """The partitions that were made again and of which no report is kept yet, by when (UTC) that was."""
-    query = sa.select(alert.c.name, alert.c.opened).where(alert.c.name.startswith(AGAIN)).order_by(alert.c.opened)
-    rows = [(row.name.removeprefix(AGAIN).partition("|"), row.opened) for row in connection.execute(query)]
-    return {Partition(Feed.parse(feed), key): opened for (feed, _, key), opened in rows}
+def unreported(connection: sa.Connection) -> tuple[Again, ...]:
+    """What was made again and of which no report is kept yet, oldest first."""
+    query = sa.select(alert.c.name).where(alert.c.name.startswith(AGAIN)).order_by(alert.c.opened, alert.c.name)
+    names = [name.removeprefix(AGAIN).split("|", 2) for name in connection.execute(query).scalars()]
+    return tuple(Again(Partition(Feed.parse(feed), key), update) for feed, update, key in names)
 
 
-def report(ledger: Ledger, reported: Mapping[Partition, datetime], reports: Iterable[Report], now: datetime) -> None:
+def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[Report], now: datetime) -> None:
     """Keep reports for the channels, in place of the notes of what they tell; what was made again since stays noted."""
     same = {"opened": now, "resolved": now}
     told = {f"{REPORT}{each.dataset}|{each.name}": each for each in reports}
@@ -48,7 +60,6 @@ def report(ledger: Ledger, reported: Mapping[Partition, datetime], reports: Iter
         for name, each in told.items()
     ]
     with ledger.write() as connection:
-        for partition, opened in reported.items():
-            mine = alert.c.name == f"{AGAIN}{partition.feed}|{partition.key}"
-            connection.execute(sa.delete(alert).where(mine, alert.c.opened == opened))
+        for each in reported:
+            connection.execute(sa.delete(alert).where(alert.c.name == each.note))
         insert_missing(connection, alert, rows)

@@ -201,7 +201,7 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
         _judge(connection, row, row.run, now, has_other_data=before is None or before.version != row.version)
         inbox.consume(connection, partition, row.run, now)
     if before and was == CLAIMED:
-        reruns.made_again(connection, partition, now)
+        reruns.made_again(connection, reruns.Again(partition, update_id), now)
 
 
 def _judge(connection: sa.Connection, row: Row, run_id: str, now: datetime, *, has_other_data: bool) -> None:

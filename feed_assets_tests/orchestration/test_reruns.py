@@ -12,7 +12,10 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import effects, reruns
 from feed_assets.ledger.alerts import open_alerts
 from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.reruns import Again
 from feed_assets.ledger.tables import alert
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.ticks.reruns import report_reruns
 from feed_assets.settings import settings
 from feed_assets.testing import Given
 from feed_assets_tests.alerts.channels import SECRET, web_server
@@ -49,7 +52,7 @@ def posted(home, monkeypatch):
 
 def noted() -> list[Partition]:
     with open_ledger(settings().ledger).read() as connection:
-        return [*reruns.unreported(connection)]
+        return [each.partition for each in reruns.unreported(connection)]
 
 
 def test_a_rerun_is_told_with_inputs_and_output_before_and_after(posted):
@@ -77,6 +80,43 @@ def test_a_run_on_the_same_inputs_is_no_late_data_and_told_to_nobody(posted):
     assert Partition(Feed.parse(SUMS), DAY) in noted()
     again.run_until_idle()
     assert (posted(), noted()) == ([], [])
+
+
+def test_what_late_data_have_changed_is_told_though_a_run_on_the_same_inputs_followed(posted, monkeypatch):
+    made = world()
+    made.drop(RAW, DAY, rows(1))
+    made.run_until_idle()
+    made.drop(RAW, DAY, rows(1, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr("feed_assets.orchestration.ticks.watch.report_reruns", lambda *_: None)
+        made.run_until_idle()
+    again = world(code_version="2", instance=made.instance)
+    job = again.definitions.resolve_implicit_global_asset_job_def()
+    job.execute_in_process(partition_key=DAY, instance=made.instance, asset_selection=[dg.AssetKey(["t", "sums"])])
+    again.run_until_idle()
+    (said,) = posted()
+    assert "total 1 to 3 (+200.0%)" in said["reason"]
+    assert noted() == []
+
+
+def test_partitions_whose_updates_have_one_id_are_told_each_by_its_own_report(posted, monkeypatch):
+    monkeypatch.setattr("feed_assets.orchestration.ticks.reruns.UPDATES_PER_TICK", 1)
+    made = world()
+    clock = made.now()
+    made.now = lambda: clock
+    with monkeypatch.context() as patch:
+        patch.setattr("feed_assets.orchestration.ticks.watch.report_reruns", lambda *_: None)
+        for numbers in ([1], [1, 5]):
+            for day in (DAY, NEXT_DAY):
+                made.drop(RAW, day, rows(*numbers))
+            made.run_until_idle()
+    ledger = open_ledger(settings().ledger)
+    with ledger.read() as connection:
+        assert len({each.update for each in reruns.unreported(connection)}) == 1
+    while noted():  # The channels are slower than that.
+        report_reruns(Graph(made.definitions.resolve_asset_graph()), ledger, clock)
+    made.run_until_idle()
+    assert [said["reason"].partition(":")[0] for said in posted()] == [f"{SUMS} {DAY}", f"{SUMS} {NEXT_DAY}"]
 
 
 def test_partitions_that_are_made_again_together_are_one_report(posted):
@@ -128,11 +168,11 @@ def test_what_was_made_again_while_its_report_was_written_is_noted_still():
     made.run_until_idle()
     ledger, at = open_ledger(settings().ledger), Partition(Feed.parse(SUMS), DAY)
     with ledger.write() as connection:
-        reruns.made_again(connection, at, made.now())
+        reruns.made_again(connection, Again(at, "20200102.000000"), made.now())
     with ledger.read() as connection:
         seen = reruns.unreported(connection)
     with ledger.write() as connection:
-        reruns.made_again(connection, at, made.now())
+        reruns.made_again(connection, Again(at, "20200102.000001"), made.now())
     reruns.report(ledger, seen, [], made.now())
     assert noted() == [at]
 

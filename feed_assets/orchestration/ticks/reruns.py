@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import groupby, islice
+from itertools import groupby
 
 from feed_assets.core.effects import Effect
 from feed_assets.core.feeds import Feed, Partition
@@ -13,11 +13,11 @@ from feed_assets.ledger.reruns import Report
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.declare.declarations import Dataset
 
-PARTITIONS_PER_TICK = 100
-"""Partitions that a tick reports at most; the rest follow in the next ones."""
+UPDATES_PER_TICK = 100
+"""Updates that a tick reports at most; the rest follow in the next ones."""
 
 TOLD = 10
-"""Partitions of a dataset that one report tells in numbers."""
+"""Updates of a dataset that one report tells in numbers."""
 
 
 def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
@@ -26,9 +26,9 @@ def report_reruns(graph: Graph, ledger: Ledger, now: datetime) -> None:
     The notes go in the transaction that keeps the reports, so a kill repeats a report under its name, or nothing.
     """
     with ledger.read() as connection:
-        noted = {at: since for at, since in reruns.unreported(connection).items() if at.feed in graph.by_feed}
-        taken = dict(islice(noted.items(), PARTITIONS_PER_TICK))
-        found = [effect(connection, each) for each in sorted(taken) if _is_told(graph, each)]
+        noted = [each for each in reruns.unreported(connection) if each.partition.feed in graph.by_feed]
+        taken = sorted(noted[:UPDATES_PER_TICK])
+        found = [effect(connection, each.partition, each.update) for each in taken if _is_told(graph, each.partition)]
     late = [each for each in found if each and each.inputs]
     reports = [_report(graph, feed, [*mine]) for feed, mine in groupby(late, lambda each: each.partition.feed)]
     if taken:
@@ -45,8 +45,8 @@ def _report(graph: Graph, dataset: Feed, effects: Sequence[Effect]) -> Report:
     said = [str(each) for each in effects[:TOLD]]
     if left := len(effects) - len(said):
         said.append(f"and {left} more: see `feed-assets late report {dataset} PARTITION`")
-    newest = max(each.after.id for each in effects)
-    return Report(dataset, f"{newest} {len(effects)}", "\n".join(said), tuple(sorted(owners)))
+    newest = max(effects, key=lambda each: (each.after.id, each.partition))
+    return Report(dataset, f"{newest.partition.key} {newest.after.id}", "\n".join(said), tuple(sorted(owners)))
 
 
 def _owners(graph: Graph, feed: Feed) -> tuple[str, ...]:
