@@ -118,6 +118,13 @@ def test_a_wake_of_an_appendable_feed_records_its_batches(team, ledger, local_bo
         assert [pin.partition.name for pin in pins_of(connection, [held])[held]] == ["a", "b"]
 
 
+def test_a_wake_counts_against_the_rate_of_its_key(local_board, ledger, tmp_path):
+    door = door_of(local_board, ledger, tmp_path / "spool", polled={RAW: False}, rate=0.01)
+    with listening(door, scopes=SCOPES) as team:
+        answers = [team.call(f"/wake/{RAW}?partition=2026-01-01").status_code for _ in range(2)]
+    assert answers == [200, 429]
+
+
 def test_a_wake_of_what_is_not_there_finds_nothing(team):
     assert team.call(f"/wake/{RAW}?partition=2026-01-02").json()["updates"] == {}
     assert team.call(f"/wake/{RAW}?partition=../x").status_code == 400

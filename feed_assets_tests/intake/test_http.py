@@ -17,6 +17,7 @@ from feed_assets.core.errors import InvalidSetting
 from feed_assets.intake import api, bodies, keys, serve, spool
 from feed_assets.intake.bodies import BODY_BYTES, UNPACKED_BYTES
 from feed_assets.intake.calls import Calls
+from feed_assets.ledger import api_keys
 from feed_assets.runs.services import Services
 from feed_assets_tests.intake.receivers import (
     FEEDS,
@@ -116,6 +117,15 @@ def test_keys_rotate_with_an_overlap_and_are_revoked(door, partner, ledger):
     third = keys.rotate(ledger, "men", timedelta(hours=1), NOW)
     keys.revoke(ledger, "men", None, NOW)
     assert status(third) == 401
+
+
+def test_a_key_that_ends_keeps_its_end_when_keys_are_rotated_again(ledger):
+    keys.add(ledger, "men", [MEN], NOW)
+    for number, hours in enumerate((1, 24), 1):
+        keys.rotate(ledger, "men", timedelta(hours=hours), NOW + timedelta(minutes=number))
+    with ledger.read() as connection:
+        ends = [row.ends for row in api_keys.every(connection, "men")]
+    assert ends == [NOW + timedelta(hours=1, minutes=1), NOW + timedelta(hours=24, minutes=2), None]
 
 
 @pytest.mark.parametrize(
@@ -244,6 +254,19 @@ def spoken(partner: Partner, data: bytes) -> bytes:
         while piece := connection.recv(10_000):
             answer += piece
     return answer
+
+
+def test_a_connection_too_many_is_told_to_come_again(door, monkeypatch):
+    assert serve.CONNECTIONS == 1000
+    monkeypatch.setattr(serve, "CONNECTIONS", 3)
+    with listening(door) as partner:
+        host, port = partner.url.removeprefix("http://").split(":")
+        idle = [socket.create_connection((host, int(port)), timeout=30) for _ in range(3)]
+        assert partner.get("/health").status_code == 503
+        for connection in idle:
+            connection.close()
+        while partner.get("/health").status_code == 503:
+            time.sleep(0.05)
 
 
 def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(partner, local_board, door):

@@ -5,7 +5,7 @@ from itertools import count, islice
 
 import pytest
 
-from feed_assets.core.feeds import File, Partition
+from feed_assets.core.feeds import Feed, File, Partition
 from feed_assets.core.pulls import Pull, State
 from feed_assets.feeds import write
 from feed_assets.feeds.blackboard import Blackboard
@@ -273,6 +273,13 @@ def test_a_look_is_due_at_a_tick_of_the_cron_and_until_it_is_complete(partner):
     assert not is_due()
     partner.now = NOW.replace(hour=18)
     assert is_due()
+
+
+def test_of_what_is_due_comes_first_what_was_looked_at_longest_ago(partner):
+    a, b, c = (Source(Feed.parse(f"partners/{name}/v1.0"), partner.pull, key_of) for name in "abc")
+    for hours, source in enumerate((b, a)):
+        assert module.pull(partner.services, source, NOW + timedelta(hours=hours), lambda: False)
+    assert due(partner.services, [a, b, c], NOW + timedelta(hours=12)) == [c, b, a]
 
 
 def test_a_folder_of_thousands_of_files_comes_in_pages(local_board):
