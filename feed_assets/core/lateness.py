@@ -24,15 +24,15 @@ class Late:
     """What late data of an input are worth a re-run: of every input of a dataset, or of the one that declares it.
 
     Data are late that came after the run that consumed the partition had begun to read. Without a threshold (growth,
-    files, max_age) each change re-runs. A restatement (smaller, or other content of the same size) passes every
-    threshold, as does an input that was not there; both are subject to the times. An update that is withdrawn is no
-    late data: the partition is built again at once, from the one before it.
+    files, max_age) each change re-runs. A restatement (smaller, or other content of the same size) and an input that
+    was not there are not weighed, whatever they are worth; both are subject to the times. An update that is withdrawn
+    is no late data: the partition is built again at once, from the one before it.
 
     After "Handling Late Arriving Data" (IAS, 2021).
 
     Args:
-        growth: A share of the input's bytes, 0.05 or `5%`, that was not consumed. All hours or batches that are read
-            grow as one; keys that are no time (partners) each by itself.
+        growth: A share of the input's bytes, 0.05 or `5%`, that was not consumed; of windows of their records. All
+            hours or batches that are read grow as one; keys that are no time (partners) each by itself.
         max_age: The first of the late data has waited this long.
         files: So many files more than were consumed; of a state table, windows.
         cut_off: What arrives later than this after the partition's end is counted, and no reason to re-run.
@@ -42,7 +42,8 @@ class Late:
         lookback: How many of the last periods are looked at, or which: 0 is the one that ended last. By default all,
             with `check` the last 7.
         value_per_gb: What 10^9 late bytes are worth. Where the thresholds are met, the late bytes have to be worth what
-            the run costs (FEED_ASSETS_RUN_COST), unless they have waited for `max_age`.
+            the run costs (FEED_ASSETS_RUN_COST), unless they have waited for `max_age`. It is not asked of
+            windows, whose bytes are not known.
 
     Raises:
         InvalidDefinition: A value is of a wrong type or below its least, the growth no share, the check no cron.

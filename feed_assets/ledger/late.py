@@ -1,4 +1,4 @@
-"""What was decided of late data, as the log tells it: once for each outcome, snapshot and arrived data."""
+"""What was decided of late data, as the log tells it: once for each outcome, its end, snapshot and arrived data."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -66,12 +66,13 @@ def record(ledger: Ledger, verdicts: Iterable[Verdict], now: datetime) -> None:
 
 def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> list[Verdict]:
     """Those that are not what was decided last of the same partition: one seek for each."""
-    known = {each.partition: (each.outcome, each.published, each.arrived) for each in _last(connection, verdicts)}
-    return [
-        each
-        for at, each in verdicts.items()
-        if each.weighed and known.get(at) != (each.weighed.outcome.value, each.published, _arrived(each))
-    ]
+    known = {at.partition: (at.outcome, at.until, at.published, at.arrived) for at in _last(connection, verdicts)}
+    return [each for at, each in verdicts.items() if each.weighed and known.get(at) != _told(each, each.weighed)]
+
+
+def _told(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
+    """What makes it another decision; not the reason, in which costs change with each run."""
+    return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict)
 
 
 def _last(connection: sa.Connection, outputs: Collection[Partition]) -> list[Decision]:

@@ -162,6 +162,26 @@ def test_a_check_weighs_what_had_come_by_then_however_much_follows():
     assert weighed(late, END + 3 * DAY, at(1.5, 1010), at(2.1, 2000)).state is REBUILD
 
 
+@pytest.mark.parametrize(
+    ("check", "after"),
+    [
+        pytest.param(datetime(2024, 3, 10, 5, tzinfo=UTC), datetime(2024, 3, 11, 4, tzinfo=UTC), id="23 hours"),
+        pytest.param(datetime(2024, 11, 3, 4, tzinfo=UTC), datetime(2024, 11, 4, 5, tzinfo=UTC), id="25 hours"),
+    ],
+)
+def test_a_check_is_at_midnight_in_the_zone_of_the_partitions_where_clocks_change_too(check, after):
+    policy, new_york = Late("5%", check="daily"), Periods(zone="America/New_York")
+    assert [last_check(policy, new_york, now) for now in (check, after - SECOND, after)] == [check, check, after]
+    assert next_look(policy, new_york, check + SECOND) == after
+
+
+@pytest.mark.parametrize("late", [Late(value_per_gb=1e-9), Late("50%", files=9, combine="all", value_per_gb=1e-9)])
+def test_a_restatement_and_what_was_not_there_are_not_weighed_whatever_they_are_worth(late):
+    assert weighed(late, END + 2 * DAY, at(1, 1001, of=OTHER), inputs=(RAW, OTHER), costs=COST).state is SKIPS
+    assert weighed(late, END + 2 * DAY, at(1, 999), costs=COST).state is REBUILD
+    assert weighed(late, END + 2 * DAY, at(1, 1000, 11), costs=COST).state is REBUILD
+
+
 def test_what_had_come_by_the_check_but_was_read_since_is_no_reason_for_a_re_run():
     found = weighed(Late("5%", check="daily"), END + 2.5 * DAY, at(1.5, 900), at(2.4, 1100), read=END + 2.2 * DAY)
     assert (found.state, found.look_again) == (WAITS, END + 3 * DAY)

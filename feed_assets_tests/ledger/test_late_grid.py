@@ -174,6 +174,22 @@ def test_each_decision_is_told_once_with_the_sizes(filled):
     assert (waits.outcome, waits.until) == ("wait", NOW.replace(hour=6) + DAY)
 
 
+def test_what_still_waits_after_a_check_is_told_with_its_new_end_and_then_no_more(ledger):
+    made, policy = Partition(MADE, "2024-02-29"), Late("5%", max_age=3 * DAY, check="daily")
+    with ledger.change() as connection:
+        came(connection, made, READ, "v1", 100_000, 10)
+        built(connection, made, 100_000)
+        came(connection, made, CAME, "v2", 101_000, 11)
+    midnight = NOW.replace(hour=0) + DAY
+    for now in (NOW, midnight, midnight + HOUR, midnight + DAY, midnight + 2 * DAY):
+        with ledger.read() as connection:
+            found = decide([need(made, policy)], facts(connection, [need(made, policy)], now, 3))
+        late.record(ledger, found, now)
+    with ledger.read() as connection:
+        told = [(each.at, each.outcome, each.until) for each in reversed(late.decisions(connection, 9))]
+    assert told == [(NOW, "wait", midnight), (midnight, "wait", midnight + 3 * DAY)]
+
+
 def articles_operator(growth: str, days: int) -> str:
     """What the article's operator decides: by sizes alone."""
     before, now, _ = SIZES[growth]
