@@ -75,7 +75,7 @@ def leaves(command, name=""):
     if below := getattr(command, "commands", None):
         for word, each in below.items():
             yield from leaves(each, f"{name} {word}".strip())
-    elif not command.hidden:
+    if name and not command.hidden and (below is None or command.invoke_without_command):
         yield name, {option for each in command.params for option in each.opts}
 
 
