@@ -207,6 +207,32 @@ def test_hours_are_weighed_by_the_hour(begin):
     assert sorted(outcome for outcome, until in tested.decided() if until is None) == ["re-run", "skip", "skip"]
 
 
+def test_an_hour_with_late_data_from_the_first_to_the_last(begin):
+    keys = [f"2026-01-02-{hour}:00" for hour in (21, 22, 23)]
+    late, hour = Late("5%", max_age=2 * HOUR, cut_off=8 * HOUR), keys[1]
+    tested = begin(late=late, partitions_def=HOURS, keys=keys)
+    ended = datetime(2026, 1, 2, 23, tzinfo=UTC)
+    told = []
+    for after, size, built, decided in (
+        (3 * HOUR, 1010, [], ("wait", ended + 5 * HOUR)),
+        (4 * HOUR, 1020, [], ("wait", ended + 5 * HOUR)),
+        (5 * HOUR - MINUTE, None, [], None),
+        (5 * HOUR, None, [hour], ("re-run", None)),  # The first of them is old enough.
+        (6 * HOUR, 1060, [], ("wait", ended + 8 * HOUR)),  # Of 1,020, which was read by now.
+        (7 * HOUR, 1080, [hour], ("re-run", None)),
+        (8 * HOUR - MINUTE, 1090, [], ("wait", ended + 10 * HOUR - MINUTE)),
+        (9 * HOUR, None, [], None),
+        (10 * HOUR - MINUTE, None, [hour], ("re-run", None)),  # It came before the cut-off, and is not lost by it.
+        (10 * HOUR, 5000, [], ("skip", None)),
+        (9 * DAY, None, [], None),
+    ):
+        tested.now = ended + after
+        if size:
+            tested.land(size, key=hour)
+        told += [decided] if decided else []
+        assert (tested.built(), tested.decided()) == (built, told)
+
+
 HOURS_OF_A_DAY = [f"2026-01-02-{hour:02}:00" for hour in range(24)]
 OF_MEN, OF_WOMEN = ([f"{hour}/{who}" for hour in HOURS_OF_A_DAY] for who in ("men", "women"))
 
@@ -230,6 +256,16 @@ def test_the_hours_that_a_day_reads_are_weighed_as_one_by_partner(begin, partiti
         tested.land(1100, key=hour)
     assert tested.built() == []
     tested.land(1100, key=of_men[11])
+    assert tested.built() == ["2026-01-02"]
+
+
+def test_hours_that_come_one_by_one_make_their_day_again_once_at_the_check(begin):
+    tested = begin(None, late=Late(check="hourly"), of=(HOURS, HOURS_OF_A_DAY))
+    for hour in HOURS_OF_A_DAY[:3]:
+        tested.now += MINUTE
+        tested.land(1100, key=hour)
+        assert tested.built() == []
+    tested.now = START + 2 * HOUR
     assert tested.built() == ["2026-01-02"]
 
 
