@@ -17,7 +17,7 @@ from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.orchestration.decide.graph import Graph
-from feed_assets.orchestration.decide.requests import in_progress, most_requests
+from feed_assets.orchestration.decide.requests import in_progress, of_a_tick
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.settings import settings
 
@@ -68,8 +68,9 @@ class LateRerun(dg.AutomationCondition[dg.AssetKey]):
 def _stale_in(view: "AssetGraphView") -> _Stale:
     if view not in _stale:
         graph, ledger = Graph(view.asset_graph), open_ledger(settings().ledger)
+        most = settings().max_requests * settings().partitions_per_run  # No more can be in the runs of a tick.
         with ledger.read() as connection:
-            found = due.to_rebuild(connection, view.effective_dt, most_requests(connection, graph.by_feed))
+            found = due.to_rebuild(connection, view.effective_dt, most)
         busy = in_progress(graph, ledger, view.instance) if found else set[Partition]()
         _stale[view] = _Stale(
             {feed: [each for each in some if each.partition not in busy] for feed, some in found.items()}
@@ -78,16 +79,18 @@ def _stale_in(view: "AssetGraphView") -> _Stale:
 
 
 def _requested(graph: Graph, asset: dg.AssetKey, stale: _Stale, now: datetime) -> list[str | None]:
-    """The stale partitions of a dataset, asked by the key of any of its assets, in Dagster's words.
+    """What the first runs of a dataset's stale partitions build, by the key of any of its assets, in Dagster's words.
 
     Left out is what was removed since it was decided about, as Dagster would fail a whole tick for it, and what another
     evaluation has requested meanwhile.
     """
     node, dataset = graph.by_key[asset], graph.dataset(asset).feed
     if dataset not in stale.claimed:  # Its rejects are asked about in the same evaluation, and built by the same run.
-        found = stale.listed.get(dataset, [])
+        found, ledger = stale.listed.get(dataset, []), open_ledger(settings().ledger)
         stands = [at for at in found if existence(node.partitions_def, at.partition.key, now) is Existence.EXISTS]
-        stale.claimed[dataset] = due.claim(open_ledger(settings().ledger), stands, now)
+        by_output = {each.partition: each for each in stands}
+        blocks = of_a_tick(graph, ledger, [*by_output]) if stands else []
+        stale.claimed[dataset] = due.claim(ledger, [by_output[output] for block in blocks for output in block], now)
     return [node.key_of(Partition(node.feed, each.partition.key)) for each in stale.claimed[dataset]]
 
 

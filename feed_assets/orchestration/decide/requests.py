@@ -88,22 +88,28 @@ def requests_for(
     What was built already is the business of the automation condition, unless it is built by events: that needs tags,
     slices and a plan.
     """
-    with ledger.read() as connection:
-        is_out = is_a_service_out(connection, graph.by_feed)
     free = {
         verdict.output: (item, verdict)
         for item, verdict in decided
         if _is_ready(graph, verdict) and verdict.output not in busy
     }
-    # Of a run that asks whether a service is back, none but its first partition would begin.
-    blocks = (
-        [[output] for output in [*free][:1]] if is_out else grouped(graph, ledger, [*free])[: settings().max_requests]
-    )
+    blocks = of_a_tick(graph, ledger, [*free])
     outputs = [output for block in blocks for output in block]
     mine = [item.partition for item in due.claim(ledger, [free[output][0] for output in outputs], now)]
     if mine != outputs:  # Another one has requested the rest since: a range has no gaps.
         blocks = grouped(graph, ledger, mine)
     return [joint([_request(graph, *free[output]) for output in block]) for block in blocks]
+
+
+def of_a_tick(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
+    """The runs that a tick may request of these outputs, each by what it builds: at most so many.
+
+    One, which asks whether it is back, while a service is not there: of a run none but its first partition would begin.
+    """
+    with ledger.read() as connection:
+        if is_a_service_out(connection, graph.by_feed):
+            return [[output] for output in outputs[:1]]
+    return grouped(graph, ledger, outputs)[: settings().max_requests]
 
 
 def grouped(graph: Graph, ledger: Ledger, outputs: Sequence[Partition]) -> list[list[Partition]]:
@@ -150,11 +156,6 @@ def joined(graph: Graph, ledger: Ledger, requests: Iterable[dg.RunRequest]) -> l
 def _most_in_a_run(node: Node) -> int:
     """How many partitions one run builds at most: by events each run is told what it alone takes."""
     return 1 if node.by_events else settings().partitions_per_run
-
-
-def most_requests(connection: "sa.Connection", feeds: Collection[Feed]) -> int:
-    """How many partitions a tick may request: one, which asks whether it is back, while a service is not there."""
-    return 1 if is_a_service_out(connection, feeds) else settings().max_requests
 
 
 def is_a_service_out(connection: "sa.Connection", feeds: Collection[Feed]) -> bool:
