@@ -40,9 +40,9 @@ def statements_of_conditions(count: int, home: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [4, 40])
-def test_the_conditions_of_all_datasets_ask_the_ledger_what_is_stale_and_how_the_last_run_ended(count, home):
+def test_the_conditions_of_all_datasets_ask_the_ledger_once_what_is_stale(count, home):
     queries = [each for each in statements_of_conditions(count, home) if each.startswith("SELECT")]
-    assert len(queries) == 2
+    assert len(queries) == 1
 
 
 def idle_tick(count: int, folder: Path) -> list[str]:
