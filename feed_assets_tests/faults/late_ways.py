@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from feed_assets.core import readiness
 from feed_assets.core.weighing import Outcome, Weighed
-from feed_assets.ledger import updates
+from feed_assets.ledger import due, fan_out, updates
 from feed_assets.ledger.tables import consumed
 from feed_assets.runs.build import _Build
 
@@ -30,6 +30,24 @@ def snapshot_at_the_end(patch: Patch) -> None:
         right(connection, partition, name, now)
 
     patch(updates, "publish", publish)
+
+
+def by_the_edge(patch: Patch) -> None:
+    """A look only when something arrives: what was requested is forgotten, whatever becomes of its run."""
+    right = fan_out._add
+
+    def forget(ledger, requested, _now):
+        with ledger.write() as connection:
+            for each in requested:
+                mine = (due.due.c.feed == str(each.partition.feed)) & (due.due.c.partition == each.partition.key)
+                connection.execute(sa.delete(due.due).where(mine))
+
+    def add(reach, reader, change, affected):
+        if str(change.partition.feed) != reader:  # Nor does the end of a run bring it back.
+            right(reach, reader, change, affected)
+
+    patch(due, "space_out", forget)
+    patch(fan_out, "_add", add)
 
 
 def without_a_claim(patch: Patch) -> None:

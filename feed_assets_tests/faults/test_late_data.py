@@ -21,7 +21,7 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
 from feed_assets.testing import rows_of
 from feed_assets_tests.faults.forks import Forks, forks
-from feed_assets_tests.faults.late_ways import by_the_last_look, snapshot_at_the_end, without_a_claim
+from feed_assets_tests.faults.late_ways import by_the_edge, by_the_last_look, snapshot_at_the_end, without_a_claim
 from feed_assets_tests.faults.late_world import (
     HOUR,
     KEYS,
@@ -195,6 +195,7 @@ def test_all_that_lands_is_consumed_once_whatever_is_killed(try_seed, some):
     ("wrong", "policy", "said"),
     [
         (snapshot_at_the_end, "every change", "is not what its snapshot gives"),
+        (by_the_edge, "every change", "lost"),
         (without_a_claim, "every change", "made twice of one snapshot"),
         (by_the_last_look, "growth", "lost"),
     ],
