@@ -74,9 +74,10 @@ def _inputs(graph: "Graph", parent: Node, node: Node, declared: Dataset, output:
     checks = declared.checks_of.get(str(parent.feed), ())
     made = frozenset(key.name for key in graph.checks(parent)) if checks else frozenset[str]()
     kind, beyond = parent.kind_of_input, _beyond(graph, parent, declared, output)
+    is_timed = times_of(parent.partitions_def) is not None
     for each in needed:
         is_required = kind is not TableInput and not is_optional and (not needs_own or each == own)
-        keys = keys_beside_time(parent.partitions_def, each.key)
+        keys = keys_beside_time(each.key) if is_timed else each.key
         yield kind(each, is_required, ignores_quality, beyond, checks, made, keys)
     missing = absent if not needs_own else [] if own in needed else [own]
     yield from map(AbsentInput, missing if not is_optional else ())

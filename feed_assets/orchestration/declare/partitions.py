@@ -121,9 +121,9 @@ def times_of(partitions_def: Partitions) -> dg.TimeWindowPartitionsDefinition | 
     return next((part for part in parts if isinstance(part, dg.TimeWindowPartitionsDefinition)), None)
 
 
-def keys_beside_time(partitions_def: Partitions, path: str) -> str:
-    """The segments of a path without that of the time, which is the first."""
-    return path.partition("/")[2] if times_of(partitions_def) else path
+def keys_beside_time(path: str) -> str:
+    """The segments of a path without that of the time, which is the first where there is one."""
+    return path.partition("/")[2]
 
 
 def is_offset_day(times: dg.TimeWindowPartitionsDefinition) -> bool:
