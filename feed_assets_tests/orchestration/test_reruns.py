@@ -17,7 +17,7 @@ from feed_assets.ledger.tables import alert
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.reruns import report_reruns
 from feed_assets.settings import settings
-from feed_assets.testing import Given
+from feed_assets.testing import Given, Harness
 from feed_assets_tests.alerts.channels import SECRET, web_server
 from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, RAW, SCHEMA, SUMS, given, harness, rows
 
@@ -55,6 +55,26 @@ def noted() -> list[Partition]:
         return [each.partition for each in reruns.unreported(connection)]
 
 
+def not_yet_told(monkeypatch) -> Harness:
+    """A world where late data have made a day again, before anybody has reported it."""
+    made = world()
+    made.drop(RAW, DAY, rows(1))
+    made.run_until_idle()
+    made.drop(RAW, DAY, rows(1, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr("feed_assets.orchestration.ticks.watch.report_reruns", lambda *_: None)
+        made.run_until_idle()
+    return made
+
+
+def made_by_other_code(made: Harness) -> Harness:
+    """The world once a run by hand has made the day again, on the same inputs."""
+    again = world(code_version="2", instance=made.instance)
+    job = again.definitions.resolve_implicit_global_asset_job_def()
+    job.execute_in_process(partition_key=DAY, instance=made.instance, asset_selection=[dg.AssetKey(["t", "sums"])])
+    return again
+
+
 def test_a_rerun_is_told_with_inputs_and_output_before_and_after(posted):
     made = world()
     made.drop(RAW, DAY, rows(1))
@@ -74,25 +94,15 @@ def test_a_run_on_the_same_inputs_is_no_late_data_and_told_to_nobody(posted):
     made = world()
     made.drop(RAW, DAY, rows(1))
     made.run_until_idle()
-    again = world(code_version="2", instance=made.instance)
-    job = again.definitions.resolve_implicit_global_asset_job_def()
-    job.execute_in_process(partition_key=DAY, instance=made.instance, asset_selection=[dg.AssetKey(["t", "sums"])])
+    again = made_by_other_code(made)
     assert Partition(Feed.parse(SUMS), DAY) in noted()
     again.run_until_idle()
     assert (posted(), noted()) == ([], [])
 
 
 def test_what_late_data_have_changed_is_told_though_a_run_on_the_same_inputs_followed(posted, monkeypatch):
-    made = world()
-    made.drop(RAW, DAY, rows(1))
-    made.run_until_idle()
-    made.drop(RAW, DAY, rows(1, 2))
-    with monkeypatch.context() as patch:
-        patch.setattr("feed_assets.orchestration.ticks.watch.report_reruns", lambda *_: None)
-        made.run_until_idle()
-    again = world(code_version="2", instance=made.instance)
-    job = again.definitions.resolve_implicit_global_asset_job_def()
-    job.execute_in_process(partition_key=DAY, instance=made.instance, asset_selection=[dg.AssetKey(["t", "sums"])])
+    made = not_yet_told(monkeypatch)
+    again = made_by_other_code(made)
     again.run_until_idle()
     (said,) = posted()
     assert "total 1 to 3 (+200.0%)" in said["reason"]
@@ -149,13 +159,7 @@ def test_a_report_is_no_alert_that_opens_or_is_resolved(posted, caplog):
 
 
 def test_a_partition_is_noted_in_the_transaction_that_publishes_so_that_a_kill_loses_no_report(posted, monkeypatch):
-    made = world()
-    made.drop(RAW, DAY, rows(1))
-    made.run_until_idle()
-    made.drop(RAW, DAY, rows(1, 2))
-    with monkeypatch.context() as patch:
-        patch.setattr("feed_assets.orchestration.ticks.watch.report_reruns", lambda *_: None)
-        made.run_until_idle()
+    made = not_yet_told(monkeypatch)
     assert Partition(Feed.parse(SUMS), DAY) in noted()
     assert posted() == []
     made.run_until_idle()
