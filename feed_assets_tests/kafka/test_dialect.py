@@ -1,0 +1,212 @@
+"""The CSV dialect of chunks, by round trip: through our own reader, PostgreSQL's COPY and DuckDB."""
+
+import json
+import math
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from uuid import UUID
+
+import duckdb
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feed_assets.kafka import dialect
+from feed_assets.kafka.dialect import Unwritable
+
+TEXTS = [
+    "",
+    " ",
+    " both ",
+    "a,b",
+    'say "hi"',
+    '"',
+    '""',
+    "a\nb",
+    "a\rb",
+    "a\r\nb",
+    "\n",
+    "\r",
+    ",",
+    "\\N",
+    "\\",
+    "\\.",
+    "NULL",
+    "null",
+    "nan",
+    "1",
+    "007",
+    "true",
+    "2026-01-31",
+    "\t",
+    "\x01\x1f\x7f",
+    "\x85\u2028\ufeff",
+    "ünïcode",
+    "👩‍👩‍👧‍👦🇩🇪",
+    "\U0010ffff",
+    "#",
+    "'",
+    "a;b|c",
+    "x" * 1_000_000,
+    ',"\n' * 300_000,
+    None,
+]
+LONGS = [0, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), None]
+DOUBLES = [0.0, -0.0, 0.1, 1.5e308, 5e-324, -1e-300, 0.10000000149011612, math.inf, -math.inf, math.nan, None]
+DECIMALS = ["0", "0.0000000001", "-12345678901234567890123456.0123456789", "1E+3", "1E-9", None]
+DATES = [date(1, 1, 1), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31), None]
+MOMENTS = [
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
+    datetime(9999, 12, 30, 23, 59, 59, 999_999, tzinfo=UTC),
+    None,
+]
+TIMES = [time(0), time(23, 59, 59, 999_999), time(12, 0, 0, 1), None]
+BYTES = [b"", b"\x00\xff", b"abc", bytes(range(256)), None]
+COLUMNS = {
+    "text": (TEXTS, "text"),
+    "long": (LONGS, "bigint"),
+    "double": (DOUBLES, "double precision"),
+    "decimal": ([value and Decimal(value) for value in DECIMALS], "decimal(38, 10)"),
+    "boolean": ([True, False, None], "boolean"),
+    "date": (DATES, "date"),
+    "timestamp": (MOMENTS, "timestamptz"),
+    "local": ([value and value.replace(tzinfo=None) for value in MOMENTS], "timestamp"),
+    "time": (TIMES, "time"),
+    "uuid": ([UUID(int=0), UUID(int=2**128 - 1), None], "uuid"),
+    "hex": ([value and value.hex() if value else value for value in (*BYTES[1:],)], "text"),
+}
+
+
+def table(values, name="value"):
+    """A chunk with numbered lines: a file of one empty column would have empty lines."""
+    return b"".join([dialect.line(["n", name]), *(dialect.line(each) for each in enumerate(values))])
+
+
+def cells(content):
+    return [cell for _, cell in [*dialect.read(content)][1:]]
+
+
+def same(found, expected):
+    """Equal, NaN too, and 0.0 is not -0.0."""
+    return [repr(each) for each in found] == [repr(each) for each in expected]
+
+
+def test_texts_come_back_as_they_were():
+    assert cells(table(TEXTS)) == TEXTS
+
+
+@given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
+def test_any_text_comes_back_as_it_was(texts):
+    assert cells(table(texts)) == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, "\\N"),
+        ("\\N", '"\\N"'),
+        ("", '""'),
+        ('a"b', '"a""b"'),
+        (True, "true"),
+        (False, "false"),
+        (-(2**63), "-9223372036854775808"),
+        (0.1, "0.1"),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+        (Decimal("1E+3"), "1000"),
+        (Decimal("1.10"), "1.10"),
+        (b"\x00\xff", '"00ff"'),
+        (b"", '""'),
+        (date(2026, 1, 31), '"2026-01-31"'),
+        (time(1, 2, 3), '"01:02:03.000000"'),
+        (datetime(2026, 1, 31, 1, 2, 3, tzinfo=UTC), '"2026-01-31 01:02:03.000000+00:00"'),
+        (datetime(2026, 1, 31, 1, 2, 3, tzinfo=UTC).replace(tzinfo=None), '"2026-01-31 01:02:03.000000"'),
+        (UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
+        (["a", 1, None, True], '"[""a"",1,null,true]"'),
+        ({"b": 1, "a": {"é": b"\x01"}}, '"{""b"":1,""a"":{""é"":""01""}}"'),
+        ({"d": Decimal("1.10"), "t": date(2026, 1, 31)}, '"{""d"":""1.10"",""t"":""2026-01-31""}"'),
+    ],
+)
+def test_a_value_is_written_as_the_table_says(value, written):
+    assert dialect.line([value]).decode() == f"{written}\n"
+
+
+@pytest.mark.parametrize("value", ["\0", "a\0b", "\ud800", "a\udfff", ["\ud800"], {"\udc00": 1}])
+def test_what_no_database_takes_is_refused(value):
+    with pytest.raises(Unwritable, match=r"NUL|no Unicode"):
+        dialect.line([1, value])
+
+
+def test_a_nul_in_a_list_is_escaped_by_json():
+    assert json.loads(cells(table([["\0"]]))[0]) == ["\0"]
+
+
+@pytest.mark.parametrize("content", [b'"a\n', b'"a"b\n', b'a"b\n', b"1,2", b'1,"2"'])
+def test_what_is_none_of_the_dialect_is_no_chunk(content):
+    with pytest.raises(ValueError, match=r"no cell|no end"):
+        [*dialect.read(content)]
+
+
+@pytest.fixture(scope="module")
+def connection(postgresql):
+    with psycopg.connect(postgresql.uri, autocommit=True, prepare_threshold=None) as opened:
+        opened.execute("SET timezone = 'Asia/Kolkata'")
+        yield opened
+
+
+def copied(connection, content, kind):
+    """What PostgreSQL reads by COPY, as its driver hands it back; columns beyond Python's dates as text."""
+    connection.execute("DROP TABLE IF EXISTS chunk")
+    connection.execute(f"CREATE TEMP TABLE chunk (n int, value {kind})")
+    with connection.cursor().copy(f"COPY chunk FROM STDIN ({POSTGRESQL})") as copy:
+        copy.write(content)
+    return [row[0] for row in connection.execute("SELECT value FROM chunk ORDER BY n")]
+
+
+POSTGRESQL = f"FORMAT csv, HEADER true, NULL '{dialect.NULL}'"
+DUCKDB = f"header=true, delim=',', quote='\"', escape='\"', nullstr='{dialect.NULL}', allow_quoted_nulls=false"
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_postgresql_reads_what_was_written(connection, column):
+    values, kind = COLUMNS[column]
+    found = copied(connection, table(values), kind)
+    if column == "timestamp":
+        found = [value and value.astimezone(UTC) for value in found]
+    assert found == values if column != "double" else same(found, values)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_duckdb_reads_what_was_written(tmp_path, column):
+    values, kind = COLUMNS[column]
+    (tmp_path / "chunk.csv").write_bytes(table(values))
+    options = f"{DUCKDB}, columns={{'n': 'int', 'value': '{kind}'}}, max_line_size=10000000, parallel=false"
+    read = f"FROM read_csv('{tmp_path}/chunk.csv', {options}) ORDER BY n"
+    with duckdb.connect() as database:
+        database.execute("SET timezone = 'Asia/Kolkata'")
+        shown = "value" if column not in ("timestamp", "local") else "epoch_us(value)"
+        found = [row[0] for row in database.execute(f"SELECT {shown} {read}").fetchall()]
+    if column in ("timestamp", "local"):
+        values = [value and micros(value.replace(tzinfo=UTC)) for value in values]
+    assert found == values if column != "double" else same(found, values)
+
+
+def micros(moment):
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+@pytest.mark.parametrize("value", [each for each in BYTES if each is not None])
+def test_both_decode_bytes(connection, value):
+    (text,) = copied(connection, table([value]), "text")
+    assert connection.execute("SELECT decode(%s, 'hex')", [text]).fetchone()[0] == value
+    assert duckdb.execute("SELECT unhex(?)", [text]).fetchone()[0] == value
+
+
+@settings(max_examples=20)
+@given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",))), max_size=200))
+def test_postgresql_reads_any_text(connection, texts):
+    assert copied(connection, table(texts), "text") == texts
