@@ -6,7 +6,7 @@ partner hears at once what a run would reject. What is accepted is kept as it wa
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property, lru_cache
@@ -22,8 +22,9 @@ _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _DATE = re.compile(_DAY)
 _OFFSET = "Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?|[+-]18(:?00)?"  # A run knows no greater one.
-_FORM = rf"{_DAY}[ T]{_CLOCK}(\.[0-9]{{1,6}})?(?P<offset>{_OFFSET})?"
-_MOMENT = re.compile(_FORM)
+_LOCAL = rf"{_DAY}[ T]{_CLOCK}(\.[0-9]{{1,6}})?"
+_IN_UTC = rf"{_LOCAL}(Z|\+00:00)?"
+_MOMENT = re.compile(rf"{_LOCAL}(?P<offset>{_OFFSET})?")
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 Fits = Callable[[Any], bool]
@@ -56,7 +57,7 @@ class PushedFeed:
 
     @cached_property
     def _quick(self) -> QuickLines:
-        return QuickLines(dict(column_types(self.schema)), self.event_time, _FORM, lambda kind: _column(kind).has)
+        return QuickLines(dict(column_types(self.schema)), self.event_time, _IN_UTC, lambda kind: _column(kind).has)
 
     @cached_property
     def _step(self) -> int:
@@ -81,10 +82,18 @@ class PushedFeed:
     def windows(self, lines: Sequence[bytes], latest: float) -> list[int] | None:
         """What `window` says of the event in each line; None if one of them is not as usual, or is rejected."""
         texts = self._quick.times(lines)
-        found = None if texts is None else [_seconds_as_usual(text) for text in texts]
-        if found is None or not all(each is not None and self._first <= each <= latest for each in found):
+        if texts is None:
             return None
-        return [each - each % self._step for each in found if each is not None]
+        minutes = [text[:16] for text in texts]
+        starts = self._starts({*minutes}, latest)
+        return None if starts is None else [starts[minute] for minute in minutes]
+
+    def _starts(self, minutes: Collection[str], latest: float) -> dict[str, int] | None:
+        """The starts of the windows of minutes; None if not all events of them may be."""
+        firsts = {minute: first for minute in minutes if (first := _minute(minute, "Z")) is not None}
+        if len(firsts) < len(minutes) or min(firsts.values()) < self._first or max(firsts.values()) > latest - 60:
+            return None
+        return {minute: first - first % self._step for minute, first in firsts.items()}
 
     def window(self, event: object, latest: float, broken: str = "") -> int:
         """The start of the window by which an event is counted, in seconds since 1970.
@@ -136,14 +145,6 @@ def seconds_of(text: str) -> int | None:
     """The whole seconds since 1970 of a timestamp's text, in the forms that a run takes; None for another."""
     found = _MOMENT.fullmatch(text)
     minute = _minute(text[:16], found["offset"] or "Z") if found else None
-    return None if minute is None else minute + int(text[17:19])
-
-
-def _seconds_as_usual(text: str) -> int | None:
-    """The same of a text of which the form is known."""
-    if not text.endswith("Z"):
-        return seconds_of(text)
-    minute = _minute(text[:16], "Z")
     return None if minute is None else minute + int(text[17:19])
 
 
