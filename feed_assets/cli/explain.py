@@ -24,6 +24,8 @@ from feed_assets.core.words import first_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sqlalchemy import Connection
+
     from feed_assets.core.readiness import Need
     from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.decide.nodes import Node
@@ -160,46 +162,50 @@ def _caveat(unread: "UnreadView | Unread") -> str:
 
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
-    from feed_assets.ledger import due, inbox, late, quality, runs, updates
+    from feed_assets.ledger import due, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.decide.needs import deadline_said, waits_for
-    from feed_assets.runs.sync import sync_needs
 
     problems, needs = dict[str, str](), list["Need"]()
     with failing_alone(problems, output.key):  # A mapping may be anybody's, and a lineage table out of reach.
         needs.append(graph.need(output))
-    if problems:
-        return VerdictView(
-            feed=str(output.feed), partition=output.key, state=due.UNDECIDED, reason=problems[output.key]
-        )
-    left_out = tuple(
+    if why := problems.get(output.key):
+        return VerdictView(feed=str(output.feed), partition=output.key, state=due.UNDECIDED, reason=why)
+    left_out = _left_out(services, needs)
+    fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
+    with services.ledger.read() as connection:
+        (verdict,) = verdicts(graph, connection, [output], services.now())
+        newest, gone = updates.newest(connection, [output]).get(output), updates.gone(connection, output)
+        more = _known(connection, output)
+    told = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
+    told += _queued(graph, output) if "requested" in more else []
+    told += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []
+    more |= {"went_without": newest.went_without if newest else (), "deadline": waits_for(node, output).deadline}
+    more |= {"left_out": left_out, "reason": "; ".join([verdict.reason, *told])}
+    return VerdictView.model_validate(verdict).model_copy(update=more)
+
+
+def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ...]:
+    """What of the inputs a run would not read, by a look at the blackboard."""
+    from feed_assets.runs.sync import sync_needs
+
+    return tuple(
         Values.of(input=f"{reading.partition.path}/{left.id}", reason=left.reason)
         for reading in sync_needs(services, needs)
         for left in reading.left_out
     )
-    fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
-    with services.ledger.read() as connection:
-        (verdict,) = verdicts(graph, connection, [output], services.now())
-        listed = [each for each in due.listed(connection, output.feed) if each.partition == output]
-        came_back = tuple(map(CameBackView.model_validate, inbox.came_back(connection, output)))
-        last, gone = runs.last(connection, output), updates.gone(connection, output)
-        newest = updates.newest(connection, [output]).get(output)
-        issue = quality.failed(connection, [output]).get(output)
-        weighed = LateView.each(late.decisions(connection, LATE, output.feed, output.key))
-    asked = [{"requested": each.requested, "next_request": each.look_at} for each in listed if each.requested]
-    last_run = LastRunView.model_validate(last) if last else None
-    more = {
-        "issue": issue,
-        "deadline": waits_for(node, output).deadline,
-        "went_without": newest.went_without if newest else (),
-        "left_out": left_out,
-        "came_back": came_back,
-        "late": weighed,
-        "last_run": last_run,
-        **(asked[0] if asked else {}),
+
+
+def _known(connection: "Connection", output: Partition) -> dict[str, object]:
+    """What the ledger has of a partition beside its verdict."""
+    from feed_assets.ledger import due, inbox, late, quality, runs
+
+    last = runs.last(connection, output)
+    asked = [each for each in due.listed(connection, output.feed) if each.partition == output and each.requested]
+    return {
+        "issue": quality.failed(connection, [output]).get(output),
+        "came_back": tuple(map(CameBackView.model_validate, inbox.came_back(connection, output))),
+        "late": LateView.each(late.decisions(connection, LATE, output.feed, output.key)),
+        "last_run": LastRunView.model_validate(last) if last else None,
+        **({"requested": asked[0].requested, "next_request": asked[0].look_at} if asked else {}),
     }
-    view = VerdictView.model_validate(verdict).model_copy(update=more)
-    told = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
-    told += _queued(graph, output) if asked else []
-    told += [by] if newest is None and (by := deadline_said(node, output, services.now())) else []
-    return view.model_copy(update={"reason": "; ".join([view.reason, *told])})

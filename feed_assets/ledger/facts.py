@@ -1,6 +1,6 @@
 """The only SQL that feeds a decision: bulk seeks for the partitions asked about, never the history."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -159,12 +159,13 @@ def _counted(
     connection: sa.Connection, needs: Iterable[Need], batched: Members, newest: Mapping[Partition, Pin], now: datetime
 ) -> dict[tuple[Partition, str], Pin]:
     """What counts of input partitions whose newest update came after what is weighed now: few, and asked at once."""
-    asked: set[tuple[Partition, str]] = set()
-    for need in needs:
-        limits = {feed: need.counts_upto(feed, now) for feed in {each.feed for each in need.partitions}}
-        upto = {each: limit for each in need.partitions if (limit := limits[each.feed])}
-        members = ((member, limit) for each, limit in upto.items() for member in batched.get(each, (each,)))
-        asked |= {(at, limit) for at, limit in members if at in newest and newest[at].update_id > limit}
+    asked = {
+        (member, limit)
+        for need in needs
+        for each, limit in _limits(need, now)
+        for member in batched.get(each, (each,))
+        if member in newest and newest[member].update_id > limit
+    }
     if not asked:
         return {}
     bounds, history = wanted.updates(connection, sorted(asked), "upto"), update.alias()
@@ -172,11 +173,14 @@ def _counted(
     mine &= (history.c.state == updates.PUBLISHED) & (history.c.id <= bounds.c.upto)
     last = sa.select(sa.func.max(history.c.id)).where(mine).correlate(bounds).scalar_subquery()
     same = (update.c.feed == bounds.c.feed) & (update.c.partition == bounds.c.partition) & (update.c.id == last)
-    query = sa.select(update, bounds.c.upto).select_from(update).join(bounds, same)
-    return {
-        (at := Partition(Feed.parse(row.feed), row.partition), row.upto): _pin(at, row)
-        for row in connection.execute(query)
-    }
+    rows = connection.execute(sa.select(update, bounds.c.upto).select_from(update).join(bounds, same))
+    return {(at := Partition(Feed.parse(row.feed), row.partition), row.upto): _pin(at, row) for row in rows}
+
+
+def _limits(need: Need, now: datetime) -> Iterator[tuple[Partition, str]]:
+    """The input partitions of an output of which only updates up to some id are weighed now."""
+    limits = {feed: need.counts_upto(feed, now) for feed in {each.feed for each in need.partitions}}
+    return ((each, limit) for each in need.partitions if (limit := limits[each.feed]))
 
 
 def _pin(at: Partition, row: sa.Row[Any]) -> Pin:

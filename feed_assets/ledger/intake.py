@@ -26,19 +26,14 @@ def record(connection: sa.Connection, found: Update, windows: Counts | None, who
     """
     batches.join(connection, found.partition)
     if updates.find(connection, found.partition, found.id) is None:
-        updates.insert(
-            connection,
-            found.partition,
-            found.id,
-            updates.INTAKE,
-            updates.PUBLISHED,
-            now,
-            version=found.files_digest,
-            correlation=foreign_correlation(found.partition, found.id),
-            records=None if windows is None else sum(count for _, count in windows),
-            windows=None if windows is None else text_of(windows),
+        row = {
+            "version": found.files_digest,
+            "correlation": foreign_correlation(found.partition, found.id),
+            "records": None if windows is None else sum(count for _, count in windows),
+            "windows": None if windows is None else text_of(windows),
             **updates.files_of(found),
-        )
+        }
+        updates.insert(connection, found.partition, found.id, updates.INTAKE, updates.PUBLISHED, now, **row)
         return
     mine = updates.is_(found.partition, found.id)
     connection.execute(sa.update(update).where(mine).values(origin=updates.INTAKE))

@@ -1,6 +1,6 @@
 """What an output needs: of each input the partitions, their windows, and what its dataset says of waiting."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -68,31 +68,45 @@ def deadline_said(node: Node, output: Partition, now: datetime, *, only_missed: 
 def _inputs(graph: "Graph", parent: Node, node: Node, declared: Dataset, output: Partition) -> Iterator[Input]:
     """The partitions of one input that an output needs, and their windows."""
     needed, absent = graph.upstream(parent, node, node.key_of(output))
-    own = Partition(parent.feed, output.key)
-    needs_own, is_optional = parent.feed in declared.requires_own_of, parent.feed in declared.optional_of
-    ignores_quality = parent.feed in declared.ignores_quality_of
-    checks = declared.checks_of.get(str(parent.feed), ())
-    made = frozenset(key.name for key in graph.checks(parent)) if checks else frozenset[str]()
-    kind, beyond = parent.kind_of_input, _beyond(graph, parent, declared, output)
-    is_timed = times_of(parent.partitions_def) is not None
-    for each in needed:
-        is_required = kind is not TableInput and not is_optional and (not needs_own or each == own)
-        keys = keys_beside_time(each.key) if is_timed else each.key
-        yield kind(each, is_required, ignores_quality, beyond, checks, made, keys)
+    yield from _partitions(graph, parent, declared, output, needed)
+    own, is_optional = Partition(parent.feed, output.key), parent.feed in declared.optional_of
+    needs_own = parent.feed in declared.requires_own_of
     missing = absent if not needs_own else [] if own in needed else [own]
     yield from map(AbsentInput, missing if not is_optional else ())
+    yield from _windows(graph, parent, node, declared, output, needed)
+
+
+def _partitions(
+    graph: "Graph", parent: Node, declared: Dataset, output: Partition, needed: Sequence[Partition]
+) -> Iterator[Input]:
+    feed, kind, own = parent.feed, parent.kind_of_input, Partition(parent.feed, output.key)
+    can_be_required = kind is not TableInput and feed not in declared.optional_of
+    needs_own, ignores_quality = feed in declared.requires_own_of, feed in declared.ignores_quality_of
+    beyond, checks = _beyond(graph, parent, declared, output), declared.checks_of.get(str(feed), ())
+    made = frozenset(key.name for key in graph.checks(parent)) if checks else frozenset[str]()
+    is_timed = times_of(parent.partitions_def) is not None
+    for each in needed:
+        is_required = can_be_required and (not needs_own or each == own)
+        keys = keys_beside_time(each.key) if is_timed else each.key
+        yield kind(each, is_required, ignores_quality, beyond, checks, made, keys)
+
+
+def _windows(
+    graph: "Graph", parent: Node, node: Node, declared: Dataset, output: Partition, needed: Sequence[Partition]
+) -> Iterator[Input]:
+    is_required, wait = parent.feed not in declared.optional_of, declared.wait
     spans = spans_of(parent, node, output, needed)
     counters = graph.counters_of(parent, node, needed) if spans and parent.counted_by else None
     for span, counted in spans:
         yield WindowInput(
             span,
-            not is_optional,
-            ignores_quality,
+            is_required,
+            parent.feed in declared.ignores_quality_of,
             tuple(counted),
             counts_itself=counters == (),
             counters=counters or (),
-            is_partial=declared.wait is not None and declared.wait.at_least is not None and not is_optional,
-            checks=checks,
+            is_partial=is_required and wait is not None and wait.at_least is not None,
+            checks=declared.checks_of.get(str(parent.feed), ()),
         )
 
 

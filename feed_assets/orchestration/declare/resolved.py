@@ -38,27 +38,15 @@ def resolve(
 def _check_time(feed: Feed, partitions_def: Partitions, read: Input) -> None:
     """Raise InvalidDefinition if what is decided by time has none, or `only` names what the input has not."""
     declared = read.declaration
-    if isinstance(declared, StateTable) and isinstance(read.mapping, dg.PartitionMapping):
-        raise InvalidDefinition(
-            f"{feed} reads the windows of {declared.feed} by {type(read.mapping).__name__}: expected Within, BatchDate "
-            "or DayToDate, or no mapping, which are the windows that fill the output's own time."
-        )
+    if isinstance(declared, StateTable):
+        _check_mapping(feed, declared, read)
     if (read.by_span or read.beyond) and times_of(partitions_def) is None:
         raise InvalidDefinition(
             f"{feed} has no partitions of time, and reads {declared.feed} by time: expected partitions_def with a "
             "dimension of time windows. Add one."
         )
-    if read.beyond and isinstance(declared, StateTable):
-        raise InvalidDefinition(
-            f"{feed} waits for the watermark of {declared.feed}, and for its windows anyway, which are those of the "
-            "output's own time. Remove `beyond`."
-        )
-    if read.beyond and isinstance(declared, Foreign) and declared.appendable:
-        raise InvalidDefinition(
-            f"{feed} waits until the batches of {declared.feed} go far enough: expected a feed whose partitions are "
-            "replaced whole, as the next batch may bring anything. Remove `beyond`, or give the feed's hours to a "
-            "state_table and read that."
-        )
+    if read.beyond:
+        _check_beyond(feed, declared)
     if read.by_span and times_of(read.spec.partitions_def) is None:
         raise InvalidDefinition(
             f"{declared.feed} has no partitions of time, and {feed} reads it by time: expected no mapping. Remove it."
@@ -68,6 +56,28 @@ def _check_time(feed: Feed, partitions_def: Partitions, read: Input) -> None:
     if isinstance(declared, StateTable):
         _check_members(feed, partitions_def, declared, read)
         _check_windows(feed, partitions_def, declared, read)
+
+
+def _check_mapping(feed: Feed, table: StateTable, read: Input) -> None:
+    if isinstance(read.mapping, dg.PartitionMapping):
+        raise InvalidDefinition(
+            f"{feed} reads the windows of {table.feed} by {type(read.mapping).__name__}: expected Within, BatchDate "
+            "or DayToDate, or no mapping, which are the windows that fill the output's own time."
+        )
+
+
+def _check_beyond(feed: Feed, declared: Declaration) -> None:
+    if isinstance(declared, StateTable):
+        raise InvalidDefinition(
+            f"{feed} waits for the watermark of {declared.feed}, and for its windows anyway, which are those of the "
+            "output's own time. Remove `beyond`."
+        )
+    if isinstance(declared, Foreign) and declared.appendable:
+        raise InvalidDefinition(
+            f"{feed} waits until the batches of {declared.feed} go far enough: expected a feed whose partitions are "
+            "replaced whole, as the next batch may bring anything. Remove `beyond`, or give the feed's hours to a "
+            "state_table and read that."
+        )
 
 
 def check_late(feed: Feed, partitions_def: Partitions, policies: Iterable[Late | None]) -> None:
