@@ -78,6 +78,10 @@ class Pull:
         today = now.astimezone(UTC).date()
         return [today - timedelta(days=back) for back in range(self.lookback + 1)]
 
+    def told_since(self, now: datetime) -> datetime:
+        """What was seen to be wrong with a file from then on is told of: before that nobody lists it any more."""
+        return now - timedelta(days=self.lookback + 1)
+
     def begins(self, day: date) -> str:
         """What the keys of a day's files begin with."""
         return self._above + "".join(day.strftime(each) if each in _DATE else each for each in self._leading)

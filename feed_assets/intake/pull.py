@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from feed_assets.core.errors import InvalidName
-from feed_assets.core.feeds import Feed, File, Partition
+from feed_assets.core.feeds import UNREADABLE, Feed, File, Partition
 from feed_assets.core.pulls import Fate, Pull, Pulled, State, batch_name, fate_of, part_name
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
@@ -93,13 +93,14 @@ class _Look:
 
     def run(self) -> bool:
         """Whether all days were gone through."""
-        at = self._begun()
+        at, wrong = self._begun(), self._wrong()
         for day in [day for day in self.source.pull.days(at.began) if day <= at.day]:
             at = at if day == at.day else _At(at.began, day)
             if stopped := self._day(at):
                 with self.services.ledger.write() as connection:
                     put_cursors(connection, {_place(self.source): stopped.dump()})
                 return False
+            self._forget_gone(day, wrong)
         with self.services.ledger.write() as connection:
             drop_cursor(connection, _place(self.source))
             put_cursors(connection, {_looked(self.source): at.began.isoformat()})
@@ -155,7 +156,7 @@ class _Look:
         if before := self._before_its_rename(file, moment):
             if known and known.batch:
                 self._withdraw(Partition(self.source.feed, known.batch))
-            self._put(replace(before, file=file), instead_of=before.file.key)
+            self._put(replace(before, file=file, state=State.DONE, reason=None), instead_of=before.file.key)
             return True
         with TemporaryDirectory(prefix="feed-assets-") as folder:
             copy = Path(folder, "copy")
@@ -210,6 +211,24 @@ class _Look:
         refused = Pulled(file, None, State.REFUSED, reason)
         self._put(replace(known, state=State.CHANGED, reason=reason) if known and known.batch else refused)
         return True
+
+    def _wrong(self) -> list[Pulled]:
+        """The files that are told of as the look begins. Whose name nobody can ask for is told of to the end."""
+        feed = self.source.feed
+        with self.services.ledger.read() as connection:
+            found = intake_files.wrong(connection, {feed: self.source.pull.told_since(self.now)}).get(feed, [])
+        return [each for each in found if UNREADABLE not in each.file.key]
+
+    def _forget_gone(self, day: date, wrong: Sequence[Pulled]) -> None:
+        """Nothing is wrong any more with files of a day that are gone; of those that were pulled the batch stays.
+
+        After the day's listing: what that had is asked for no more, so each that is gone costs one request, once.
+        """
+        begins = self.source.pull.begins(day)
+        mine = [each.file.key for each in wrong if each.file.key.startswith(begins)]
+        if gone := [key for key in mine if self._is_gone(key)]:
+            with self.services.ledger.write() as connection:
+                intake_files.forget_gone(connection, self.source.feed, gone)
 
     def _put(self, each: Pulled, instead_of: str | None = None) -> None:
         with self.services.ledger.write() as connection:

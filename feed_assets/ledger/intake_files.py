@@ -44,6 +44,13 @@ def drop(connection: sa.Connection, feed: Feed, name: str) -> None:
     connection.execute(sa.delete(table).where(table.c.feed == str(feed), table.c.name == name))
 
 
+def forget_gone(connection: sa.Connection, feed: Feed, names: Collection[str]) -> None:
+    """Nothing is wrong any more with files that are gone: those that were pulled stay as they were, others go."""
+    mine = (table.c.feed == str(feed)) & table.c.name.in_(names)
+    connection.execute(sa.delete(table).where(mine, table.c.batch.is_(None)))
+    connection.execute(sa.update(table).where(mine).values(state=State.DONE.value, reason=None))
+
+
 def put(connection: sa.Connection, feed: Feed, each: Pulled, now: datetime) -> None:
     """Keep what became of a file."""
     row = {

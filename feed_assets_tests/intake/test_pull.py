@@ -116,6 +116,40 @@ def test_an_empty_file_is_told_of_and_pulled_once_it_is_not_empty(partner):
     assert (partner.held(), wrong(partner)) == ({HOUR: ["id\n1\n"]}, [])
 
 
+def test_what_is_wrong_with_a_file_is_told_until_it_is_gone(partner):
+    partner.declare(changed="alert")
+    partner.put(FIRST, "id\n1\n")
+    partner.look()
+    partner.put(FIRST, "id\n1\n2\n")
+    partner.put("2024-02-29/05/empty.csv", "")
+    partner.put("2024-02-28/05/empty.csv", "")
+    partner.look_at_all()
+    assert len(wrong(partner)) == 3
+    partner.remove(FIRST)
+    partner.remove("2024-02-29/05/empty.csv")
+    partner.look_at_all()
+    assert [each.partition(":")[0] for each in wrong(partner)] == ["out/2024-02-28/05/empty.csv"]
+    assert partner.held() == {HOUR: ["id\n1\n"]}
+    partner.put(FIRST, "id\n1\n2\n")  # It is there again, and still another one than was pulled.
+    partner.look()
+    assert [each.partition(":")[0] for each in wrong(partner)] == [f"out/{FIRST}", "out/2024-02-28/05/empty.csv"]
+
+
+def test_what_was_changed_and_is_renamed_back_to_what_was_pulled_is_one_file(on_disk):
+    on_disk.declare(changed="alert")
+    on_disk.put(FIRST, "id\n1\n")
+    on_disk.look()
+    renamed(on_disk, FIRST, "2024-02-29/05/kept")
+    on_disk.put(FIRST, "id\n1\n2\n")
+    on_disk.look()
+    on_disk.remove(FIRST)
+    renamed(on_disk, "2024-02-29/05/kept", "2024-02-29/05/b.csv")
+    on_disk.look()
+    assert (wrong(on_disk), on_disk.registered("2024-02-29/05/b.csv").state) == ([], State.DONE)
+    with pytest.raises(KeyError):
+        on_disk.registered()
+
+
 def test_what_vanishes_after_it_was_pulled_stays(partner):
     partner.put(FIRST, "id\n1\n")
     partner.look()

@@ -1,7 +1,7 @@
 """Pull the files of partners: a step of its own sensor, as a copy may take longer than others can wait."""
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from filelock import FileLock, Timeout
@@ -32,7 +32,7 @@ def pull_files(tick: Tick, out_of_time: OutOfTime) -> None:
             _pull_due(tick, sources, out_of_time)
     except Timeout:
         tick.context.log.info("files are being pulled by another tick or process of this home")
-    since = {source.feed: tick.now - timedelta(days=source.pull.lookback + 1) for source in sources}
+    since = {source.feed: source.pull.told_since(tick.now) for source in sources}
     with tick.ledger.read() as connection:
         wrong = intake_files.wrong(connection, since)
     for feed, files in wrong.items():
