@@ -1,38 +1,63 @@
 """`feed-assets late`: what was decided of late data, and why, and what re-runs have changed."""
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey, UpdateId
-from feed_assets.cli.location import ledger_of_settings, partition_of
+from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph
 from feed_assets.cli.show import show
 from feed_assets.cli.verdicts import ComparedView, LateView
-from feed_assets.core.feeds import Feed
+from feed_assets.core.errors import InvalidName
+from feed_assets.core.feeds import Feed, Partition
 
 app = typer.Typer(help="Late data: what came after it was read, and what becomes of it.", no_args_is_help=True)
+
+SHOWN = 20
+"""Decisions that are listed unless more are asked for."""
 
 
 @app.command()
 def ls(
     feed: Annotated[str | None, typer.Argument(metavar="[FEED]", help="A dataset; by default all.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="So many at most.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="So many at most.")] = SHOWN,
+    module: Module = None,
     as_json: AsJson = False,
 ) -> None:
     """List the last decisions about late data, newest first: re-run, wait or skip, with the bytes before and after."""
+    list_decisions(load_graph(module).dataset_of(Feed.parse(feed)).feed if feed else None, limit, as_json)
+
+
+def list_decisions(feed: Feed | None, limit: int = SHOWN, as_json: bool = False) -> None:
+    """Print what was decided of a dataset, or of all."""
     from feed_assets.ledger import late
 
     with ledger_of_settings(makes=False).read() as connection:
-        found = late.decisions(connection, limit, Feed.parse(feed) if feed else None)
+        found = late.decisions(connection, limit, feed)
     show(LateView.each(found), as_json, "" if found else "no late data were weighed yet")
 
 
 @app.command()
-def report(feed: FeedName, partition: PartitionKey, update: UpdateId = None, as_json: AsJson = False) -> None:
+def report(
+    feed: FeedName, partition: PartitionKey, update: UpdateId = None, module: Module = None, as_json: AsJson = False
+) -> None:
     """Compare a dataset's newest update, or the one named, with the one before: its changed inputs, then itself."""
+    from feed_assets.orchestration.decide.keys import keys_of
+
+    graph = load_graph(module)
+    node = graph.dataset_of(Feed.parse(feed))
+    with dynamic_partitions(graph):
+        key, *more = keys_of(node, [partition], datetime.now(UTC))
+    if more:
+        raise InvalidName(f"{partition!r} are {1 + len(more)} partitions: expected one of them.")
+    tell(Partition(node.feed, key), update, as_json)
+
+
+def tell(at: Partition, update: str | None = None, as_json: bool = False) -> None:
+    """Print what an update of a partition has changed."""
     from feed_assets.ledger.effects import effect
 
-    at = partition_of(feed, partition)
     with ledger_of_settings(makes=False).read() as connection:
         found = effect(connection, at, update)
     if found is None:

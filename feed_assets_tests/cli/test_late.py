@@ -58,7 +58,7 @@ def land(tested, at, sizes):
 
 @pytest.mark.usefixtures("late")
 def test_the_decisions_are_listed_newest_first_with_the_sizes_and_why():
-    found = said("late", "ls", MADE)
+    found = said("late", "ls", MADE, "-m", __name__)
     assert {each["partition"]: (each["decision"], each["bytes_after"]) for each in reversed(found)} == {
         "2024-02-27": ("re-run", 1100),
         "2024-02-28": ("wait", 1040),
@@ -66,7 +66,6 @@ def test_the_decisions_are_listed_newest_first_with_the_sizes_and_why():
     }
     assert {each["bytes_before"] for each in found} == {1000}
     assert {each["until"] for each in found if each["decision"] == "wait"} == {"2124-02-06T06:00:00Z"}
-    assert said("late", "ls", "ias/other/v1.0") == []
 
 
 @pytest.mark.usefixtures("late")
@@ -101,16 +100,45 @@ def test_status_says_why_a_day_is_out_of_date():
 
 @pytest.mark.usefixtures("late")
 def test_what_a_rerun_has_changed_is_told_in_numbers():
-    found = {row["what"]: row for row in said("late", "report", MADE, "2024-02-27")}
+    found = {row["what"]: row for row in said("late", "report", MADE, "2024-02-27", "-m", __name__)}
     assert found[f"{RAW}: bytes"] == {"what": f"{RAW}: bytes", "before": 1000, "after": 1100, "change": "+10.0%"}
     assert found["records"]["change"] == "="
-    assert run("late", "report", MADE, "2024-02-27").splitlines()[-1].startswith("update 20")
+    assert run("late", "report", MADE, "2024-02-27", "-m", __name__).splitlines()[-1].startswith("update 20")
 
 
 @pytest.mark.usefixtures("late")
 def test_of_a_first_update_there_is_nothing_to_compare_and_of_none_it_is_said():
-    assert run("late", "report", MADE, "2024-02-28") == (
+    assert run("late", "report", MADE, "2024-02-28", "-m", __name__) == (
         f"{MADE} 2024-02-28 has one update: there is none before it to compare it with\n"
     )
-    result = CliRunner().invoke(app, ["late", "report", MADE, "2024-02-29", "--update", "20240101.000000"])
+    command = ["late", "report", MADE, "2024-02-29", "--update", "20240101.000000", "-m", __name__]
+    result = CliRunner().invoke(app, command)
     assert "has no update 20240101.000000 that the ledger knows" in str(result.exception)
+
+
+@pytest.mark.usefixtures("late")
+@pytest.mark.parametrize(
+    "typed",
+    [
+        (RAW, "2024-02-27"),
+        ("ias/other/v1.0", "2024-02-27"),
+        (MADE, "2024-02-30"),
+        (MADE, "2023-01-01"),
+        (MADE, "2024-03-01"),
+    ],
+)
+def test_what_is_mistyped_is_said_as_explain_says_it(typed):
+    def error_of(*command):
+        return str(CliRunner().invoke(app, [*command, "-m", __name__]).exception)
+
+    expected = error_of("explain", *typed)
+    assert "expected" in expected
+    assert error_of("late", "report", *typed) == expected
+    if typed[0] != MADE:
+        assert error_of("late", "ls", typed[0]) == expected
+
+
+@pytest.mark.usefixtures("late")
+def test_a_report_is_of_one_partition():
+    result = CliRunner().invoke(app, ["late", "report", MADE, "2024-02-27...2024-02-28", "-m", __name__])
+    assert "are 2 partitions: expected one of them" in str(result.exception)

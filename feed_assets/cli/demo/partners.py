@@ -15,7 +15,7 @@ from feed_assets.cli import late
 from feed_assets.cli.receive import pushed_feeds
 from feed_assets.core.addresses import LOOPBACK
 from feed_assets.core.errors import DemoFailed
-from feed_assets.core.feeds import Feed
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads.sample import Row, figures, moved, told_csv, told_json
 from feed_assets.intake import keys
 from feed_assets.orchestration.decide.graph import Graph
@@ -55,9 +55,9 @@ def play(stage: "Stage") -> None:
 def _tell(stage: "Stage", day: str) -> None:
     """Print what `feed-assets late` prints."""
     stage.say("\nWhat was decided")
-    late.ls(str(DAILY))
+    late.list_decisions(DAILY)
     stage.say(f"\n{DAILY} {day}, before and after")
-    late.report(str(DAILY), day)
+    late.tell(Partition(DAILY, day))
 
 
 def _days(stage: "Stage") -> list[str]:
