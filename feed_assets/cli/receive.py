@@ -11,10 +11,13 @@ from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import Module, dynamic_partitions, ledger_of_settings, load_graph, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.core.addresses import LOOPBACK
-from feed_assets.core.errors import InvalidDefinition, InvalidSetting
+from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting
+from feed_assets.core.feeds import Feed
+from feed_assets.core.words import first_line
+from feed_assets.home import say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from feed_assets.core.events import Rejected, WriteEvent
     from feed_assets.intake.calls import WrittenSource
@@ -105,11 +108,44 @@ def _pushed(node: "Node") -> "PushedFeed | None":
 def add(
     partner: Partner,
     scopes: Annotated[list[str], typer.Argument(metavar="FEED...", help="Feeds that it may push to; events:SOURCE.")],
+    module: Module = None,
 ) -> None:
-    """Make a key for a partner and print it: this once, as only its digest is kept."""
+    """Make a key for a partner and print it: this once, as only its digest is kept.
+
+    What it is for may be declared later: of what is not, or takes no events, a line on stderr says so.
+    """
     from feed_assets.intake import keys
 
     typer.echo(keys.add(ledger_of_settings(), partner, scopes, datetime.now(UTC)))
+    _say_useless(scopes, module)
+
+
+def _say_useless(scopes: "Iterable[str]", module: str | None) -> None:
+    """Say which of these a key is of no use for, as they are declared now."""
+    try:
+        graph = load_graph(module)
+    except FeedAssetsError as error:
+        say(f"whether that can be sent to is not known ({first_line(str(error))})")
+        return
+    for scope in scopes:
+        if problem := _problem(graph, scope):
+            say(f"{scope}: {problem}. The key is made all the same")
+
+
+def _problem(graph: "Graph", scope: str) -> str:
+    """Why nothing can be sent with a key for this; '' if something can."""
+    from feed_assets.intake.keys import EVENTS
+
+    if scope.startswith(EVENTS):
+        known = sorted(f"{EVENTS}{name}" for name in written_sources(graph))
+        return "" if scope in known else f"there is no such event source: expected one of {', '.join(known) or 'none'}"
+    pushed, node = pushed_feeds(graph), graph.by_feed.get(Feed.parse(scope))
+    if scope in pushed:
+        return ""
+    if scope in polled(graph):
+        return f"nothing is pushed to it: POST /wake/{scope} is all that the key is for"
+    is_what = "it is pulled" if node and node.by_intake else f"it is a {node.role} feed" if node else "no asset has it"
+    return f"{is_what}: expected a feed that is pushed to, one of {', '.join(sorted(pushed)) or 'none'}"
 
 
 @keys.command()

@@ -57,6 +57,52 @@ def test_what_cannot_be_a_key_is_said(arguments, error, said):
         run("keys", *arguments)
 
 
+SENT_TO = """
+import dagster as dg
+from feed_assets import EventSource, Pull, event_table, foreign_feed
+
+hours = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+def feed(name, **more):
+    return foreign_feed(f"partners/{name}/v1.0", schema="id string, at timestamp", partitions_def=hours, **more)
+defs = dg.Definitions([
+    feed("men", intake="push", event_time="at", format="json"),
+    feed("women", intake=Pull("women", "%Y-%m-%d/%H/*.csv")),
+    feed("theirs"),
+    event_table("shop/orders", source=EventSource("shop", ())),
+])
+"""
+
+
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [
+        (MEN, ""),
+        ("events:shop", ""),
+        ("events:other", "events:other: there is no such event source: expected one of events:shop."),
+        ("partners/women/v1.0", f"it is pulled: expected a feed that is pushed to, one of {MEN}."),
+        ("partners/theirs/v1.0", "nothing is pushed to it: POST /wake/partners/theirs/v1.0 is all that the key is for"),
+        ("partners/mne/v1.0", f"no asset has it: expected a feed that is pushed to, one of {MEN}."),
+        ("shop/orders", "it is a table feed: expected a feed"),
+    ],
+)
+def test_a_key_that_nothing_can_be_sent_with_is_made_and_told_of(scope, said, tmp_path, monkeypatch):
+    (tmp_path / "sent_to.py").write_text(SENT_TO)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = CliRunner().invoke(app, ["receive", "keys", "add", "men", scope, "-m", "sent_to"], catch_exceptions=False)
+    assert result.stdout.startswith("fa_")
+    assert result.stdout.count("\n") == 1
+    told = [line for line in result.stderr.splitlines() if scope in line]
+    assert len(told) == bool(said)
+    assert not said or said in told[0]
+
+
+def test_a_key_can_be_made_where_there_is_no_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["receive", "keys", "add", "men", MEN], catch_exceptions=False)
+    assert result.stdout.startswith("fa_")
+    assert "whether that can be sent to is not known (which module?" in result.stderr
+
+
 def test_a_key_that_is_not_there_is_not_revoked():
     run("keys", "add", "men", MEN)
     with pytest.raises(InvalidKey, match="has no key nobody"):
