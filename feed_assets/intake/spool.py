@@ -3,7 +3,8 @@
 A frame is what one request brought, and is there as a whole or not at all: its first line has the checksum and the
 sizes of what follows. A segment that a kill left ends with a frame that is not whole, or with one that was never
 acknowledged: of the former the reader takes nothing, of the latter all, as if the answer had been lost on its way.
-What is no frame before a whole one is damage: all whole ones are taken, and the segment is kept.
+What is no frame before a whole one is damage, and so is what no kill leaves of one at the end, where it ends too early:
+all whole ones are taken, and the segment is kept.
 """
 
 import json
@@ -23,7 +24,7 @@ from zlib import crc32
 from filelock import FileLock, Timeout
 
 from feed_assets.core.errors import DiskFull, HomeBusy, SpoolBroken
-from feed_assets.home import OWNED
+from feed_assets.home import OWNED, make_folder
 
 SEGMENT = ".spool"
 """How the name of a segment's file ends; before that it is the name of its batches."""
@@ -32,6 +33,7 @@ DAMAGED = ".damaged"
 """How it ends once its whole frames are published, and the rest of it is left to people."""
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12}) ([0-9]{1,12})\n")
+_BEGUN = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8} ([0-9]{0,12}|[0-9]{1,12} [0-9]{0,12})")
 _LONGEST_HEAD = 64
 _FULL = (28, 122)  # ENOSPC and EDQUOT
 _log = logging.getLogger(__name__)
@@ -75,7 +77,7 @@ def _decoded(header: bytes, lines: bytes) -> Frame:
 
 
 class Gap(NamedTuple):
-    """From which byte to which a segment has no whole frame, though one follows: what was there was acknowledged."""
+    """From which byte to which a segment has no whole frame, though there was one: it was acknowledged."""
 
     start: int
     end: int
@@ -87,7 +89,7 @@ def frames(segment: Path) -> Iterator[Frame]:
 
 
 def frames_and_gaps(segment: Path) -> Iterator[Frame | Gap]:
-    """What a segment holds, in order; what is not whole at its end is said, and was not answered."""
+    """What a segment holds, in order; of what was begun at its end, and not answered, it is only said."""
     at, size = 0, segment.stat().st_size
     with segment.open("rb") as file:
         while at < size:
@@ -98,8 +100,20 @@ def frames_and_gaps(segment: Path) -> Iterator[Frame | Gap]:
                 yield Gap(at, following)
                 at = following
             else:
-                _log.warning("%s: what follows byte %d is no whole frame, and was never acknowledged", segment, at)
+                if _is_begun(file, at, size):
+                    _log.warning("%s: what follows byte %d is no whole frame, and was never acknowledged", segment, at)
+                else:
+                    yield Gap(at, size)
                 return
+
+
+def _is_begun(file: IO[bytes], start: int, size: int) -> bool:
+    """Whether a segment ends before the frame does that begins at a byte: so does a write that was killed."""
+    file.seek(start)
+    head = file.readline(_LONGEST_HEAD)
+    if found := _HEAD.fullmatch(head):
+        return start + len(head) + int(found[2]) + int(found[3]) > size
+    return start + len(head) == size and _BEGUN.fullmatch(head) is not None
 
 
 def _following(file: IO[bytes], start: int) -> int | None:
@@ -126,7 +140,7 @@ class Spool:
     """The segments of one receiver, in a folder of its own; one is written, and those that are sealed wait.
 
     Args:
-        folder: The folder, on a disk that keeps what was synced.
+        folder: The folder, on a disk that keeps what was synced; made, unless its parent is missing, too.
         segment_bytes: A segment of so many bytes is sealed.
     """
 
@@ -139,7 +153,7 @@ class Spool:
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(0o700, parents=True, exist_ok=True)
+        make_folder(self.folder, "the spool", 0o700)
         # Of the whole process: a server in a thread of its own closes what another thread has opened.
         self._alone = FileLock(self.folder / ".lock", timeout=0, mode=OWNED, thread_local=False)
         try:
@@ -185,7 +199,7 @@ class Spool:
         """Keep a segment whose whole frames are published, and which has gaps: it waits no longer, and is told of."""
         segment.rename(kept := segment.with_suffix(DAMAGED))
         places = ", ".join(f"{gap.start} to {gap.end}" for gap in gaps)
-        _log.error("%s: the bytes %s were acknowledged, and are no whole frames any more", kept, places)
+        _log.error("%s: the bytes %s are no whole frames any more, and may have been acknowledged", kept, places)
 
     def damaged(self) -> list[str]:
         """The files that were set aside, until somebody moves them away."""

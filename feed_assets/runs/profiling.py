@@ -10,7 +10,7 @@ from feed_assets.runs.checks import PROFILED, Audited
 from feed_assets.runs.outcomes import CheckResult, aggregates, results, run_checks, wanted_of
 from feed_assets.runs.recipe import Recipe
 
-_MEASURE, _FIGURE = "measure:", "figure:"
+MEASURE, FIGURE = "measure:", "figure:"
 """Begin the names of measures and key figures where checks have names, too: none of them has a colon."""
 
 Found = tuple[tuple[CheckResult, ...], Measures, Measures]
@@ -19,32 +19,37 @@ Found = tuple[tuple[CheckResult, ...], Measures, Measures]
 
 def audit(recipe: Recipe, audited: Audited, baseline: Sequence[Measures], *, is_suspect: bool = False) -> Found:
     """Run the checks, with all that is measured in the same job, and the deep checks if the profile asks for them."""
-    measured = _named(_MEASURE, recipe.profile.measures if recipe.profile else {}) | _named(_FIGURE, recipe.figures)
-    counts = aggregates(audited, wanted_of(recipe.checks) | measured)
-    measures, figures = _numbers(_MEASURE, counts), _numbers(_FIGURE, counts)
+    counts = aggregates(audited, wanted(recipe))
+    measures, figures = _numbers(recipe, MEASURE, counts), _numbers(recipe, FIGURE, counts)
     checks = results(recipe.checks, counts, audited)
     deep = judged(recipe, measures, baseline, lambda: run_checks(recipe.deep_checks, audited), is_suspect=is_suspect)
     return checks + deep, measures, figures
+
+
+def wanted(recipe: Recipe) -> dict[str, str]:
+    """All that is computed of a dataset's rows in one job: SQL aggregates by name."""
+    measures = _named(MEASURE, recipe.profile.measures if recipe.profile else {})
+    return wanted_of(recipe.checks) | measures | _named(FIGURE, recipe.figures)
 
 
 def _named(kind: str, wanted: Mapping[str, str]) -> dict[str, str]:
     return {f"{kind}{name}": sql for name, sql in wanted.items()}
 
 
-def _numbers(kind: str, counts: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(recipe: Recipe, kind: str, counts: Mapping[str, Any]) -> dict[str, float]:
     """What was found of a kind, by name, without what is NULL."""
-    found = {name.removeprefix(kind): _number(name, counts) for name in counts if name.startswith(kind)}
+    found = {name.removeprefix(kind): _number(recipe, name, counts) for name in counts if name.startswith(kind)}
     return {name: number for name, number in found.items() if number is not None}
 
 
-def _number(name: str, counts: Mapping[str, Any]) -> float | None:
+def _number(recipe: Recipe, name: str, counts: Mapping[str, Any]) -> float | None:
     """What was measured; None if it is NULL or no finite number. Raises InvalidDefinition for what is no number."""
     value = counts[name]
     try:
         number = None if value is None else float(value)
     except (TypeError, ValueError):
         raise InvalidDefinition(
-            f"the {name.replace(':', ' ')} is {value!r}: expected a number. Correct its SQL."
+            f"{recipe.feed}: the {name.replace(':', ' ')} is {value!r}: expected a number. Correct its SQL."
         ) from None
     return number if number is not None and math.isfinite(number) else None
 

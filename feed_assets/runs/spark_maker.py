@@ -14,6 +14,7 @@ from feed_assets.runs.checks import Audited
 from feed_assets.runs.maker import Audit, Output, Task
 from feed_assets.runs.profiling import audit
 from feed_assets.runs.transform import Frames, path_of_file, transformed
+from feed_assets.runs.wrong_sql import naming_sql
 from feed_assets.spark.digest import measured
 from feed_assets.spark.errors import reading
 from feed_assets.spark.read import read_own
@@ -58,7 +59,8 @@ class SparkMade:
         written = read_own(self.spark, self.board, main.update, self.frames.rows.schema)
         rejected = sum(output.written.records for output in outputs[:-1])
         audited = Audited(written, main.written.records, rejected, self.frames.inputs, self.frames.read)
-        checks, measures, figures = audit(recipe, audited, self.task.baseline, is_suspect=self.task.is_suspect)
+        with naming_sql(recipe, audited):
+            checks, measures, figures = audit(recipe, audited, self.task.baseline, is_suspect=self.task.is_suspect)
         chart = recipe.chart(written) if recipe.chart else None
         return Audit(checks, main.written.preview, chart, measures if recipe.profile else None, figures)
 
@@ -74,7 +76,8 @@ class SparkProfiled(SparkMade):
         """Measure and check the rows that the function gave."""
         rows, task = made.frames.rows, made.task
         audited = Audited(rows, rows.count(), 0, made.frames.inputs, made.frames.read)
-        checks, measures, _ = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
+        with naming_sql(task.recipe, audited):
+            checks, measures, _ = audit(task.recipe, audited, task.baseline, is_suspect=task.is_suspect)
         profile: DataFrame = made.spark.createDataFrame([*checks[0].sample], PROFILE_SCHEMA)  # pyright: ignore[reportUnknownMemberType]
         frames = replace(made.frames, rows=profile)
         return cls(task, made.board, made.spark, frames, Audit(checks, "", None, measures))

@@ -184,7 +184,7 @@ def test_of_a_segment_that_the_disk_has_damaged_what_is_whole_is_published_and_t
         again.spool.close()
     assert (segment.with_suffix(".damaged").read_bytes(), segment.exists()) == (data, False)
     third = len(data) // 3
-    assert f"the bytes {third} to {2 * third} were acknowledged" in caplog.text
+    assert f"the bytes {third} to {2 * third} are no whole frames any more" in caplog.text
 
 
 def test_a_key_means_its_first_request_before_and_after_the_flush_and_a_restart(quiet):

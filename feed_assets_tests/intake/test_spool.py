@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from feed_assets.core.errors import DiskFull, HomeBusy, SpoolBroken
+from feed_assets.core.errors import DiskFull, HomeBusy, InvalidSetting, SpoolBroken
 from feed_assets.intake import spool as module
-from feed_assets.intake.spool import Frame, Piece, Spool, frames
+from feed_assets.intake.spool import Frame, Gap, Piece, Spool, frames, frames_and_gaps
 
 
 def frame(number: int, size: int = 1) -> Frame:
@@ -46,16 +46,23 @@ def test_of_a_segment_that_ends_anywhere_every_whole_frame_is_read_and_nothing_e
     for size in range(len(whole) + 1):
         (tmp_path / "cut.spool").write_bytes(whole[:size])
         expected = sum(end <= size for end in ends) - 1
-        assert [*frames(tmp_path / "cut.spool")] == [frame(number) for number in range(1, expected + 1)]
+        assert [*frames_and_gaps(tmp_path / "cut.spool")] == [frame(number) for number in range(1, expected + 1)]
 
 
-def test_a_byte_that_the_disk_has_changed_is_no_frame(spool, tmp_path):
-    spool.append([frame(1), frame(2)])
-    spool.seal()
-    data = bytearray(spool.sealed()[0].read_bytes())
-    data[-3] ^= 1
-    (tmp_path / "cut.spool").write_bytes(data)
-    assert [*frames(tmp_path / "cut.spool")] == [frame(1)]
+@pytest.mark.parametrize("at", [0, 8, 9, 20, -1, -3])
+def test_a_last_frame_that_the_disk_has_changed_is_kept_as_one_that_was_acknowledged(spool, tmp_path, at):
+    first, last = frame(1).encoded(), bytearray(frame(2).encoded())
+    last[at] ^= 64
+    (tmp_path / "changed.spool").write_bytes(first + last)
+    assert [*frames(tmp_path / "changed.spool")] == [frame(1)]
+    assert [*frames_and_gaps(tmp_path / "changed.spool")][1:] == [Gap(len(first), len(first + last))]
+
+
+def test_a_folder_of_which_more_than_the_last_level_is_missing_is_mistyped(tmp_path, capsys):
+    with pytest.raises(InvalidSetting, match=f"the spool cannot be made at .*: there is no {tmp_path}/mout"):
+        Spool(tmp_path / "mout" / "spool")
+    Spool(tmp_path / "spool").close()
+    assert f"made the spool {tmp_path}/spool" in capsys.readouterr().err
 
 
 def test_what_a_full_disk_left_of_a_frame_is_taken_back_and_the_next_one_follows(spool, monkeypatch):

@@ -1,5 +1,8 @@
 """Profiles on Spark: measured with the checks, deep checks where they are off; of others' rows as a dataset."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from feed_assets.core.errors import InvalidDefinition, UpdateChanged
@@ -11,6 +14,8 @@ from feed_assets.runs.checks import Audited, Check
 from feed_assets.runs.phases import Published
 from feed_assets.runs.profiling import audit
 from feed_assets.runs.recipe import Recipe
+from feed_assets.runs.wrong_sql import naming_sql
+from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets_tests.runs.lakes import CLEAN, DAY, RAW, rows, stepping
 
 SEEN: list[str] = []
@@ -59,6 +64,32 @@ def test_what_was_measured_is_shown_beside_what_is_usual(audited):
 def test_a_measure_that_is_no_number_is_refused(audited):
     with pytest.raises(InvalidDefinition, match="the measure clicks is 'a': expected a number"):
         audit(recipe(clicks="'a'"), audited, BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("sql", "spark_says"),
+    [
+        ("sum(nn)", "UNRESOLVED_COLUMN"),
+        ("sum(n", "PARSE_SYNTAX_ERROR"),
+        ("n", "MISSING_GROUP_BY"),
+        ("sum(n) / sum(n - n)", "DIVIDE_BY_ZERO"),
+    ],
+)
+def test_an_aggregate_that_cannot_be_computed_is_named_with_what_it_is_of(audited, sql, spark_says):
+    made = replace(recipe(), figures={"rows": "count(1)", "clicks": sql})
+    said = rf"t/a/v1.0: the figure 'clicks' is '{re.escape(sql)}', which .*{spark_says}.* Correct it in figures\."
+    with pytest.raises(InvalidDefinition, match=said), naming_sql(made, audited):
+        audit(made, audited, BEFORE)
+    measured = recipe(clicks=sql)
+    with pytest.raises(InvalidDefinition, match="the measure 'clicks'"), naming_sql(measured, audited):
+        audit(measured, audited, BEFORE)
+
+
+def test_rows_that_cannot_be_read_are_nobodys_mistake_in_sql(audited):
+    lost = replace(audited, written=audited.written.selectExpr("raise_error('lost') AS n"))
+    made = replace(recipe(), figures={"clicks": "sum(n)"})
+    with pytest.raises(SPARK_ERRORS, match="lost"), naming_sql(made, lost):
+        audit(made, lost, BEFORE)
 
 
 LINES = ("1,2019-11-24 01:00:00", "2,2019-11-24 02:00:00", "x,2019-11-24 03:00:00")

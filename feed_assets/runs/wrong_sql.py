@@ -1,0 +1,45 @@
+"""Which of a dataset's SQL aggregates Spark refuses: they are computed in one job, whose error names none of them."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.words import first_line
+from feed_assets.runs.checks import Audited
+from feed_assets.runs.outcomes import wanted_of
+from feed_assets.runs.profiling import FIGURE, MEASURE, wanted
+from feed_assets.runs.recipe import Recipe
+from feed_assets.spark.errors import SPARK_ERRORS
+
+_DECLARED = {FIGURE: ("figure", "figures"), MEASURE: ("measure", "the profile's measures")}
+
+
+@contextmanager
+def naming_sql(recipe: Recipe, audited: Audited) -> Generator[None]:
+    """Raise InvalidDefinition, which names it, for an aggregate that cannot be computed; other errors as they are."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        if _error(audited.written.write.format("noop").mode("overwrite").save) is None:  # Else no row can be read.
+            for name, sql in (wanted(recipe) | wanted_of(recipe.deep_checks)).items():
+                if why := _error(lambda sql=sql: audited.written.selectExpr("count(1)", sql).collect()):
+                    raise InvalidDefinition(_said(recipe, name, sql, why)) from error
+        raise
+
+
+def _error(job: Callable[[], object]) -> str | None:
+    """What Spark says of a job; None if it ends well."""
+    try:
+        job()
+    except SPARK_ERRORS as error:
+        return str(error)
+    return None
+
+
+def _said(recipe: Recipe, name: str, sql: str, why: str) -> str:
+    kind = next((kind for kind in _DECLARED if name.startswith(kind)), "")
+    what, where = _DECLARED.get(kind, ("check", "checks"))
+    return (
+        f"{recipe.feed}: the {what} {name.removeprefix(kind)!r} is {sql!r}, which cannot be computed of its rows: "
+        f"{first_line(why)} Correct it in {where}."
+    )
