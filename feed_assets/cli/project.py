@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition, InvalidSetting, ModuleNotLoaded
 from feed_assets.core.places import as_seen_from_here, raised_at
 
@@ -90,5 +93,14 @@ def _said(cause: BaseException, error: Exception) -> str:
     if isinstance(cause, FeedAssetsError):
         return str(cause)
     place = raised_at(cause) or str(error).partition("\n")[0].rstrip(":")
+    if isinstance(cause, ValidationError):
+        return "; ".join(_mistake(each, place) for each in cause.errors(include_url=False))
     text = " ".join((cause.msg if isinstance(cause, SyntaxError) else str(cause)).split())
     return f"{place}: {type(cause).__name__}: {text}"
+
+
+def _mistake(error: ErrorDetails, place: str) -> str:
+    """What is wrong with a value, and where: of most of YAML Dagster has put file and line behind the key."""
+    where = ".".join(map(str, error["loc"]))
+    key, _, line = where.rpartition(" at ")
+    return f"{as_seen_from_here(line) if key else place}: {key or where}: {error['msg'].removeprefix('Value error, ')}"

@@ -4,7 +4,7 @@ Annotations may have rules, of `core.rules`. The line begins with the file and l
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Parameter, Signature, isfunction, signature
@@ -81,9 +81,9 @@ def _check(owner: str, declared: Signature, hints: Mapping[str, tuple[Any, Any]]
             _adapter(rules).validate_python((given[name],), strict=True)
         except ValidationError as error:
             wrong = _most_telling(error)
-            where = name + _path(given[name], wrong["loc"][1:])
+            where = name + "".join(f"[{step!r}]" for step in steps_in(given[name], wrong["loc"][1:]))
             raise InvalidDefinition(
-                f"{owner}({_first(given, name)}): {where} is {_found(wrong['input'])}, "
+                f"{owner}({_first(given, name)}): {where} is {value_in_words(wrong['input'])}, "
                 f"expected {wrong.get('ctx', {}).get('error') or _in_words(expected)}."
             ) from None
 
@@ -108,19 +108,23 @@ def _adapter(expected: Any) -> TypeAdapter[Any]:
     )
 
 
-def _path(value: Any, steps: Iterable[int | str]) -> str:
-    """Where in a value something is, as `['raw'][0]`; a step may also be a member of a union, which is left out."""
-    found = ""
+def steps_in(value: Any, steps: Iterable[int | str]) -> Iterator[int | str]:
+    """The steps that lead to something in a value; one may also be a member of a union, which is left out."""
     for step in steps:
         try:
             value = value[step]
         except (LookupError, TypeError):
             continue
-        found += f"[{step!r}]"
-    return found
+        yield step
 
 
-def _found(value: Any) -> str:
+def expected_of(error: ErrorDetails) -> str:
+    """What pydantic, or a rule, expected in place of a value."""
+    said = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return said.removeprefix("expected ")
+
+
+def value_in_words(value: Any) -> str:
     """A value in one short line, without passwords."""
     if isfunction(value):
         return f"the function {value.__name__}, which was not called (write {value.__name__}(…))"

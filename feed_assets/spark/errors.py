@@ -56,7 +56,8 @@ def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
     if _HEADER.search(said):
         return UnreadableUpdate(
             f"{file} has another header than the schema: {_header(said)}. "
-            "Correct the schema, or have the producer publish a new version of the feed."
+            "Correct the schema, or invalidate the update (`feed-assets feed invalidate`) and have the producer send "
+            "it right: a file that is pulled under another name."
         )
     if _UNREADABLE.search(said):
         return UnreadableUpdate(f"{file} cannot be read: {_cause(said)}. Invalidate it, or correct the format.")

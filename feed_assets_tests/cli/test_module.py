@@ -158,7 +158,10 @@ def test_a_setting_that_declarations_go_by_is_told_as_any_other_is(project, monk
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [
-        ("{start_date: '2024-01-01', format: jsonl, feeds: []}", "Error while loading component yaml[0]: Validation"),
+        (
+            "{start_date: '2024-01-01', format: jsonl, feeds: []}",
+            "Error while loading component yaml[0]: format: ",
+        ),
         (
             "{start_date: '2024-01-01', feeds: [{feed: a b/v1.0, schema: k int}]}",
             "ice/defs/yaml/defs.yaml: feed 'a b/v1.0': Dagster's names have letters",
@@ -171,6 +174,14 @@ def test_a_mistake_in_yaml_too(project, attributes, said):
     (project / "ice" / "defs" / "yaml" / "defs.yaml").write_text(text)
     what, _ = str(explained()).splitlines()
     assert what.startswith(said)
+
+
+def test_a_mistake_of_a_partner_is_told_with_its_line_and_key(project):
+    (project / "ice" / "defs" / "men").mkdir()
+    text = "type: feed_assets.PartnerComponent\nattributes: {feed: a/b/v1.0, schema: n int, start: x, intake: push}\n"
+    (project / "ice" / "defs" / "men" / "defs.yaml").write_text(text)
+    what, _ = str(explained()).splitlines()
+    assert what.startswith("ice/defs/men/defs.yaml:2: attributes.start: it is 'x' (str), expected a valid date")
 
 
 def test_what_only_the_graph_shows_is_said_too(project):

@@ -58,7 +58,7 @@ def refused(project, given, other):
             "at: reports",
             "its inputs lead back to itself, reports[0] -> reports[0]: expected `at` without it",
         ),
-        ("mapping: within", "mapping: withn", "Input should be 'within', 'batch_date', 'day_to_date', 'all' or 'last'"),
+        ("mapping: within", "mapping: withn", "it is 'withn' (str), expected 'within', 'batch_date'"),
         (
             "mapping: batch_date",
             "mapping: all, only: {a: b}",

@@ -140,8 +140,9 @@ def test_a_quote_that_nobody_closes_does_not_swallow_records_in_silence(told, co
 )
 def test_another_header_is_refused_with_what_it_is(told, content, says):
     """Loss 5: by default Spark ignores the header, so that columns are swapped and first rows are lost."""
-    with pytest.raises(UnreadableUpdate, match=rf"{PARTITION.feed}/.*/part\.csv has another header.*{says}"):
+    with pytest.raises(UnreadableUpdate, match=rf"{PARTITION.feed}/.*/part\.csv has another header.*{says}") as raised:
         told(content)
+    assert str(raised.value).endswith("have the producer send it right: a file that is pulled under another name.")
 
 
 @pytest.mark.parametrize("name", ["_part.csv", ".part.csv", "_temporary/0/part.csv", ".hidden/part.csv"])

@@ -6,12 +6,13 @@ from pkgutil import resolve_name
 from typing import Any, Literal, Self
 
 import dagster as dg
-from pydantic import BaseModel, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import BaseModel, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from feed_assets.core.completeness import GRAINS, RATIO, Completeness
 from feed_assets.core.errors import FeedAssetsError, InvalidDefinition
 from feed_assets.core.places import declared_at, declaring
 from feed_assets.core.profiles import Profile
+from feed_assets.orchestration.build.yaml_errors import in_our_words
 from feed_assets.runs import checks
 from feed_assets.runs.checks import Check
 
@@ -43,9 +44,11 @@ class DeclaredComponent(dg.Component, dg.Model):
     @model_validator(mode="wrap")
     @classmethod
     def _say_where(cls, given: object, handler: "ModelWrapValidatorHandler[Self]") -> Self:
-        """What a dataclass refuses is an error of pydantic's, which Dagster says the line of."""
+        """What is wrong is an error of pydantic's, which Dagster says the line of, in our words."""
         try:
             return handler(given)
+        except ValidationError as error:
+            raise in_our_words(error, given, cls) from None
         except FeedAssetsError as error:
             raise ValueError(str(error)) from error
 

@@ -1,0 +1,56 @@
+"""What is wrong with the attributes of a component, in the words of Python's declarations; Dagster says the line."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails
+
+from feed_assets.core.typed import expected_of, steps_in, value_in_words
+
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
+
+Steps = tuple[int | str, ...]
+
+
+def in_our_words(error: ValidationError, given: object, model: type[BaseModel]) -> ValidationError:
+    """One mistake for each key, as rules of values have them: Dagster builds an error of another type only anew.
+
+    Of a union each member says what it expected: where one of them is wrong further inside, that one is meant.
+    """
+    found = [(_steps(each, given), each) for each in error.errors(include_url=False)]
+    at = {where: [each for steps, each in found if steps == where] for where, _ in found}
+    meant = [where for where in at if not any(where == other[: len(where)] for other in at if other != where)]
+    return ValidationError.from_exception_data(model.__name__, [_mistake(at[where], where, model) for where in meant])
+
+
+def _steps(error: ErrorDetails, given: object) -> Steps:
+    """Where in the attributes a mistake is, without the members of unions."""
+    if error["type"] in _MISSING:
+        return (*steps_in(given, error["loc"][:-1]), error["loc"][-1])
+    return tuple(steps_in(given, error["loc"]))
+
+
+def _mistake(errors: Sequence[ErrorDetails], where: Steps, model: type[BaseModel]) -> InitErrorDetails:
+    first = errors[0]
+    said = ValueError(_said(first, [expected_of(each) for each in errors], where, model))
+    return InitErrorDetails(type="value_error", loc=where, input=first["input"], ctx={"error": said})
+
+
+def _said(error: ErrorDetails, expected: Sequence[str], where: Steps, model: type[BaseModel]) -> str:
+    if error["type"] in _MISSING:
+        return "it is missing"
+    if error["type"] in _UNKNOWN:
+        near = get_close_matches(str(where[-1]), _keys(model), 1)
+        return f"there is no such key{f': is {near[0]} meant?' if near else ''}"
+    if not where:  # What a declaration refuses as a whole.
+        return expected[0]
+    return f"it is {value_in_words(error['input'])}, expected {' or '.join(dict.fromkeys(expected))}"
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    """All keys that there are anywhere in the attributes."""
+    schema: dict[str, Any] = model.model_json_schema()
+    return [name for each in (schema, *schema.get("$defs", {}).values()) for name in each.get("properties", {})]
