@@ -33,13 +33,14 @@ ended = foreign_feed(
     "shop/ended/v1.0", schema="id string, n int",
     partitions_def=dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-02-01"),
 )
+sent = foreign_feed("shop/sent/v1.0", partitions_def=days, schema="id string, n int", appendable=True)
 named = foreign_feed("shop/named/v1.0", partitions_def=names, schema="id string", format="json")
 
 @feed_asset("shop/made/v1.0", inputs={"orders": orders}, partitions_def=places)
 def made(orders):
     return orders
 
-defs = with_automation(dg.Definitions(assets=[orders, ended, named, made]))
+defs = with_automation(dg.Definitions(assets=[orders, ended, sent, named, made]))
 """
 ORDERS, GOOD = "shop/orders/v1.0", "id,n\na,1\n"
 
@@ -83,6 +84,8 @@ def test_what_fits_is_published_under_its_path_or_its_key_in_the_ui(key: str) ->
         (ORDERS, "2020-01-02/north", "id,m\na,1\n", "a.csv: its header is id,m: expected id,n."),
         (ORDERS, "2020-01-02/north", '{"id": "a"}\n', "expected id,n"),
         ("shop/named/v1.0", "x", GOOD, "its first line is 'id,n': expected a JSON object with 'id'"),
+        ("shop/sent/v1.0", "2020-01-02", GOOD, "'2020-01-02' names no batch, and an update belongs to one: expected 2020-"),
+        ("shop/sent/v1.0", "2019-01-02/b", GOOD, "'2019-01-02' is no partition of shop/sent/v1.0"),
         ("shop/made/v1.0", "2020-01-02/north", GOOD, "shop/made/v1.0 is a dataset feed: what runs make, runs publish"),
         ("shop/order/v1.0", "2020-01-02/north", GOOD, "no asset has the feed shop/order/v1.0"),
     ],

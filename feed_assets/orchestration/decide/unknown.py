@@ -14,7 +14,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.keys import keys_of
 from feed_assets.orchestration.decide.nodes import Node
-from feed_assets.orchestration.declare.partitions import Existence, existence, is_before_the_first
+from feed_assets.orchestration.declare.partitions import Existence, by_dimension, existence, is_before_the_first
 from feed_assets.runs.services import Services
 
 NAMED = 3
@@ -45,9 +45,17 @@ def unknown_partitions(node: Node, keys: Iterable[str], now: datetime) -> dict[P
 
     A time window that is not over is one later; of a batch the partition that holds it is meant.
     """
-    found = {key.rpartition("/")[0] if node.is_appendable else key for key in keys}
+    found, bare = {*keys}, set[str]()
+    if node.is_appendable:
+        bare = {key for key in found if len(key.split("/") if key else ()) == len(by_dimension(node.partitions_def))}
+        found = {key.rpartition("/")[0] for key in found - bare}
     never = [key for key in sorted(found) if existence(node.partitions_def, key, now) is Existence.NEVER]
-    return {Partition(node.feed, key): _expected(node, key, now) for key in never}
+    strange = {key: _expected(node, key, now) for key in never} | {key: _without_batch(key) for key in bare}
+    return {Partition(node.feed, key): why for key, why in strange.items()}
+
+
+def _without_batch(key: str) -> str:
+    return f"{key!r} names no batch, and an update belongs to one: expected {f'{key}/' if key else ''}NAME."
 
 
 def _expected(node: Node, key: str, now: datetime) -> str:
