@@ -17,9 +17,8 @@ from obstore import exceptions
 from feed_assets.core.errors import BlackboardMissing, BlackboardRefused, BlackboardUnavailable, InvalidName
 from feed_assets.core.feeds import UNREADABLE, File
 from feed_assets.core.words import some
-from feed_assets.feeds import local_disk
+from feed_assets.feeds import local_disk, stores
 from feed_assets.feeds.clients import OBJECTS_PER_PAGE, LocalClient, ObstoreClient, Page
-from feed_assets.feeds.stores import PATIENCE, Patience, local_root, local_store, s3_credentials, s3_store, store_at
 
 _log = logging.getLogger(__name__)
 
@@ -38,10 +37,11 @@ class Blackboard:
     """The store that feeds live on. Keys have no slash at either end."""
 
     def __init__(
-        self, url: str, client: ObstoreClient, root: Path | None = None, pages: "S3Pages | None" = None, title: str = ""
+        self, url: str, client: ObstoreClient, root: Path | None = None, pages: "S3Pages | None" = None, name: str = ""
     ) -> None:
         self.url = url
-        self.title = title or url
+        self.title = stores.titled(url, name)
+        self._theirs = stores.THEIRS if name else ""
         self._client = client
         self._root = root
         self._pages = pages
@@ -54,23 +54,22 @@ class Blackboard:
         endpoint: str | None = None,
         credentials: "S3CredentialProvider | None" = None,
         create: bool = False,
-        patience: Patience = PATIENCE,
-        name: str | None = None,
+        patience: stores.Patience = stores.PATIENCE,
+        name: str = "",
     ) -> Self:
         """Open the blackboard at a URL; S3 credentials come from boto3's chain unless given.
 
         `create` makes the folder of a `file://` URL. Each `memory://` is a new, empty one. Errors say its `name`.
         """
-        title = f"{url} (the blackboard {name!r})" if name else url
-        if root := local_root(url):
-            return cls(url, LocalClient(local_store(title, root, create), root), root, title=title)
+        if root := stores.local_root(url):
+            return cls(url, LocalClient(stores.local_store(url, root, create, name), root), root, name=name)
         if not url.startswith("s3:"):
-            return cls(url, ObstoreClient(store_at(url, patience)), title=title)
+            return cls(url, ObstoreClient(stores.store_at(url, patience)), name=name)
         from feed_assets.feeds.s3_pages import S3Pages  # boto3, which local blackboards do not need.
 
-        provider = credentials or s3_credentials(url)
-        client = ObstoreClient(s3_store(url, endpoint, provider, patience))
-        return cls(url, client, pages=S3Pages(url, endpoint, provider, patience), title=title)
+        provider = credentials or stores.s3_credentials(url)
+        client = ObstoreClient(stores.s3_store(url, endpoint, provider, patience))
+        return cls(url, client, pages=S3Pages(url, endpoint, provider, patience), name=name)
 
     @property
     def is_paged(self) -> bool:
@@ -268,7 +267,8 @@ class Blackboard:
         """Raise our errors for obstore's, by their text: their class often does not say what failed."""
         # obstore reads a folder that is gone (an unmounted disk) as empty, and makes it anew on write.
         if self._root and not self._root.is_dir():
-            raise BlackboardMissing(f"Cannot {action}: the folder of {self.title} is gone. Mount or create it again.")
+            advice = self._theirs or "Mount or create it again."
+            raise BlackboardMissing(f"Cannot {action}: the folder of {self.title} is gone. {advice}")
         try:
             yield
         except (exceptions.BaseError, OSError, ValueError) as error:
@@ -282,7 +282,8 @@ class Blackboard:
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
             return BlackboardRefused(f"{where}: access refused ({said}). Check the credentials and their rights.")
         if _MISSING.search(said):
-            return BlackboardMissing(f"{where}: there is no such bucket ({said}). Create it, or correct the URL.")
+            advice = self._theirs or "Create it, or correct the URL."
+            return BlackboardMissing(f"{where}: there is no such bucket ({said}). {advice}")
         if _REFUSED.search(said):
             return BlackboardRefused(f"{where}: access refused ({said}). Check the credentials and their rights.")
         return BlackboardUnavailable(f"{where}: the store failed ({said}). Check the endpoint, then try again.")

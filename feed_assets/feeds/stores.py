@@ -50,15 +50,23 @@ def store_at(url: str, patience: Patience = PATIENCE) -> ObjectStore:
     )
 
 
-def local_store(url: str, root: Path, create: bool) -> LocalStore:
-    """The store in the folder `root`, which must exist unless it is to be created."""
+THEIRS = "It is not ours to make: mount it, ask whose it is, or correct FEED_ASSETS_BLACKBOARDS."
+"""What to do where a blackboard of others is not there."""
+
+
+def titled(url: str, name: str) -> str:
+    """A blackboard as errors say it."""
+    return f"{url} (the blackboard {name!r})" if name else url
+
+
+def local_store(url: str, root: Path, create: bool, name: str = "") -> LocalStore:
+    """The store in the folder `root`, which must exist unless it is to be created; of others it has a `name`."""
+    title = titled(url, name)
     if root.exists() and not root.is_dir():
-        raise BlackboardMissing(f"{url} is a file: expected a folder. Give the folder that holds the feeds.")
+        raise BlackboardMissing(f"{title} is a file: expected a folder. Give the folder that holds the feeds.")
     if not root.exists() and not create:
-        raise BlackboardMissing(
-            f"No blackboard at {url}: the folder does not exist. Create it, or correct the URL. (`feed-assets run` and "
-            "`feed publish` make that of the home folder.)"
-        )
+        ours = "Create it, or correct the URL. (`feed-assets run` and `feed publish` make that of the home folder.)"
+        raise BlackboardMissing(f"No blackboard at {title}: the folder does not exist. {THEIRS if name else ours}")
     return LocalStore(root, mkdir=create)
 
 

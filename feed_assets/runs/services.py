@@ -106,7 +106,7 @@ def open_board(settings: Settings, *, name: str | None = None, makes: bool = Tru
         make_board(settings)
     at = settings.place(name)
     credentials = s3_credentials(at.url, at.profile) if at.profile and at.url.startswith("s3:") else None
-    return Blackboard.open(at.url, endpoint=at.endpoint, credentials=credentials, name=name)
+    return Blackboard.open(at.url, endpoint=at.endpoint, credentials=credentials, name=name or "")
 
 
 def this_process() -> str:

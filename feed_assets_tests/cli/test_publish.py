@@ -84,7 +84,12 @@ def test_what_fits_is_published_under_its_path_or_its_key_in_the_ui(key: str) ->
         (ORDERS, "2020-01-02/north", "id,m\na,1\n", "a.csv: its header is id,m: expected id,n."),
         (ORDERS, "2020-01-02/north", '{"id": "a"}\n', "expected id,n"),
         ("shop/named/v1.0", "x", GOOD, "its first line is 'id,n': expected a JSON object with 'id'"),
-        ("shop/sent/v1.0", "2020-01-02", GOOD, "'2020-01-02' names no batch, and an update belongs to one: expected 2020-"),
+        (
+            "shop/sent/v1.0",
+            "2020-01-02",
+            GOOD,
+            "'2020-01-02' names no batch, and an update belongs to one: expected 2020-",
+        ),
         ("shop/sent/v1.0", "2019-01-02/b", GOOD, "'2019-01-02' is no partition of shop/sent/v1.0"),
         ("shop/made/v1.0", "2020-01-02/north", GOOD, "shop/made/v1.0 is a dataset feed: what runs make, runs publish"),
         ("shop/order/v1.0", "2020-01-02/north", GOOD, "no asset has the feed shop/order/v1.0"),

@@ -193,6 +193,17 @@ def test_what_is_no_blackboard_is_said_when_it_is_opened(url, error, message):
         Blackboard.open(url)
 
 
+def test_of_others_nobody_is_told_to_make_what_is_not_there(tmp_path):
+    url = (tmp_path / "theirs").as_uri()
+    with pytest.raises(BlackboardMissing, match=r"\(the blackboard 'them'\): .* It is not ours to make: mount it, ask"):
+        Blackboard.open(url, name="them")
+    (tmp_path / "theirs").mkdir()
+    board = Blackboard.open(url, name="them")
+    (tmp_path / "theirs").rmdir()
+    with pytest.raises(BlackboardMissing, match=r"'them'\) is gone\. It is not ours to make: mount it"):
+        board.files("out")
+
+
 def test_a_folder_is_made_only_when_asked(tmp_path):
     url = (tmp_path / "a b" / "lake").as_uri()
     Blackboard.open(url, create=True).put("k", b"1")

@@ -68,6 +68,7 @@ def test_what_somebody_typed_names_these_partitions(definition, typed, paths):
         (SIZES, "xyz", "expected small, medium, large in place of 'xyz'"),
         (DYNAMIC, "noth", "expected north in place of 'noth'"),
         (MULTI, "2019-11-24", "expected date/campaign, or campaign|date as the UI writes it"),
+        (DAILY, "2019-11-24/men", "expected a key without '/'"),
         (MULTI, "a|b|c", "expected campaign|date"),
         (MULTI, "2019-11-24/mn", "'2019-11-24/mn' is no partition of ads/shown/v1.0: expected men"),
         (MULTI, "2019-11-24|men", "expected 2019-11-24 to 2019-11-25 in place of 'men'; expected men, women"),

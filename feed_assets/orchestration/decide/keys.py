@@ -105,6 +105,8 @@ def _expected(definition: Partitions, path: str) -> str:
     found = _segments(definition, path)
     if found is None:
         names = [*by_dimension(definition)]
+        if len(names) == 1:
+            return "expected a key without '/'"
         return f"expected {'/'.join(names)}, or {BAR.join(sorted(names))} as the UI writes it"
     return "; ".join(_nearest(part, key) for part, key in found if not part.has_partition_key(key))
 
