@@ -84,24 +84,24 @@ def polled(graph: "Graph") -> dict[str, bool]:
 
 
 def pushed_feeds(graph: "Graph") -> "dict[str, PushedFeed]":
-    """The feeds of a code location that are pushed to, by name."""
-    from feed_assets.orchestration.declare.declarations import Foreign
-
-    found = [node for node in graph.foreign() if isinstance(node.declaration, Foreign) and node.by_intake]
-    return {str(node.feed): each for node in found if (each := _pushed(node))}
+    """The feeds of a code location that are pushed to, by name; of one with sources each of them."""
+    return {each.name: each for node in graph.foreign() for each in _pushed(node)}
 
 
-def _pushed(node: "Node") -> "PushedFeed | None":
+def _pushed(node: "Node") -> "list[PushedFeed]":
     from feed_assets.intake.pushed import PushedFeed
     from feed_assets.orchestration.declare.declarations import Foreign
-    from feed_assets.orchestration.declare.partitions import times_of
+    from feed_assets.orchestration.declare.partitions import sources_beside_hours, times_of
 
     declared, times = node.declaration, times_of(node.partitions_def)
     if not isinstance(declared, Foreign) or declared.intake != "push" or not declared.event_time or times is None:
-        return None
+        return []
     first = times.start.astimezone(UTC)
     grain = {"grain": node.tracked.base} if node.tracked else {}
-    return PushedFeed(node.feed, declared.schema, declared.event_time, first, times.fmt, **grain)
+    return [
+        PushedFeed(node.feed, declared.schema, declared.event_time, first, times.fmt, **grain, source=source)
+        for source in sources_beside_hours(node.partitions_def)
+    ]
 
 
 @keys.command()

@@ -58,9 +58,9 @@ class _Gathered:
             hour.lines += frame.lines[at : at + piece.size]
             hour.windows[datetime.fromtimestamp(piece.start, UTC)] += piece.events
             at += piece.size
-        self.rejected.setdefault(frame.feed, []).extend(Rejected(*each) for each in frame.rejected)
+        self.rejected.setdefault(frame.name, []).extend(Rejected(*each) for each in frame.rejected)
         if frame.key:
-            self.taken.append(Taken(frame.feed, frame.key, frame.digest, receiver, frame.answer))
+            self.taken.append(Taken(frame.name, frame.key, frame.digest, receiver, frame.answer))
 
     def batches(self, name: str) -> Iterator[Batch]:
         for partition in sorted(self.hours):

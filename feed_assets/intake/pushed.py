@@ -41,6 +41,7 @@ class PushedFeed:
         first: When its first partition begins (UTC).
         key_format: The form of its hourly partition keys, as `strftime` has it.
         grain: The base grain of its windows, if it has some.
+        source: Who pushes this, where the feed has a partition for each source of an hour.
     """
 
     feed: Feed
@@ -49,6 +50,12 @@ class PushedFeed:
     first: datetime
     key_format: str = "%Y-%m-%d-%H:%M"
     grain: str = DAY
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        """What partners push to."""
+        return f"{self.feed}/{self.source}" if self.source else str(self.feed)
 
     @cached_property
     def _columns(self) -> Mapping[str, "_Column"]:
@@ -72,11 +79,12 @@ class PushedFeed:
         return {}
 
     def key(self, start: int) -> str:
-        """The key of the hour that a window is in, by its start in seconds since 1970."""
+        """The key of the partition of the hour that a window is in, by its start in seconds since 1970."""
         hour = start - start % 3600
         if hour not in self._keys:
             moment = datetime.fromtimestamp(hour, UTC)
-            self._keys[hour] = Partition(self.feed, moment.strftime(self.key_format)).key
+            path = f"{moment.strftime(self.key_format)}/{self.source}".rstrip("/")
+            self._keys[hour] = Partition(self.feed, path).key
         return self._keys[hour]
 
     def windows(self, lines: Sequence[bytes], latest: float) -> list[int] | None:

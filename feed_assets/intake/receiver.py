@@ -65,7 +65,7 @@ class Receiver:
     def recover(self) -> None:
         """Know again which requests an earlier process has taken: before anything is asked, and before any flush."""
         for segment in self.spool.sealed():
-            self.spooled.update({(each.feed, each.key): each.answer for each in frames(segment) if each.key})
+            self.spooled.update({(each.name, each.key): each.answer for each in frames(segment) if each.key})
 
     def feed(self, name: str) -> PushedFeed:
         """The feed of this name. Raises Refused."""
@@ -92,7 +92,7 @@ class Receiver:
 
         Killed in between, the key is this receiver's and its spool has nothing by it: it takes it once more.
         """
-        mine = Taken(frame.feed, key, digest, self.spool.receiver)
+        mine = Taken(frame.name, key, digest, self.spool.receiver)
         found = await self._take(mine)
         if isinstance(found, Refused):
             raise found
@@ -183,7 +183,8 @@ class _Judging:
         texts = {start: b"\n".join(self.accepted[start]) + b"\n" for start in sorted(self.accepted)}
         pieces = (Piece(self.feed.key(at), at, len(self.accepted[at]), len(text)) for at, text in texts.items())
         rejected = tuple((each.raw, each.reason) for each in self.rejected)
-        return Frame(str(self.feed.feed), tuple(pieces), b"".join(texts.values()), rejected)
+        lines, source = b"".join(texts.values()), self.feed.source
+        return Frame(str(self.feed.feed), tuple(pieces), lines, rejected, source=source)
 
     def answer(self) -> Answer:
         """What is said of it."""

@@ -52,7 +52,8 @@ class Piece(NamedTuple):
 class Frame:
     """What one request brought: its events in lines, piece by piece, and what was rejected, each with its reason.
 
-    `key`, `digest` and `answer` are those of its idempotency key, if it had one.
+    `key`, `digest` and `answer` are those of its idempotency key, if it had one. `source` is the partner, where the
+    feed has one partition for each of an hour.
     """
 
     feed: str
@@ -62,18 +63,24 @@ class Frame:
     key: str | None = None
     digest: str = ""
     answer: str = ""
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        """What was pushed to: idempotency keys and rejected events are its own."""
+        return f"{self.feed}/{self.source}" if self.source else self.feed
 
     def encoded(self) -> bytes:
         """The frame as it stands on disk."""
-        said = self.feed, self.pieces, self.rejected, self.key, self.digest, self.answer
+        said = self.feed, self.pieces, self.rejected, self.key, self.digest, self.answer, self.source
         header, lines = json.dumps(said).encode(), self.lines
         return b"%08x %d %d\n" % (crc32(lines, crc32(header)), len(header), len(lines)) + header + lines
 
 
 def _decoded(header: bytes, lines: bytes) -> Frame:
-    feed, pieces, rejected, *idempotency = json.loads(header)
+    feed, pieces, rejected, *more = json.loads(header)
     kept = tuple((raw, reason) for raw, reason in rejected)
-    return Frame(feed, tuple(Piece(*piece) for piece in pieces), lines, kept, *idempotency)
+    return Frame(feed, tuple(Piece(*piece) for piece in pieces), lines, kept, *more)
 
 
 class Gap(NamedTuple):

@@ -63,7 +63,7 @@ def door_of(board: Blackboard, ledger, folder: Path, **changes: Any) -> Door:
     values = {"now": lambda: NOW, "rate": 1e6, **changes}
     services = Services(board, ledger, no_spark, values["now"], values.get("on_step", lambda _: None))
     spool, calls = Spool(folder), Calls(services, values.get("sources", {}), values.get("polled", {}))
-    receiver = Receiver(services, FEEDS, spool, timedelta(hours=24))
+    receiver = Receiver(services, values.get("feeds", FEEDS), spool, timedelta(hours=24))
     return Door(receiver, Keys(ledger), Rates(values["rate"]), Metrics(spool), calls)
 
 

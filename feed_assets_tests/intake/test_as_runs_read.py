@@ -2,15 +2,18 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import dagster as dg
 from pyspark.sql import functions as sf
 
 from feed_assets import feed_asset, foreign_feed, with_automation
 from feed_assets.core.errors import InvalidEvent
-from feed_assets.core.feeds import Feed
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.intake.bodies import sent
+from feed_assets.intake.publish import Batch, publish
 from feed_assets.intake.pushed import PushedFeed
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
@@ -138,6 +141,25 @@ def test_an_hour_is_cleaned_and_enriched_from_what_was_pushed_and_again_from_wha
         pushed("two", 4)
         assert built(world) == [(f"{hour:%Y-%m-%d-%H:00}", True)]
         assert cleaned(world) == [*THREE, "| 4 | 40 |"]
+
+
+def test_the_dataset_of_the_page_cleans_each_hour_of_each_source(home, spark):
+    """What docs/receiver.md shows of sources as a static dimension, by Spark."""
+    page = (Path(__file__).parents[2] / "docs" / "receiver.md").read_text(encoding="utf-8")
+    (code,) = [
+        each for each in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) if "def impressions_clean" in each
+    ]
+    shown: dict[str, Any] = {"__name__": "an_example"}
+    exec(compile(code, "<docs/receiver.md>", "exec"), shown)  # noqa: S102
+    hour, services = Partition(Feed.parse("partners/impressions/v1.0"), "2026-01-01-05:00"), Services.of(settings())
+    twice = lines(*[{"impression_id": "a", "shown_at": "2026-01-01T05:01:00Z", "item_id": 1}] * 2)
+    with Harness(with_automation(dg.Definitions(assets=[shown["impressions"], shown["impressions_clean"]]))) as world:
+        publish(services, Batch(Partition(hour.feed, f"{hour.key}/women").batch("b"), {"events.json": twice}), "a test")
+        assert built(world) == [(f"{hour.key}|women", True)]
+        preview = world.reported("partners/impressions_clean")[0].metadata["preview"].splitlines()[2:]
+        assert [[cell.strip() for cell in row.split("|")[1:-1]] for row in preview] == [
+            ["a", "2026-01-01 05:01:00", "1", "women"]
+        ]
 
 
 RAW = "id string, at timestamp, n int"

@@ -31,7 +31,14 @@ from feed_assets.orchestration.declare.declarations import (
     metadata_of,
 )
 from feed_assets.orchestration.declare.mappings import BySpan, Previous, Within
-from feed_assets.orchestration.declare.partitions import Partitions, by_dimension, is_daily, is_hourly, times_of
+from feed_assets.orchestration.declare.partitions import (
+    Partitions,
+    by_dimension,
+    is_daily,
+    is_hourly,
+    sources_beside_hours,
+    times_of,
+)
 from feed_assets.orchestration.declare.sub_partitions import checked
 from feed_assets.runs.recipe import Format, Source
 
@@ -103,8 +110,9 @@ def foreign_feed(
         event_time: A timestamp column of the schema. By it the first dataset that reads an update counts its records,
             unless the producer reports them; without it only the producer's reports count.
         intake: How our own intake publishes what others send, as batches: `push`, through the receiver (JSON, with
-            `event_time`, hourly partitions in UTC), or a `Pull` of their files (days or hours in UTC). Nothing looks
-            for it on the blackboard: the ledger hears of each batch as it is published. Such a feed is appendable.
+            `event_time`, hourly partitions in UTC, by themselves or with a static dimension of sources), or a `Pull` of
+            their files (days or hours in UTC). Nothing looks for it on the blackboard: the ledger hears of each batch
+            as it is published. Such a feed is appendable.
         blackboard: The name of the blackboard that it is on, of those in `FEED_ASSETS_BLACKBOARDS`; by default ours.
             Nothing is ever written or removed there, so it has no retention.
 
@@ -153,10 +161,11 @@ def _check_elsewhere(feed: Feed, blackboard: str, retention: Retention | None, i
 def _check_pushed(feed: Feed, form: Format, partitions_def: Partitions, event_time: str | None) -> None:
     """Raise InvalidDefinition for a feed whose events the receiver cannot sort into partitions."""
     found = f"{form}, event_time {event_time!r}, partitions {partitions_def}"
-    if form != "json" or event_time is None or not is_hourly(partitions_def):
+    if form != "json" or event_time is None or not sources_beside_hours(partitions_def):
         raise InvalidDefinition(
             f"{feed} is pushed, and declared as {found}: expected format='json', the event_time that every event has, "
-            "and hourly partitions in UTC, such as HourlyPartitionsDefinition('2026-01-01-00:00')."
+            "and hourly partitions in UTC, such as HourlyPartitionsDefinition('2026-01-01-00:00'), alone or with a "
+            "static dimension of sources."
         )
 
 

@@ -137,6 +137,16 @@ def is_hourly(partitions_def: Partitions) -> bool:
     return _is_by(partitions_def, "0 * * * *")
 
 
+def sources_beside_hours(partitions_def: Partitions) -> tuple[str, ...]:
+    """The keys of a static dimension beside the hours of UTC, '' alone where there is none; of others none."""
+    if is_hourly(partitions_def):
+        return ("",)
+    times, *beside = by_dimension(partitions_def).values() or [None]
+    if is_hourly(times) and len(beside) == 1 and isinstance(beside[0], dg.StaticPartitionsDefinition):
+        return tuple(beside[0].get_partition_keys())
+    return ()
+
+
 def is_daily(partitions_def: Partitions) -> bool:
     """Whether partitions are the days of UTC, and nothing else."""
     return _is_by(partitions_def, "0 0 * * *")

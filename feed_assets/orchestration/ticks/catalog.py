@@ -9,7 +9,7 @@ from feed_assets.ledger.database import Ledger
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.declarations import Foreign
-from feed_assets.orchestration.declare.partitions import Partitions, bounds, is_hourly, times_of
+from feed_assets.orchestration.declare.partitions import Partitions, bounds, by_dimension, is_hourly, times_of
 from feed_assets.sources.glue import Registered, Table
 
 _EVERYTHING = 1 << 62
@@ -41,7 +41,9 @@ class Catalog:
         start = _start(self.graph.by_feed[batch.feed].partitions_def, batch) if table else None
         if table is None or start is None:
             return None
-        said = {"date": f"{start:%Y-%m-%d}", "hour": f"{start:%H}", "batch": batch.key.rpartition("/")[2]}
+        _, *beside, name = batch.key.split("/")
+        said = {"date": f"{start:%Y-%m-%d}", "hour": f"{start:%H}", "batch": name}
+        said |= zip(_beside(self.graph.by_feed[batch.feed].partitions_def), beside, strict=True)
         values, row = tuple(said[key] for key in table.keys), newest.get(batch)
         return Registered(table, values, f"{self.board}/{batch.path}/{row.id}/" if row else None)
 
@@ -55,14 +57,20 @@ def _start(partitions_def: Partitions, batch: Partition) -> datetime | None:
     """When the partition of a batch begins (UTC), however its key is written; None if it is no key any more."""
     times = times_of(partitions_def)
     try:
-        return bounds(times, batch.key.rpartition("/")[0])[0] if times else None
+        return bounds(times, batch.key.partition("/")[0])[0] if times else None
     except ValueError:
         return None
+
+
+def _beside(partitions_def: Partitions) -> list[str]:
+    """The names of the dimensions beside that of time."""
+    return [name for name, part in by_dimension(partitions_def).items() if part is not times_of(partitions_def)]
 
 
 def _table(node: Node, board: str) -> Table | None:
     declared = node.declaration
     if not isinstance(declared, Foreign):
         return None
-    keys = ("date", "hour", "batch") if is_hourly(node.partitions_def) else ("date", "batch")
+    hour = ("hour",) if is_hourly(times_of(node.partitions_def)) else ()
+    keys = ("date", *hour, *_beside(node.partitions_def), "batch")
     return Table(Table.name_of(str(node.feed)), declared.schema, declared.format, keys, f"{board}/{node.feed}/")
