@@ -15,7 +15,7 @@ from pyspark import java_gateway
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
-from feed_assets_tests import classes, scratch
+from feed_assets_tests import classes, once, scratch
 from feed_assets_tests.servers import BUCKET, PARTNERS, PostgreSQL, S3Server, fetched
 from feed_assets_tests.shared import shared
 
@@ -27,6 +27,7 @@ hypothesis.settings.register_profile(  # a busy machine is no failure
 )
 hypothesis.settings.load_profile("patient")
 scratch.prepare()
+once.prepare()
 os.environ.setdefault("SPARK_SUBMIT_OPTS", classes.options())  # of this process's Spark and of what its tests start
 TESTS = Path(__file__).parent
 LONGEST = (
