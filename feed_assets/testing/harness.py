@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import dagster as dg
+from dagster._core.event_api import PartitionKeyFilter
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import read, write
@@ -269,10 +270,10 @@ class Harness:
         return {name: passed for name, passed in found.items() if passed is not None}
 
     def _check(self, key: dg.AssetCheckKey, partition: str | None) -> bool | None:
-        history = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1000)
+        of_it = PartitionKeyFilter(key=partition)
+        history = self.instance.event_log_storage.get_asset_check_execution_history(key, 1000, partition_filter=of_it)
         results = {"SUCCEEDED": True, "FAILED": False}  # a run that only plans a check leaves a row, too
-        statuses = [each.status.value for each in history if each.partition == partition]
-        ended = [results[status] for status in statuses if status in results]
+        ended = [results[each.status.value] for each in history if each.status.value in results]
         return ended[0] if ended else None
 
 
