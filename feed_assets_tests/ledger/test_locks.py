@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from psycopg.errors import InsufficientPrivilege
 
 from feed_assets.core.errors import LedgerUnavailable
-from feed_assets.ledger import log
+from feed_assets.ledger import log, sessions
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.sessions import LOCK_SECONDS, connect_args
 from feed_assets.ledger.tables import log_lock, metadata
@@ -80,7 +80,8 @@ def test_a_role_without_rights_on_the_tables_is_told_in_words(postgresql_ledger)
         ask()
 
 
-def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable():
+def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable(monkeypatch):
+    monkeypatch.setattr(sessions, "CONNECT_SECONDS", 2)
     with create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql+psycopg://me:secret@127.0.0.1:{silent.getsockname()[1]}/lake"
         with pytest.raises(LedgerUnavailable, match="timeout expired") as raised:

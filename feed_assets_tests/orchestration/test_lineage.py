@@ -22,6 +22,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.ticks.sinks import publish_events
 from feed_assets.runs.services import Services
 from feed_assets.settings import settings
+from feed_assets.sources import openlineage
 from feed_assets.sources.openlineage import OpenLineageSink
 from feed_assets_tests.alerts.slow import dripping
 from feed_assets_tests.faults.at_changes import call_and_die
@@ -263,14 +264,15 @@ def test_who_is_killed_before_it_keeps_its_position_sends_the_very_same_again_an
     assert {len(first) + len(again) for first, again in sent} == {20, 30}, "a batch is sent again, or nothing"
 
 
-def test_a_server_that_answers_a_byte_at_a_time_holds_up_nothing(setting):
+def test_a_server_that_answers_a_byte_at_a_time_holds_up_nothing(setting, monkeypatch):
+    monkeypatch.setattr(openlineage, "EVENT_SECONDS", 1)
     with dripping(b"HTTP/1.1 200 OK\r\nX: ") as server:
         setting(events_to=f"openlineage+http://127.0.0.1:{server.port}")
         world = short()
         world.drop(RAW, DAY, rows(1))
         assert [run.succeeded for run in world.run_until_idle()] == [True]
         (reason,) = open_alerts().values()
-        assert "within 5 s" in reason
+        assert "within 1 s" in reason
         assert server.gone.wait(5)
 
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
-from feed_assets.ledger.sessions import CONNECT_SECONDS
+from feed_assets.ledger import sessions
 from feed_assets.sources.databases import ANSWER_SECONDS, reading
 from feed_assets.sources.sinks import SqlSink
 from feed_assets.sources.sql import SqlEvents
@@ -51,7 +51,8 @@ def freezing(url: str) -> Iterator[tuple[str, Event]]:
             end.close()
 
 
-def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable():
+def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable(monkeypatch):
+    monkeypatch.setattr(sessions, "CONNECT_SECONDS", 2)
     with create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql+psycopg://me:secret@127.0.0.1:{silent.getsockname()[1]}/lake"
         for call in (
@@ -61,7 +62,7 @@ def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable():
             began = monotonic()
             with pytest.raises((SourceUnavailable, SinkUnavailable), match="timeout") as raised:
                 call()
-            assert monotonic() - began < CONNECT_SECONDS + 3
+            assert monotonic() - began < sessions.CONNECT_SECONDS + 3
             assert "secret" not in str(raised.value)
 
 
