@@ -72,5 +72,5 @@ def test_of_what_500_consumers_decide_and_ask_of_the_store_95_percent_are_decisi
 
 
 def test_consumers_that_look_at_the_store_themselves_fall_short(day):
-    share = day(50, looks=True).run(2)
+    share = day(20, looks=True).run(1)
     assert share.of_decisions < 0.5, share

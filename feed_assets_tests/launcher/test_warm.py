@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from feed_assets.cli.location import prepare
+from feed_assets.orchestration.launcher import parents
 from feed_assets.orchestration.launcher.dagsters import LaunchRunContext
 from feed_assets.orchestration.launcher.parents import Fork
 from feed_assets.orchestration.launcher.warm import WarmRunLauncher
@@ -149,7 +150,10 @@ def test_a_parent_that_was_killed_is_followed_by_another(location: Location) -> 
     assert after["parent"] == after["loaded by"] != before["parent"]
 
 
-def test_a_parent_that_hangs_is_followed_by_another_and_what_it_was_asked_for_begins_once(location: Location) -> None:
+def test_a_parent_that_hangs_is_followed_by_another_and_what_it_was_asked_for_begins_once(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parents, "FORK_SECONDS", 2)
     before = location.run()
     os.kill(before["parent"], signal.SIGSTOP)
     run_id = location.launch()

@@ -56,17 +56,22 @@ def test_a_request_whose_run_never_begins_comes_again_under_another_key_and_ever
     world = harness(raw, sums_of(raw), maker=PlainMaker(), now=clock)
     world.drop(RAW, DAY, rows(1))
     began, keys, moments = clock.moment, [], []
-    for _ in range(300):
+    for clock.moment in ticks(began, 1500):
         for request in world.ask().requests:
             keys.append(request.run_key)
             moments.append((clock.moment - began).total_seconds())
-        clock.moment += timedelta(seconds=5)
     assert moments == [0, 5, 15, 35, 75, 155, 315, 615, 915, 1215]
     assert len({*keys}) == len(keys)
     world.drop(RAW, DAY, rows(1, 2))
     assert [each.partition_key for each in world.ask().requests] == [DAY]
     clock.moment += timedelta(seconds=5)
     assert [each.partition_key for each in world.ask().requests] == [DAY]
+
+
+def ticks(began, seconds: int):
+    """A tick every 5 seconds, as the daemon's; every 20 once the pauses are longer than two minutes."""
+    for after in [*range(0, 155, 5), *range(155, seconds, 20)]:
+        yield began + timedelta(seconds=after)
 
 
 class Killed(BaseException):
@@ -227,12 +232,11 @@ def test_a_late_re_run_that_never_begins_is_asked_for_ever_later():
     clock = Clock()
     world = late_world(clock)
     began, moments = clock.moment, []
-    for _ in range(130):
+    for clock.moment in ticks(began, 650):
         world.ask()
         if conditions_ask(world):
             moments.append((clock.moment - began).total_seconds())
         assert conditions_ask(world) == []  # of an evaluation whose runs were never created
-        clock.moment += timedelta(seconds=5)
     assert moments == [0, 5, 15, 35, 75, 155, 315, 615]
     world.drop(RAW, DAY, rows(1, 2, 3))
     world.ask()
@@ -260,12 +264,11 @@ class Outage:
         return given(task)
 
 
-def ticking(world, clock, ticks: int) -> list[float]:
-    """When runs were made, in seconds, with a tick every 5 seconds."""
+def ticking(world, clock, seconds: int) -> list[float]:
+    """When runs were made, in seconds."""
     began, moments = clock.moment, []
-    for _ in range(ticks):
+    for clock.moment in ticks(began, seconds):
         moments += [(clock.moment - began).total_seconds() for _ in world.tick()]
-        clock.moment += timedelta(seconds=5)
     return moments
 
 
@@ -280,10 +283,10 @@ def test_runs_that_come_to_nothing_are_no_attempts_and_follow_each_other_ever_la
         world.run_until_idle()
         outage.error = SparkUnavailable("no Java")
     world.drop(RAW, DAY, rows(1))
-    assert ticking(world, clock, 130) == [0, 5, 15, 35, 75, 155, 315, 615]
+    assert ticking(world, clock, 650) == [0, 5, 15, 35, 75, 155, 315, 615]
     (row,) = listed()
     assert (row.state, row.requested) == ("rebuild" if is_late else "build", 8)
-    assert (row.look_at - clock.moment).total_seconds() == 265
+    assert (row.look_at - clock.moment).total_seconds() == 280
     outage.error = None
     assert outcomes(world.run_until_idle()) == [("sums", DAY, True)]
     assert listed() == ()
