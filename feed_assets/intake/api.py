@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
@@ -16,8 +16,9 @@ from starlette.routing import Route
 from feed_assets.core.errors import DiskFull, ServiceUnavailable
 from feed_assets.intake.bodies import ARRAY, BODY_BYTES, KINDS, LINES, Body, Held
 from feed_assets.intake.calls import Calls
-from feed_assets.intake.keys import EVENTS, Keys, Rates
-from feed_assets.intake.metrics import Metrics
+from feed_assets.intake.keys import EVENTS, Keys, Rates, check_scope
+from feed_assets.intake.metrics import UNKNOWN, Metrics
+from feed_assets.intake.page import POLICY, page
 from feed_assets.intake.receiver import KEY_BYTES, Answer, Receiver
 from feed_assets.intake.refused import Refused
 
@@ -85,24 +86,32 @@ class Door:
 
 def app_of(door: Door, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None) -> FastAPI:
     """The application: events in, what other teams tell of their tables, and what there is to know of the receiver."""
-    app = FastAPI(title="feed_assets receiver", version="1", lifespan=lifespan, redirect_slashes=False)
+    app = FastAPI(
+        title="feed_assets receiver",
+        version="1",
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,  # FastAPI's own pages load their scripts from a CDN (ADR 75).
+        redoc_url=None,
+    )
     # Before the route that describes it, without FastAPI's look at parameters: that took half of a request's time.
     app.router.routes.insert(0, Route(EVENTS_PATH, _post_events(door), methods=["POST"]))
     said: dict[int | str, dict[str, Any]] = {status: {"description": text} for status, text in _SAID.items()}
     for path, post, more in (
-        (EVENTS_PATH, _described, {"requestBody": _BODY}),
+        (EVENTS_PATH, push_events, {"requestBody": _BODY}),
         ("/events/{source}", _post_write_events(door), {"requestBody": _BODY}),
         ("/wake/{feed:path}", _post_wake(door), None),
     ):
         app.add_api_route(path, post, methods=["POST"], responses=said, openapi_extra=more, response_class=JSONResponse)
     app.add_api_route("/health", _health(door), methods=["GET"])
     app.add_api_route("/metrics", _metrics(door), methods=["GET"])
+    app.add_api_route("/docs", _docs(app), methods=["GET"], include_in_schema=False)
     for kind, handle in ((Refused, _refused), (ServiceUnavailable, _unavailable)):
         app.add_exception_handler(kind, _counting(door.metrics, handle))
     return app
 
 
-def _described(
+def push_events(
     feed: str, _: Key = None, idempotency_key: Annotated[str | None, Header(max_length=KEY_BYTES)] = None
 ) -> None:
     """Take a batch of events. They are on disk before the answer; rejected ones are kept, with their reasons."""
@@ -144,7 +153,9 @@ def _post_wake(door: Door) -> Callable[..., Response]:
 def _key(door: Door, request: Request, scope: str) -> str:
     """The name of the key that a request comes with. Raises Refused unless it may write this, and has not too much."""
     header, now = request.headers.get("authorization", ""), door.receiver.services.now()
-    row = door.keys.check(header, scope, now)
+    row = door.keys.of(header, now)
+    request.state.partner = row.partner
+    check_scope(row, scope)
     door.rates.check(row.id)
     return row.id
 
@@ -180,6 +191,13 @@ def _metrics(door: Door) -> Callable[[], Response]:
         return Response(door.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return metrics
+
+
+def _docs(app: FastAPI) -> Callable[[], Response]:
+    def docs() -> Response:
+        return HTMLResponse(page(app.openapi()), headers={"Content-Security-Policy": POLICY})
+
+    return docs
 
 
 def _kind(request: Request) -> str:
@@ -219,9 +237,10 @@ def _unavailable(error: ServiceUnavailable) -> Response:
 
 
 def _counting(metrics: Metrics, handle: Callable[[Any], Response]) -> Callable[[Request, Exception], Response]:
-    def handler(_: Request, error: Exception) -> Response:
-        answer = handle(error)
-        metrics.refused.labels(str(answer.status_code)).inc()
+    def handler(request: Request, error: Exception) -> Response:
+        """Partners are as many as have keys: whoever comes without one is `unknown`, however often."""
+        answer, partner = handle(error), getattr(request.state, "partner", UNKNOWN)
+        metrics.refused.labels(str(answer.status_code), partner).inc()
         return answer
 
     return handler

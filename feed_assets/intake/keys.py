@@ -116,8 +116,8 @@ class Keys:
         """Whether they were read lately."""
         return self._loaded is not None and monotonic() - self._loaded < HOLD_SECONDS
 
-    def check(self, header: str, scope: str, now: datetime) -> KeyRow:
-        """Whose request this is, by its header `Authorization`. Raises Refused unless that key may write this."""
+    def of(self, header: str, now: datetime) -> KeyRow:
+        """Whose request this is, by its header `Authorization`. Raises Refused without a key that holds."""
         if not self.are_known:
             raise Refused(503, "the keys cannot be read from the ledger: send it again later", retry_after=30)
         kind, _, key = header.partition(" ")
@@ -126,9 +126,13 @@ class Keys:
         is_same = hmac.compare_digest(_digest(key.strip()), row.digest if row else _NOBODY)
         if row is None or not is_same or not row.holds(now):
             raise Refused(401, "expected 'Authorization: Bearer fa_…' with a key that holds: ask who runs this for one")
-        if scope and scope not in row.scopes:
-            raise Refused(403, f"the key {row.id} is not for {scope}: it is for {', '.join(row.scopes)}")
         return row
+
+
+def check_scope(row: KeyRow, scope: str) -> None:
+    """Raise Refused unless a key may write this."""
+    if scope and scope not in row.scopes:
+        raise Refused(403, f"the key {row.id} is not for {scope}: it is for {', '.join(row.scopes)}")
 
 
 @dataclass

@@ -5,6 +5,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from feed_assets.intake.receiver import Answer
 from feed_assets.intake.spool import Spool
 
+UNKNOWN = "unknown"
+"""The partner of a request without a key that holds."""
+
 
 class Metrics:
     """The numbers of one receiver, from its start on."""
@@ -12,7 +15,8 @@ class Metrics:
     def __init__(self, spool: Spool) -> None:
         self._registry = registry = CollectorRegistry()
         name = "feed_assets_receiver_"
-        self.refused = Counter(f"{name}refused", "Requests that were refused, by status", ["status"], registry=registry)
+        refused = "Requests that were refused, by status and partner"
+        self.refused = Counter(f"{name}refused", refused, ["status", "partner"], registry=registry)
         self.events = Counter(f"{name}events", "Events by feed and fate", ["feed", "fate"], registry=registry)
         self.flushes = Counter(f"{name}flushes", "Looks at what waits, by outcome", ["outcome"], registry=registry)
         size = Gauge(f"{name}spool_bytes", "Bytes that are accepted and not published", registry=registry)

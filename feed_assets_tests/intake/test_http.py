@@ -295,17 +295,40 @@ def test_the_page_of_the_api_names_what_can_be_sent(partner):
     route = said["paths"]["/v1/{feed}/events"]["post"]
     assert {"application/json", "application/x-ndjson"} == {*route["requestBody"]["content"]}
     assert {"200", "401", "413", "429", "507"} <= {*route["responses"]}
-    assert partner.get("/docs").ok
+    assert route["summary"] == "Push Events"
+
+
+def test_a_browser_shows_it_without_a_script_or_anything_from_elsewhere(partner):
+    page = partner.get("/docs")
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    for call in ("POST /v1/{feed}/events", "POST /events/{source}", "POST /wake/{feed}", "GET /health"):
+        assert f"<code>{call}</code>" in page.text
+    assert "<code>429</code></td><td>Too many events with this key." in page.text
+    assert not re.search(r"<script|src=|url\(|https?://", page.text)
+    assert (partner.get("/redoc").status_code, partner.get("/openapi.json").ok) == (404, True)
 
 
 def test_prometheus_reads_what_was_taken(partner):
     partner.post(lines(event(1), {"id": 1}))
-    partner.post(b"{}", headers={"Content-Type": "text/plain"})
     said = partner.get("/metrics").text
     assert f'feed_assets_receiver_events_total{{fate="accepted",feed="{MEN}"}} 1.0' in said
     assert f'feed_assets_receiver_events_total{{fate="rejected",feed="{MEN}"}} 1.0' in said
-    assert 'feed_assets_receiver_refused_total{status="415"} 1.0' in said
     assert re.search(r"feed_assets_receiver_spool_bytes [1-9]", said)
+
+
+def test_what_was_refused_is_counted_by_partner_and_of_strangers_together(partner):
+    partner.post(b"{}", headers={"Content-Type": "text/plain"})
+    partner.post(lines(event(1)), WOMEN)
+    partner.post(lines(event(1)), headers={**LINES, "Idempotency-Key": ""})
+    for number in range(3):
+        partner.post(lines(event(1)), headers={**LINES, "Authorization": f"Bearer {number}"})
+    found = re.findall(r"^feed_assets_receiver_refused_total(.*) (.*)$", partner.get("/metrics").text, re.MULTILINE)
+    assert dict(found) == {
+        '{partner="men",status="415"}': "1.0",
+        '{partner="men",status="403"}': "1.0",
+        '{partner="men",status="422"}': "1.0",
+        '{partner="unknown",status="401"}': "3.0",
+    }
 
 
 def test_a_damaged_segment_is_told_until_it_is_moved_away(partner, door):

@@ -1,0 +1,34 @@
+"""The page that describes the API, made of its OpenAPI description: no script, and nothing from elsewhere."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
+from typing import Any
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""What a browser may load for the page: nothing."""
+
+_HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+table {{ border-collapse: collapse }} td {{ border-top: 1px solid #ccc; padding: .2rem 1rem .2rem 0 }}
+</style></head><body><h1>{title}</h1>
+<p>The same for programs: <a href="openapi.json">openapi.json</a>.</p>"""
+
+
+def page(described: Mapping[str, Any]) -> str:
+    """An OpenAPI description in HTML: of each call what it does, what it takes, and what is answered."""
+    calls = [(path, method, call) for path, methods in described["paths"].items() for method, call in methods.items()]
+    told = (part for path, method, call in calls for part in _call(f"{method.upper()} {path}", call))
+    return "".join([_HEAD.format(title=escape(described["info"]["title"])), *told, "</body></html>"])
+
+
+def _call(name: str, call: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<h2><code>{escape(name)}</code></h2><p>{escape(call.get('description', ''))}</p>"
+    taken = [(each["name"], f"{each['in']}{', required' * each['required']}") for each in call.get("parameters", ())]
+    yield from _table("Takes", [*taken, *((kind, "body") for kind in call.get("requestBody", {}).get("content", ()))])
+    yield from _table("Answers", [(status, each["description"]) for status, each in call["responses"].items()])
+
+
+def _table(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    cells = [f"<tr><td><code>{escape(name)}</code></td><td>{escape(said)}</td></tr>" for name, said in rows]
+    if cells:
+        yield f"<h3>{title}</h3><table>{''.join(cells)}</table>"
