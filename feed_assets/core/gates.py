@@ -180,9 +180,12 @@ def _inputs(case: Case) -> Answer | None:
 
 def _enough(case: Case) -> tuple[datetime | None, list[str]]:
     """When it goes on with what is there, if that is enough; what is said of it."""
-    waits = case.need.waits
-    if waits.after is None or not waits.may_lack(case.need.needed, case.lacking):
-        return None, [f"{waits.said} are enough, {len(case.need.needed - case.lacking)} are there"] * bool(waits.after)
+    waits, needed = case.need.waits, case.need.needed
+    if waits.after is None or not waits.may_lack(needed, case.lacking):
+        nothing_of = some(sorted(map(str, waits.nothing_of(needed, case.lacking))), NAMED)
+        said = f"{waits.said} are enough, {len(needed - case.lacking)} are there"
+        more = f", and nothing of {nothing_of}, of which there has to be something" if nothing_of else ""
+        return None, [f"{said}{more}"] * bool(waits.after)
     return waits.after, [f"from {waits.after:%Y-%m-%d %H:%M:%S} UTC on it goes without, as {waits.said} are enough"]
 
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator
 
 from feed_assets.core.cadence import check_cron, tick_after
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.rules import Age
 from feed_assets.core.typed import typed
 
@@ -113,8 +113,13 @@ class Waits:
 
     def may_lack(self, needed: Set[Partition], lacking: Set[Partition]) -> bool:
         """Whether what is there is enough, once it is time: so many are, and something of each input."""
-        left_out = {each.feed for each in lacking} - {each.feed for each in needed - lacking}
-        return self.after is not None and len(lacking) <= self.total - self.least and not left_out
+        is_enough = len(lacking) <= self.total - self.least and not self.nothing_of(needed, lacking)
+        return self.after is not None and is_enough
+
+    @staticmethod
+    def nothing_of(needed: Set[Partition], lacking: Set[Partition]) -> Set[Feed]:
+        """The inputs of which nothing at all is there."""
+        return {each.feed for each in lacking} - {each.feed for each in needed - lacking}
 
     def goes_without(self, needed: Set[Partition], lacking: Set[Partition], now: datetime) -> bool:
         """Whether it is built now without some of what it needs."""

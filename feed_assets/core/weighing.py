@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from hashlib import sha256
 
 from feed_assets.core.feeds import Partition
 from feed_assets.core.growth import Growth, described, growths, is_restated, is_withdrawn
@@ -46,6 +47,8 @@ class Weighed:
     before: int = 0
     after: int = 0
     files: int = 0
+    policies: str = ""
+    """A digest of the policies that it was weighed by: by others it is another decision."""
 
     @property
     def rerun(self) -> bool:
@@ -84,7 +87,9 @@ def weigh(inputs: Sequence[Arrivals], periods: Periods, now: datetime) -> Weighe
     enough = [(arrivals, each) for arrivals, each in found if each.rerun][:1]
     of = [arrivals for arrivals, _ in enough or found]
     most = max((one for each in of for one in growths(each.changes, each.since, now)), key=_size)
-    return replace(enough[0][1] if enough else none, before=most.before, after=most.after, files=most.files)
+    policies = sha256(repr([each.policy for each in inputs]).encode()).hexdigest()[:12]
+    sizes = {"before": most.before, "after": most.after, "files": most.files}
+    return replace(enough[0][1] if enough else none, **sizes, policies=policies)
 
 
 def _unless(reason: str, *looks: datetime | None) -> Weighed:

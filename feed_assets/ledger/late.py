@@ -23,7 +23,8 @@ class Decision:
     """What was decided of the late data of a partition: `re-run`, `wait` (until a moment) or `skip`; times in UTC.
 
     `published` is the update that they came after, `before` and `after` are the bytes of what has changed, as they were
-    consumed and as they had arrived, `files` how many files more. `arrived` is a digest of what had.
+    consumed and as they had arrived, `files` how many files more. `arrived` is a digest of what had, `policies` of
+    those that it was weighed by.
     """
 
     partition: Partition
@@ -36,6 +37,7 @@ class Decision:
     files: int
     until: datetime | None
     arrived: str
+    policies: str = ""
 
     @property
     def growth(self) -> float | None:
@@ -66,13 +68,14 @@ def record(ledger: Ledger, verdicts: Iterable[Verdict], now: datetime) -> None:
 
 def _new(connection: sa.Connection, verdicts: Mapping[Partition, Verdict]) -> list[Verdict]:
     """Those that are not what was decided last of the same partition: one seek for each."""
-    known = {at.partition: (at.outcome, at.until, at.published, at.arrived) for at in _last(connection, verdicts)}
+    last = _last(connection, verdicts)
+    known = {at.partition: (at.outcome, at.until, at.published, at.arrived, at.policies) for at in last}
     return [each for at, each in verdicts.items() if each.weighed and known.get(at) != _told(each, each.weighed)]
 
 
 def _told(verdict: Verdict, weighed: Weighed) -> tuple[object, ...]:
     """What makes it another decision; not the reason, in which costs change with each run."""
-    return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict)
+    return weighed.outcome.value, weighed.look_again, verdict.published, _arrived(verdict), weighed.policies
 
 
 def _last(connection: sa.Connection, outputs: Collection[Partition]) -> list[Decision]:
@@ -94,7 +97,7 @@ def _arrived(verdict: Verdict) -> str:
 def _change(verdict: Verdict, weighed: Weighed, now: datetime) -> Change:
     until = weighed.look_again.isoformat() if weighed.look_again else None
     sizes = {"before": weighed.before, "after": weighed.after, "files": weighed.files}
-    detail = json.dumps({**sizes, "until": until, "arrived": _arrived(verdict)})
+    detail = json.dumps({**sizes, "until": until, "arrived": _arrived(verdict), "policies": weighed.policies})
     published, outcome = verdict.published or "", weighed.outcome.value
     return Change(verdict.output, log.LATE, published, now, None, outcome, weighed.reason, detail=detail)
 

@@ -52,14 +52,19 @@ def unreported(connection: sa.Connection) -> tuple[Again, ...]:
 
 
 def report(ledger: Ledger, reported: Iterable[Again], reports: Iterable[Report], now: datetime) -> None:
-    """Keep reports for the channels, in place of the notes of what they tell; what was made again since stays noted."""
-    same = {"opened": now, "resolved": now}
+    """Keep reports for the channels, in place of the notes of what they tell; what was made again since stays noted.
+
+    Of two ticks at once the second one finds notes gone, and keeps nothing: what is left is told by the next one.
+    """
+    notes = {each.note for each in reported}
     told = {f"{REPORT}{each.dataset}|{each.name}": each for each in reports}
+    same = {"opened": now, "resolved": now}
     rows = [
         {**same, "name": name, "reason": each.text, "receivers": json.dumps(each.receivers)}
         for name, each in told.items()
     ]
-    with ledger.write() as connection:
-        for each in reported:
-            connection.execute(sa.delete(alert).where(alert.c.name == each.note))
-        insert_missing(connection, alert, rows)
+    mine = alert.c.name.in_(notes)
+    with ledger.change() as connection:  # Where these queue.
+        if connection.execute(sa.select(sa.func.count()).where(mine)).scalar() == len(notes):
+            connection.execute(sa.delete(alert).where(mine))
+            insert_missing(connection, alert, rows)

@@ -159,6 +159,8 @@ def test_of_each_input_something_has_to_be_there():
     one = UpdateInput(Partition(BAR, "2026-01-02"))
     found = verdict(Need(OUT, (*FOUR, one), waits=Waits(after=NOW, least=4, total=5)), newest=there(0, 1, 2, 3))
     assert found.state is State.WAITS_FOR_INPUT
+    said = f"4 of 5 are enough, 4 are there, and nothing of {BAR}, of which there has to be something"
+    assert found.reason.endswith(said)
 
 
 def test_what_does_not_exist_yet_is_missing_like_any_other():

@@ -1,5 +1,6 @@
 """Late data by their policies, tick by tick: a re-run for each snapshot, at the check, within the lookback."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -311,5 +312,10 @@ def test_another_policy_decides_once_more_what_the_one_before_has_stopped(before
         first.run_until_idle()
     same = harness(raw, sums_of(raw, late=before), instance=first.instance)
     assert outcomes(same.run_until_idle()) == []
+    softer = harness(raw, sums_of(raw, late=replace(before, growth="80%")), instance=first.instance)
+    assert outcomes(softer.run_until_idle()) == []
+    with open_ledger(settings().ledger).read() as connection:
+        thresholds = [each.why.partition("threshold of ")[2][:5] for each in late.decisions(connection, 9)]
+    assert thresholds == ["80.0%", "90.0%"], "that it is skipped, or waits, by another policy is said once"
     another = harness(raw, sums_of(raw, late=Late("1%")), instance=first.instance)
     assert outcomes(another.run_until_idle()) == [("sums", FIRST, True)]

@@ -109,6 +109,26 @@ def test_what_late_data_have_changed_is_told_though_a_run_on_the_same_inputs_fol
     assert noted() == []
 
 
+def test_two_ticks_at_once_tell_a_partition_once_also_after_the_first_was_delivered(posted, monkeypatch):
+    """The second one has read the notes before the first one took them, and one more."""
+    made, ledger = not_yet_told(monkeypatch), open_ledger(settings().ledger)
+    with ledger.read() as connection:
+        (first,) = [each for each in reruns.unreported(connection) if each.partition.feed == Feed.parse(SUMS)]
+    other = Again(first.partition, "20990101.000000")
+    with ledger.write() as connection:
+        reruns.made_again(connection, other, made.now())
+    told = reruns.Report(first.partition.feed, "of the first", "1 to 3", ())
+    reruns.report(ledger, [first], [told], made.now())
+    with ledger.write() as connection:
+        connection.execute(sa.delete(alert).where(alert.c.name.startswith("report:")))  # Every channel has said it.
+    reruns.report(ledger, [first], [told], made.now())
+    reruns.report(ledger, [first, other], [reruns.Report(first.partition.feed, "of both", "1 to 4", ())], made.now())
+    with ledger.read() as connection:
+        names = connection.execute(sa.select(alert.c.name)).scalars().all()
+    assert [name for name in names if name.startswith("report:")] == []
+    assert other.note in names, "the next tick tells it"
+
+
 def test_partitions_whose_updates_have_one_id_are_told_each_by_its_own_report(posted, monkeypatch):
     monkeypatch.setattr("feed_assets.orchestration.ticks.reruns.UPDATES_PER_TICK", 1)
     made = world()
