@@ -1,6 +1,7 @@
 """`feed-assets late ls`, and what `explain` and `status` say of late data; no Spark."""
 
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -11,6 +12,8 @@ from feed_assets import Late, feed_asset, foreign_feed, with_automation
 from feed_assets.cli import app
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import write
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -39,9 +42,28 @@ def said(*command):
     return json.loads(run(*command, "--json"))
 
 
+@pytest.fixture(scope="module")
+def played(tmp_path_factory, empty_ledger):
+    """A home after the article's days, of which one was built again at the check."""
+    folder = tmp_path_factory.mktemp("played")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder))
+        settings.cache_clear()
+        (folder / "blackboard").mkdir()
+        shutil.copyfile(empty_ledger, folder / "ledger.db")
+        play()
+        open_ledger(settings().ledger).engine.dispose()
+    return folder
+
+
 @pytest.fixture
-def late(home):
-    """The article's days, of which one is built again at the check."""
+def late(played, home):
+    """What was played, in a home of the test's own."""
+    shutil.copytree(played, home, dirs_exist_ok=True)
+    settings.cache_clear()
+
+
+def play():
     maker, now = PlainMaker(lambda task: Given([{"read": str(task.updates)}])), [NOW - timedelta(hours=1), NOW]
     with Harness(defs, maker=maker, now=lambda: now[0]) as tested:
         land(tested, now[0], dict.fromkeys(SIZES, 1000))
