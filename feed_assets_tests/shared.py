@@ -18,9 +18,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import IO
 
+from feed_assets_tests.kafka.brokers import Broker, Registry, kafka_server, registry_server
 from feed_assets_tests.servers import PostgreSQL, S3Server, postgresql_server, seaweedfs_server
 
-SERVERS: dict[str, Callable[[Path], AbstractContextManager[S3Server | PostgreSQL]]] = {
+SERVERS: dict[str, Callable[[Path], AbstractContextManager[S3Server | PostgreSQL | Broker | Registry]]] = {
+    "kafka": kafka_server,
+    "registry": registry_server,
     "seaweedfs": seaweedfs_server,
     "postgresql": lambda _: postgresql_server(),
 }

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from feed_assets_tests.conftest import LONGEST, TESTS
-from feed_assets_tests.servers import fetched
+from feed_assets_tests.servers import FETCHED, fetched
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "scripts"
 FETCH = SCRIPTS / "fetch_servers.py"
-LATER = ("kafka", "apicurio")
-"""Servers that no test runs against yet: `make test` does not fetch them."""
 IVY = """
 pattern=; for pattern; do :; done
 touch "${pattern%/*}/a-1.jar" "${pattern%/*}/b-2.jar"
@@ -174,7 +172,7 @@ def fetch_servers():
     return module
 
 
-@pytest.mark.parametrize("group", ["s3a", *(pytest.param(each, marks=pytest.mark.soak) for each in LATER)])
+@pytest.mark.parametrize("group", FETCHED)
 def test_what_a_test_asks_for_is_fetched_whole(group):
     module = fetch_servers()
     folder = fetched(group)

@@ -93,6 +93,22 @@ class DiskFull(ServiceUnavailable):
     """No space is left where a run writes: on the blackboard, in the ledger, or on the disk that Spark works on."""
 
 
+class KafkaUnavailable(ServiceUnavailable):
+    """The broker or the schema registry does not answer, or refuses; whatever it was, it is tried again."""
+
+
+class LogTrimmed(FeedAssetsError):
+    """A topic partition has no longer, or never had, the offsets from which on it is to be read."""
+
+
+class SignalsLost(FeedAssetsError):
+    """The downstream partition had signals and has none now, so nobody knows where to go on."""
+
+
+class FencedOff(FeedAssetsError):
+    """Another process signals the chunks of this topic partition."""
+
+
 class SpoolBroken(ServiceUnavailable):
     """The receiver cannot write what it accepts to its disk, which is not full."""
 

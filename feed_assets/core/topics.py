@@ -1,0 +1,51 @@
+"""What a Kafka topic is declared by, and what it is called that is made of it."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+OPERATIONS = ("create", "update", "delete", "refresh")
+"""The types of messages. Source: the S3 Spolt of "Streaming Messages from Kafka into Redshift" (Yelp, 2016)."""
+
+MOST_MESSAGES = 1_000_000
+
+
+def _operation(value: str | None) -> str | None:
+    kind, _, name = (value or "header:operation").partition(":")
+    if kind not in ("header", "field") or not name:
+        raise ValueError("expected header:NAME or field:NAME, where messages say create, update, delete or refresh")
+    return value
+
+
+class Topic(BaseModel):
+    """How the messages of one topic become chunks.
+
+    Attributes:
+        key: The fields that name a row, of the value or else of the message's key.
+        messages: The message limit: lines of the grid on which chunks end are so many offsets apart.
+        seconds: The time limit: a chunk ends so long after its first message came, at the latest.
+        operation: Where a message says its type: `header:NAME` or `field:NAME`; without it every one is an update.
+        gzip: Whether chunks are packed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: Annotated[tuple[str, ...], Field(min_length=1)]
+    messages: Annotated[int, Field(ge=1, le=MOST_MESSAGES)] = 10_000
+    seconds: Annotated[float, Field(gt=0)] = 60
+    operation: Annotated[str | None, AfterValidator(_operation)] = None
+    gzip: bool = False
+
+
+TOPIC_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}"
+"""A topic that has room for the names of the other two, and is a segment of a key."""
+
+
+def signals_of(topic: str) -> str:
+    """The downstream topic: a signal for each chunk, in the partition of the same number."""
+    return f"{topic}-signals"
+
+
+def dead_letters_of(topic: str) -> str:
+    """The topic of the messages that are no records, in the partition of the same number."""
+    return f"{topic}-dead-letters"

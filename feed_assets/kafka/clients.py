@@ -1,0 +1,103 @@
+"""Kafka's clients as the settings configure them, and their errors as ours."""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from feed_assets.core.errors import FeedAssetsError, FencedOff, KafkaUnavailable
+from feed_assets.core.secrets import shown
+
+SECONDS = 30.0
+"""For a broker to answer: then it is away."""
+
+GROUP = "feed_assets"
+_QUEUED_KB = 16 << 10
+"""Kilobytes that a consumer reads ahead, of all its partitions together, whatever the backlog."""
+
+_FETCHED = 8 << 20
+_LONGEST_MESSAGE = 64 << 20
+_FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+
+
+class Clients:
+    """Makes the clients of one configuration. What goes wrong in the background is told to `on_error`."""
+
+    def __init__(self, conf: Mapping[str, str], on_error: Callable[[KafkaError], None] = lambda _: None) -> None:
+        self._conf: dict[str, Any] = {"log_level": 2, "error_cb": on_error, **conf}
+
+    def consumer(self) -> Consumer:
+        """One of the group: reads what is committed, and nothing from where it was not told to."""
+        more = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}
+        return Consumer({**more, "group.id": GROUP, **self._conf, **_READS})
+
+    def reader(self) -> Consumer:
+        """One for itself, that sees where a partition ends."""
+        return Consumer({"group.id": GROUP, **self._conf, **_READS, "enable.partition.eof": True})
+
+    def producer(self, transactional_id: str, seconds: int) -> Producer:
+        """One that writes in transactions, which the broker ends after so many seconds."""
+        mine = {"transactional.id": transactional_id, "transaction.timeout.ms": seconds * 1000, "linger.ms": 0}
+        return Producer({**self._conf, **mine, "message.max.bytes": _LONGEST_MESSAGE})
+
+    def admin(self) -> AdminClient:
+        """One that makes topics."""
+        return AdminClient(self._conf)
+
+
+_READS: dict[str, Any] = {
+    "isolation.level": "read_committed",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "queued.max.messages.kbytes": _QUEUED_KB,
+    "fetch.max.bytes": _FETCHED,
+    "receive.message.max.bytes": _LONGEST_MESSAGE + 512,
+}
+"""What reading means here, whatever the settings say."""
+
+
+def last_message(reader: Consumer, begin: TopicPartition) -> bytes | None:
+    """The value of the last message from an offset on; None if there is none. Raises KafkaUnavailable."""
+    found, until = None, monotonic() + SECONDS
+    with translated(f"read {begin.topic}/{begin.partition}"):
+        reader.assign([begin])
+        while monotonic() < until:
+            message = reader.poll(0.1)
+            if message is None:
+                continue
+            if (error := message.error()) is None:
+                found = message.value()
+            elif error.code() == KafkaError._PARTITION_EOF:
+                reader.unassign()
+                return found
+            else:
+                raise KafkaException(error)
+    raise KafkaUnavailable(f"cannot read {begin.topic}/{begin.partition}: no answer within {SECONDS:g} s.")
+
+
+@contextmanager
+def translated(action: str) -> Generator[None]:
+    """Raise our errors for Kafka's."""
+    try:
+        yield
+    except KafkaException as error:
+        raise failure(action, error) from error
+
+
+def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -> FeedAssetsError:
+    """Our error for one of Kafka's."""
+    if may_be_fenced and is_fenced(error):
+        return FencedOff(
+            f"cannot {action}: another process does. Nothing is lost or there twice. Run all connectors of a topic with "
+            "one group.id, and no two of them for the same topics with different ones."
+        )
+    return KafkaUnavailable(f"cannot {action}: {shown(str(error.args[0]))}. Check the broker, and FEED_ASSETS_KAFKA.")
+
+
+def is_fenced(error: KafkaException) -> bool:
+    """Whether another producer with the same transactional id has put this one out."""
+    said = error.args[0]
+    return isinstance(said, KafkaError) and said.name() in _FENCED_CODES

@@ -1,0 +1,141 @@
+"""The one batch writer: decoded messages of one topic partition in, closed chunks out. Pure: the clock is handed in.
+
+A chunk ends at the first of: a line of the grid (the message limit), another schema, so many bytes, the time limit.
+All but the last depend on the messages alone; what ends early leaves the next chunk to end where it would have, too.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from typing import IO
+
+from feed_assets.core.chunks import OffsetRange, line_after, line_before
+from feed_assets.core.topics import Topic
+from feed_assets.kafka import dialect
+from feed_assets.kafka.messages import OFFSET, OPERATION, DeadLetter, Decoded, Row, Tombstone
+
+CHUNK_BYTES = 32 << 20
+"""Bytes of a chunk, before it is packed, behind which it ends: it is in memory once, as it is put."""
+
+DEAD_BYTES, DEAD_LETTERS = 4 << 20, 10_000
+"""Bytes and number of dead letters behind which a chunk ends: they wait in memory for its signal."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What was between two offsets: lines in the dialect, and dead letters. Without records there is no content."""
+
+    offsets: OffsetRange
+    records: int
+    schema_id: int | None
+    content: bytes
+    dead: tuple[DeadLetter, ...] = ()
+
+
+class Cutter:
+    """Cuts the messages of one topic partition from an offset on, which it is given in their order.
+
+    `until` is where the first chunk ends at the latest; `body` makes the file that an open chunk is written to.
+    """
+
+    def __init__(self, start: int, topic: Topic, until: int = 0, body: Callable[[], IO[bytes]] = BytesIO) -> None:
+        self.next = start
+        """The first offset of which it knows nothing."""
+        self.opened: float | None = None
+        """When the first message of the open chunk came."""
+        self._topic, self._until, self._new_body = topic, until, body
+        self._begin(start)
+
+    def add(self, decoded: Decoded, now: float) -> Iterator[Chunk]:
+        """Take a message; the chunks that end before or with it. One that was taken before is passed over."""
+        if decoded.offset < self.next:
+            return
+        yield from self._before(decoded)
+        self._take(decoded, now)
+        if self.next == self._end or self._is_full:
+            yield self._close(self.next)
+
+    def due(self, now: float) -> Chunk | None:
+        """The open chunk, if its time is over."""
+        if self.opened is None or now < self.opened + self._topic.seconds:
+            return None
+        return self._close(self.next)
+
+    def _before(self, decoded: Decoded) -> Iterator[Chunk]:
+        """What ends before a message: at the grid, where offsets are missing too, or as its schema is another one."""
+        begins = line_before(decoded.offset, self._topic.messages)
+        if self.opened is not None and decoded.offset >= self._end:
+            yield self._close(self._end)
+        if self.opened is None and begins > self._start:
+            yield self._close(begins)
+        if isinstance(decoded, Row) and self._schema_id not in (None, decoded.schema_id):
+            yield self._close(decoded.offset)
+
+    def _take(self, decoded: Decoded, now: float) -> None:
+        if self.opened is None:
+            self.opened = now
+            line = line_after(decoded.offset, self._topic.messages)
+            self._end = min(self._until, line) if decoded.offset < self._until else line
+        self.next = decoded.offset + 1
+        if isinstance(decoded, Row):
+            self._write_row(decoded)
+        elif isinstance(decoded, Tombstone):
+            self._write_tombstone(decoded)
+        else:
+            self._dead.append(decoded)
+            self._dead_bytes += len(decoded.message.key or b"") + len(decoded.message.value or b"")
+
+    def _write_row(self, row: Row) -> None:
+        if self._schema_id is None:
+            self._schema_id = row.schema_id
+            self._head(row.columns)
+        self._write(row.line)
+
+    def _write_tombstone(self, tombstone: Tombstone) -> None:
+        """Those before the first row wait for its columns."""
+        if self._columns:
+            self._write(self._line(tombstone))
+        else:
+            self._waiting.append(tombstone)
+            self._size += len(self._line(tombstone))
+
+    def _head(self, columns: tuple[str, ...]) -> None:
+        self._columns, self._size = columns, 0
+        self._body.write(dialect.line(columns))
+        for each in self._waiting:
+            self._write(self._line(each))
+        self._waiting.clear()
+
+    def _write(self, line: bytes) -> None:
+        self._body.write(line)
+        self._records += 1
+        self._size += len(line)
+
+    def _line(self, tombstone: Tombstone) -> bytes:
+        named = {OPERATION: "delete", OFFSET: tombstone.offset, **tombstone.key}
+        return dialect.line([named.get(name) for name in self._columns or named])
+
+    @property
+    def _is_full(self) -> bool:
+        is_full_of_dead = self._dead_bytes >= DEAD_BYTES or len(self._dead) >= DEAD_LETTERS
+        return self._size >= CHUNK_BYTES or is_full_of_dead
+
+    def _close(self, end: int) -> Chunk:
+        if self._waiting:
+            self._head((OPERATION, OFFSET, *self._topic.key))
+        self._body.seek(0)
+        content = self._body.read()
+        chunk = Chunk(OffsetRange(self._start, end), self._records, self._schema_id, content, tuple(self._dead))
+        self._body.close()
+        self._begin(end)
+        return chunk
+
+    def _begin(self, start: int) -> None:
+        self.next = self._start = self._end = start
+        self.opened = None
+        self._body = self._new_body()
+        self._columns: tuple[str, ...] = ()
+        self._schema_id: int | None = None
+        self._waiting: list[Tombstone] = []
+        self._dead: list[DeadLetter] = []
+        self._records = self._size = self._dead_bytes = 0

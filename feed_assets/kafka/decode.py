@@ -1,0 +1,109 @@
+"""From a message to a row: the Confluent wire format, Avro, and the operation from a header or a field."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from feed_assets.core.topics import OPERATIONS, Topic
+from feed_assets.kafka import avro, dialect
+from feed_assets.kafka.dialect import Unwritable
+from feed_assets.kafka.messages import OFFSET, OPERATION, DeadLetter, Decoded, Message, Row, Tombstone
+from feed_assets.kafka.schemas import Poison, Schemas
+
+_DEFAULT = "update"
+
+
+class _Layout(NamedTuple):
+    """The columns of a chunk of one schema; the fields of the value, and the key's fields that it has not."""
+
+    columns: tuple[str, ...]
+    fields: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+class Decoder:
+    """Makes rows of the messages of one topic. The same message is the same row, whoever decodes it."""
+
+    def __init__(self, topic: Topic, schemas: Schemas) -> None:
+        self._topic, self._schemas = topic, schemas
+        self._kind, _, self._name = (topic.operation or "").partition(":")
+        self._layouts: dict[int, _Layout] = {}
+
+    def __call__(self, message: Message) -> Decoded:
+        """What a message is; a DeadLetter says why it is nothing else. Raises KafkaUnavailable of the registry."""
+        try:
+            return self._row(message) if message.value is not None else self._tombstone(message)
+        except (Poison, Unwritable) as error:
+            return DeadLetter(message, str(error))
+
+    def _row(self, message: Message) -> Row:
+        schema_id, value = self._record(message.value or b"", "value")
+        layout = self._layouts.get(schema_id) or self._layout(schema_id)
+        key: Mapping[str, Any] = self._key(message) if layout.missing else {}
+        for name in self._topic.key:
+            if value.get(name, key.get(name)) is None:
+                raise Poison(f"the key field {name} is null")
+        cells: list[Any] = [key[name] for name in layout.missing] + [value[name] for name in layout.fields]
+        line = dialect.line([self._operation(message, value), message.offset, *cells])
+        return Row(message.offset, schema_id, layout.columns, line)
+
+    def _tombstone(self, message: Message) -> Tombstone:
+        key = self._key(message)
+        found = {name: key[name] for name in self._topic.key}
+        if absent := [name for name, value in found.items() if value is None]:
+            raise Poison(f"a tombstone whose key field {absent[0]} is null")
+        dialect.line([*found.values()])  # Now, as its line is written with the first row's columns.
+        return Tombstone(message.offset, found)
+
+    def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
+        if not self._kind:
+            return _DEFAULT
+        found = value.get(self._name) if self._kind == "field" else self._header(message)
+        if found not in OPERATIONS:
+            raise Poison(f"the {self._kind} {self._name} is {found!r}: expected one of {', '.join(OPERATIONS)}")
+        return str(found)
+
+    def _header(self, message: Message) -> str | None:
+        found = next((value for name, value in message.headers if name == self._name), None)
+        return found.decode(errors="replace") if found is not None else None
+
+    def _key(self, message: Message) -> Mapping[str, Any]:
+        """The fields of the key; one that is no record is that of the one field."""
+        if message.key is None:
+            raise Poison("there is no key")
+        schema_id, key = self._decoded(message.key, "key")
+        if not isinstance(key, dict) and len(self._topic.key) == 1:
+            return {self._topic.key[0]: key}
+        found = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
+        if absent := [name for name in self._topic.key if name not in found]:
+            raise Poison(f"the key (schema {schema_id}) has no field {absent[0]}")
+        return found
+
+    def _record(self, data: bytes, what: str) -> tuple[int, Mapping[str, Any]]:
+        schema_id, value = self._decoded(data, what)
+        if not isinstance(value, dict):
+            raise Poison(f"the {what} (schema {schema_id}) is no record")
+        return schema_id, cast(Mapping[str, Any], value)
+
+    def _decoded(self, data: bytes, what: str) -> tuple[int, Any]:
+        if len(data) < avro.HEAD.size:
+            raise Poison(f"the {what} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and Avro")
+        magic, schema_id = avro.HEAD.unpack_from(data)
+        if magic != 0:
+            raise Poison(f"the {what} begins with byte {magic}: expected the magic byte 0")
+        schema = self._schemas.get(schema_id)
+        try:
+            found, left = avro.decoded(data, schema)
+        except Exception as error:  # Whatever the bytes are, and the library makes of them.
+            said = f"{type(error).__name__}: {error}"
+            raise Poison(f"the {what} is no Avro of schema {schema_id} ({said[:200]})") from error
+        if left:
+            raise Poison(f"the {what} has {left} bytes behind the Avro of schema {schema_id}")
+        return schema_id, found
+
+    def _layout(self, schema_id: int) -> _Layout:
+        fields = tuple(str(each["name"]) for each in self._schemas.get(schema_id)["fields"])
+        if taken := {OPERATION, OFFSET} & {*fields}:
+            raise Poison(f"schema {schema_id} has a field {min(taken)}, which is a column of every chunk")
+        missing = tuple(name for name in self._topic.key if name not in fields)
+        layout = _Layout((OPERATION, OFFSET, *missing, *fields), fields, missing)
+        return self._layouts.setdefault(schema_id, layout)

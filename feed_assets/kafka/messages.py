@@ -1,0 +1,54 @@
+"""What is read of a topic, and what becomes of it: a row, a tombstone, or a dead letter with its reason."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+OPERATION, OFFSET = "_operation", "_offset"
+"""The columns of a chunk that come before those of the value: the type of the message, and its offset upstream."""
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Message(NamedTuple):
+    """A message as it was read; `timestamp` in milliseconds since 1970."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A message that has a value, as a line of a chunk with these columns."""
+
+    offset: int
+    schema_id: int
+    columns: tuple[str, ...]
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A message without a value: the row of this key is deleted. It fits into a chunk of any schema."""
+
+    offset: int
+    key: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that is no record, and why."""
+
+    message: Message
+    reason: str
+
+    @property
+    def offset(self) -> int:
+        """Where it was."""
+        return self.message.offset
+
+
+Decoded = Row | Tombstone | DeadLetter

@@ -1,0 +1,175 @@
+"""The connector: reads topics, and keeps and signals their chunks, until it is told to stop.
+
+A session is a member of the consumer group with the partitions that it was given. Whatever fails ends the session, and
+another one begins after a pause: it reads from the signals where to go on, as after a kill. Of a partition that is taken
+away, what is not signalled is dropped: who gets it reads it again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import Event
+from time import monotonic
+from typing import NamedTuple, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as Received
+
+from feed_assets.core.errors import ServiceUnavailable
+from feed_assets.core.topics import Topic
+from feed_assets.home import say
+from feed_assets.kafka import topics
+from feed_assets.kafka.clients import SECONDS, failure, translated
+from feed_assets.kafka.messages import Headers, Message
+from feed_assets.kafka.partition import Chunking, Partition
+from feed_assets.kafka.signals import Signal
+
+POLL_SECONDS = 0.1
+LOOK_SECONDS = 0.05
+"""From one look at what is over its time to the next, at the earliest."""
+
+SAY_SECONDS = 60.0
+"""From one line about how it goes to the next."""
+
+PAUSES = (1.0, 60.0)
+"""Seconds to wait after the first failure, then twice as long each time, up to the other number."""
+
+
+class _Place(NamedTuple):
+    topic: str
+    partition: int
+
+
+@dataclass
+class Counts:
+    """What was done since the last line about it."""
+
+    messages: int = 0
+    chunks: int = 0
+    dead_letters: int = 0
+
+    def add(self, signals: Sequence[Signal]) -> None:
+        """Count what was signalled."""
+        self.chunks += len(signals)
+        self.dead_letters += sum(each.dead_letters for each in signals)
+
+
+def run(chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
+    """Make chunks of topics until `stopping` is set; what is not there is waited for.
+
+    Raises FencedOff, LogTrimmed and SignalsLost: a person has to look.
+    """
+    pause = pauses[0]
+    while not stopping.is_set():
+        session = Session(chunking, wanted, stopping)
+        try:
+            session.run()
+        except ServiceUnavailable as error:
+            pause = pauses[0] if session.has_signalled else pause
+            say(f"connector: waits {pause:g} s, then tries again: {error}")
+            stopping.wait(pause)
+            pause = min(2 * pause, pauses[1])
+
+
+class Session:
+    """A member of the group, from its beginning to its end."""
+
+    def __init__(self, chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event) -> None:
+        self._chunking, self._wanted, self._stopping = chunking, wanted, stopping
+        self._open: dict[_Place, Partition] = {}
+        self._counts, self._said, self._looked = Counts(), monotonic(), 0.0
+        self.has_signalled = False
+
+    def run(self) -> None:
+        """Take messages until the end. Raises what ends it."""
+        self._admin = self._chunking.clients.admin()
+        for name in self._wanted:
+            topics.prepare(self._admin, name)
+        self._reader, consumer = self._chunking.clients.reader(), self._chunking.clients.consumer()
+        try:
+            with translated(f"read {', '.join(self._wanted)}"):
+                consumer.subscribe(
+                    [*self._wanted], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
+                )
+                while not self._stopping.is_set():
+                    self._step(consumer)
+        finally:
+            self._open.clear()
+            consumer.close()
+            self._reader.close()
+
+    def _step(self, consumer: Consumer) -> None:
+        received = consumer.poll(POLL_SECONDS)
+        now = monotonic()
+        if received is not None:
+            self._take(consumer, received, now)
+        if now >= self._looked + LOOK_SECONDS:
+            self._looked = now
+            for each in [*self._open.values()]:
+                self._note(each.look(now))
+            self._say(consumer, now)
+
+    def _take(self, consumer: Consumer, received: Received, now: float) -> None:
+        place = _Place(received.topic() or "", received.partition() or 0)
+        partition = self._open.get(place)
+        if error := received.error():
+            raise self._failed(consumer, partition, error)
+        if partition is not None:
+            self._counts.messages += 1
+            self._note(partition.take(_message(received), now))
+
+    def _failed(self, consumer: Consumer, partition: Partition | None, error: KafkaError) -> Exception:
+        if partition and error.code() == KafkaError._AUTO_OFFSET_RESET:
+            place = TopicPartition(partition.name, partition.number)
+            return partition.trimmed(*consumer.get_watermark_offsets(place, timeout=SECONDS))
+        return failure(f"read {', '.join(self._wanted)}", KafkaException(error))
+
+    def _note(self, signals: Sequence[Signal]) -> None:
+        if signals:
+            self.has_signalled = True
+            self._counts.add(signals)
+
+    def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        """Open what the group gives us, before anything of it is read."""
+        for name in {each.topic for each in places}:
+            topics.prepare(self._admin, name)
+        opened = [
+            Partition(self._chunking, self._reader, each.topic, each.partition, self._wanted[each.topic])
+            for each in places
+        ]
+        self._open = {_Place(each.name, each.number): each for each in opened}
+        consumer.assign([TopicPartition(each.name, each.number, each.start) for each in opened])
+        begins = ", ".join(f"{each.name}/{each.number} from {each.start}" for each in opened)
+        say(f"connector: has {begins or 'no partition'}")
+
+    def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
+        """Drop what is open: it is read again from the last signal on, by whoever has it next."""
+        self._open.clear()
+        consumer.unassign()
+
+    def _say(self, consumer: Consumer, now: float) -> None:
+        if now < self._said + SAY_SECONDS:
+            return
+        seconds, counts = now - self._said, self._counts
+        self._said, self._counts = now, Counts()
+        say(
+            f"connector: {len(self._open)} partitions, in {seconds:.0f} s {counts.messages:,} messages, "
+            f"{counts.chunks:,} chunks, {counts.dead_letters:,} dead letters; {self._lag(consumer):,} messages behind"
+        )
+
+    def _lag(self, consumer: Consumer) -> int:
+        """Offsets that the broker has and that were not read, as far as it has said."""
+        behind = 0
+        for each in self._open.values():
+            _, high = consumer.get_watermark_offsets(TopicPartition(each.name, each.number), cached=True)
+            behind += max(0, high - each.next_offset)
+        return behind
+
+
+def _message(received: Received) -> Message:
+    return Message(
+        received.offset() or 0,
+        received.key(),
+        received.value(),
+        cast(Headers, received.headers() or ()),
+        received.timestamp()[1],
+    )

@@ -1,0 +1,141 @@
+"""Signals: the message that says a chunk is there, on the downstream topic, in the partition of the same number.
+
+The signals are the state: the last one says where to go on. A signal and the dead letters of its chunk are one
+transaction, of a producer whose transactional id is that of the topic partition: whoever opens it last is the only one
+who can write, and what a killed one had begun is undone.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from time import monotonic
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from feed_assets.core.errors import FeedAssetsError, SignalsLost
+from feed_assets.core.topics import dead_letters_of, signals_of
+from feed_assets.kafka import avro
+from feed_assets.kafka.clients import SECONDS, Clients, failure, is_fenced, last_message, translated
+from feed_assets.kafka.messages import DeadLetter
+
+SCHEMA = {
+    "type": "record",
+    "name": "Signal",
+    "namespace": "feed_assets",
+    "doc": "A chunk is there: these offsets of a topic partition are in this file. It will never change.",
+    "fields": [
+        {"name": "topic", "type": "string", "doc": "the upstream topic"},
+        {"name": "partition", "type": "int"},
+        {"name": "first_offset", "type": "long", "doc": "the offset behind the last one of the signal before"},
+        {"name": "last_offset", "type": "long", "doc": "which counts"},
+        {"name": "records", "type": "long", "doc": "lines of the file, without that of the names"},
+        {"name": "dead_letters", "type": "long", "doc": "messages between these offsets that are no records"},
+        {"name": "dialect", "type": "string", "doc": "of CSV"},
+        {"name": "path", "type": ["null", "string"], "doc": "URL of the file; null where there are no records"},
+        {"name": "size", "type": "long", "doc": "bytes of the file as it lies there"},
+        {"name": "sha256", "type": ["null", "string"], "doc": "of the file as it lies there, hexadecimal"},
+        {"name": "schema_id", "type": ["null", "int"], "doc": "of the values; null where all records are tombstones"},
+    ],
+}
+TRANSACTION_SECONDS = 60
+"""Seconds after which the broker undoes a transaction that was begun and not ended."""
+
+_PARSED = avro.parsed(json.dumps(SCHEMA), {})
+_FEW = 2
+"""Offsets from the end on in which the last signal is as a rule: it, and the end of its transaction."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What a signal says; the fields of SCHEMA."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
+    dead_letters: int
+    dialect: str
+    path: str | None
+    size: int
+    sha256: str | None
+    schema_id: int | None
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next chunk begins."""
+        return self.last_offset + 1
+
+    def encoded(self, schema_id: int) -> bytes:
+        """The signal as a message's value."""
+        return avro.encoded(asdict(self), _PARSED, schema_id)
+
+
+def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
+    """The last committed signal of a topic partition; None if there never was one.
+
+    Behind it there may be ends of transactions, and what was undone, in any number: it is looked for farther back
+    until it is found. Raises SignalsLost where the broker has deleted it, and KafkaUnavailable.
+    """
+    name = signals_of(topic)
+    with translated(f"read {name}/{partition}"):
+        low, high = reader.get_watermark_offsets(TopicPartition(name, partition), timeout=SECONDS)
+    back = _FEW
+    while low < high:
+        begin = max(low, high - back)
+        if value := last_message(reader, TopicPartition(name, partition, begin)):
+            return Signal(**avro.decoded(value, _PARSED)[0])
+        if begin == low:
+            break
+        back *= 10
+    if low > 0:
+        raise SignalsLost(
+            f"{name}/{partition} has no signal, but had some: the broker has deleted those before offset {low}. Set "
+            f"its retention.ms to -1, and delete it: then {topic}/{partition} is read again from its first offset on."
+        )
+    return None
+
+
+class Signals:
+    """Writes the signals of one topic partition. Once it is made nobody who was before can write any more."""
+
+    def __init__(self, clients: Clients, topic: str, partition: int, schema_id: int) -> None:
+        self._topic, self._partition, self._schema_id = topic, partition, schema_id
+        self._producer = clients.producer(f"{signals_of(topic)}/{partition}", TRANSACTION_SECONDS)
+        with translated(f"begin to signal {topic}/{partition}"):
+            self._producer.init_transactions(SECONDS)
+
+    def write(self, signal: Signal, dead: Iterable[DeadLetter]) -> None:
+        """Write a signal and the dead letters of its chunk: all of them are there, or none.
+
+        Raises KafkaUnavailable: then it is either, and only `last` knows, after another one was made. Raises FencedOff.
+        """
+        began = monotonic()
+        try:
+            self._producer.begin_transaction()
+            for each in dead:
+                self._bury(each)
+            name = signals_of(self._topic)
+            self._producer.produce(name, signal.encoded(self._schema_id), partition=self._partition)
+            self._producer.commit_transaction(SECONDS)
+        except KafkaException as error:
+            raise self._failed(error, monotonic() - began) from error
+
+    def _bury(self, letter: DeadLetter) -> None:
+        """The message as it was, its headers and ours: what was wrong, and where it was."""
+        message = letter.message
+        said = {"topic": self._topic, "partition": self._partition, "offset": message.offset, "reason": letter.reason}
+        ours = [(f"feed_assets.{name}", str(value).encode(errors="replace")) for name, value in said.items()]
+        self._producer.produce(
+            dead_letters_of(self._topic),
+            message.value,
+            message.key,
+            self._partition,
+            timestamp=message.timestamp,
+            headers=[*message.headers, *ours],
+        )
+
+    def _failed(self, error: KafkaException, seconds: float) -> FeedAssetsError:
+        """A broker that was away for long undoes the transaction, and then says what it says to who was put out."""
+        action = f"signal {self._topic}/{self._partition}"
+        return failure(action, error, may_be_fenced=not (is_fenced(error) and seconds > TRANSACTION_SECONDS))

@@ -1,0 +1,136 @@
+"""Where chunks end: at the grid, where schemas change, when they are full, when their time is over."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feed_assets.kafka import cutter as module
+from feed_assets.kafka.cutter import Cutter
+from feed_assets_tests.kafka.cut import TEN, cut, dead, lines, row, said, tombstone
+
+
+def test_a_chunk_ends_at_the_line_of_the_grid_with_the_message_before_it():
+    assert said(cut(Cutter(0, TEN), *map(row, range(25)))) == [(0, 10, 10, 1), (10, 20, 10, 1)]
+    assert said(cut(Cutter(7, TEN), *map(row, range(7, 25)))) == [(7, 10, 3, 1), (10, 20, 10, 1)]
+
+
+def test_a_chunk_has_a_line_of_names_and_one_of_each_record():
+    (chunk,) = cut(Cutter(8, TEN), row(8), tombstone(9))
+    assert lines(chunk) == [
+        ["_operation", "_offset", "id", "v0"],
+        ["update", "8", "k8", "0"],
+        ["delete", "9", "k9", None],
+    ]
+
+
+def test_another_schema_begins_another_chunk_which_ends_at_the_same_line():
+    chunks = cut(Cutter(0, TEN), *map(row, range(3)), *(row(each, 2) for each in range(3, 7)), *map(row, range(7, 10)))
+    assert said(chunks) == [(0, 3, 3, 1), (3, 7, 4, 2), (7, 10, 3, 1)]
+
+
+def test_tombstones_and_dead_letters_are_of_any_schema():
+    chunks = cut(
+        Cutter(0, TEN), tombstone(0), dead(1), row(2), tombstone(3), dead(4), row(5, 2), *map(row, range(6, 10))
+    )
+    assert said(chunks) == [(0, 5, 3, 1), (5, 6, 1, 2), (6, 10, 4, 1)]
+    assert lines(chunks[0])[1] == ["delete", "0", "k0", None]
+    assert [each.offset for each in chunks[0].dead] == [1, 4]
+
+
+def test_tombstones_alone_have_the_key_and_no_schema():
+    (chunk,) = cut(Cutter(8, TEN), tombstone(8), tombstone(9))
+    assert said([chunk]) == [(8, 10, 2, None)]
+    assert lines(chunk) == [["_operation", "_offset", "id"], ["delete", "8", "k8"], ["delete", "9", "k9"]]
+
+
+def test_dead_letters_alone_are_a_range_without_content():
+    (chunk,) = cut(Cutter(8, TEN), dead(8), dead(9))
+    assert (said([chunk]), chunk.content, len(chunk.dead)) == ([(8, 10, 0, None)], b"", 2)
+
+
+def test_missing_offsets_are_covered_up_to_the_grid():
+    found = cut(Cutter(0, TEN), row(1), row(4), row(12), row(57), row(60))
+    assert said(found) == [(0, 10, 2, 1), (10, 20, 1, 1), (20, 50, 0, None), (50, 60, 1, 1)]
+
+
+def test_a_message_that_was_taken_is_passed_over():
+    cutter = Cutter(0, TEN)
+    assert said(cut(cutter, row(0), row(1), row(0), row(1), *map(row, range(2, 10)))) == [(0, 10, 10, 1)]
+    assert cut(cutter, row(9)) == []
+
+
+def test_the_time_limit_ends_a_chunk_early_and_the_next_one_ends_where_it_would_have():
+    cutter = Cutter(0, TEN)
+    cut(cutter, row(0), now=5)
+    cut(cutter, row(1), now=64)
+    assert cutter.due(64.9) is None
+    assert said([cutter.due(65)]) == [(0, 2, 2, 1)]
+    assert cutter.due(1000) is None
+    assert said(cut(cutter, *map(row, range(2, 12)))) == [(2, 10, 8, 1)]
+
+
+def test_a_full_chunk_ends_early(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_BYTES", 60)
+    size = len(row(0).line)
+    first = -(-60 // size)
+    found = said(cut(Cutter(0, TEN), *map(row, range(10))))
+    assert found == [(0, first, first, 1), (first, 2 * first, first, 1), (2 * first, 10, 10 - 2 * first, 1)]
+
+
+@pytest.mark.parametrize(("size", "limit"), [(3 << 20, 2), (1, 10)])
+def test_dead_letters_do_not_wait_in_memory_without_end(size, limit):
+    chunks = cut(Cutter(0, TEN), *(dead(each, size) for each in range(10)))
+    assert said(chunks)[0] == (0, limit, 0, None)
+
+
+def test_what_was_left_unsignalled_is_cut_again_as_it_was():
+    chunks = cut(Cutter(20, TEN, until=23), *map(row, range(20, 40)))
+    assert said(chunks) == [(20, 23, 3, 1), (23, 30, 7, 1), (30, 40, 10, 1)]
+
+
+KINDS = st.sampled_from([row, row, row, lambda offset: row(offset, 2), tombstone, dead, None])
+TOPICS = st.lists(KINDS, min_size=1, max_size=80)
+
+
+def messages(kinds, start=0):
+    """Some offsets are missing, as after compaction."""
+    return [kind(offset) for offset, kind in enumerate(kinds, start) if kind]
+
+
+@given(TOPICS, st.integers(0, 25))
+def test_every_message_is_in_one_chunk_and_chunks_have_no_hole(kinds, start):
+    cutter, given_ = Cutter(start, TEN), messages(kinds, start)
+    chunks = [*cut(cutter, *given_), *filter(None, [cutter.due(100)])]
+    taken = Counter(int(line[1]) for each in chunks if each.content for line in lines(each)[1:])
+    taken += Counter(letter.offset for each in chunks for letter in each.dead)
+    assert taken == Counter(each.offset for each in given_)
+    assert [each.offsets.start for each in chunks[:1]] == [start][: len(chunks)]
+    assert all(one.offsets.end == other.offsets.start for one, other in pairwise(chunks))
+    assert all(each.records == len(lines(each)) - 1 for each in chunks if each.content)
+
+
+@given(TOPICS, st.data())
+def test_whoever_begins_at_a_chunk_cuts_the_same_bytes(kinds, data):
+    given_ = messages(kinds)
+    whole = cut(Cutter(0, TEN), *given_)
+    for chunk in data.draw(st.lists(st.sampled_from(whole), max_size=3) if whole else st.just([])):
+        again = cut(Cutter(chunk.offsets.start, TEN), *(each for each in given_ if each.offset >= chunk.offsets.start))
+        assert again[0] == chunk
+
+
+@given(TOPICS, st.lists(st.integers(0, 80), max_size=4))
+def test_whenever_the_time_was_over_every_line_of_the_grid_is_an_end(kinds, looks):
+    cutter, chunks = Cutter(0, TEN), []
+    for message in messages(kinds):
+        chunks += cut(cutter, message)
+        if message.offset in looks and (early := cutter.due(100)):
+            chunks.append(early)
+    ends = {each.offsets.end for each in chunks}
+    assert {each for each in range(10, cutter._start + 1, 10) if not inside_a_hole(each, chunks)} <= ends
+
+
+def inside_a_hole(line, chunks):
+    return any(each.offsets.start < line < each.offsets.end and not each.records and not each.dead for each in chunks)

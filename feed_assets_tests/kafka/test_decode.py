@@ -1,0 +1,166 @@
+"""From messages to rows, tombstones and dead letters; the registry is a mapping here."""
+
+import struct
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feed_assets.core.topics import Topic
+from feed_assets.kafka import avro, dialect
+from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka.messages import DeadLetter, Message, Row, Tombstone
+from feed_assets.kafka.schemas import Poison
+
+VALUE = """{"type": "record", "name": "click", "fields": [
+    {"name": "id", "type": "string"}, {"name": "n", "type": ["null", "long"]},
+    {"name": "op", "type": {"type": "enum", "name": "op", "symbols": ["create", "delete", "drop"]}, "default": "create"}
+]}"""
+KEY = '{"type": "record", "name": "key", "fields": [{"name": "id", "type": ["null", "string"]}]}'
+PLAIN = '{"type": "record", "name": "plain", "fields": [{"name": "n", "type": "long"}]}'
+TAKEN = '{"type": "record", "name": "taken", "fields": [{"name": "_offset", "type": "long"}]}'
+MANY = """{"type": "record", "name": "many", "fields": [
+    {"name": "id", "type": "string"},
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    {"name": "raw", "type": "bytes"}, {"name": "ok", "type": "boolean"}, {"name": "ratio", "type": "double"},
+    {"name": "tags", "type": {"type": "array", "items": "string"}}
+]}"""
+
+
+SCHEMAS = {number: avro.parsed(text, {}) for number, text in enumerate([VALUE, KEY, PLAIN, TAKEN, MANY, '"string"'], 1)}
+
+
+class Registry:
+    """Schemas by id, as `Schemas` has them."""
+
+    def get(self, schema_id):
+        if schema_id not in SCHEMAS:
+            raise Poison(f"the registry knows no schema {schema_id}")
+        return SCHEMAS[schema_id]
+
+
+def decoder(**changes):
+    return Decoder(Topic(**{"key": ["id"], **changes}), Registry())
+
+
+def wire(schema_id, datum):
+    return avro.encoded(datum, SCHEMAS[schema_id], schema_id)
+
+
+def cells(row):
+    assert isinstance(row, Row), row
+    (found,) = dialect.read(row.line)
+    return dict(zip(row.columns, found, strict=True))
+
+
+CLICK = wire(1, {"id": "a", "n": 7, "op": "create"})
+
+
+def test_a_value_is_a_row_with_its_type_and_offset():
+    row = decoder()(Message(5, None, CLICK))
+    assert cells(row) == {"_operation": "update", "_offset": "5", "id": "a", "n": "7", "op": "create"}
+    assert row.schema_id == 1
+
+
+def test_every_kind_of_value_is_written_in_the_dialect():
+    at = datetime(1969, 7, 20, 20, 17, 40, 123_456, tzinfo=UTC)
+    datum = {"id": "a", "price": Decimal("-1.10"), "at": at, "day": at.date(), "raw": b"\0\1", "ok": True}
+    row = decoder()(Message(5, None, wire(5, {**datum, "ratio": 0.1, "tags": ["x", "y"]})))
+    assert [*cells(row).values()][3:] == [
+        "-1.10",
+        "1969-07-20 20:17:40.123456+00:00",
+        "1969-07-20",
+        "0001",
+        "true",
+        "0.1",
+        '["x","y"]',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("operation", "headers", "op", "expected"),
+    [
+        ("header:op", [("op", b"refresh")], "create", "refresh"),
+        ("header:op", [("x", None), ("op", b"delete"), ("op", b"create")], "create", "delete"),
+        ("field:op", [], "delete", "delete"),
+        (None, [("operation", b"delete")], "delete", "update"),
+    ],
+)
+def test_the_operation_is_in_a_header_or_a_field(operation, headers, op, expected):
+    message = Message(5, None, wire(1, {"id": "a", "n": None, "op": op}), headers)
+    assert cells(decoder(operation=operation)(message))["_operation"] == expected
+
+
+def test_a_message_without_a_value_is_a_tombstone_of_its_key():
+    assert decoder()(Message(5, wire(2, {"id": "a"}), None)) == Tombstone(5, {"id": "a"})
+    assert decoder(operation="header:op")(Message(5, b"\0\0\0\0\6\2a", None)) == Tombstone(5, {"id": "a"})
+
+
+def test_what_the_value_has_not_of_the_key_comes_from_the_message_s_key():
+    row = decoder()(Message(5, wire(2, {"id": "a"}), wire(3, {"n": 1})))
+    assert cells(row) == {"_operation": "update", "_offset": "5", "id": "a", "n": "1"}
+
+
+def test_a_key_that_is_not_needed_may_be_anything():
+    assert isinstance(decoder()(Message(5, b"plain text", CLICK)), Row)
+
+
+POISON = {
+    "an empty value": (Message(5, None, b""), "the value has 0 bytes"),
+    "a short value": (Message(5, None, b"\0\0\0\0"), "the value has 4 bytes"),
+    "another magic byte": (Message(5, None, b"\1" + CLICK[1:]), "the value begins with byte 1: expected the magic"),
+    "JSON": (Message(5, None, b'{"id": "a"}'), "the value begins with byte 123: expected the magic byte 0"),
+    "an unknown schema": (Message(5, None, b"\0\0\0\x03\xe7" + CLICK[5:]), "the registry knows no schema 999"),
+    "a truncated value": (Message(5, None, CLICK[:-2]), "the value is no Avro of schema 1 (EOFError"),
+    "more than a value": (Message(5, None, CLICK + b"x"), "the value has 1 bytes behind the Avro of schema 1"),
+    "a value that is no record": (Message(5, None, b"\0\0\0\0\6\2a"), "the value (schema 6) is no record"),
+    "no UTF-8": (Message(5, None, b"\0\0\0\0\1\2\xff\0\0"), "the value is no Avro of schema 1 (UnicodeDecodeError"),
+    "a lone surrogate": (Message(5, None, b"\0\0\0\0\1\6\xed\xa0\x80\0\0"), "the value is no Avro of schema 1 (Unico"),
+    "a NUL": (Message(5, None, wire(1, {"id": "\0", "n": 1})), "a text with a NUL"),
+    "a taken column": (Message(5, wire(2, {"id": "a"}), wire(4, {"_offset": 1})), "schema 4 has a field _offset"),
+    "no key": (Message(5, None, wire(3, {"n": 1})), "there is no key"),
+    "a null in the key": (Message(5, wire(2, {"id": None}), wire(3, {"n": 1})), "the key field id is null"),
+    "a tombstone without a key": (Message(5, None, None), "there is no key"),
+    "a tombstone of null": (Message(5, wire(2, {"id": None}), None), "a tombstone whose key field id is null"),
+    "a tombstone of a NUL": (Message(5, wire(2, {"id": "\0"}), None), "a text with a NUL"),
+    "a tombstone of another key": (Message(5, wire(3, {"n": 1}), None), "the key (schema 3) has no field id"),
+    "a tombstone of JSON": (Message(5, b'{"id": 1}', None), "the key begins with byte 123"),
+}
+
+
+@pytest.mark.parametrize("name", POISON)
+def test_what_is_no_record_is_a_dead_letter_with_its_reason(name):
+    message, reason = POISON[name]
+    found = decoder()(message)
+    assert isinstance(found, DeadLetter), found
+    assert found.message == message
+    assert found.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("operation", "headers", "reason"),
+    [
+        ("header:op", [], "the header op is None: expected one of create, update, delete, refresh"),
+        ("header:op", [("op", None)], "the header op is None"),
+        ("header:op", [("op", b"\xff")], "the header op is '\ufffd'"),
+        ("field:op", [], "the field op is 'drop'"),
+        ("field:kind", [], "the field kind is None"),
+    ],
+)
+def test_an_unknown_operation_is_a_dead_letter(operation, headers, reason):
+    message = Message(5, None, wire(1, {"id": "a", "n": 1, "op": "drop"}), headers)
+    found = decoder(operation=operation)(message)
+    assert isinstance(found, DeadLetter)
+    assert found.reason.startswith(reason)
+
+
+@given(st.binary(max_size=40), st.sampled_from([1, 2, 5]), st.binary(max_size=12) | st.none())
+def test_whatever_the_bytes_are_a_message_becomes_something(data, schema_id, key):
+    value = struct.pack(">BI", 0, schema_id) + data
+    found = decoder()(Message(5, key, value))
+    assert isinstance(found, Row | DeadLetter)
+    assert not isinstance(found, Row) or [*dialect.read(found.line)]
