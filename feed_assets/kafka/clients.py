@@ -91,8 +91,8 @@ def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -
     """Our error for one of Kafka's."""
     if may_be_fenced and is_fenced(error):
         return FencedOff(
-            f"cannot {action}: another process does. Nothing is lost or there twice. Run all connectors of a topic with "
-            "one group.id, and no two of them for the same topics with different ones."
+            f"cannot {action}: another process does. Nothing is lost, and nothing is there twice. Let all connectors "
+            "of a topic have the same group.id."
         )
     return KafkaUnavailable(f"cannot {action}: {shown(str(error.args[0]))}. Check the broker, and FEED_ASSETS_KAFKA.")
 

@@ -61,6 +61,10 @@ class Cutter:
             return None
         return self._close(self.next)
 
+    def drop(self) -> None:
+        """Forget the open chunk."""
+        self._body.close()
+
     def _before(self, decoded: Decoded) -> Iterator[Chunk]:
         """What ends before a message: at the grid, where offsets are missing too, or as its schema is another one."""
         begins = line_before(decoded.offset, self._topic.messages)

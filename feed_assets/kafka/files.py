@@ -1,13 +1,14 @@
 """Chunks on the blackboard, below `chunks/`: written once, and never again once they are signalled.
 
 Whoever was put out by another process may wake up and write what it had cut. So a chunk is created, and the store lets
-only one do so; what lies there unsignalled is cut again as it is (`left_end`), and is overwritten only by who finds
-that it cannot be (the settings of its topic are others now).
+only one do so. What is there unsignalled as a topic partition is opened is cut again as it is; only if it cannot be, as
+the settings of its topic are others now, or it is no chunk, it is replaced.
 """
 
 import gzip
 import zlib
 
+from feed_assets.core.errors import KafkaUnavailable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
 
@@ -20,19 +21,28 @@ def packed(content: bytes) -> bytes:
     return gzip.compress(content, mtime=0)
 
 
-def put(board: Blackboard, key: str, content: bytes) -> None:
-    """Write a chunk, unless it is there just like this."""
-    path = f"{FOLDER}/{key}"
-    if not board.create(path, content) and board.get(path) != content:
-        board.put(path, content)
+def left(board: Blackboard, key: str) -> bytes | None:
+    """What is there under the key of a chunk."""
+    return board.get(f"{FOLDER}/{key}")
 
 
-def left_end(board: Blackboard, key: str) -> int:
-    """The offset behind the last record of a chunk that nobody has signalled; 0 if there is none that can be read."""
-    content = board.get(f"{FOLDER}/{key}")
+def end_of(found: bytes | None, *, is_packed: bool) -> int:
+    """The offset behind the last record of a chunk; 0 of what is none."""
     try:
-        unpacked = gzip.decompress(content or b"") if key.endswith(".gz") else content or b""
-        *_, last = dialect.read(unpacked)
+        *_, last = dialect.read(gzip.decompress(found or b"") if is_packed else found or b"")
         return int(last[1] or "") + 1
-    except (ValueError, IndexError, EOFError, zlib.error, gzip.BadGzipFile):
+    except (ValueError, IndexError, EOFError, OSError, zlib.error):
         return 0
+
+
+def put(board: Blackboard, key: str, content: bytes, *, replaces: bool) -> None:
+    """Write a chunk, unless it is there just like this.
+
+    Raises KafkaUnavailable where another process has written another one, unless it may be replaced.
+    """
+    path = f"{FOLDER}/{key}"
+    if board.create(path, content) or board.get(path) == content:
+        return
+    if not replaces:
+        raise KafkaUnavailable(f"another process has written {path} meanwhile: what it has signalled is read first.")
+    board.put(path, content)

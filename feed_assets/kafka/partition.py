@@ -50,7 +50,8 @@ class Partition:
         schema_id = chunking.schemas.register(f"{signals_of(name)}-value", signals.SCHEMA)
         self._signals = Signals(chunking.clients, name, number, schema_id)  # First: then what is read stays the last.
         self.start = self._begin(reader)
-        until = files.left_end(chunking.board, self._key(self.start))
+        self._left = files.left(chunking.board, self._key(self.start))
+        until = files.end_of(self._left, is_packed=topic.gzip)
         self._decode = Decoder(topic, chunking.schemas)
         self._cutter = Cutter(self.start, topic, until, _body)
 
@@ -68,14 +69,9 @@ class Partition:
         due = self._cutter.due(now)
         return [self._keep(due)] if due else []
 
-    def trimmed(self, low: int, high: int) -> LogTrimmed:
-        """The error where the broker has not what comes next."""
-        lost = "has no longer" if self.next_offset < low else "has never had"
-        return LogTrimmed(
-            f"{self.name}/{self.number} is to be read from offset {self.next_offset} on, which the broker {lost}: expected "
-            f"it within {low} to {high}. Set its retention higher than the longest stop. To go on with what is there "
-            f"delete the topic {signals_of(self.name)}, and move away the chunks of {self.name}."
-        )
+    def drop(self) -> None:
+        """Forget what is not signalled."""
+        self._cutter.drop()
 
     def _begin(self, reader: Consumer) -> int:
         with translated(f"read {self.name}/{self.number}"):
@@ -83,9 +79,8 @@ class Partition:
         found = signals.last(reader, self.name, self.number)
         if found is None:
             return low
-        self._cutter = Cutter(found.next_offset, self._topic)
         if not low <= found.next_offset <= high:
-            raise self.trimmed(low, high)
+            raise trimmed(self.name, self.number, found.next_offset, low, high)
         return found.next_offset
 
     def _keep(self, chunk: Chunk) -> Signal:
@@ -93,11 +88,16 @@ class Partition:
         signal, content = self._signal(chunk)
         self._chunking.on_step("put")
         if chunk.content:
-            files.put(self._chunking.board, self._key(chunk.offsets.start), content)
+            self._put(chunk.offsets.start, content)
         self._chunking.on_step("signal")
         self._signals.write(signal, chunk.dead)
         self._chunking.on_step("signalled")
         return signal
+
+    def _put(self, start: int, content: bytes) -> None:
+        is_first = start == self.start
+        board, replaces = self._chunking.board, is_first and self._left is not None
+        files.put(board, self._key(start), content, replaces=replaces)
 
     def _signal(self, chunk: Chunk) -> tuple[Signal, bytes]:
         content = files.packed(chunk.content) if self._topic.gzip else chunk.content
@@ -124,3 +124,13 @@ class Partition:
 
 def _body() -> IO[bytes]:
     return SpooledTemporaryFile(_IN_MEMORY)
+
+
+def trimmed(name: str, number: int, start: int, low: int, high: int) -> LogTrimmed:
+    """The error where the broker has not what comes next of a topic partition."""
+    lost = "has no longer" if start < low else "has never had"
+    return LogTrimmed(
+        f"{name}/{number} is to be read from offset {start} on, which the broker {lost}: expected it within {low} to "
+        f"{high}. Set its retention higher than the longest stop. To go on with what is there delete the topic "
+        f"{signals_of(name)}, and move away the chunks of {name}."
+    )

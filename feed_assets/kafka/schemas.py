@@ -33,6 +33,10 @@ class Schemas:
         self._client = SchemaRegistryClient({"url": url, "timeout": _SECONDS, "max.retries": 1})
         self._known: dict[int, avro.Schema | Poison] = {}
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.__exit__()
+
     def get(self, schema_id: int) -> avro.Schema:
         """The parsed schema of an id. Raises Poison if there is none, and KafkaUnavailable."""
         if schema_id not in self._known:

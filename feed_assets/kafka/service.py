@@ -1,8 +1,8 @@
 """The connector: reads topics, and keeps and signals their chunks, until it is told to stop.
 
-A session is a member of the consumer group with the partitions that it was given. Whatever fails ends the session, and
-another one begins after a pause: it reads from the signals where to go on, as after a kill. Of a partition that is taken
-away, what is not signalled is dropped: who gets it reads it again.
+A session is a member of the consumer group with the partitions that it was given. Whatever fails ends the session,
+and another one begins after a pause: it reads from the signals where to go on, as after a kill. Of a partition that is
+taken away, what is not signalled is dropped: who gets it reads it again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from feed_assets.home import say
 from feed_assets.kafka import topics
 from feed_assets.kafka.clients import SECONDS, failure, translated
 from feed_assets.kafka.messages import Headers, Message
-from feed_assets.kafka.partition import Chunking, Partition
+from feed_assets.kafka.partition import Chunking, Partition, trimmed
 from feed_assets.kafka.signals import Signal
 
 POLL_SECONDS = 0.1
@@ -93,8 +93,8 @@ class Session:
                 while not self._stopping.is_set():
                     self._step(consumer)
         finally:
-            self._open.clear()
             consumer.close()
+            self._drop()
             self._reader.close()
 
     def _step(self, consumer: Consumer) -> None:
@@ -119,8 +119,9 @@ class Session:
 
     def _failed(self, consumer: Consumer, partition: Partition | None, error: KafkaError) -> Exception:
         if partition and error.code() == KafkaError._AUTO_OFFSET_RESET:
-            place = TopicPartition(partition.name, partition.number)
-            return partition.trimmed(*consumer.get_watermark_offsets(place, timeout=SECONDS))
+            place = partition.name, partition.number
+            found = consumer.get_watermark_offsets(TopicPartition(*place), timeout=SECONDS)
+            return trimmed(*place, partition.next_offset, *found)
         return failure(f"read {', '.join(self._wanted)}", KafkaException(error))
 
     def _note(self, signals: Sequence[Signal]) -> None:
@@ -143,8 +144,13 @@ class Session:
 
     def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         """Drop what is open: it is read again from the last signal on, by whoever has it next."""
-        self._open.clear()
+        self._drop()
         consumer.unassign()
+
+    def _drop(self) -> None:
+        for each in self._open.values():
+            each.drop()
+        self._open.clear()
 
     def _say(self, consumer: Consumer, now: float) -> None:
         if now < self._said + SAY_SECONDS:

@@ -2,17 +2,19 @@
 
 import base64
 import os
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from uuid import uuid4
 
 import requests
 
-from feed_assets_tests.servers import JVM, fetched, free_ports, stop, wait_until
+from feed_assets_tests.servers import JVM, ROOT, fetched, free_ports, stop, wait_until
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,7 @@ def kafka_at(folder: Path, port: int, controller: int) -> Iterator[Broker]:
     }
     config.write_text("".join(f"{name}={value}\n" for name, value in said.items()))
     if not (folder / "logs").exists():
-        form = ["kafka.tools.StorageTool", "format", "-t", base64.urlsafe_b64encode(uuid4().bytes)[:22].decode()]
-        done = subprocess.run([*_java("-Xmx128m", jars), *form, "-c", str(config)], capture_output=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        shutil.copytree(_formatted(config, jars), folder / "logs", dirs_exist_ok=True)
     with _running([*_java("-Xmx512m", jars), "kafka.Kafka", str(config)], folder / "kafka.log") as process:
         wait_until(lambda: _listens(port, process), f"Kafka to answer; see {folder / 'kafka.log'}")
         yield Broker(f"127.0.0.1:{port}")
@@ -98,6 +98,20 @@ def registry_at(folder: Path, port: int) -> Iterator[Registry]:
     with _running([*command, "-jar", str(jar)], folder / "apicurio.log") as process:
         wait_until(lambda: _answers(registry, process), f"Apicurio to answer; see {folder / 'apicurio.log'}")
         yield registry
+
+
+def _formatted(config: Path, jars: str) -> Path:
+    """A folder of logs that is formatted, which takes a JVM of its own: kept, as nothing in it is of one broker."""
+    kept = ROOT / ".cache" / "servers" / f"formatted-{sha256(repr(PROPERTIES).encode()).hexdigest()[:16]}"
+    if not kept.exists():
+        form = ["kafka.tools.StorageTool", "format", "-t", base64.urlsafe_b64encode(uuid4().bytes)[:22].decode()]
+        command = [*_java("-Xmx128m", jars), *form, "-c", str(config)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        partial = shutil.copytree(config.with_name("logs"), kept.with_name(f"{kept.name}.{os.getpid()}"))
+        with suppress(OSError):  # Another session was faster.
+            partial.rename(kept)
+    return kept
 
 
 def _java(memory: str, jars: str) -> list[str]:

@@ -1,0 +1,40 @@
+"""The broker and the registry of the session, and a world of topics for each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets_tests.kafka.brokers import Broker, Registry
+from feed_assets_tests.kafka.world import World
+from feed_assets_tests.servers import S3Server
+from feed_assets_tests.shared import shared
+
+
+@pytest.fixture(scope="session")
+def broker(session_folder: Path) -> Iterator[Broker]:
+    """The Kafka broker of the session."""
+    with shared("kafka", session_folder) as address:
+        yield Broker(**address)
+
+
+@pytest.fixture(scope="session")
+def registry(session_folder: Path) -> Iterator[Registry]:
+    """The schema registry of the session."""
+    with shared("registry", session_folder) as address:
+        yield Registry(**address)
+
+
+@pytest.fixture
+def world(broker: Broker, registry: Registry, local_board: Blackboard) -> Iterator[World]:
+    """Topics of a test's own, chunked to a fresh folder."""
+    with World.of(broker, registry, local_board.url) as made:
+        yield made
+
+
+@pytest.fixture
+def s3_world(broker: Broker, registry: Registry, s3_url: str, s3_env: S3Server) -> Iterator[World]:
+    """Topics of a test's own, chunked to S3."""
+    with World.of(broker, registry, s3_url, s3_env.endpoint) as made:
+        yield made

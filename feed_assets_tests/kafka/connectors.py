@@ -1,0 +1,91 @@
+"""A connector as a process of its own that is killed: at a named step, or at a moment. Some of them are wrong."""
+
+import os
+import signal
+from hashlib import sha256
+from pathlib import Path
+from threading import Event, Timer
+
+from feed_assets.core.topics import Topic
+from feed_assets.kafka import files, partition, service
+from feed_assets.kafka.cutter import Cutter
+from feed_assets_tests.kafka.world import Place
+
+MEMBER = "one"
+"""Its name in the group: whoever starts with the same one has at once what the killed one had."""
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_at(place: Place, name: str, topic: Topic, log: Path, step: str, number: int, wrong: str = "") -> None:
+    """Be killed when a step is about to be done for the so-maniest time."""
+    seen: list[str] = []
+
+    def on_step(what: str) -> None:
+        seen.append(what)
+        if seen.count(step) == number:
+            die()
+
+    _serve(place, name, topic, log, wrong, on_step=on_step)
+
+
+def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: float, is_early: bool, wrong: str) -> None:
+    """Be killed so many seconds after its start, or after it was given its partition; whatever is being done."""
+    timer = Timer(seconds, die)
+    assign = service.Session._assign
+
+    def assigned(self, consumer, places):
+        assign(self, consumer, places)
+        timer.start()
+
+    if is_early:
+        timer.start()
+    else:
+        service.Session._assign = assigned
+    _serve(place, name, topic, log, wrong)
+
+
+def _serve(place: Place, name: str, topic: Topic, log: Path, wrong: str, **changes) -> None:
+    {"": lambda: None, "clock": by_the_clock, "checkpoint": lambda: by_a_checkpoint(log)}[wrong]()
+    _log_puts(log)
+    service.run(place.chunking(MEMBER, **changes), {name: topic}, Event(), (0.1, 1))
+
+
+def _log_puts(log: Path) -> None:
+    """Note the digest of each chunk as it is there."""
+    put = files.put
+
+    def noted(board, key, content, *, replaces):
+        put(board, key, content, replaces=replaces)
+        with log.open("a") as file:
+            file.write(f"{key} {sha256(content).hexdigest()}\n")
+
+    files.put = noted
+
+
+def by_the_clock() -> None:
+    """Wrong: chunks end when their time is over and nowhere else, and what was left is not looked at."""
+
+    class Clock(Cutter):
+        def __init__(self, start, topic, until, body):
+            super().__init__(start, topic.model_copy(update={"messages": 1_000_000}), 0, body)
+
+    partition.Cutter = Clock
+    files.put = lambda board, key, content, *, replaces: board.put(f"{files.FOLDER}/{key}", content)
+
+
+def by_a_checkpoint(log: Path) -> None:
+    """Wrong: where to go on is in a file of its own, which is written before the signal is."""
+    kept = log.with_suffix(".checkpoint")
+    begin, keep = partition.Partition._begin, partition.Partition._keep
+
+    def started(self, reader):
+        return int(kept.read_text()) if kept.exists() else begin(self, reader)
+
+    def noted(self, chunk):
+        kept.write_text(str(chunk.offsets.end))
+        return keep(self, chunk)
+
+    partition.Partition._begin, partition.Partition._keep = started, noted

@@ -1,0 +1,93 @@
+"""A connector killed by SIGKILL over a real broker and S3: every offset is signalled once, and files stay as they are."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from time import sleep
+
+import pytest
+
+from feed_assets_tests.faults.forks import Forks, forks
+from feed_assets_tests.faults.seeds import caught, seeds
+from feed_assets_tests.kafka.connectors import killed_after, killed_at
+from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, World
+
+KILLED = -9
+
+
+@pytest.fixture(scope="module")
+def fork() -> Iterator[Forks]:
+    with forks() as made:
+        yield made
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    (tmp_path / "puts").touch()
+    return tmp_path / "puts"
+
+
+def digests(log: Path) -> dict[str, set[str]]:
+    """What was ever put under each key."""
+    found: dict[str, set[str]] = {}
+    for key, digest in map(str.split, log.read_text().splitlines()):
+        found.setdefault(key, set()).add(digest)
+    return found
+
+
+def check(world: World, log: Path) -> None:
+    world.check()
+    assert [key for key, found in digests(log).items() if len(found) > 1] == [], "a key with other bytes"
+
+
+@pytest.mark.parametrize("step", ["put", "signal", "signalled"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_killed_at_a_step_it_goes_on_where_it_was(s3_world, fork, log, step, number):
+    s3_world.create()
+    s3_world.produce(25)
+    assert fork.run(killed_at, s3_world.place, s3_world.name, s3_world.settings, log, step, number) == KILLED
+    s3_world.produce(4)
+    s3_world.run_until_done()
+    check(s3_world, log)
+    assert s3_world.signals()[0].last_offset == 9
+
+
+@pytest.mark.parametrize("kills", seeds(20, 200))
+def test_killed_at_any_moment_while_others_produce(s3_world, fork, log, kills):
+    s3_world.create()
+    for seed in kills:
+        kill(s3_world, fork, log, seed)
+    s3_world.run_until_done()
+    check(s3_world, log)
+    assert len(s3_world.signals()) > len(kills) / 4
+
+
+def kill(world: World, fork: Forks, log: Path, seed: int, wrong: str = "") -> None:
+    """One life of a connector, in which somebody produces, some of it poison or by another schema."""
+    chance = Random(seed)  # noqa: S311
+
+    def produce() -> None:
+        sleep(0.02)  # A load that leaves the connector the time to get somewhere.
+        world.produce(chance.randint(1, 4), fields=MORE if chance.random() < 0.1 else FIELDS)
+        if chance.random() < 0.1:
+            world.send(POISON)
+
+    produce()
+    is_early = chance.random() < 0.2
+    job = world.place, world.name, world.settings, log, chance.uniform(0.02, 0.4), is_early, wrong
+    assert fork.run(killed_after, *job, meanwhile=produce) == KILLED
+
+
+@pytest.mark.parametrize(("wrong", "said"), [("clock", "other bytes|was changed"), ("checkpoint", "hole|lost|twice")])
+def test_what_is_wrong_is_caught(broker, registry, s3_env, s3_url, fork, tmp_path, wrong, said):
+    def case(seed: int) -> None:
+        log = tmp_path / f"puts-{seed}"
+        log.touch()
+        with World.of(broker, registry, f"{s3_url}/{seed}", s3_env.endpoint) as world:
+            world.create()
+            for life in range(3):
+                kill(world, fork, log, 10 * seed + life, wrong)
+            world.run_until_done()
+            check(world, log)
+
+    caught(case, said)

@@ -1,0 +1,44 @@
+"""The connector, whole: from a real broker to files, signals and dead letters."""
+
+from feed_assets_tests.kafka.world import MORE, POISON, header
+
+
+def test_what_was_produced_becomes_chunks_on_the_grid(world):
+    world.create()
+    world.produce(25)
+    world.run_until_done()
+    world.check()
+    first, second, third = world.signals()
+    assert [(each.first_offset, each.last_offset) for each in (first, second, third)] == [(0, 9), (10, 19), (20, 24)]
+    assert first.path == f"{world.board.url}/chunks/{world.name}/0/00000000000000000000.csv"
+    assert (first.topic, first.partition, first.dialect) == (world.name, 0, "feed_assets/1")
+    assert first.schema_id == world.schema_id()
+    assert world.rows(first)[3] == {"_operation": "update", "_offset": "3", "id": "k3", "n": "3"}
+
+
+def test_poison_goes_to_the_dead_letters_with_its_reason(world):
+    world.create()
+    world.produce(2)
+    world.send(POISON, 5)
+    world.produce(1)
+    world.run_until_done()
+    world.check()
+    (letter,) = world.dead_letters()
+    assert letter.value() == POISON
+    assert letter.key() == world.key(5)
+    assert dict(letter.headers())["op"] == b"update"
+    assert header(letter, "reason").startswith("the value begins with byte 110")
+    assert [(each.records, each.dead_letters) for each in world.signals()] == [(3, 1)]
+
+
+def test_a_new_schema_is_a_new_chunk(world):
+    world.create()
+    world.produce(3)
+    world.produce(4, fields=MORE)
+    world.send(None, 1)
+    world.run_until_done()
+    world.check()
+    first, second = world.signals()
+    assert (first.schema_id, second.schema_id) == (world.schema_id(), world.schema_id(MORE))
+    assert world.rows(second)[0]["note"] == "é, 3"
+    assert world.rows(second)[-1] == {"_operation": "delete", "_offset": "7", "id": "k1", "n": None, "note": None}

@@ -1,0 +1,270 @@
+"""A topic, whoever produces to it, and what was made of it: read by clients of the test's own."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from itertools import pairwise
+from threading import Event, Thread
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from feed_assets.core.topics import Topic, dead_letters_of, signals_of
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.kafka import avro, dialect, service
+from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.files import FOLDER
+from feed_assets.kafka.partition import Chunking
+from feed_assets.kafka.schemas import Schemas
+from feed_assets.kafka.signals import SCHEMA, Signal
+from feed_assets_tests.kafka.brokers import Broker, Registry
+from feed_assets_tests.servers import wait_until
+
+FIELDS = [{"name": "id", "type": "string"}, {"name": "n", "type": "long"}]
+MORE = [*FIELDS, {"name": "note", "type": ["null", "string"], "default": None}]
+KEYS = [{"name": "id", "type": "string"}]
+POISON = b"no Avro at all"
+_SIGNAL = avro.parsed(str(SCHEMA).replace("'", '"'), {})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where everything is, as a process of its own is told."""
+
+    servers: str
+    registry: str
+    board: str
+    endpoint: str | None = None
+    group: str = field(default_factory=lambda: f"group-{uuid4().hex}")
+
+    def chunking(self, member: str = "", **changes: Any) -> Chunking:
+        conf = {"bootstrap.servers": self.servers, "group.id": self.group, **QUICK}
+        conf |= {"group.instance.id": member} if member else {}
+        board = Blackboard.open(self.board, endpoint=self.endpoint, **_keys(self.board))
+        return Chunking(Clients(conf), Schemas(self.registry), board, **changes)
+
+
+QUICK = {
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "300",
+    "topic.metadata.refresh.interval.ms": "300",
+    "fetch.wait.max.ms": "50",
+    "reconnect.backoff.max.ms": "500",
+}
+
+
+def _keys(url: str) -> dict[str, Any]:
+    """Those of the environment, without the tenth of a second that boto3 takes to find them."""
+    if not url.startswith("s3:"):
+        return {}
+    names = {"access_key_id": "AWS_ACCESS_KEY_ID", "secret_access_key": "AWS_SECRET_ACCESS_KEY"}
+    found = {key: os.environ[name] for key, name in names.items()}
+    return {"credentials": lambda: {**found, "token": None, "expires_at": None}}
+
+
+class World:
+    """One topic with its schemas; `settings` are how it is chunked."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.name = f"clicks.{uuid4().hex}"
+        self.settings = Topic(key=("id",), messages=10, seconds=0.2, operation="header:op")
+        self._conf = {"bootstrap.servers": place.servers}
+        self.admin = AdminClient(self._conf)
+        self.board = Blackboard.open(place.board, endpoint=place.endpoint, **_keys(place.board))
+        self._number = 0
+
+    @classmethod
+    @contextmanager
+    def of(cls, broker: Broker, registry: Registry, board: str, endpoint: str | None = None) -> "Iterator[World]":
+        made = cls(Place(broker.servers, registry.url, board, endpoint))
+        with closing(made.schemas):
+            yield made
+
+    @cached_property
+    def schemas(self) -> Schemas:
+        return Schemas(self.place.registry)
+
+    @cached_property
+    def key_id(self) -> int:
+        return self.schema_id(KEYS, "key")
+
+    @cached_property
+    def producer(self) -> Producer:
+        return Producer({**self._conf, "linger.ms": 0})
+
+    def create(self, partitions: int = 1, **config: str) -> None:
+        self.admin.create_topics([NewTopic(self.name, partitions, 1, config=config)])[self.name].result(30)
+
+    def grow(self, partitions: int) -> None:
+        self.admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)
+
+    def schema_id(self, fields: Sequence[Any] = FIELDS, what: str = "value") -> int:
+        schema = {"type": "record", "name": what, "fields": [*fields]}
+        return self.schemas.register(f"{self.name}-{what}", schema)
+
+    def value(self, number: int, fields: Sequence[Any] = FIELDS) -> bytes:
+        schema_id = self.schema_id(fields)
+        datum = {"id": f"k{number % 7}", "n": number, **({"note": f"é, {number}"} if fields is MORE else {})}
+        return avro.encoded(datum, self.schemas.get(schema_id), schema_id)
+
+    def key(self, number: int) -> bytes:
+        return avro.encoded({"id": f"k{number % 7}"}, self.schemas.get(self.key_id), self.key_id)
+
+    def produce(self, count: int = 1, partition: int = 0, fields: Sequence[Any] = FIELDS) -> None:
+        """So many messages, each of which has a number of its own; they are there when it returns."""
+        for number in range(self._number, self._number + count):
+            self._send(self.value(number, fields), number, partition)
+        self._number += count
+        assert self.producer.flush(30) == 0
+
+    def send(self, value: bytes | None, number: int = 0, partition: int = 0, op: str = "update") -> None:
+        """One message, whatever it is; it is there when it returns."""
+        self._send(value, number, partition, op)
+        assert self.producer.flush(30) == 0
+
+    def _send(self, value: bytes | None, number: int, partition: int, op: str = "update") -> None:
+        headers = [("op", op.encode())]
+        self.producer.produce(self.name, value, self.key(number), partition, headers=headers)
+        self.producer.poll(0)
+
+    def messages(self, topic: str | None = None) -> list[Any]:
+        """What is committed of all partitions of a topic, in their order."""
+        name = topic or self.name
+        found = self.admin.list_topics(name, timeout=30).topics[name]
+        if found.error is not None:
+            return []
+        conf = {
+            **self._conf,
+            "group.id": "tests",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+        }
+        reader = Consumer({**conf, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+        reader.assign([TopicPartition(name, number, 0) for number in found.partitions])
+        try:
+            return sorted(
+                _until_ends(reader, len(found.partitions)), key=lambda each: (each.partition(), each.offset())
+            )
+        finally:
+            reader.close()
+
+    def signals(self, partition: int = 0) -> list[Signal]:
+        found = [each for each in self.messages(signals_of(self.name)) if each.partition() == partition]
+        return [Signal(**avro.decoded(each.value(), _SIGNAL)[0]) for each in found]
+
+    def dead_letters(self) -> list[Any]:
+        return self.messages(dead_letters_of(self.name))
+
+    def file(self, signal: Signal) -> bytes:
+        content = self.board.get((signal.path or "").removeprefix(f"{self.board.url}/"))
+        assert content is not None, f"{signal.path} is not there"
+        return content
+
+    def rows(self, signal: Signal) -> list[dict[str, str | None]]:
+        names, *lines = dialect.read(self.file(signal))
+        return [dict(zip(names, line, strict=True)) for line in lines]
+
+    def files(self) -> set[str]:
+        return {file.key for file in self.board.files(FOLDER)}
+
+    def end(self, partition: int = 0) -> int:
+        """The offset behind the last message."""
+        found = [each.offset() for each in self.messages() if each.partition() == partition]
+        return max(found, default=-1) + 1
+
+    def is_done(self, partitions: int = 1) -> bool:
+        """Whether all that was produced is signalled."""
+        return all(self.reached(number) >= self.end(number) for number in range(partitions))
+
+    def reached(self, partition: int = 0) -> int:
+        return max((each.next_offset for each in self.signals(partition)), default=0)
+
+    def check(self, partitions: int = 1, first: int = 0) -> None:
+        """Everything that was produced is in a signalled chunk, or a dead letter, once; files are as was signalled."""
+        produced = Counter((each.partition(), each.offset()) for each in self.messages())
+        told = Counter((each.partition(), int(header(each, "offset"))) for each in self.dead_letters())
+        for number in range(partitions):
+            signals = self.signals(number)
+            assert [each.first_offset for each in signals[:1]] in ([], [first])
+            assert all(one.next_offset == other.first_offset for one, other in pairwise(signals)), "a hole, or twice"
+            for signal in signals:
+                told.update((number, offset) for offset in self.offsets(signal))
+        assert told == produced, f"lost or twice: {(produced - told) or (told - produced)}"
+
+    def offsets(self, signal: Signal) -> list[int]:
+        """Those of the rows of a chunk, which is as its signal says."""
+        if signal.path is None:
+            assert (signal.records, signal.size, signal.sha256) == (0, 0, None)
+            return []
+        content = self.file(signal)
+        assert (signal.size, signal.sha256) == (len(content), sha256(content).hexdigest()), f"{signal.path} was changed"
+        found = [int(row["_offset"] or "") for row in self.rows(signal)]
+        assert len(found) == signal.records
+        assert all(signal.first_offset <= offset <= signal.last_offset for offset in found)
+        return found
+
+    @contextmanager
+    def connector(self, member: str = "one", place: Place | None = None, **changes: Any) -> "Iterator[Connector]":
+        """A connector in a thread, which is told to stop at the end."""
+        running = Connector((place or self.place).chunking(member, **changes), {self.name: self.settings})
+        running.thread.start()
+        try:
+            yield running
+        finally:
+            running.stopping.set()
+            running.thread.join(60)
+        if running.error is not None:
+            raise running.error
+
+    def run_until_done(self, partitions: int = 1, **changes: Any) -> None:
+        with self.connector(**changes) as running:
+            running.wait(lambda: self.is_done(partitions), "all to be signalled")
+
+
+def header(message: Any, name: str) -> str:
+    return dict(message.headers())[f"feed_assets.{name}"].decode()
+
+
+def _until_ends(reader: Consumer, partitions: int) -> Iterator[Any]:
+    left = partitions
+    while left:
+        message = reader.poll(30)
+        assert message is not None, "the broker does not answer"
+        if message.error() is None:
+            yield message
+        else:
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            left -= 1
+
+
+class Connector:
+    """A service in a thread, and what it ended with."""
+
+    def __init__(self, chunking: Chunking, wanted: dict[str, Topic]) -> None:
+        self.stopping, self.error = Event(), None
+        self._chunking, self._wanted = chunking, wanted
+        self.thread = Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            service.run(self._chunking, self._wanted, self.stopping, (0.1, 1))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the test waits
+            self.error = error
+        finally:
+            self._chunking.schemas.close()
+
+    def wait(self, condition, what: str) -> None:
+        """Until something is so; what the connector has ended with is raised."""
+        wait_until(lambda: self.error is not None or condition(), what, 120, 0.1)
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
