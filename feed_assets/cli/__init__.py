@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import typer
 
-from feed_assets.cli import events, feed, late, ledger, receive, retention, state
+from feed_assets.cli import connector, events, feed, late, ledger, receive, retention, state
 from feed_assets.cli.build import build
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 for command in (publish, retention.prune, retention.revalidate):
     feed.app.command()(command)
+app.add_typer(connector.app, name="connector")
 app.add_typer(events.app, name="events")
 app.add_typer(feed.app, name="feed")
 app.add_typer(late.app, name="late")

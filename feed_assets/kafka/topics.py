@@ -25,9 +25,7 @@ def prepare(admin: Any, topic: str) -> None:
     with translated(f"prepare the topics of {topic}"):
         wanted = partitions(admin, topic)
         if not wanted:
-            raise KafkaUnavailable(
-                f"there is no topic {topic}: expected it at the broker. Create it, or correct the name."
-            )
+            raise KafkaUnavailable(f"the broker has no topic {topic}. Create it, or correct the name.")
         for name in (signals_of(topic), dead_letters_of(topic)):
             _grow(admin, topic, name, wanted)
 
@@ -53,9 +51,7 @@ def _grow(admin: Any, topic: str, name: str, wanted: int) -> None:
     until = monotonic() + SECONDS
     while partitions(admin, name) < wanted:
         if monotonic() > until:
-            raise KafkaUnavailable(
-                f"{name} has not got its {wanted} partitions within {SECONDS:g} s. Check the broker."
-            )
+            raise KafkaUnavailable(f"{name} has no {wanted} partitions after {SECONDS:g} s. Check the broker.")
         sleep(0.02)
 
 

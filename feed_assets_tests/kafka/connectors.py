@@ -31,7 +31,7 @@ def killed_at(place: Place, name: str, topic: Topic, log: Path, step: str, numbe
     _serve(place, name, topic, log, wrong, on_step=on_step)
 
 
-def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: float, is_early: bool, wrong: str) -> None:
+def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: float, is_early: bool) -> None:
     """Be killed so many seconds after its start, or after it was given its partition; whatever is being done."""
     timer = Timer(seconds, die)
     assign = service.Session._assign
@@ -44,10 +44,10 @@ def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: floa
         timer.start()
     else:
         service.Session._assign = assigned
-    _serve(place, name, topic, log, wrong)
+    _serve(place, name, topic, log)
 
 
-def _serve(place: Place, name: str, topic: Topic, log: Path, wrong: str, **changes) -> None:
+def _serve(place: Place, name: str, topic: Topic, log: Path, wrong: str = "", **changes) -> None:
     {"": lambda: None, "clock": by_the_clock, "checkpoint": lambda: by_a_checkpoint(log)}[wrong]()
     _log_puts(log)
     service.run(place.chunking(MEMBER, **changes), {name: topic}, Event(), (0.1, 1))

@@ -1,5 +1,6 @@
 """A topic, whoever produces to it, and what was made of it: read by clients of the test's own."""
 
+import gzip
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from feed_assets.core.topics import Topic, dead_letters_of, signals_of
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.kafka import avro, dialect, service
+from feed_assets.kafka import avro, dialect, service, topics
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.files import FOLDER
 from feed_assets.kafka.partition import Chunking
@@ -76,7 +77,7 @@ class World:
         self.place = place
         self.name = f"clicks.{uuid4().hex}"
         self.settings = Topic(key=("id",), messages=10, seconds=0.2, operation="header:op")
-        self._conf = {"bootstrap.servers": place.servers}
+        self._conf = {"bootstrap.servers": place.servers, "log_level": 0}
         self.admin = AdminClient(self._conf)
         self.board = Blackboard.open(place.board, endpoint=place.endpoint, **_keys(place.board))
         self._number = 0
@@ -105,6 +106,8 @@ class World:
 
     def grow(self, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)
+        wait_until(lambda: topics.partitions(self.admin, self.name) == partitions, "the partitions")
+        self.__dict__.pop("producer")  # It knows the old number.
 
     def schema_id(self, fields: Sequence[Any] = FIELDS, what: str = "value") -> int:
         schema = {"type": "record", "name": what, "fields": [*fields]}
@@ -170,7 +173,7 @@ class World:
         return content
 
     def rows(self, signal: Signal) -> list[dict[str, str | None]]:
-        names, *lines = dialect.read(self.file(signal))
+        names, *lines = dialect.read(self.unpacked(signal))
         return [dict(zip(names, line, strict=True)) for line in lines]
 
     def files(self) -> set[str]:
@@ -194,11 +197,15 @@ class World:
         told = Counter((each.partition(), int(header(each, "offset"))) for each in self.dead_letters())
         for number in range(partitions):
             signals = self.signals(number)
-            assert [each.first_offset for each in signals[:1]] in ([], [first])
+            assert [each.first_offset for each in signals[:1]] in ([], [first]), "a hole at the beginning"
             assert all(one.next_offset == other.first_offset for one, other in pairwise(signals)), "a hole, or twice"
             for signal in signals:
                 told.update((number, offset) for offset in self.offsets(signal))
         assert told == produced, f"lost or twice: {(produced - told) or (told - produced)}"
+
+    def unpacked(self, signal: Signal) -> bytes:
+        content = self.file(signal)
+        return gzip.decompress(content) if self.settings.gzip else content
 
     def offsets(self, signal: Signal) -> list[int]:
         """Those of the rows of a chunk, which is as its signal says."""
@@ -224,6 +231,11 @@ class World:
             running.thread.join(60)
         if running.error is not None:
             raise running.error
+
+    def run_until_it_fails(self) -> None:
+        """Raises what it ends with."""
+        with self.connector() as running:
+            running.wait(lambda: False, "an error")
 
     def run_until_done(self, partitions: int = 1, **changes: Any) -> None:
         with self.connector(**changes) as running:
@@ -262,9 +274,13 @@ class Connector:
         finally:
             self._chunking.schemas.close()
 
+    def ended_with(self) -> BaseException | None:
+        """Its error, which is not raised any more."""
+        found, self.error = self.error, None
+        return found
+
     def wait(self, condition, what: str) -> None:
         """Until something is so; what the connector has ended with is raised."""
         wait_until(lambda: self.error is not None or condition(), what, 120, 0.1)
-        if self.error is not None:
-            error, self.error = self.error, None
+        if error := self.ended_with():
             raise error

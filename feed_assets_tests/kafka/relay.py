@@ -1,0 +1,42 @@
+"""A port that leads to a server, once it is there."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+
+
+@contextmanager
+def relay(port: int, target: int) -> Iterator[None]:
+    """Lead a port to another one until the block ends; what is open then is cut."""
+    listener = socket.create_server(("127.0.0.1", port))
+    pairs: list[socket.socket] = []
+    thread = threading.Thread(target=_accept, args=(listener, target, pairs))
+    thread.start()
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for each in pairs:
+            with closing(each), suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def _accept(listener: socket.socket, target: int, pairs: list[socket.socket]) -> None:
+    with suppress(OSError):
+        while True:
+            here, _ = listener.accept()
+            there = socket.create_connection(("127.0.0.1", target))
+            pairs += [here, there]
+            for one, other in ((here, there), (there, here)):
+                threading.Thread(target=_copy, args=(one, other), daemon=True).start()
+
+
+def _copy(one: socket.socket, other: socket.socket) -> None:
+    with suppress(OSError):
+        while data := one.recv(65_536):
+            other.sendall(data)
+        other.shutdown(socket.SHUT_WR)

@@ -1,0 +1,200 @@
+"""What is not there, is there twice, or changes while the connector runs."""
+
+import re
+from dataclasses import replace
+from threading import Event
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from feed_assets.core.errors import FencedOff, LogTrimmed, SignalsLost
+from feed_assets.core.topics import dead_letters_of, signals_of
+from feed_assets.kafka import files, topics
+from feed_assets.kafka.signals import Signals
+from feed_assets_tests.kafka.world import FIELDS, MORE, World
+from feed_assets_tests.servers import wait_until
+
+
+def another_group(world: World):
+    return replace(world.place, group=f"group-{uuid4().hex}")
+
+
+def test_of_two_services_on_one_partition_the_first_one_is_fenced(world):
+    world.create()
+    world.produce(10)
+    with world.connector() as first:
+        first.wait(world.is_done, "the first chunk")
+        with world.connector(place=another_group(world)) as second:
+            second.wait(lambda: world.produce(1) or first.error is not None, "the first one to be put out")
+            second.wait(world.is_done, "the second one to go on")
+        fenced = first.ended_with()
+    world.check()
+    assert isinstance(fenced, FencedOff)
+    assert re.search(r"signal clicks.*/0: another process does.*group.id", str(fenced))
+
+
+def test_who_was_put_out_and_wakes_up_changes_no_file_that_is_signalled(world):
+    world.create()
+    world.produce(4)
+    asleep, awake = Event(), Event()
+
+    def sleep(step: str) -> None:
+        if step == "put":
+            asleep.set()
+            assert awake.wait(120)
+
+    with world.connector(on_step=sleep) as first:
+        assert asleep.wait(120)  # With four messages, about to be put.
+        world.produce(6)
+        with world.connector(place=another_group(world)) as second:
+            second.wait(world.is_done, "the second one to signal all ten")
+        assert [each.records for each in world.signals()] == [10]
+        first.stopping.set()
+        awake.set()
+    world.check()
+
+
+def test_two_members_share_partitions_and_take_over_from_each_other(world):
+    world.create(partitions=4)
+    for number in range(4):
+        world.produce(13, number)
+    with world.connector("") as first:
+        first.wait(lambda: world.is_done(4), "all to be signalled by one")
+        with world.connector("") as second:
+            wait_until(lambda: len(members(world)) == 2, "both to have partitions", 120, 0.2)
+            for number in range(4):
+                world.produce(9, number)
+            second.wait(lambda: world.is_done(4), "all to be signalled by both")
+        for number in range(4):
+            world.produce(9, number)
+        first.wait(lambda: world.is_done(4), "all to be signalled by one again")
+    world.check(4)
+
+
+def members(world: World):
+    """The members of the group that have partitions."""
+    found = world.admin.describe_consumer_groups([world.place.group])[world.place.group].result(30)
+    return [each for each in found.members if each.assignment.topic_partitions]
+
+
+def test_the_topics_beside_have_as_many_partitions_and_get_more_with_it(world):
+    world.create(partitions=2)
+    world.produce(3, 1)
+    with world.connector() as running:
+        running.wait(lambda: world.is_done(2), "both partitions")
+        world.grow(3)
+        world.produce(3, 2)
+        running.wait(lambda: world.is_done(3), "the third partition")
+    world.check(3)
+    for name in (signals_of(world.name), dead_letters_of(world.name)):
+        assert topics.partitions(world.admin, name) == 3
+
+
+def trim(world: World, topic: str, before: int) -> None:
+    place = TopicPartition(topic, 0, before)
+    world.admin.delete_records([place])[place].result(30)
+
+
+def test_a_log_that_was_trimmed_before_it_was_read_raises(world):
+    world.create()
+    world.produce(10)
+    world.run_until_done()
+    world.produce(30)
+    trim(world, world.name, 25)
+    with pytest.raises(
+        LogTrimmed, match=r"/0 is to be read from offset 10 on, which the broker has no longer.*25 to 40"
+    ):
+        world.run_until_done()
+    assert world.reached() == 10
+
+
+def test_a_topic_that_was_made_anew_raises(world):
+    world.create()
+    world.produce(10)
+    world.run_until_done()
+    world.admin.delete_topics([world.name])[world.name].result(30)
+    wait_until(lambda: not topics.partitions(world.admin, world.name), "the topic to be gone")
+    world.create()
+    world.produce(3)
+    with pytest.raises(
+        LogTrimmed, match=r"from offset 10 on, which the broker has never had: expected it within 0 to 3"
+    ):
+        world.run_until_it_fails()
+
+
+def test_a_topic_whose_first_messages_are_gone_begins_where_it_does(world):
+    world.create()
+    world.produce(30)
+    trim(world, world.name, 13)
+    world.run_until_done()
+    assert [(each.first_offset, each.last_offset) for each in world.signals()] == [(13, 19), (20, 29)]
+
+
+def test_signals_that_were_deleted_are_missed(world):
+    world.create()
+    world.produce(10)
+    world.run_until_done()
+    trim(world, signals_of(world.name), 2)
+    with pytest.raises(SignalsLost, match="has no signal, but had some: the broker has deleted those before offset 2"):
+        world.run_until_it_fails()
+
+
+def test_the_last_signal_is_found_behind_what_was_undone(world):
+    """Also a transaction that a killed one had begun, which the next one undoes."""
+    world.create()
+    world.produce(10)
+    world.run_until_done()
+    chunking = world.place.chunking()
+    for _ in range(4):
+        undone = Signals(chunking.clients, world.name, 0, 1)
+        undone._producer.begin_transaction()
+        undone._producer.produce(signals_of(world.name), b"undone", partition=0)
+        undone._producer.flush(30)
+    chunking.schemas.close()
+    world.produce(10)
+    world.run_until_done()
+    world.check()
+    assert world.reached() == 20
+
+
+def test_what_producers_undo_and_the_ends_of_transactions_are_no_messages(world):
+    world.create()
+    producer = Producer({"bootstrap.servers": world.place.servers, "transactional.id": world.name, "log_level": 0})
+    producer.init_transactions(30)
+    for number in range(12):
+        producer.begin_transaction()
+        producer.produce(world.name, world.value(number), world.key(number), 0, headers=[("op", b"create")])
+        producer.flush(30)
+        producer.abort_transaction(30) if number % 3 == 1 else producer.commit_transaction(30)
+    world.run_until_done()
+    world.check()
+    assert sum(each.records for each in world.signals()) == 8
+    assert world.reached() > 20
+
+
+def test_a_kept_file_of_other_settings_is_replaced(world):
+    world.create()
+    world.produce(10)
+    world.board.put(f"{files.FOLDER}/{world.name}/0/{0:020}.csv", b"anything\n")
+    world.run_until_done()
+    world.check()
+
+
+def test_packed_chunks_are_the_same_bytes(world):
+    world.settings = world.settings.model_copy(update={"gzip": True})
+    world.create()
+    world.produce(10)
+    world.run_until_done()
+    (signal,) = world.signals()
+    assert signal.path.endswith("/00000000000000000000.csv.gz")
+    assert world.file(signal)[4:8] == bytes(4)  # No time.
+    world.check()
+
+
+def test_a_new_schema_in_the_middle_is_read_with_what_was_before(world):
+    world.create()
+    for number in range(6):
+        world.produce(5, fields=MORE if number % 2 else FIELDS)
+    world.run_until_done()
+    world.check()

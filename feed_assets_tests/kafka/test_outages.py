@@ -1,0 +1,75 @@
+"""Broker, registry and store are away for a while: the connector waits, says so, and goes on."""
+
+import re
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from feed_assets_tests.kafka.brokers import kafka_at
+from feed_assets_tests.kafka.relay import relay
+from feed_assets_tests.kafka.world import World
+from feed_assets_tests.servers import free_ports
+
+
+def said(capfd, pattern: str, so_far: list[str]) -> bool:
+    so_far.append(capfd.readouterr().err)
+    return re.search(pattern, "".join(so_far)) is not None
+
+
+def test_a_registry_that_is_away_is_waited_for(world, capfd):
+    (port,) = free_ports(1)
+    target = urlsplit(world.place.registry)
+    elsewhere = replace(world.place, registry=f"http://127.0.0.1:{port}{target.path}")
+    world.create()
+    world.produce(5)
+    with world.connector(place=elsewhere) as running:
+        running.wait(lambda: said(capfd, r"waits [\d.]+ s, then tries again: cannot register clicks", []), "a line")
+        with relay(port, target.port):
+            running.wait(world.is_done, "all to be signalled")
+    world.check()
+
+
+def test_a_store_that_is_away_is_waited_for(world, capfd, tmp_path):
+    world.create()
+    world.produce(5)
+    with world.connector() as running:
+        running.wait(world.is_done, "the first ones")
+        folder = Path(urlsplit(world.board.url).path.replace("%20", " "))
+        folder.rename(tmp_path / "away")
+        world.produce(5)
+        so_far: list[str] = []
+        running.wait(lambda: said(capfd, r"waits 0\.\d+ s.*the folder of .* is gone", so_far), "a line")
+        (tmp_path / "away").rename(folder)
+        running.wait(world.is_done, "all to be signalled")
+    world.check()
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for(world, capfd):
+    with world.connector() as running:
+        running.wait(lambda: said(capfd, "the broker has no topic clicks", []), "a line")
+        world.create()
+        world.produce(5)
+        running.wait(world.is_done, "all to be signalled")
+    world.check()
+
+
+@pytest.mark.soak
+def test_a_broker_that_is_away_is_waited_for(registry, local_board, tmp_path):
+    ports = free_ports(2)
+    with ExitStack() as first:
+        broker = first.enter_context(kafka_at(tmp_path, *ports))
+        with World.of(broker, registry, local_board.url) as world:
+            world.create()
+            world.produce(15)
+            with world.connector() as running:
+                running.wait(world.is_done, "the first ones")
+                first.close()
+                with kafka_at(tmp_path, *ports):
+                    world.produce(15)
+                    running.wait(world.is_done, "all to be signalled")
+                    running.stopping.set()
+                    running.thread.join(60)
+                    world.check()
