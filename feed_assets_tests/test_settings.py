@@ -40,7 +40,7 @@ WRONG = {
     ("BLACKBOARDS", '{"a b": {"url": "s3://b"}}'): "BLACKBOARDS['a b']['[key]']: expected letters, digits, '_' and '-'",
     ("KAFKA", '{"sasl.password": ["secret"]}'): "KAFKA['sasl.password']: expected a valid string",
     ("KAFKA_REGISTRY", "secret@registry:8081"): "KAFKA_REGISTRY: expected https://user:password@host, or http://host",
-    ("KAFKA_TOPICS", '{"a b": {"key": ["id"]}}'): "KAFKA_TOPICS['a b']['[key]']: expected up to 200 letters, digits",
+    ("KAFKA_TOPICS", '{"a b": {"key": ["id"]}}'): "KAFKA_TOPICS['a b']['[key]'] is 'a b': expected up to 200 letters",
     ("KAFKA_TOPICS", '{"clicks": {}}'): "KAFKA_TOPICS['clicks']['key'] is '{}': Field required",
     ("KAFKA_TOPICS", '{"clicks": {"key": []}}'): "KAFKA_TOPICS['clicks']['key'] is '[]': Tuple should have at least 1",
     (

@@ -31,7 +31,7 @@ def environment(world: World, home: Path) -> dict[str, str]:
 def test_it_runs_until_sigterm(world, home, tmp_path):
     world.create()
     world.produce(15)
-    command = [sys.executable, "-m", "feed_assets.cli", "connector", "run"]
+    command = [Path(sys.executable).with_name("feed-assets"), "connector", "run"]
     with (tmp_path / "said").open("w") as errors:
         process = subprocess.Popen(command, env=environment(world, home), stderr=errors)
     try:

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feed_assets.core.topics import Topic
 from feed_assets.kafka import dialect
 from feed_assets.kafka.dialect import Unwritable
+from feed_assets_tests.servers import ROOT
 
 TEXTS = [
     "",
@@ -210,3 +212,14 @@ def test_both_decode_bytes(connection, value):
 @given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",))), max_size=200))
 def test_postgresql_reads_any_text(connection, texts):
     assert copied(connection, table(texts), "text") == texts
+
+
+def test_the_docs_have_the_table_of_the_code():
+    rows = [row for row in dialect.__doc__.splitlines() if row.startswith("| ")]
+    assert len(rows) > 8
+    assert [row for row in rows if row not in (ROOT / "docs" / "kafka.md").read_text(encoding="utf-8")] == []
+
+
+def test_the_docs_have_every_field_of_a_topic():
+    docs = (ROOT / "docs" / "kafka.md").read_text(encoding="utf-8")
+    assert [name for name in Topic.model_fields if f"\n| `{name}` |" not in docs] == []
