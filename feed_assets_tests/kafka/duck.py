@@ -1,0 +1,14 @@
+"""`python duck.py < QUERIES > ROWS`: DuckDB in a process of its own, at whose end it says what it has not freed."""
+
+import json
+import os
+import sys
+
+import duckdb
+
+with duckdb.connect() as database:
+    database.execute("SET timezone = 'Asia/Kolkata'")
+    found = [database.execute(query).fetchall() for query in json.load(sys.stdin)]
+sys.stdout.write(json.dumps(found, default=str))
+sys.stdout.flush()
+os._exit(0)
