@@ -38,8 +38,12 @@ def run(
 
     wanted = _wanted(settings(), topics or [])
     stopping = Event()
+
+    def stop(_: int, __: object) -> None:
+        stopping.set()
+
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: stopping.set())
+        signal.signal(each, stop)
     chunking = _chunking(settings())
     with closing(chunking.schemas):
         service.run(chunking, wanted, stopping)

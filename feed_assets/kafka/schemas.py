@@ -35,7 +35,7 @@ class Schemas:
 
     def close(self) -> None:
         """Close the connection."""
-        self._client.__exit__()
+        self._client.close()
 
     def get(self, schema_id: int) -> avro.Schema:
         """The parsed schema of an id. Raises Poison if there is none, and KafkaUnavailable."""
