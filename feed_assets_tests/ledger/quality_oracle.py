@@ -32,6 +32,18 @@ class At:
         return self.start + timedelta(minutes=SIZES[self.grain])
 
 
+def once(answer):
+    """An answer about a window is worked out once, until something else is said."""
+
+    def ask(self, at):
+        known = self.answers.setdefault(answer.__name__, {})
+        if at not in known:
+            known[at] = answer(self, at)
+        return known[at]
+
+    return ask
+
+
 @dataclass
 class Oracle:
     """Everything that was said."""
@@ -41,7 +53,10 @@ class Oracle:
     sources: dict[tuple[str, datetime], int] = field(default_factory=dict)
     checks: dict[tuple[At, str], str] = field(default_factory=dict)
     made_again: dict[At, str] = field(default_factory=dict)
+    answers: dict[str, dict[At, object]] = field(default_factory=dict)
+    """What was worked out since something was said."""
 
+    @once
     def children(self, at):
         if self.regions and not at.region:
             return [At(region, at.grain, at.start) for region in self.regions]
@@ -72,6 +87,7 @@ class Oracle:
         )
         return ingested, self.sources.get((at.region, at.start))
 
+    @once
     def is_there(self, at):
         """All of its data are."""
         if self.made_again.get(at) == "backfilling":
@@ -81,14 +97,17 @@ class Oracle:
         ingested, expected = self.counts(at)
         return expected is not None and ingested * 20000 >= expected * 19999
 
+    @once
     def is_distrusted(self, at):
         """A check of it failed, now or before it was made again, while its data are there or made anew."""
         said = self.has(at, "failed") or self.has(at, "stale")
         return said and (self.made_again.get(at) == "backfilling" or self.is_there(at))
 
+    @once
     def is_bad_below(self, at):
         return any(self.is_distrusted(each) or self.is_bad_below(each) for each in self.children(at))
 
+    @once
     def state(self, at):
         if self.made_again.get(at) == "backfilling":
             return "backfilling"
@@ -114,7 +133,11 @@ class Oracle:
 
     def settle(self, at_all):
         """What is not backfilled any more never becomes so by itself again."""
+        self.answers.clear()
         for at in [at for at, state in self.made_again.items() if state == "backfilled"]:
             if self.state(at) != "backfilled":
                 del self.made_again[at]
-        return {at: self.state(at) for at in at_all}
+                self.answers.clear()
+        found = {at: self.state(at) for at in at_all}
+        self.answers.clear()
+        return found
