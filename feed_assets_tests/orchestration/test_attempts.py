@@ -349,7 +349,7 @@ def test_runs_that_take_longer_than_the_longest_wait_come_to_an_end_and_are_name
     assert runner.in_vain() == {sums: "BlackboardUnavailable: the store failed"}
 
 
-SEEDS = [1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 12))]
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
