@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,6 +20,12 @@ def home() -> Path:
 def say(line: str) -> None:
     """Say something on stderr, in whatever process."""
     sys.stderr.write(f"feed-assets: {line}\n")
+
+
+@cache
+def say_once(line: str) -> None:
+    """Say something that several places of a process come to."""
+    say(line)
 
 
 def make_folder(folder: Path, what: str, mode: int = 0o777) -> None:
@@ -44,7 +51,7 @@ def make_home(folder: Path) -> None:
 def say_who_enters(folder: Path) -> None:
     """Say that others may enter a home that was there: its rights are kept, as they may be meant."""
     if folder.stat().st_mode & 0o077:
-        say(f"others may enter the home folder: `chmod 700 {folder}`, unless they are meant to read what it keeps")
+        say_once(f"others may enter the home folder: `chmod 700 {folder}`, unless they are meant to read what it keeps")
 
 
 def announce(place: Path, what: str) -> None:

@@ -301,6 +301,15 @@ def settings() -> Settings:
     return Settings()
 
 
+_OF_OBJECTS = {
+    "dict_type": "expected a JSON object",
+    "model_type": "expected a JSON object, as docs/operations.md shows",
+    "missing": "it is missing",
+    "extra_forbidden": "there is no such key",
+}
+"""What pydantic says of the parts of objects in words of its own."""
+
+
 def _in_words(error: ErrorDetails) -> str:
     """What a variable holds and what it may hold; never what is secret, or may be, as in Spark's configuration.
 
@@ -309,13 +318,17 @@ def _in_words(error: ErrorDetails) -> str:
     name, *path = error["loc"]
     is_secret = "Secret" in str(Settings.model_fields[str(name)].annotation)
     held = "" if is_secret or "@" in str(error["input"]) else f" is {shown(str(error['input']))!r}"
-    where = "".join(f"[{step!r}]" for step in path)
-    expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    return f"{PREFIX}{str(name).upper()}{where}{held}: {expected}"
+    where = "".join(f"[{step!r}]" for step in path if step != "[key]")
+    said = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    return f"{PREFIX}{str(name).upper()}{where}{held}: {_OF_OBJECTS.get(error['type'], said)}"
+
+
+_ELSEWHERE = {f"{PREFIX}HOME": ["DAGSTER_HOME"]}
+"""What has another name, as it is Dagster's."""
 
 
 def _say_unknown(environment: Mapping[str, str]) -> None:
     known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
     for name in sorted(each for each in environment if each.startswith(PREFIX) and each not in known):
-        nearest = get_close_matches(name, known, 1, 0)[0]
-        say(f"{name} is no setting and has no effect: is {nearest} meant?")
+        near = [f"is {each} meant?" for each in _ELSEWHERE.get(name, get_close_matches(name, known, 1, 0.8))]
+        say(f"{name} is no setting and has no effect: {near[0] if near else 'docs/operations.md has all of them'}")

@@ -4,6 +4,7 @@ import pytest
 
 from feed_assets.cli import main
 from feed_assets.core.errors import InvalidSetting
+from feed_assets.home import say_who_enters
 from feed_assets.settings import Settings, settings
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -28,7 +29,7 @@ WRONG = {
     ("SPARK_REMOTE", "h:15002/;token=secret"): "SPARK_REMOTE: expected sc://host, sc://host:15002 or",
     ("SPARK_CONF", "[1"): "SPARK_CONF: expected a JSON object: EOF while parsing a list",
     ("SPARK_CONF", '{"spark.key": ["secret"]}'): "SPARK_CONF['spark.key']: expected a valid string",
-    ("SPARK_PROFILES", '{"big": "secret"}'): "SPARK_PROFILES['big']: expected a valid dictionary",
+    ("SPARK_PROFILES", '{"big": "secret"}'): "SPARK_PROFILES['big']: expected a JSON object",
     (
         "BLACKBOARDS",
         '{"them": {"url": "s3://key:secret@bucket"}}',
@@ -36,12 +37,12 @@ WRONG = {
     (
         "BLACKBOARDS",
         '{"them": {"url": "s3://b", "key": "secret"}}',
-    ): "BLACKBOARDS['them']['key']: Extra inputs are not permitted",
-    ("BLACKBOARDS", '{"a b": {"url": "s3://b"}}'): "BLACKBOARDS['a b']['[key]']: expected letters, digits, '_' and '-'",
+    ): "BLACKBOARDS['them']['key']: there is no such key",
+    ("BLACKBOARDS", '{"a b": {"url": "s3://b"}}'): "BLACKBOARDS['a b']: expected letters, digits, '_' and '-'",
     ("KAFKA", '{"sasl.password": ["secret"]}'): "KAFKA['sasl.password']: expected a valid string",
     ("KAFKA_REGISTRY", "secret@registry:8081"): "KAFKA_REGISTRY: expected https://user:password@host, or http://host",
-    ("KAFKA_TOPICS", '{"a b": {"key": ["id"]}}'): "KAFKA_TOPICS['a b']['[key]'] is 'a b': expected up to 200 letters",
-    ("KAFKA_TOPICS", '{"clicks": {}}'): "KAFKA_TOPICS['clicks']['key'] is '{}': Field required",
+    ("KAFKA_TOPICS", '{"a b": {"key": ["id"]}}'): "KAFKA_TOPICS['a b'] is 'a b': expected up to 200 letters",
+    ("KAFKA_TOPICS", '{"clicks": {}}'): "KAFKA_TOPICS['clicks']['key'] is '{}': it is missing",
     ("KAFKA_TOPICS", '{"clicks": {"key": []}}'): "KAFKA_TOPICS['clicks']['key'] is '[]': Tuple should have at least 1",
     (
         "KAFKA_TOPICS",
@@ -54,7 +55,7 @@ WRONG = {
     (
         "KAFKA_TOPICS",
         '{"clicks": {"key": ["id"], "limit": 5}}',
-    ): "KAFKA_TOPICS['clicks']['limit'] is '5': Extra inputs are not permitted",
+    ): "KAFKA_TOPICS['clicks']['limit'] is '5': there is no such key",
     ("MAX_REQUESTS", "abc"): "MAX_REQUESTS is 'abc': expected a valid integer",
     ("TICK_SECONDS", "0"): "TICK_SECONDS is '0': expected greater than 0",
     ("MAX_ATTEMPTS", "-1"): "MAX_ATTEMPTS is '-1': expected greater than or equal to 1",
@@ -122,6 +123,42 @@ def test_what_is_printed_of_the_settings_hides_all_passwords(monkeypatch):
     printed = f"{Settings()!r} {Settings()} {Settings().model_dump()} {Settings().model_dump_json()}"
     assert "ledger" in printed
     assert "secret" not in printed.replace("alert_secret", "")
+
+
+@pytest.mark.parametrize(
+    ("boards", "said"),
+    [
+        ('{"north": "file:///x"}', "['north']: expected a JSON object, as docs/operations.md shows"),
+        ('["x"]', ": expected a JSON object"),
+        (
+            '{"north": {"uri": "file:///x"}}',
+            "['north']['url']: it is missing; FEED_ASSETS_BLACKBOARDS['north']['uri']: there is no such key",
+        ),
+        ('{"n/o": {"url": "file:///x"}}', "['n/o']: expected letters, digits, '_' and '-'"),
+    ],
+)
+def test_a_wrong_blackboard_of_others_is_said_in_our_words(monkeypatch, boards, said):
+    monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", boards)
+    with pytest.raises(InvalidSetting) as raised:
+        Settings()
+    assert str(raised.value) == f"FEED_ASSETS_BLACKBOARDS{said}"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("FEED_ASSETS_HOME", "is DAGSTER_HOME meant?"), ("FEED_ASSETS_XYZ", "docs/operations.md has all of them")],
+)
+def test_of_what_is_like_no_setting_none_is_named(monkeypatch, capsys, name, said):
+    monkeypatch.setenv(name, "x")
+    settings()
+    assert capsys.readouterr().err == f"feed-assets: {name} is no setting and has no effect: {said}\n"
+
+
+def test_that_others_may_enter_the_home_is_said_once(tmp_path, capsys):
+    tmp_path.chmod(0o755)
+    for _ in range(2):
+        say_who_enters(tmp_path)
+    assert capsys.readouterr().err.count("others may enter") == 1
 
 
 def test_an_unknown_variable_is_said_once_with_the_nearest_name(monkeypatch, capsys):

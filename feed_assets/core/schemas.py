@@ -11,6 +11,7 @@ from difflib import get_close_matches
 
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Feed
+from feed_assets.core.words import sentence
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|'(?:[^'\\]|\\.)*'|\S)", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:e\d+)?(?:bd|[lsydf])?", re.IGNORECASE)
@@ -32,7 +33,7 @@ def check_schema(feed: Feed, schema: str, form: str) -> None:
     try:
         _check_columns(_columns(schema), form)
     except ValueError as error:
-        raise InvalidDefinition(f"{feed}: schema {schema!r}: {error}.") from None
+        raise InvalidDefinition(f"{feed}: schema {schema!r}: {sentence(str(error))}") from None
 
 
 def check_event_time(feed: Feed, schema: str, event_time: str | None) -> None:

@@ -17,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[re
 
 from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.schemas import column_types
+from feed_assets.core.words import sentence
 
 GLUE_SECONDS = 10
 """Seconds in which Glue answers a request."""
@@ -155,7 +156,8 @@ class GlueSink:
             yield
         except (BotoCoreError, ClientError) as error:
             raise SinkUnavailable(
-                f"Glue's database {self.database} cannot be kept: {error}. Check region, credentials and their rights."
+                f"Glue's database {self.database} cannot be kept: {sentence(str(error))} Check region, credentials and "
+                "their rights."
             ) from error
 
 

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from moto import mock_aws
 
 from feed_assets import Pull, foreign_feed
+from feed_assets.core.errors import SinkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.write import invalidate
 from feed_assets.intake.publish import Batch, publish
@@ -18,7 +19,7 @@ from feed_assets.ledger.tables import subscription
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
-from feed_assets.sources.glue import glue_type
+from feed_assets.sources.glue import GlueSink, Registered, Table, glue_type
 from feed_assets_tests.orchestration import worlds
 from feed_assets_tests.orchestration.worlds import harness
 
@@ -153,3 +154,14 @@ def test_a_catalog_that_refuses_is_an_alert_and_is_told_later(glue, monkeypatch)
 )
 def test_types_have_glues_names(spark, glue_name):
     assert glue_type(spark) == glue_name
+
+
+def test_without_a_region_it_is_said_in_sentences(monkeypatch):
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    table = Table("t", "id string", "json", ("date",), "s3://lake/t/")
+    with pytest.raises(
+        SinkUnavailable, match=r"You must specify a region\. Check region, credentials and their rights\."
+    ):
+        GlueSink("raw").publish([(1, Registered(table, ("2026-01-01",), None))])

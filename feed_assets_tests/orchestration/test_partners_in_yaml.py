@@ -1,6 +1,7 @@
 """A new partner is a `defs.yaml`: what it declares is what Python declares, and what is wrong in it is said."""
 
 import re
+from pathlib import Path
 from textwrap import dedent
 
 import dagster as dg
@@ -101,6 +102,18 @@ def test_what_is_wrong_is_said(project, right, wrong, said):
     assert re.search(said, told)
     assert "women/defs.yaml" in told
     assert not re.search("literal|Unexpected keyword|Input should", told)
+
+
+def test_a_dataset_in_python_reads_it_by_the_words_of_the_page(project):
+    page = (Path(__file__).parents[2] / "docs" / "pull.md").read_text(encoding="utf-8")
+    code = {kind: re.findall(rf"^```{kind}\n(.*?)^```", page, re.MULTILINE | re.DOTALL) for kind in ("yaml", "python")}
+    (reader,) = [each for each in code["python"] if "def women_clean" in each]
+    found = specs_of(project({"women/defs.yaml": code["yaml"][0], "clean.py": reader}))
+    assert {each.key.to_user_string() for each in found} == {
+        "partners/women",
+        "partners/women_clean",
+        "partners/women_clean_rejects",
+    }
 
 
 def test_dg_shows_its_attributes():

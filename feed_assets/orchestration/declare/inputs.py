@@ -160,7 +160,7 @@ def _check_elsewhere(feed: Feed, blackboard: str, retention: Retention | None, i
 
 def _check_pushed(feed: Feed, form: Format, partitions_def: Partitions, event_time: str | None) -> None:
     """Raise InvalidDefinition for a feed whose events the receiver cannot sort into partitions."""
-    found = f"{form}, event_time {event_time!r}, partitions {partitions_def}"
+    found = f"{form}, event_time {event_time!r}, partitions {str(partitions_def).rstrip('.')}"
     if form != "json" or event_time is None or not sources_beside_hours(partitions_def):
         raise InvalidDefinition(
             f"{feed} is pushed, and declared as {found}: expected format='json', the event_time that every event has, "
@@ -172,8 +172,9 @@ def _check_pushed(feed: Feed, form: Format, partitions_def: Partitions, event_ti
 def _check_pulled(feed: Feed, pull: Pull, partitions_def: Partitions) -> None:
     """Raise InvalidDefinition for a feed whose partitions the names of files do not lead to."""
     if not (is_daily(partitions_def) or (is_hourly(partitions_def) and pull.says_hour)):
+        found = str(partitions_def).rstrip(".")
         raise InvalidDefinition(
-            f"{feed} is pulled by {pull.pattern!r}, with partitions {partitions_def}: expected days in UTC, or hours "
+            f"{feed} is pulled by {pull.pattern!r}, with partitions {found}: expected days in UTC, or hours "
             "and %H in the pattern, such as HourlyPartitionsDefinition('2026-01-01-00:00')."
         )
 
