@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,10 +59,22 @@ def run(code: str, *arguments: str | int) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory):
+    """A file whose row group would become 900 MB, by the way in which it is written: each takes seconds to write."""
+    folder = tmp_path_factory.mktemp("bombs")
+
+    @cache
+    def written(way: str) -> bytes:
+        run(WRITING, folder / way, way, MANY, LONG)
+        return (folder / way).read_bytes()
+
+    return written
+
+
 @pytest.mark.parametrize("way", ["plain", "struct", "delta"])
-def test_a_row_group_that_would_become_900_mb_takes_little_and_reading_goes_on_after_it(local_board, tmp_path, way):
-    run(WRITING, file := tmp_path / "bomb", way, MANY, LONG)
-    data = file.read_bytes()
+def test_a_row_group_that_would_become_900_mb_takes_little_and_reading_goes_on_after_it(local_board, bomb, way):
+    data = bomb(way)
     assert len(data) < 300_000
     local_board.put(f"{FOLDER}/0", encoded("parquet", [row(1, "integer")]))
     local_board.put(f"{FOLDER}/1", data)
@@ -87,9 +100,8 @@ def test_a_group_that_is_just_not_too_large_is_read_in_little_memory_too(local_b
     assert peak < 1.5 * PEAK_KB
 
 
-def test_columns_that_nobody_needs_are_not_read(local_board, tmp_path):
-    run(WRITING, file := tmp_path / "bomb", "plain", MANY, LONG)
-    local_board.put(f"{FOLDER}/1", file.read_bytes())
+def test_columns_that_nobody_needs_are_not_read(local_board, bomb):
+    local_board.put(f"{FOLDER}/1", bomb("plain"))
     columns = Columns(context=None)
     found, rejected, _ = read_all(FileEvents(local_board, FOLDER, "parquet", columns), limit=1000)
     assert (len(found), rejected) == (MANY + 2, [])
