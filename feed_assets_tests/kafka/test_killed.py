@@ -44,12 +44,24 @@ def check(world: World, log: Path) -> None:
 @pytest.mark.parametrize("number", [1, 2])
 def test_killed_at_a_step_it_goes_on_where_it_was(s3_world, fork, log, step, number):
     s3_world.create()
-    s3_world.produce(25)
+    s3_world.produce(5)
+    s3_world.send(POISON)
+    s3_world.produce(20)
     assert fork.run(killed_at, s3_world.place, s3_world.name, s3_world.settings, log, step, number) == KILLED
     s3_world.produce(4)
     s3_world.run_until_done()
     check(s3_world, log)
     assert s3_world.signals()[0].last_offset == 9
+
+
+def test_what_its_time_had_ended_is_cut_again_as_it_was(s3_world, fork, log):
+    s3_world.create()
+    s3_world.produce(4)
+    assert fork.run(killed_at, s3_world.place, s3_world.name, s3_world.settings, log, "signal", 1) == KILLED
+    s3_world.produce(4)
+    s3_world.run_until_done()
+    check(s3_world, log)
+    assert s3_world.signals()[0].last_offset == 3
 
 
 @pytest.mark.parametrize("kills", seeds(20, 200))
