@@ -11,16 +11,16 @@ from threading import Event
 from time import monotonic
 from typing import NamedTuple, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
-from feed_assets.core.errors import ServiceUnavailable
+from feed_assets.core.errors import LogTrimmed, ServiceUnavailable, SignalsLost
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
 from feed_assets.kafka import topics
-from feed_assets.kafka.clients import SECONDS, failure, translated
+from feed_assets.kafka.clients import failure, translated
 from feed_assets.kafka.messages import Headers, Message
-from feed_assets.kafka.partition import Chunking, Partition, trimmed
+from feed_assets.kafka.partition import Chunking, Partition
 from feed_assets.kafka.signals import Signal
 
 POLL_SECONDS = 0.1
@@ -56,7 +56,8 @@ class Counts:
 def run(chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
     """Make chunks of topics until `stopping` is set; what is not there is waited for.
 
-    Raises FencedOff, LogTrimmed and SignalsLost: a person has to look.
+    Raises FencedOff. Of a partition that a person has to look at, LogTrimmed or SignalsLost: at the end, if others
+    are read.
     """
     pause = pauses[0]
     while not stopping.is_set():
@@ -76,6 +77,7 @@ class Session:
     def __init__(self, chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event) -> None:
         self._chunking, self._wanted, self._stopping = chunking, wanted, stopping
         self._open: dict[_Place, Partition] = {}
+        self._aside: dict[_Place, LogTrimmed | SignalsLost] = {}
         self._counts, self._said, self._looked = Counts(), monotonic(), 0.0
         self.has_signalled = False
 
@@ -92,6 +94,7 @@ class Session:
                 )
                 while not self._stopping.is_set():
                     self._step(consumer)
+                self._raise_aside()
         finally:
             consumer.close()
             self._drop()
@@ -101,28 +104,20 @@ class Session:
         received = consumer.poll(POLL_SECONDS)
         now = monotonic()
         if received is not None:
-            self._take(consumer, received, now)
+            self._take(received, now)
         if now >= self._looked + LOOK_SECONDS:
             self._looked = now
             for each in [*self._open.values()]:
                 self._note(each.look(now))
             self._say(consumer, now)
 
-    def _take(self, consumer: Consumer, received: Received, now: float) -> None:
-        place = _Place(received.topic() or "", received.partition() or 0)
-        partition = self._open.get(place)
-        if error := received.error():
-            raise self._failed(consumer, partition, error)
+    def _take(self, received: Received, now: float) -> None:
+        if error := received.error():  # Also where the broker has not what comes next: opened again, that is told.
+            raise failure(f"read {', '.join(self._wanted)}", KafkaException(error))
+        partition = self._open.get(_Place(received.topic() or "", received.partition() or 0))
         if partition is not None:
             self._counts.messages += 1
             self._note(partition.take(_message(received), now))
-
-    def _failed(self, consumer: Consumer, partition: Partition | None, error: KafkaError) -> Exception:
-        if partition and error.code() == KafkaError._AUTO_OFFSET_RESET:
-            place = partition.name, partition.number
-            found = consumer.get_watermark_offsets(TopicPartition(*place), timeout=SECONDS)
-            return trimmed(*place, partition.next_offset, *found)
-        return failure(f"read {', '.join(self._wanted)}", KafkaException(error))
 
     def _note(self, signals: Sequence[Signal]) -> None:
         if signals:
@@ -133,21 +128,34 @@ class Session:
         """Open what the group gives us, before anything of it is read."""
         for name in {each.topic for each in places}:
             topics.prepare(self._admin, name)
-        opened = [
-            Partition(self._chunking, self._reader, each.topic, each.partition, self._wanted[each.topic])
-            for each in places
-        ]
+        opened = [found for each in places if (found := self._opened(each.topic, each.partition))]
         self._open = {_Place(each.name, each.number): each for each in opened}
         consumer.assign([TopicPartition(each.name, each.number, each.start) for each in opened])
         begins = ", ".join(f"{each.name}/{each.number} from {each.start}" for each in opened)
         say(f"connector: has {begins or 'no partition'}")
+        if self._aside and not self._open:
+            self._raise_aside()
+
+    def _opened(self, name: str, number: int) -> Partition | None:
+        """A partition; None if a person has to look at it. The others go on, and without others there is an error."""
+        try:
+            return Partition(self._chunking, self._reader, name, number, self._wanted[name])
+        except (LogTrimmed, SignalsLost) as error:
+            self._aside[_Place(name, number)] = error
+            say(f"connector: does not read {name}/{number}: {error}")
+        return None
 
     def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         """Drop what is open: it is read again from the last signal on, by whoever has it next."""
         self._drop()
         consumer.unassign()
 
+    def _raise_aside(self) -> None:
+        for error in self._aside.values():
+            raise error
+
     def _drop(self) -> None:
+        self._aside.clear()
         for each in self._open.values():
             each.drop()
         self._open.clear()
@@ -161,6 +169,8 @@ class Session:
             f"connector: {len(self._open)} partitions, in {seconds:.0f} s {counts.messages:,} messages, "
             f"{counts.chunks:,} chunks, {counts.dead_letters:,} dead letters; {self._lag(consumer):,} messages behind"
         )
+        for place, error in self._aside.items():
+            say(f"connector: does not read {place.topic}/{place.partition}: {error}")
 
     def _lag(self, consumer: Consumer) -> int:
         """Offsets that the broker has and that were not read, as far as it has said."""

@@ -55,21 +55,29 @@ def test_who_was_put_out_and_wakes_up_changes_no_file_that_is_signalled(world):
     world.check()
 
 
-def test_two_members_share_partitions_and_take_over_from_each_other(world):
+def test_two_members_share_partitions_and_take_over_in_the_middle_of_chunks(world):
+    """No chunk ends by its time: what the one has begun, the other one begins again."""
+    world.settings = world.settings.model_copy(update={"seconds": 3600})
     world.create(partitions=4)
-    for number in range(4):
-        world.produce(13, number)
+    produce_to_all(world, 13)
     with world.connector("") as first:
-        first.wait(lambda: world.is_done(4), "all to be signalled by one")
+        first.wait(lambda: all_reach(world, 10), "the first line by one")
         with world.connector("") as second:
             wait_until(lambda: len(members(world)) == 2, "both to have partitions", 120, 0.2)
-            for number in range(4):
-                world.produce(9, number)
-            second.wait(lambda: world.is_done(4), "all to be signalled by both")
-        for number in range(4):
-            world.produce(9, number)
-        first.wait(lambda: world.is_done(4), "all to be signalled by one again")
+            produce_to_all(world, 9)
+            second.wait(lambda: all_reach(world, 20), "the second line by both")
+        produce_to_all(world, 8)
+        first.wait(lambda: all_reach(world, 30), "the third line by one again")
     world.check(4)
+
+
+def produce_to_all(world: World, count: int) -> None:
+    for number in range(4):
+        world.produce(count, number)
+
+
+def all_reach(world: World, offset: int) -> bool:
+    return all(world.reached(number) >= offset for number in range(4))
 
 
 def members(world: World):
@@ -106,6 +114,23 @@ def test_a_log_that_was_trimmed_before_it_was_read_raises(world):
         LogTrimmed, match=r"/0 is to be read from offset 10 on, which the broker has no longer.*25 to 40"
     ):
         world.run_until_done()
+    assert world.reached() == 10
+
+
+def test_a_partition_that_a_person_has_to_look_at_does_not_stop_the_others(world, capfd):
+    world.create(partitions=2)
+    world.produce(10)
+    world.run_until_done(2)
+    world.produce(30)
+    world.produce(10, 1)
+    trim(world, world.name, 25)
+    with world.connector() as running:
+        running.wait(lambda: world.reached(1) == 10, "the other one")
+        running.stopping.set()
+        running.thread.join(60)
+        ended = running.ended_with()
+    assert isinstance(ended, LogTrimmed)
+    assert f"feed-assets: connector: does not read {world.name}/0: {ended}" in capfd.readouterr().err
     assert world.reached() == 10
 
 
