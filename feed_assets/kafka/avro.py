@@ -4,7 +4,7 @@ import json
 import struct
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Any, cast
+from typing import Any
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer  # pyright: ignore[reportUnknownVariableType]
 from fastavro.schema import SchemaParseException
@@ -12,7 +12,7 @@ from fastavro.schema import SchemaParseException
 HEAD = struct.Struct(">BI")
 """The magic byte and the id of the schema."""
 
-Schema = Mapping[str, Any]
+Schema = dict[str, Any]
 
 
 class InvalidSchema(ValueError):
@@ -33,14 +33,14 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
 
 def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
     """The datum behind the head, and how many bytes are left. What it raises for other bytes may be anything."""
-    stream, writer = BytesIO(data), cast(Any, schema)
+    stream = BytesIO(data)
     stream.seek(HEAD.size)
-    return schemaless_reader(stream, writer, None), len(data) - stream.tell()
+    return schemaless_reader(stream, schema, None), len(data) - stream.tell()
 
 
 def encoded(datum: Mapping[str, Any], schema: Schema, schema_id: int) -> bytes:
     """A message's value."""
-    stream, writer = BytesIO(), cast(Any, schema)
+    stream = BytesIO()
     stream.write(HEAD.pack(0, schema_id))
-    schemaless_writer(stream, writer, datum)
+    schemaless_writer(stream, schema, datum)
     return stream.getvalue()

@@ -13,10 +13,9 @@ _DEFAULT = "update"
 
 
 class _Layout(NamedTuple):
-    """The columns of a chunk of one schema; the fields of the value, and the key's fields that it has not."""
+    """The columns of a chunk of one schema, and the key's fields that its values have not."""
 
     columns: tuple[str, ...]
-    fields: tuple[str, ...]
     missing: tuple[str, ...]
 
 
@@ -42,8 +41,8 @@ class Decoder:
         for name in self._topic.key:
             if value.get(name, key.get(name)) is None:
                 raise Poison(f"the key field {name} is null")
-        cells: list[Any] = [key[name] for name in layout.missing] + [value[name] for name in layout.fields]
-        line = dialect.line([self._operation(message, value), message.offset, *cells])
+        cells: list[Any] = [key[name] for name in layout.missing]
+        line = dialect.line([self._operation(message, value), message.offset, *cells, *value.values()])
         return Row(message.offset, schema_id, layout.columns, line)
 
     def _tombstone(self, message: Message) -> Tombstone:
@@ -105,5 +104,5 @@ class Decoder:
         if taken := {OPERATION, OFFSET} & {*fields}:
             raise Poison(f"schema {schema_id} has a field {min(taken)}, which is a column of every chunk")
         missing = tuple(name for name in self._topic.key if name not in fields)
-        layout = _Layout((OPERATION, OFFSET, *missing, *fields), fields, missing)
+        layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing)
         return self._layouts.setdefault(schema_id, layout)

@@ -22,7 +22,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from io import StringIO
 from typing import Any
 from uuid import UUID
 
@@ -78,11 +77,28 @@ _CELLS: dict[type, Callable[[Any], object]] = {
 """What is written of a value by its type; strings, integers and floats are written as they are."""
 
 
+_KINDS = _CELLS.keys()
+
+
+class _Echo:
+    """A file for `csv`, which hands back what `write` returns."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+_ECHO: Any = _Echo()
+csv.register_dialect(NAME, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+_DIALECT = csv.get_dialect(NAME)
+
+
 def line(values: Sequence[object]) -> bytes:
     """One line with its end. Raises Unwritable for NUL and lone surrogates."""
-    cells = [_CELLS[kind](value) if (kind := type(value)) in _CELLS else value for value in values]
-    csv.writer(text := StringIO(), quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow(cells)
-    written = text.getvalue()
+    kinds = [*map(type, values)]
+    cells = values
+    if not _KINDS.isdisjoint(kinds):
+        cells = [_CELLS[kind](value) if kind in _KINDS else value for kind, value in zip(kinds, values, strict=True)]
+    written: str = csv.writer(_ECHO, _DIALECT).writerow(cells)
     if "\0" in written:
         raise Unwritable("a text with a NUL, which no database takes")
     try:

@@ -20,8 +20,7 @@ class Message(NamedTuple):
     timestamp: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A message that has a value, as a line of a chunk with these columns."""
 
     offset: int
