@@ -16,6 +16,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
 from feed_assets_tests import classes, once, scratch
+from feed_assets_tests.kafka.brokers import Broker, Registry
 from feed_assets_tests.servers import BUCKET, PARTNERS, PostgreSQL, S3Server, fetched
 from feed_assets_tests.shared import shared
 
@@ -190,6 +191,20 @@ def postgresql(session_folder: Path) -> Iterator[PostgreSQL]:
     """The PostgreSQL server of the session."""
     with shared("postgresql", session_folder) as address:
         yield PostgreSQL(**address)
+
+
+@pytest.fixture(scope="session")
+def broker(session_folder: Path) -> Iterator[Broker]:
+    """The Kafka broker of the session."""
+    with shared("kafka", session_folder) as address:
+        yield Broker(**address)
+
+
+@pytest.fixture(scope="session")
+def registry(session_folder: Path) -> Iterator[Registry]:
+    """The schema registry of the session."""
+    with shared("registry", session_folder) as address:
+        yield Registry(**address)
 
 
 @pytest.fixture

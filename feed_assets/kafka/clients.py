@@ -36,7 +36,9 @@ class Clients:
 
     def reader(self) -> Consumer:
         """One for itself, that sees where a partition ends."""
-        return Consumer({"group.id": GROUP, **self._conf, **_READS, "enable.partition.eof": True})
+        return Consumer(
+            {"group.id": GROUP, **self._conf, **_READS, "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+        )
 
     def producer(self, transactional_id: str, seconds: int) -> Producer:
         """One that writes in transactions, which the broker ends after so many seconds."""

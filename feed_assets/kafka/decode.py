@@ -35,7 +35,7 @@ class Decoder:
             return DeadLetter(message, str(error))
 
     def _row(self, message: Message) -> Row:
-        schema_id, value = self._record(message.value or b"", "value")
+        schema_id, value = record(message.value or b"", "value", self._schemas)
         layout = self._layouts.get(schema_id) or self._layout(schema_id)
         key: Mapping[str, Any] = self._key(message) if layout.missing else {}
         for name in self._topic.key:
@@ -69,35 +69,13 @@ class Decoder:
         """The fields of the key; one that is no record is that of the one field."""
         if message.key is None:
             raise Poison("there is no key")
-        schema_id, key = self._decoded(message.key, "key")
+        schema_id, key = _decoded(message.key, "key", self._schemas)
         if not isinstance(key, dict) and len(self._topic.key) == 1:
             return {self._topic.key[0]: key}
         found = cast(Mapping[str, Any], key if isinstance(key, dict) else {})
         if absent := [name for name in self._topic.key if name not in found]:
             raise Poison(f"the key (schema {schema_id}) has no field {absent[0]}")
         return found
-
-    def _record(self, data: bytes, what: str) -> tuple[int, Mapping[str, Any]]:
-        schema_id, value = self._decoded(data, what)
-        if not isinstance(value, dict):
-            raise Poison(f"the {what} (schema {schema_id}) is no record")
-        return schema_id, cast(Mapping[str, Any], value)
-
-    def _decoded(self, data: bytes, what: str) -> tuple[int, Any]:
-        if len(data) < avro.HEAD.size:
-            raise Poison(f"the {what} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and Avro")
-        magic, schema_id = avro.HEAD.unpack_from(data)
-        if magic != 0:
-            raise Poison(f"the {what} begins with byte {magic}: expected the magic byte 0")
-        schema = self._schemas.get(schema_id)
-        try:
-            found, left = avro.decoded(data, schema)
-        except Exception as error:  # Whatever the bytes are, and the library makes of them.
-            said = f"{type(error).__name__}: {error}"
-            raise Poison(f"the {what} is no Avro of schema {schema_id} ({said[:200]})") from error
-        if left:
-            raise Poison(f"the {what} has {left} bytes behind the Avro of schema {schema_id}")
-        return schema_id, found
 
     def _layout(self, schema_id: int) -> _Layout:
         fields = tuple(str(each["name"]) for each in self._schemas.get(schema_id)["fields"])
@@ -106,3 +84,28 @@ class Decoder:
         missing = tuple(name for name in self._topic.key if name not in fields)
         layout = _Layout((OPERATION, OFFSET, *missing, *fields), missing)
         return self._layouts.setdefault(schema_id, layout)
+
+
+def record(data: bytes, what: str, schemas: Schemas) -> tuple[int, Mapping[str, Any]]:
+    """The schema id and the fields of a message's key or value. Raises Poison, and KafkaUnavailable of the registry."""
+    schema_id, value = _decoded(data, what, schemas)
+    if not isinstance(value, dict):
+        raise Poison(f"the {what} (schema {schema_id}) is no record")
+    return schema_id, cast(Mapping[str, Any], value)
+
+
+def _decoded(data: bytes, what: str, schemas: Schemas) -> tuple[int, Any]:
+    if len(data) < avro.HEAD.size:
+        raise Poison(f"the {what} has {len(data)} bytes: expected a magic byte, 4 bytes of schema id, and Avro")
+    magic, schema_id = avro.HEAD.unpack_from(data)
+    if magic != 0:
+        raise Poison(f"the {what} begins with byte {magic}: expected the magic byte 0")
+    schema = schemas.get(schema_id)
+    try:
+        found, left = avro.decoded(data, schema)
+    except Exception as error:  # Whatever the bytes are, and the library makes of them.
+        said = f"{type(error).__name__}: {error}"
+        raise Poison(f"the {what} is no Avro of schema {schema_id} ({said[:200]})") from error
+    if left:
+        raise Poison(f"the {what} has {left} bytes behind the Avro of schema {schema_id}")
+    return schema_id, found

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 from feed_assets.core.feeds import check_segment
 from feed_assets.core.rules import BoardName, Prefix, Url
 from feed_assets.core.typed import typed
@@ -78,6 +79,33 @@ class EventFiles:
 
 @typed
 @dataclass(frozen=True)
+class EventTopic:
+    """Events in a topic of the Kafka broker of `FEED_ASSETS_KAFKA`, one in each message.
+
+    Args:
+        topic: Its name.
+        format: `json`, an object in each message, or `avro`, in the wire format of Confluent's registry.
+        columns: Which field holds what; `_partition`, `_offset` and `_timestamp` of a message are fields, too.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or the name cannot be that of a topic.
+    """
+
+    topic: str
+    format: Literal["json", "avro"] = "json"
+    columns: Columns = field(default_factory=Columns)
+
+    def reader(self, _board: BoardNamed) -> Reader:
+        """The reader of these events. Raises InvalidSetting where no broker, or registry, is set."""
+        if find_spec("confluent_kafka") is None:
+            raise InvalidSetting("topics need more packages: `pip install 'feed-assets[kafka]'`.")
+        from feed_assets.sources.topics import topic_events
+
+        return topic_events(self.topic, self.format, self.columns)
+
+
+@typed
+@dataclass(frozen=True)
 class EventSource:
     """A table of events that others own, in one part or split into several, by table or pipeline, or in none.
 
@@ -93,7 +121,7 @@ class EventSource:
     """
 
     name: str
-    parts: tuple[SqlTable | EventFiles, ...]
+    parts: tuple[SqlTable | EventFiles | EventTopic, ...]
     out_of_order: Literal["flag", "refuse"] = "flag"
 
     def __post_init__(self) -> None:

@@ -25,11 +25,11 @@ def json_records(
         elif not found.text.strip():
             yield Blank(lines.place, found.size)
         else:
-            yield _record(lines.place, found, _too_long(lines.place, found) or _object(found.text))
+            yield _record(lines.place, found, _too_long(lines.place, found) or json_object(found.text))
     yield from lines.unfinished
 
 
-def _object(line: str) -> dict[str, Any] | str:
+def json_object(line: str) -> dict[str, Any] | str:
     """A JSON object, or why it is none."""
     try:
         found = json.loads(line) if _is_text(line) else None

@@ -3,7 +3,7 @@
 import pytest
 import sqlalchemy as sa
 
-from feed_assets_tests.sources.theirs import Files, Sql
+from feed_assets_tests.sources.theirs import Files, Sql, Topics
 
 
 @pytest.fixture(scope="session")
@@ -43,11 +43,13 @@ KINDS = ["sqlite", "sqlite by marker", "postgresql", "postgresql by marker"]
 FORMATS = ["csv", "jsonl", "parquet"]
 
 
-@pytest.fixture(params=[*KINDS, *(f"{each} on {store}" for each in FORMATS for store in ("local", "s3"))])
+@pytest.fixture(params=[*KINDS, *(f"{each} on {store}" for each in FORMATS for store in ("local", "s3")), "kafka"])
 def theirs(request, markers):
     """An event table of theirs, empty."""
     kind, _, where = request.param.partition(" ")
-    if kind in FORMATS:
+    if kind == "kafka":
+        made = Topics(request.getfixturevalue("broker").servers, markers)
+    elif kind in FORMATS:
         made = Files(request.getfixturevalue(f"{where.split()[-1]}_board"), kind, markers)
     else:
         made = Sql(request.getfixturevalue(f"{kind}_url"), markers, "marker" if where else "id")

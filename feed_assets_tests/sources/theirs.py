@@ -6,16 +6,21 @@ import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy as sa
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from feed_assets.core.events import WriteEvent
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.kafka.clients import Clients
 from feed_assets.sources.files import FileEvents
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents
+from feed_assets.sources.topics import TopicEvents
+from feed_assets_tests.servers import wait_until
 
 START = datetime(2010, 12, 1, 6, tzinfo=UTC)
 NAMES = ("table_name", "marker", "event_marker", "correlation_id", "write_operation", "partition_key", "context")
@@ -91,6 +96,55 @@ class Files:
 
     def source(self, columns: Columns | None = None):
         return FileEvents(self.board, "their/events", self.format, columns or Columns())
+
+    def close(self):
+        pass
+
+
+@dataclass
+class Topics:
+    """A topic of one partition, whose producer writes in transactions, of which some are undone."""
+
+    servers: str
+    markers: str
+    topic: str = field(default_factory=lambda: f"their-events-{uuid4().hex}")
+    times: int = 0
+
+    def __post_init__(self):
+        self.clients = Clients({"bootstrap.servers": self.servers})
+        self.admin = self.clients.admin()
+        self.admin.create_topics([NewTopic(self.topic, 1, config={"max.message.bytes": str(4 << 20)})])[
+            self.topic
+        ].result(30)
+        self.begin()
+
+    def begin(self):
+        self.producer = self.clients.producer(self.topic, 60)
+        self.producer.init_transactions(30)
+
+    def grow(self, partitions):
+        """Add partitions, and produce to them from now on."""
+        self.admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result(30)
+        wait_until(lambda: len(self.admin.list_topics(self.topic).topics[self.topic].partitions) == partitions, "them")
+        self.begin()
+
+    def add(self, rows):
+        """In one transaction; before every third one another is undone."""
+        self.times += 1
+        if self.times % 3 == 0:
+            self.send([row(99, self.markers)])
+            self.producer.abort_transaction(30)
+        self.send(rows)
+        self.producer.commit_transaction(30)
+
+    def send(self, rows):
+        self.producer.begin_transaction()
+        for each in rows:
+            self.producer.produce(self.topic, json.dumps(each, default=str).encode())
+        assert self.producer.flush(30) == 0
+
+    def source(self, columns: Columns | None = None):
+        return TopicEvents(self.clients, self.topic, "json", columns or Columns())
 
     def close(self):
         pass

@@ -1,0 +1,115 @@
+"""Reading a topic from a position on: each message of what is committed, in the order of its partition."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import NamedTuple, cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as Received
+
+from feed_assets.core.errors import KafkaUnavailable, LogTrimmed
+from feed_assets.kafka.clients import SECONDS, Clients, translated
+from feed_assets.kafka.messages import Headers, Message
+
+_POLL_SECONDS = 0.1
+
+
+class Placed(NamedTuple):
+    """A message, and the partition that it is in."""
+
+    partition: int
+    message: Message
+
+
+@dataclass
+class Read:
+    """What came after a position, up to a limit.
+
+    `after` has for each partition the offset to go on from. `held` are the partitions in which a transaction has not
+    ended, so what is in it and behind it cannot be read yet. `is_complete`: there was no more.
+    """
+
+    after: dict[int, int]
+    messages: list[Placed] = field(default_factory=list[Placed])
+    held: list[int] = field(default_factory=list[int])
+    is_complete: bool = False
+
+
+def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, size: int, seconds: float) -> Read:
+    """Read up to `limit` messages, none more after `size` bytes; a partition that has no place from its beginning.
+
+    Nothing is kept at the broker. Raises KafkaUnavailable, also if nothing comes within so many seconds; LogTrimmed.
+    """
+    consumer, until = clients.reader(), monotonic() + seconds
+    try:
+        with translated(f"read {topic}"):
+            reading = _Reading(consumer, topic, _begins(consumer, topic, after, seconds), Read({**after}))
+            while reading.left and len(reading.found.messages) < limit and reading.size < size:
+                if (received := consumer.poll(_POLL_SECONDS)) is not None:
+                    reading.take(received)
+                elif monotonic() > until and reading.found.messages:
+                    break
+                elif monotonic() > until:
+                    raise KafkaUnavailable(f"cannot read {topic}: no answer within {seconds:g} s. Check the broker.")
+    finally:
+        consumer.close()
+    reading.found.is_complete = not reading.left
+    return reading.found
+
+
+def _begins(consumer: Consumer, topic: str, after: Mapping[int, int], seconds: float) -> dict[int, int]:
+    found = consumer.list_topics(topic, seconds).topics[topic]
+    if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+        raise KafkaException(found.error)
+    if not found.partitions:
+        raise KafkaUnavailable(f"there is no topic {topic}: expected it at the broker. Create it, or correct the name.")
+    return {partition: after.get(partition, OFFSET_BEGINNING) for partition in found.partitions}
+
+
+class _Reading:
+    """A topic's partitions while they are read; `left` are those that have not come to their end."""
+
+    def __init__(self, consumer: Consumer, topic: str, begins: Mapping[int, int], found: Read) -> None:
+        self._consumer, self._topic, self._begins, self.found = consumer, topic, begins, found
+        self.left, self.size = {*begins}, 0
+        consumer.assign([self._place(*each) for each in begins.items()])
+
+    def take(self, received: Received) -> None:
+        """Take a message, or hear of an end."""
+        partition, error = received.partition() or 0, received.error()
+        if error is None:
+            self.found.messages.append(Placed(partition, message_of(received)))
+            self.found.after[partition] = (received.offset() or 0) + 1
+            self.size += len(received)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._end(partition, received.offset() or 0)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise self._trimmed(partition)
+        else:
+            raise KafkaException(error)
+
+    def _end(self, partition: int, end: int) -> None:
+        """Go on behind the ends of transactions, too: the broker may remove them."""
+        self.left.discard(partition)
+        if end:
+            self.found.after[partition] = end
+        _, high = self._consumer.get_watermark_offsets(self._place(partition), cached=True)
+        if high > end:
+            self.found.held.append(partition)
+
+    def _trimmed(self, partition: int) -> LogTrimmed:
+        low, high = self._consumer.get_watermark_offsets(self._place(partition), timeout=SECONDS)
+        return LogTrimmed(
+            f"{self._topic}/{partition} was read up to offset {self._begins[partition]}: expected it within {low} to "
+            f"{high}, which the broker has. Messages were removed before they were read, or the topic was made anew."
+        )
+
+    def _place(self, partition: int, offset: int = OFFSET_BEGINNING) -> TopicPartition:
+        return TopicPartition(self._topic, partition, offset)
+
+
+def message_of(received: Received) -> Message:
+    """A message as the client gives it."""
+    headers = cast(Headers, received.headers() or ())
+    return Message(received.offset() or 0, received.key(), received.value(), headers, received.timestamp()[1])

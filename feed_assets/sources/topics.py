@@ -1,0 +1,99 @@
+"""Events in a Kafka topic, one in each message."""
+
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from feed_assets.core.errors import InvalidSetting, KafkaUnavailable, LogTrimmed, SourceUnavailable
+from feed_assets.core.events import Rejected, WriteEvent
+from feed_assets.core.limits import READ_BYTES, REJECT_BYTES, ROW_BYTES, excerpt
+from feed_assets.kafka import log
+from feed_assets.kafka.clients import SECONDS, Clients
+from feed_assets.kafka.decode import record
+from feed_assets.kafka.log import Placed
+from feed_assets.kafka.schemas import Poison, Schemas
+from feed_assets.settings import settings
+from feed_assets.sources.contract import Batch, Positions, batch_of
+from feed_assets.sources.rows import Columns
+from feed_assets.sources.text_rows import json_object
+
+
+@dataclass(frozen=True)
+class TopicEvents:
+    """The events in the messages of a topic, as one JSON object each, or Avro by the registry's schemas.
+
+    They come in the order of their partition; what was undone by its producer never comes. `_partition`, `_offset` and
+    `_timestamp` (milliseconds since 1970) are columns, too.
+    """
+
+    clients: Clients = field(repr=False)
+    topic: str
+    format: Literal["json", "avro"]
+    columns: Columns = field(default_factory=Columns)
+    schemas: Schemas | None = field(default=None, repr=False)
+
+    def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
+        """Up to `limit` messages after a position. Raises SourceUnavailable."""
+        place = self._positions.load(after) or {}
+        begins = {int(partition): offset for partition, offset in place.get("next", {}).items()}
+        with _translated():
+            found = log.read(self.clients, self.topic, begins, limit, READ_BYTES, seconds)
+            rows = [self._row(each) for each in found.messages]
+        position = self._positions.dump({"next": dict(sorted(found.after.items()))}) if found.after else after
+        held = ", ".join(f"{self.topic}/{partition}" for partition in sorted(found.held))
+        waits = f"a transaction in {held} has not ended: it, and what came after, waits" if held else None
+        return batch_of(rows, position, found.is_complete, waits)
+
+    def _row(self, placed: Placed) -> WriteEvent | Rejected:
+        partition, message = placed
+        value = message.value or b""
+        found = self._fields(value) if len(value) <= ROW_BYTES else f"it has more than {ROW_BYTES} bytes"
+        if isinstance(found, str):
+            row = Rejected(excerpt(json.dumps(value.decode(errors="surrogateescape")), REJECT_BYTES), found)
+        else:
+            more = {"_partition": partition, "_offset": message.offset, "_timestamp": message.timestamp}
+            row = self.columns.read({**more, **found})
+        if isinstance(row, Rejected):
+            return Rejected(row.raw, f"{self.topic}/{partition} offset {message.offset}: {row.reason}")
+        return row
+
+    def _fields(self, value: bytes) -> Mapping[str, Any] | str:
+        """What a message says, or why it says nothing."""
+        if self.schemas is None:
+            return json_object(value.decode(errors="surrogateescape"))
+        try:
+            return record(value, "value", self.schemas)[1]
+        except Poison as error:
+            return str(error)
+
+    @property
+    def _positions(self) -> Positions:
+        return Positions(self.topic, self.format, self.columns)
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    try:
+        yield
+    except KafkaUnavailable as error:
+        raise SourceUnavailable(str(error)) from error
+    except LogTrimmed as error:
+        said = "`feed-assets reconcile` reads what is there from the beginning, and goes on from there."
+        raise SourceUnavailable(f"{error} {said}") from error
+
+
+def topic_events(topic: str, form: Literal["json", "avro"], columns: Columns) -> TopicEvents:
+    """The events in a topic at the broker of the settings. Raises InvalidSetting where that is not set."""
+    config = settings()
+    conf = config.kafka.get_secret_value()
+    if "bootstrap.servers" not in conf:
+        raise InvalidSetting(
+            f"{topic} is to be read, and FEED_ASSETS_KAFKA names no broker: expected a JSON object such as "
+            '{"bootstrap.servers": "kafka:9092"}. Set it.'
+        )
+    if form == "avro" and config.kafka_registry is None:
+        raise InvalidSetting(f"{topic} is of Avro: expected the registry's URL in FEED_ASSETS_KAFKA_REGISTRY. Set it.")
+    schemas = Schemas(config.kafka_registry.get_secret_value()) if form == "avro" and config.kafka_registry else None
+    return TopicEvents(Clients(conf), topic, form, columns, schemas)
