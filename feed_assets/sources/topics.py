@@ -4,6 +4,7 @@ import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from feed_assets.core.errors import InvalidSetting, KafkaUnavailable, LogTrimmed, SourceUnavailable
@@ -95,5 +96,11 @@ def topic_events(topic: str, form: Literal["json", "avro"], columns: Columns) ->
         )
     if form == "avro" and config.kafka_registry is None:
         raise InvalidSetting(f"{topic} is of Avro: expected the registry's URL in FEED_ASSETS_KAFKA_REGISTRY. Set it.")
-    schemas = Schemas(config.kafka_registry.get_secret_value()) if form == "avro" and config.kafka_registry else None
+    schemas = _schemas(config.kafka_registry.get_secret_value()) if form == "avro" and config.kafka_registry else None
     return TopicEvents(Clients(conf), topic, form, columns, schemas)
+
+
+@cache
+def _schemas(url: str) -> Schemas:
+    """Of one process, so that each schema is asked for once."""
+    return Schemas(url)
