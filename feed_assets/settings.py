@@ -111,16 +111,18 @@ LINEAGE = "openlineage+"
 """What the URL of a sink for lineage begins with."""
 GLUE = "glue:"
 """What a sink that is a database of the Glue catalog begins with."""
+KAFKA = "kafka:"
+"""What a sink that is a Kafka topic begins with."""
 
 Sink = Annotated[
     SecretStr,
     _like(
         "blackboard:/*(?!_feed_assets(/|$))[^/].*|(sqlite|postgresql).*://[^#]*#[^#]+|"
-        rf"{re.escape(LINEAGE)}(https://[^/@][^#?]*|http://[^/@][^@#?]*|file:///[^#?]+)|{GLUE}[a-z0-9_]+",
+        rf"{re.escape(LINEAGE)}(https://[^/@][^#?]*|http://[^/@][^@#?]*|file:///[^#?]+)|{GLUE}[a-z0-9_]+|{KAFKA}{TOPIC_NAME}",
         "blackboard:PREFIX, such as blackboard:events, not below _feed_assets, or "
         "postgresql+psycopg://user:password@host/database#table; a comma or # in a password is written %2C or %23; "
         "or openlineage+https://:KEY@host, openlineage+http://host without a key, openlineage+file:///file; "
-        "or glue:DATABASE",
+        "or kafka:TOPIC, or glue:DATABASE",
     ),
 ]
 Sinks = Annotated[tuple[Sink, ...], NoDecode, BeforeValidator(_split)]
@@ -225,7 +227,7 @@ class Settings(Declaring):
     """Receivers of alerts by mail, comma-separated in the environment."""
 
     events_to: Sinks = ()
-    """Sinks that our write events are also published to: `blackboard:<prefix>`, or SQLAlchemy URLs with `#table`.
+    """Sinks of our write events: `blackboard:<prefix>`, SQLAlchemy URLs with `#table`, or `kafka:<topic>`.
 
     What runs read and wrote goes to `openlineage+https://:KEY@host` or `openlineage+file:///file`; what intake
     publishes is registered in `glue:DATABASE`.

@@ -1,18 +1,21 @@
 """Reading a topic from a position on: each message of what is committed, in the order of its partition."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
+from confluent_kafka.admin import AdminClient
 
 from feed_assets.core.errors import KafkaUnavailable, LogTrimmed
 from feed_assets.kafka.clients import SECONDS, Clients, translated
 from feed_assets.kafka.messages import Headers, Message
 
 _POLL_SECONDS = 0.1
+_FEW = 2
+"""Offsets from the end on in which the last message is as a rule: it, and the end of its transaction."""
 
 
 class Placed(NamedTuple):
@@ -44,7 +47,8 @@ def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, siz
     consumer, until = clients.reader(), monotonic() + seconds
     try:
         with translated(f"read {topic}"):
-            reading = _Reading(consumer, topic, _begins(consumer, topic, after, seconds), Read({**after}))
+            begins = {each: after.get(each, OFFSET_BEGINNING) for each in partitions(consumer, topic, seconds)}
+            reading = _Reading(consumer, topic, begins, Read({**after}))
             while reading.left and len(reading.found.messages) < limit and reading.size < size:
                 if (received := consumer.poll(_POLL_SECONDS)) is not None:
                     reading.take(received)
@@ -58,13 +62,47 @@ def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, siz
     return reading.found
 
 
-def _begins(consumer: Consumer, topic: str, after: Mapping[int, int], seconds: float) -> dict[int, int]:
-    found = consumer.list_topics(topic, seconds).topics[topic]
-    if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-        raise KafkaException(found.error)
+def tail(reader: Consumer, topic: str, partition: int, is_enough: Callable[[Sequence[Message]], bool]) -> list[Message]:
+    """The last messages of a partition, as far back as is enough, or all. Raises KafkaUnavailable.
+
+    Behind the last one there may be ends of transactions, and what was undone, in any number.
+    """
+    back = _FEW
+    with translated(f"read {topic}/{partition}"):
+        low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=SECONDS)
+        found = list[Message]()
+        while low < high and not is_enough(found):
+            begin, back = max(low, high - back), back * 10
+            found = _to_end(reader, TopicPartition(topic, partition, begin))
+            if begin == low:
+                break
+    return found
+
+
+def _to_end(reader: Consumer, begin: TopicPartition) -> list[Message]:
+    found, until = list[Message](), monotonic() + SECONDS
+    reader.assign([begin])
+    while monotonic() < until:
+        received = reader.poll(_POLL_SECONDS)
+        error = received.error() if received is not None else None
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            reader.unassign()
+            return found
+        if error is not None:
+            raise KafkaException(error)
+        found += [message_of(received)] if received is not None else []
+    raise KafkaUnavailable(f"cannot read {begin.topic}/{begin.partition}: no answer within {SECONDS:g} s.")
+
+
+def partitions(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:
+    """The partitions of a topic. Raises KafkaUnavailable, also if there is no such topic."""
+    with translated(f"read {topic}"):
+        found = client.list_topics(topic, seconds).topics[topic]
+        if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaException(found.error)
     if not found.partitions:
         raise KafkaUnavailable(f"there is no topic {topic}: expected it at the broker. Create it, or correct the name.")
-    return {partition: after.get(partition, OFFSET_BEGINNING) for partition in found.partitions}
+    return [*found.partitions]
 
 
 class _Reading:

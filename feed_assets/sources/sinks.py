@@ -31,7 +31,7 @@ _ENDS = ".jsonl"
 _FILE = re.compile(rf"([0-9]{{{_DIGITS}}})(?:[^0-9].*)?\.jsonl")
 
 
-_Numbered = tuple[int, WriteEvent]
+Numbered = tuple[int, WriteEvent]
 _Event_contra = TypeVar("_Event_contra", contravariant=True)
 
 
@@ -99,7 +99,7 @@ class SqlSink:
         if not self.url.startswith(("sqlite", "postgresql")):
             raise InvalidDefinition(f"{shown(self.url)} is no database for a sink: expected sqlite or postgresql.")
 
-    def publish(self, events: Sequence[_Numbered]) -> tuple[str, ...]:
+    def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
         """Publish in one transaction; events that are there stay as they are. Raises SinkUnavailable."""
         with (
             translated(self.url, SinkUnavailable),
@@ -142,7 +142,7 @@ class FileSink:
     board: Blackboard
     prefix: str
 
-    def publish(self, events: Sequence[_Numbered]) -> tuple[str, ...]:
+    def publish(self, events: Sequence[Numbered]) -> tuple[str, ...]:
         """Publish the events that no file of ours has yet; the keys of others' files in their place."""
         left, number, foreign = self._left(events)
         key = self._key(number)
@@ -166,7 +166,7 @@ class FileSink:
         numbers = own() if files else ()
         return tuple(file.key for file in files if self._number(file) not in numbers)
 
-    def _left(self, events: Sequence[_Numbered]) -> tuple[Sequence[_Numbered], int, set[str]]:
+    def _left(self, events: Sequence[Numbered]) -> tuple[Sequence[Numbered], int, set[str]]:
         """The events that no file of ours has, the number that a further file begins with, and others' files.
 
         There are files after a kill, beside another process, and after a position that went back, as that of a ledger
@@ -207,8 +207,13 @@ class FileSink:
         return f"{self.prefix}/{number:0{_DIGITS}d}{_ENDS}"
 
 
-def _lines(events: Sequence[_Numbered]) -> bytes:
-    return "".join(json.dumps({"sequence": sequence, **_row(event)}) + "\n" for sequence, event in events).encode()
+def _lines(events: Sequence[Numbered]) -> bytes:
+    return b"".join(line_of(sequence, event) + b"\n" for sequence, event in events)
+
+
+def line_of(sequence: int, event: WriteEvent) -> bytes:
+    """An event as one JSON object, in one line without its end."""
+    return json.dumps({"sequence": sequence, **_row(event)}).encode()
 
 
 @cache

@@ -87,17 +87,22 @@ def _translated() -> Generator[None]:
 
 def topic_events(topic: str, form: Literal["json", "avro"], columns: Columns) -> TopicEvents:
     """The events in a topic at the broker of the settings. Raises InvalidSetting where that is not set."""
-    config = settings()
-    conf = config.kafka.get_secret_value()
+    registry = settings().kafka_registry if form == "avro" else None
+    if form == "avro" and registry is None:
+        raise InvalidSetting(f"{topic} is of Avro: expected the registry's URL in FEED_ASSETS_KAFKA_REGISTRY. Set it.")
+    schemas = _schemas(registry.get_secret_value()) if registry else None
+    return TopicEvents(clients_for(topic), topic, form, columns, schemas)
+
+
+def clients_for(topic: str) -> Clients:
+    """The clients of the settings' broker, which has a topic. Raises InvalidSetting where it is not set."""
+    conf = settings().kafka.get_secret_value()
     if "bootstrap.servers" not in conf:
         raise InvalidSetting(
-            f"{topic} is to be read, and FEED_ASSETS_KAFKA names no broker: expected a JSON object such as "
+            f"{topic} is a topic, and FEED_ASSETS_KAFKA names no broker: expected a JSON object such as "
             '{"bootstrap.servers": "kafka:9092"}. Set it.'
         )
-    if form == "avro" and config.kafka_registry is None:
-        raise InvalidSetting(f"{topic} is of Avro: expected the registry's URL in FEED_ASSETS_KAFKA_REGISTRY. Set it.")
-    schemas = _schemas(config.kafka_registry.get_secret_value()) if form == "avro" and config.kafka_registry else None
-    return TopicEvents(Clients(conf), topic, form, columns, schemas)
+    return Clients(conf)
 
 
 @cache

@@ -14,8 +14,9 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.sources.files import FileEvents
 from feed_assets.sources.sinks import FileSink, SqlSink, open_sink
 from feed_assets.sources.sql import SqlEvents
+from feed_assets.sources.topic_sink import TopicSink
 from feed_assets_tests.feeds.stores import Counting
-from feed_assets_tests.sources.theirs import START, event, read_all
+from feed_assets_tests.sources.theirs import START, Topics, event, read_all
 
 TOKYO = timezone(timedelta(hours=9))
 
@@ -38,9 +39,12 @@ ODD = [
 ]
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "local", "s3"])
+@pytest.fixture(params=["sqlite", "postgresql", "local", "s3", "kafka"])
 def published(request):
     """A sink, and the source that reads it back."""
+    if request.param == "kafka":
+        theirs = Topics(request.getfixturevalue("broker").servers, "integer")
+        return TopicSink(theirs.clients, theirs.topic), theirs.source()
     if request.param in ("local", "s3"):
         board = request.getfixturevalue(f"{request.param}_board")
         return open_sink("blackboard:our/events", board), FileEvents(board, "our/events", "jsonl")

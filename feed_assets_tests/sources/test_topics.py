@@ -1,15 +1,18 @@
 """What holds of Kafka topics alone, over a real broker: partitions, transactions, what the broker removes."""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from confluent_kafka.cimpl import TopicPartition
 
-from feed_assets.core.errors import SourceUnavailable
+from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
 from feed_assets.core.limits import ROW_BYTES
 from feed_assets.kafka import avro
 from feed_assets.kafka.clients import Clients
 from feed_assets.sources.rows import Columns, Constant
+from feed_assets.sources.topic_sink import TopicSink
 from feed_assets.sources.topics import TopicEvents, _schemas
 from feed_assets_tests.sources.theirs import Topics, event, read_all, row
 
@@ -122,3 +125,48 @@ def test_a_topic_that_is_not_there_and_a_broker_that_does_not_answer_are_unavail
         TopicEvents(here, "nothing", "json").read(None, 10)
     with pytest.raises(SourceUnavailable, match="cannot read nothing"):
         TopicEvents(nowhere, "nothing", "json").read(None, 10, 1)
+
+
+def numbered(first, last):
+    return [(number, event(number, "timestamp")) for number in range(first, last + 1)]
+
+
+def published(theirs):
+    return [each.correlation_id for each in read_all(theirs.source())[0]]
+
+
+def test_messages_of_others_hide_none_of_ours_and_a_position_that_went_back_leaves_none_out(theirs):
+    sink = TopicSink(theirs.clients, theirs.topic)
+    sink.publish(numbered(1, 3))
+    for value in (b"not json", b"[1]", b'{"sequence": "x"}'):
+        send(theirs, value)
+    sink.publish(numbered(2, 5))
+    assert published(theirs) == ["c-1", "c-2", "c-3", "c-4", "c-5"]
+    other = [(number, event(number + 10, "timestamp")) for number in (2, 3)]  # As from a ledger of a backup.
+    sink.publish(other)
+    assert published(theirs)[5:] == ["c-12", "c-13"]
+
+
+@dataclass(frozen=True)
+class Meanwhile(Clients):
+    """Clients of a process, beside which another one publishes once this has begun."""
+
+    clients: Clients
+    publish: Callable[[], object]
+
+    def producer(self, transactional_id, seconds):
+        return self.clients.producer(transactional_id, seconds)
+
+    def reader(self):
+        self.publish()
+        return self.clients.reader()
+
+
+def test_of_two_that_publish_at_once_one_is_put_out_and_each_event_is_there_once(theirs):
+    other = TopicSink(theirs.clients, theirs.topic)
+    slow = TopicSink(Meanwhile(theirs.clients, lambda: other.publish(numbered(1, 3))), theirs.topic)
+    with pytest.raises(SinkUnavailable, match="another process does"):
+        slow.publish(numbered(1, 5))
+    assert published(theirs) == ["c-1", "c-2", "c-3"]
+    other.publish(numbered(1, 5))
+    assert published(theirs) == ["c-1", "c-2", "c-3", "c-4", "c-5"]

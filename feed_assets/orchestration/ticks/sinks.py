@@ -16,7 +16,7 @@ from feed_assets.ledger.run_changes import run_changes
 from feed_assets.ledger.states.shown import Transition, transitions
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
-from feed_assets.settings import GLUE, LINEAGE, expand, settings
+from feed_assets.settings import GLUE, KAFKA, LINEAGE, expand, settings
 from feed_assets.sources.sinks import Sink, open_sink
 
 if TYPE_CHECKING:
@@ -93,7 +93,15 @@ def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> 
     return _Outlet(_name(url), GlueSink(url.removeprefix(GLUE)), lambda last: catalog.after(last, limit), limit)
 
 
-_BY_START: Mapping[str, Callable[..., _Outlet[Any]]] = {LINEAGE: _lineage, GLUE: _glue}
+def _topic(url: str, services: Services, _graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
+    """The same events as messages. Only who has such a sink pays for its client."""
+    from feed_assets.sources.topic_sink import topic_sink
+
+    sink = topic_sink(url.removeprefix(KAFKA))
+    return _Outlet(_name(url), sink, lambda last: _after(services, last), EVENTS_PER_WRITE)
+
+
+_BY_START: Mapping[str, Callable[..., _Outlet[Any]]] = {LINEAGE: _lineage, GLUE: _glue, KAFKA: _topic}
 
 
 def _name(url: str) -> str:
