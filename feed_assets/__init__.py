@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.location import with_automation
     from feed_assets.runs import checks
     from feed_assets.settings import Settings
-    from feed_assets.sources.declared import EventFiles, EventSource, SqlTable
+    from feed_assets.sources.declared import EventFiles, EventSource, EventTopic, SqlTable
     from feed_assets.sources.deletes import DeletesTable
     from feed_assets.sources.rows import Columns, Constant
     from feed_assets.sources.state import report_state
@@ -72,7 +72,7 @@ _MODULES = {
     "orchestration.declare.state_tables": ("state_table",),
     "orchestration.location": ("with_automation",),
     "settings": ("Settings",),
-    "sources.declared": ("EventFiles", "EventSource", "SqlTable"),
+    "sources.declared": ("EventFiles", "EventSource", "EventTopic", "SqlTable"),
     "sources.deletes": ("DeletesTable",),
     "sources.rows": ("Columns", "Constant"),
     "sources.state": ("report_state",),
@@ -94,6 +94,7 @@ __all__ = [
     "DeletesTable",
     "EventFiles",
     "EventSource",
+    "EventTopic",
     "EventTableComponent",
     "FeedAssetComponent",
     "ForeignFeedsComponent",

@@ -1,1 +1,11 @@
 """Topics become files that never change, and a signal for each. Needs the extra `kafka`."""
+
+from importlib.util import find_spec
+
+from feed_assets.core.errors import InvalidSetting
+
+
+def check_installed() -> None:
+    """Raise InvalidSetting unless Kafka's libraries are there: only who has topics needs them."""
+    if find_spec("confluent_kafka") is None:
+        raise InvalidSetting("Kafka's topics need more packages: `pip install 'feed-assets[kafka]'`.")

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from feed_assets.core.errors import InvalidDefinition, InvalidSetting
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import check_segment
 from feed_assets.core.rules import BoardName, Prefix, Url
 from feed_assets.core.typed import typed
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.kafka import check_installed
 from feed_assets.settings import expand
 from feed_assets.sources.contract import Reader
 from feed_assets.sources.files import FileEvents
@@ -97,8 +97,7 @@ class EventTopic:
 
     def reader(self, _board: BoardNamed) -> Reader:
         """The reader of these events. Raises InvalidSetting where no broker, or registry, is set."""
-        if find_spec("confluent_kafka") is None:
-            raise InvalidSetting("topics need more packages: `pip install 'feed-assets[kafka]'`.")
+        check_installed()
         from feed_assets.sources.topics import topic_events
 
         return topic_events(self.topic, self.format, self.columns)

@@ -5,17 +5,12 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaException, Producer
-
 from feed_assets.core.errors import FencedOff, KafkaUnavailable, SinkUnavailable
-from feed_assets.core.events import WriteEvent
-from feed_assets.kafka import log
-from feed_assets.kafka.clients import SECONDS, Clients, failure
+from feed_assets.kafka.appender import Appender
+from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.messages import Message
 from feed_assets.sources.sinks import Numbered, line_of
 from feed_assets.sources.topics import clients_for
-
-_TRANSACTION_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -35,43 +30,26 @@ class TopicSink:
         if not events:
             return ()
         with _translated():
-            producer = self.clients.producer(f"feed_assets-events/{self.topic}", _TRANSACTION_SECONDS)
-            producer.init_transactions(SECONDS)  # First: then nothing of ours comes behind the end that is read.
-            there = self._published(events[0][0])
-            left = [(event, text) for number, event in events if (text := line_of(number, event)) not in there]
-            if left:
-                self._write(producer, left)
+            appender = Appender(self.clients, self.topic, "feed_assets-events")
+            there = {message.value for message in appender.tail(lambda found: _reaches(found, events[0][0]))}
+            texts = [(event.table_name.encode(), line_of(number, event)) for number, event in events]
+            if left := [each for each in texts if each[1] not in there]:
+                appender.write(left)
         return ()
 
     def strangers(self, _after: int, _own: Callable[[], Collection[int]], /) -> tuple[str, ...]:
         """None: a message of others' has an offset of its own, and takes no place that ours would need."""
         return ()
 
-    def _published(self, first: int) -> set[bytes]:
-        """What the topic has from an event on: read from the end of each partition back to one before it."""
-        reader = self.clients.reader()
-        try:
-            found = [self._last(reader, partition, first) for partition in log.partitions(reader, self.topic)]
-        finally:
-            reader.close()
-        return {message.value or b"" for messages in found for message in messages}
-
-    def _last(self, reader: Consumer, partition: int, first: int) -> list[Message]:
-        def is_before(messages: Sequence[Message]) -> bool:
-            return any(number is not None and number < first for number in map(_number, messages))
-
-        return log.tail(reader, self.topic, partition, is_before)
-
-    def _write(self, producer: Producer, left: Sequence[tuple[WriteEvent, bytes]]) -> None:
-        producer.begin_transaction()
-        for event, text in left:
-            producer.produce(self.topic, text, event.table_name.encode())
-        producer.commit_transaction(SECONDS)
-
 
 def topic_sink(topic: str) -> TopicSink:
     """The sink of a topic at the broker of the settings. Raises InvalidSetting where that is not set."""
     return TopicSink(clients_for(topic), topic)
+
+
+def _reaches(messages: Sequence[Message], first: int) -> bool:
+    """Whether there is an event of ours from before one."""
+    return any(number is not None and number < first for number in map(_number, messages))
 
 
 def _number(message: Message) -> int | None:
@@ -89,5 +67,3 @@ def _translated() -> Generator[None]:
         yield
     except (KafkaUnavailable, FencedOff) as error:
         raise SinkUnavailable(str(error)) from error
-    except KafkaException as error:
-        raise SinkUnavailable(str(failure("publish events", error))) from error

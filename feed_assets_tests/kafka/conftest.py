@@ -1,7 +1,6 @@
-"""The broker and the registry of the session, and a world of topics for each test."""
+"""A world of topics for each test."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -9,21 +8,6 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets_tests.kafka.brokers import Broker, Registry
 from feed_assets_tests.kafka.world import World
 from feed_assets_tests.servers import S3Server
-from feed_assets_tests.shared import shared
-
-
-@pytest.fixture(scope="session")
-def broker(session_folder: Path) -> Iterator[Broker]:
-    """The Kafka broker of the session."""
-    with shared("kafka", session_folder) as address:
-        yield Broker(**address)
-
-
-@pytest.fixture(scope="session")
-def registry(session_folder: Path) -> Iterator[Registry]:
-    """The schema registry of the session."""
-    with shared("registry", session_folder) as address:
-        yield Registry(**address)
 
 
 @pytest.fixture

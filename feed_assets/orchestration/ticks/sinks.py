@@ -11,6 +11,7 @@ from feed_assets.core.failures import failing_alone
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.secrets import shown
 from feed_assets.core.words import some
+from feed_assets.kafka import check_installed
 from feed_assets.ledger import events, subscriptions
 from feed_assets.ledger.run_changes import run_changes
 from feed_assets.ledger.states.shown import Transition, transitions
@@ -95,6 +96,7 @@ def _glue(url: str, services: Services, graph: Graph, _: dg.DagsterInstance) -> 
 
 def _topic(url: str, services: Services, _graph: Graph, _: dg.DagsterInstance) -> _Outlet[WriteEvent]:
     """The same events as messages. Only who has such a sink pays for its client."""
+    check_installed()
     from feed_assets.sources.topic_sink import topic_sink
 
     sink = topic_sink(url.removeprefix(KAFKA))

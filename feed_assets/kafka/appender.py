@@ -1,0 +1,36 @@
+"""Writing to the end of a topic as the only one who does under a name."""
+
+from collections.abc import Callable, Sequence
+
+from feed_assets.kafka import log
+from feed_assets.kafka.clients import SECONDS, Clients, translated
+from feed_assets.kafka.messages import Message
+
+_TRANSACTION_SECONDS = 60
+
+
+class Appender:
+    """Once it is made, nobody who was there before under its name can write any more. Raises KafkaUnavailable."""
+
+    def __init__(self, clients: Clients, topic: str, name: str) -> None:
+        self._clients, self._topic = clients, topic
+        self._producer = clients.producer(f"{name}/{topic}", _TRANSACTION_SECONDS)
+        with translated(f"write to {topic}"):
+            self._producer.init_transactions(SECONDS)
+
+    def tail(self, is_enough: Callable[[Sequence[Message]], bool]) -> list[Message]:
+        """The last messages of each partition, as far back as is enough, or all. Raises KafkaUnavailable."""
+        reader = self._clients.reader()
+        try:
+            numbers = log.partitions(reader, self._topic)
+            return [each for number in numbers for each in log.tail(reader, self._topic, number, is_enough)]
+        finally:
+            reader.close()
+
+    def write(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write keys and values, all or none. Raises KafkaUnavailable, and then it may be either; FencedOff."""
+        with translated(f"write to {self._topic}"):
+            self._producer.begin_transaction()
+            for key, value in messages:
+                self._producer.produce(self._topic, value, key)
+            self._producer.commit_transaction(SECONDS)

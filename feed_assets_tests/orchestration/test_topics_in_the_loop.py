@@ -1,0 +1,64 @@
+"""Write events in a Kafka topic are taken by the loop, and ours are published to one, over a real broker."""
+
+import json
+
+import pytest
+
+from feed_assets import EventSource, EventTopic
+from feed_assets.core.errors import SourceUnavailable
+from feed_assets_tests.orchestration.test_event_tables import Team, markers, ranges, world
+from feed_assets_tests.sources.theirs import Topics, read_all, row
+
+
+class TopicTeam(Team):
+    """A team whose events are messages."""
+
+    def __init__(self, theirs):
+        self.theirs = theirs
+        self.source = EventSource("team", (EventTopic(theirs.topic),))
+
+    def publish(self, *reported):
+        self.theirs.add(
+            [
+                row(marker, "integer", table_name=table, correlation_id=correlation, partition_key=None)
+                for table, correlation, marker in reported
+            ]
+        )
+
+
+@pytest.fixture
+def theirs(broker, setting):
+    setting(kafka=json.dumps({"bootstrap.servers": broker.servers}))
+    return Topics(broker.servers, "integer")
+
+
+def test_an_update_whose_events_are_messages_is_consumed_once_it_is_complete(theirs):
+    seen = []
+    team = TopicTeam(theirs)
+    world_ = world(team, seen)
+    team.publish(("a", "X", 1))
+    assert world_.run_until_idle() == []
+    team.publish(("b", "X", 7))
+    (run,) = world_.run_until_idle()
+    assert run.succeeded, run.error
+    assert [ranges(run_spec) for run_spec in seen] == [{"team/a": (None, 1), "team/b": (None, 7)}]
+    assert markers() == {"team/a": 1, "team/b": 7}
+    assert world_.run_until_idle() == []
+
+
+def test_our_events_are_published_to_a_topic_each_once(theirs, tmp_path, setting):
+    setting(events_to=f"kafka:{theirs.topic}")
+    team, seen = Team(tmp_path), []
+    world_ = world(team, seen)
+    for number in (1, 2):
+        team.publish(("a", f"X{number}", number), ("b", f"X{number}", number))
+        assert [run.succeeded for run in world_.run_until_idle()] == [True]
+    found, rejected, _ = read_all(theirs.source())
+    assert rejected == []
+    assert [each.table_name for each in found] == ["gamma/report/v1.0"] * 2
+
+
+def test_without_a_broker_in_the_settings_it_is_said_what_to_set(theirs, setting):
+    setting(kafka="{}")
+    with pytest.raises(SourceUnavailable, match="FEED_ASSETS_KAFKA names no broker"):
+        world(TopicTeam(theirs), []).ask(name="events_team")
