@@ -1,0 +1,152 @@
+"""How many messages of a topic there are in each window of time: by the broker's offsets, or by reading all of them.
+
+Offsets tell it only where the broker stamps messages as they come (`LogAppendTime`), removes none of them but the
+oldest, and nobody writes in transactions, as an offset may then be the end of one.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import ConfigResource  # pyright: ignore[reportPrivateImportUsage] - where it is documented
+
+from feed_assets.core.chunks import line_before
+from feed_assets.core.errors import LogTrimmed
+from feed_assets.kafka import log
+from feed_assets.kafka.clients import SECONDS, Clients, translated
+
+CELL = 10_000
+"""Offsets of a partition whose messages are counted as one part: no more than these are counted anew after a kill."""
+
+_BYTES = 64 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+Offsets = Mapping[int, int]
+"""By partition."""
+
+
+def refusal(clients: Clients, topic: str) -> str | None:
+    """Why a topic's offsets tell no counts, as far as its configuration says; None if they may."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    with translated(f"describe {topic}"):
+        admin: Any = clients.admin()  # Kept until the answer is there.
+        found: Mapping[str, Any] = admin.describe_configs([resource])[resource].result(SECONDS)
+    stamped, removed = found["message.timestamp.type"].value, found["cleanup.policy"].value
+    if stamped != "LogAppendTime":
+        return f"message.timestamp.type of {topic} is {stamped}: a message may come into any window, at any time"
+    return None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: the messages of some offsets go"
+
+
+@dataclass(frozen=True)
+class ByOffsets:
+    """The messages of each window between two moments, and the offsets at the last of them."""
+
+    windows: Mapping[datetime, int]
+    after: Offsets
+
+
+def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[datetime]) -> ByOffsets:
+    """Count from each moment to the next, by the broker's clock; all of them lie in the past.
+
+    Args:
+        clients: Of its broker.
+        topic: The topic.
+        after: The offsets at the first moment, by partition; of one that is not named it is asked for.
+        bounds: The moments (UTC).
+
+    Raises:
+        LogTrimmed: The broker has removed messages since the first moment, so nobody knows how many there were.
+        KafkaUnavailable: The broker does not answer.
+    """
+    reader = clients.reader()
+    try:
+        with translated(f"count {topic}"):
+            ends = {each: _watermarks(reader, topic, each) for each in log.partitions(reader, topic)}
+            first = {**_offsets(reader, topic, ends, bounds[0]), **after}
+            _check(topic, after, first, ends, bounds[0])
+            offsets = [first, *(_offsets(reader, topic, ends, moment) for moment in bounds[1:])]
+    finally:
+        reader.close()
+    counts = [sum(these.values()) - sum(those.values()) for those, these in pairwise(offsets)]
+    return ByOffsets(dict(zip(bounds, counts, strict=False)), offsets[-1])
+
+
+_Ends = Mapping[int, tuple[int, int]]
+
+
+def _watermarks(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    return reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=SECONDS)
+
+
+def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dict[int, int]:
+    """The first offsets of a moment or later; where there are none, the end as it was before this was asked."""
+    stamp = (moment - _EPOCH) // _MILLISECOND
+    asked = [TopicPartition(topic, partition, stamp) for partition in ends]
+    found = reader.offsets_for_times(asked, timeout=SECONDS)
+    return {each.partition: each.offset if each.offset >= 0 else ends[each.partition][1] for each in found}
+
+
+def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: datetime) -> None:
+    """Raise LogTrimmed if the first offsets may not be those of the moment."""
+    for partition, (low, high) in ends.items():
+        is_lost = after[partition] < low if partition in after else first[partition] == low and 0 < low < high
+        if is_lost:
+            raise LogTrimmed(
+                f"{topic}/{partition} is to be counted from {moment:%Y-%m-%d %H:%M} UTC on, and begins with offset "
+                f"{low}: the broker has removed what was before it, so nobody knows how many there were."
+            )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The messages of one partition from a line of the grid on, as far as they were read: how many, by window."""
+
+    partition: int
+    start: int
+    next_offset: int
+    windows: Mapping[datetime, int]
+
+
+Cells = Mapping[int, Cell]
+
+
+def by_reading(
+    clients: Clients, topic: str, after: Cells, limit: int, seconds: float, start_of: Callable[[datetime], datetime]
+) -> tuple[list[Cell], Cells, bool]:
+    """Count the messages that came after, by their timestamps, whoever sets them.
+
+    Args:
+        clients: Of its broker.
+        topic: The topic.
+        after: By partition the cell that was counted last, and how far.
+        limit: Messages to read.
+        seconds: To wait for the broker.
+        start_of: The start of a moment's window (UTC).
+
+    Returns:
+        The cells that have changed, the last one of each partition, and whether there was no more. A cell is the same
+        whoever counts it, and however often: it is reported as a part, which grows with its next offset.
+
+    Raises:
+        LogTrimmed: The broker has removed what was not counted yet.
+        KafkaUnavailable: The broker does not answer.
+    """
+    begins = {partition: cell.next_offset for partition, cell in after.items()}
+    found = log.read(clients, topic, begins, limit, _BYTES, seconds)
+    counts, ends = defaultdict[tuple[int, int], Counter[datetime]](Counter), dict[tuple[int, int], int]()
+    for partition, message in found.messages:
+        cell = partition, line_before(message.offset, CELL)
+        counts[cell][start_of(_EPOCH + message.timestamp * _MILLISECOND)] += 1
+        ends[cell] = message.offset + 1
+    changed = [Cell(*cell, ends[cell], _before(after, *cell) + count) for cell, count in sorted(counts.items())]
+    return changed, {**after, **{cell.partition: cell for cell in changed}}, found.is_complete
+
+
+def _before(after: Cells, partition: int, start: int) -> Counter[datetime]:
+    last = after.get(partition)
+    return Counter(last.windows if last and last.start == start else {})
