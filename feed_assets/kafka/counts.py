@@ -18,6 +18,7 @@ from feed_assets.core.chunks import line_before
 from feed_assets.core.errors import LogTrimmed
 from feed_assets.kafka import log
 from feed_assets.kafka.clients import SECONDS, Clients, translated
+from feed_assets.kafka.messages import Message
 
 CELL = 10_000
 """Offsets of a partition whose messages are counted as one part: no more than these are counted anew after a kill."""
@@ -40,6 +41,32 @@ def refusal(clients: Clients, topic: str) -> str | None:
     if stamped != "LogAppendTime":
         return f"message.timestamp.type of {topic} is {stamped}: a message may come into any window, at any time"
     return None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: the messages of some offsets go"
+
+
+@dataclass(frozen=True)
+class Oldest:
+    """The moment (UTC) of the first message that a partition has, and whether there were others before it."""
+
+    moment: datetime
+    is_cut: bool
+
+
+def oldest(clients: Clients, topic: str) -> list[Oldest]:
+    """Of each partition that has messages. Raises KafkaUnavailable."""
+    reader = clients.reader()
+    try:
+        with translated(f"count {topic}"):
+            ends = {each: _watermarks(reader, topic, each) for each in log.partitions(reader, topic)}
+        begins = {each: low for each, (low, high) in ends.items() if low < high}
+        firsts = {each: log.first(reader, topic, each, low) for each, low in begins.items()}
+    finally:
+        reader.close()
+    return [Oldest(moment_of(found), begins[each] > 0) for each, found in firsts.items() if found]
+
+
+def moment_of(message: Message) -> datetime:
+    """When a message was made, or came, as its topic has it (UTC)."""
+    return _EPOCH + message.timestamp * _MILLISECOND
 
 
 @dataclass(frozen=True)
@@ -141,7 +168,7 @@ def by_reading(
     counts, ends = defaultdict[tuple[int, int], Counter[datetime]](Counter), dict[tuple[int, int], int]()
     for partition, message in found.messages:
         cell = partition, line_before(message.offset, CELL)
-        counts[cell][start_of(_EPOCH + message.timestamp * _MILLISECOND)] += 1
+        counts[cell][start_of(moment_of(message))] += 1
         ends[cell] = message.offset + 1
     changed = [Cell(*cell, ends[cell], _before(after, *cell) + count) for cell, count in sorted(counts.items())]
     return changed, {**after, **{cell.partition: cell for cell in changed}}, found.is_complete

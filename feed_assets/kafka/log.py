@@ -79,13 +79,19 @@ def tail(reader: Consumer, topic: str, partition: int, is_enough: Callable[[Sequ
     return found
 
 
-def _to_end(reader: Consumer, begin: TopicPartition) -> list[Message]:
+def first(reader: Consumer, topic: str, partition: int, offset: int) -> Message | None:
+    """The first message from an offset on; None if there is none. Raises KafkaUnavailable."""
+    with translated(f"read {topic}/{partition}"):
+        return next(iter(_to_end(reader, TopicPartition(topic, partition, offset), limit=1)), None)
+
+
+def _to_end(reader: Consumer, begin: TopicPartition, limit: int | None = None) -> list[Message]:
     found, until = list[Message](), monotonic() + SECONDS
     reader.assign([begin])
     while monotonic() < until:
         received = reader.poll(_POLL_SECONDS)
         error = received.error() if received is not None else None
-        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+        if len(found) == limit or (error is not None and error.code() == KafkaError._PARTITION_EOF):
             reader.unassign()
             return found
         if error is not None:

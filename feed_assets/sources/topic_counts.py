@@ -1,0 +1,119 @@
+"""How many messages a topic has in each window, as reports to the state store: its source counts.
+
+| tier | who counts |
+|---|---|
+| `broker` | the broker, by its offsets, where it stamps messages and nobody writes in transactions |
+| `reader` | we, by reading each message: for any other topic |
+
+Source: "Data Dependency Driven Orchestration", where the counts of a topic are those of an audit at its source.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from feed_assets.kafka import counts
+from feed_assets.kafka.clients import SECONDS, Clients
+from feed_assets.kafka.counts import Cell
+from feed_assets.sources.contract import Positions
+
+Tier = Literal["broker", "reader"]
+
+MESSAGES = 50_000
+"""Messages that are read at a time."""
+
+WINDOWS = 288
+"""Windows that the broker is asked for at a time: a day of 5 minutes."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Reports as `report_state` takes them, where to go on, and whether there was no more."""
+
+    reports: tuple[Mapping[str, Any], ...]
+    position: str | None
+    is_complete: bool
+
+
+@dataclass(frozen=True)
+class TopicCounts:
+    """The source counts of one topic for a dataset of the state store, by windows of one length.
+
+    What the broker tells of a window it tells once that is over, by the broker's clock, for at least `step`: clocks
+    differ. Reports may be repeated: of a window, or a cell, they are the same, or newer ones.
+    """
+
+    clients: Clients = field(repr=False)
+    topic: str
+    dataset: str
+    tier: Tier
+    step: timedelta
+
+    def read(self, after: str | None, now: datetime, seconds: float = SECONDS) -> Counted:
+        """What came after a position. Raises KafkaUnavailable and LogTrimmed."""
+        place = self._positions.load(after)
+        return self._by_broker(place, after, now) if self.tier == "broker" else self._by_reading(place, after, seconds)
+
+    def _by_reading(self, place: Mapping[str, Any] | None, after: str | None, seconds: float) -> Counted:
+        known = {cell.partition: cell for cell in map(_loaded, (place or {}).get("cells", ()))}
+        changed, last, is_complete = counts.by_reading(
+            self.clients, self.topic, known, MESSAGES, seconds, self._start_of
+        )
+        position = self._positions.dump({"cells": [_dumped(last[each]) for each in sorted(last)]}) if changed else after
+        return Counted(tuple(map(self._of_cell, changed)), position, is_complete)
+
+    def _of_cell(self, cell: Cell) -> Mapping[str, Any]:
+        return {
+            **self._said(cell.windows),
+            "part": f"{self.topic}/{cell.partition}/{cell.start}",
+            "version": cell.next_offset,
+            "offsets": {str(cell.partition): [cell.start, cell.next_offset - 1]},
+        }
+
+    def _by_broker(self, place: Mapping[str, Any] | None, after: str | None, now: datetime) -> Counted:
+        first = datetime.fromisoformat(place["until"]) if place else self._first()
+        last = self._start_of(now - self.step)
+        bounds = [*_moments(first, last, self.step)][: WINDOWS + 1] if first else []
+        if len(bounds) < 2:
+            return Counted((), after, True)
+        offsets = {int(partition): offset for partition, offset in place["offsets"].items()} if place else {}
+        found = counts.by_offsets(self.clients, self.topic, offsets, bounds)
+        position = self._positions.dump({"until": bounds[-1].isoformat(), "offsets": found.after})
+        return Counted((self._said(found.windows),), position, bounds[-1] == last)
+
+    def _first(self) -> datetime | None:
+        """The first window of which the broker has all messages; None of a topic that has none."""
+        oldest = counts.oldest(self.clients, self.topic)
+        starts = [self._start_of(each.moment) + (self.step if each.is_cut else timedelta()) for each in oldest]
+        cut = [start for start, each in zip(starts, oldest, strict=True) if each.is_cut]
+        return max(cut) if cut else min(starts, default=None)
+
+    def _said(self, windows: Mapping[datetime, int]) -> dict[str, Any]:
+        said = [{"start": start, "records": count} for start, count in sorted(windows.items())]
+        return {"kind": "source", "dataset": self.dataset, "tier": self.tier, "windows": said}
+
+    def _start_of(self, moment: datetime) -> datetime:
+        return moment - (moment - _EPOCH) % self.step
+
+    @property
+    def _positions(self) -> Positions:
+        return Positions(self.topic, self.dataset, self.tier, self.step)
+
+
+def _moments(first: datetime, last: datetime, step: timedelta) -> Iterator[datetime]:
+    while first <= last:
+        yield first
+        first += step
+
+
+def _dumped(cell: Cell) -> Sequence[Any]:
+    windows = {start.isoformat(): count for start, count in cell.windows.items()}
+    return cell.partition, cell.start, cell.next_offset, windows
+
+
+def _loaded(said: Sequence[Any]) -> Cell:
+    partition, start, next_offset, windows = said
+    return Cell(partition, start, next_offset, {datetime.fromisoformat(each): count for each, count in windows.items()})

@@ -1,0 +1,76 @@
+"""Source counts of topics, over a real broker, into the state store."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from feed_assets.core.errors import LogTrimmed
+from feed_assets.core.limits import as_text
+from feed_assets.sources.state import record
+from feed_assets.sources.topic_counts import TopicCounts
+from feed_assets_tests.kafka.test_counts import START, Log, minutes, start_of
+
+STEP = timedelta(minutes=5)
+
+
+@pytest.fixture
+def log(broker):
+    return Log(broker)
+
+
+def counts(log, tier):
+    return TopicCounts(log.clients, log.topic, "web/clicks", tier, STEP)
+
+
+def told(reports):
+    """Records by window, of all reports."""
+    return sum((Counter({each["start"]: each["records"] for each in said["windows"]}) for said in reports), Counter())
+
+
+def recorded(ledger, reports):
+    (outcome,) = record(ledger, map(as_text, reports), "test")
+    assert outcome.rejected == []
+    return outcome.accepted
+
+
+def test_the_broker_tells_of_windows_that_are_over_quiet_ones_too_and_goes_on(log, ledger):
+    log.produce([(0, each) for each in minutes(1, 2, 11)] + [(1, each) for each in minutes(3, 16, 17)])
+    source, (now,) = counts(log, "broker"), minutes(21)
+    first = source.read(None, now)
+    ((report,),) = [first.reports]
+    assert {each["start"]: each["records"] for each in report["windows"]} == dict(
+        zip(minutes(0, 5, 10), (3, 0, 1), strict=True)
+    )
+    assert recorded(ledger, first.reports) == 3
+    assert source.read(first.position, now).reports == ()
+    log.produce([(1, each) for each in minutes(18, 26)])
+    second = source.read(first.position, now + 2 * STEP)
+    assert told(second.reports) == Counter({minutes(15)[0]: 3, minutes(25)[0]: 0})
+    assert recorded(ledger, source.read(None, now).reports) == 0, "what was told is known"
+
+
+def test_the_broker_tells_of_no_window_whose_beginning_it_has_removed(log):
+    log.produce([(0, each) for each in minutes(1, 2, 6, 7)])
+    log.remove(0, 1)
+    source, (now,) = counts(log, "broker"), minutes(20)
+    first = source.read(None, now)
+    assert told(first.reports) == Counter({minutes(5)[0]: 2})
+    log.produce([(0, each) for each in minutes(16, 21)])
+    log.remove(0, 5)
+    with pytest.raises(LogTrimmed, match="nobody knows how many"):
+        source.read(first.position, now + 2 * STEP)
+
+
+def test_a_reader_tells_of_what_comes_into_any_window_and_a_repeated_report_changes_nothing(log, ledger):
+    source, position, reports = counts(log, "reader"), None, []
+    for batch in (minutes(1, 2, 11), minutes(1, 7), minutes(59)):
+        log.send([(0, each) for each in batch])
+        found = source.read(position, START)
+        assert source.read(position, START) == found, "as after a kill"
+        position = found.position
+        reports += found.reports
+    assert source.read(position, START).reports == ()
+    assert told(reports[-1:]) == Counter(start_of(each) for each in minutes(1, 2, 11, 1, 7, 59))
+    assert recorded(ledger, reports) > 0
+    assert recorded(ledger, source.read(None, START).reports) == 0
