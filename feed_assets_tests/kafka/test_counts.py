@@ -22,13 +22,13 @@ LOG_APPEND = {"message.timestamp.type": "LogAppendTime"}
 
 
 class Log:
-    """A topic of two partitions."""
+    """A topic of two partitions, of which the broker removes nothing, however old its moments are."""
 
     def __init__(self, broker, **config):
         self.servers = broker.servers
         self.clients, self.topic = Clients({"bootstrap.servers": broker.servers}), f"counted-{uuid4().hex}"
         self.admin = self.clients.admin()
-        self.admin.create_topics([NewTopic(self.topic, 2, config=config)])[self.topic].result(30)
+        self.admin.create_topics([NewTopic(self.topic, 2, config={"retention.ms": "-1", **config})])[self.topic].result(30)
         self.producer = self.clients.producer(self.topic, 60)
         self.producer.init_transactions(30)
 
