@@ -28,7 +28,8 @@ class Log:
         self.servers = broker.servers
         self.clients, self.topic = Clients({"bootstrap.servers": broker.servers}), f"counted-{uuid4().hex}"
         self.admin = self.clients.admin()
-        self.admin.create_topics([NewTopic(self.topic, 2, config={"retention.ms": "-1", **config})])[self.topic].result(30)
+        made = NewTopic(self.topic, 2, config={"retention.ms": "-1", **config})
+        self.admin.create_topics([made])[self.topic].result(30)
         self.producer = self.clients.producer(self.topic, 60)
         self.producer.init_transactions(30)
 
