@@ -20,7 +20,7 @@ _QUEUED_KB = 16 << 10
 
 _FETCHED = 8 << 20
 _LONGEST_MESSAGE = 64 << 20
-_FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+_FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
 
 
 class Clients:
@@ -94,12 +94,14 @@ def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -
     if may_be_fenced and is_fenced(error):
         return FencedOff(
             f"cannot {action}: another process does. Nothing is lost, and nothing is there twice. Let all connectors "
-            "of a topic have the same group.id."
+            "of a topic have the same group.id, and if they have a group.instance.id, each one of its own."
         )
     return KafkaUnavailable(f"cannot {action}: {shown(str(error.args[0]))}. Check the broker, and FEED_ASSETS_KAFKA.")
 
 
 def is_fenced(error: KafkaException) -> bool:
-    """Whether another producer with the same transactional id has put this one out."""
+    """Whether another process has put this one out: of its transactional id, or as the same member of the group."""
     said = error.args[0]
-    return isinstance(said, KafkaError) and said.name() in _FENCED_CODES
+    if not isinstance(said, KafkaError):
+        return False
+    return said.name() in _FENCED_CODES or (said.name() == "_FATAL" and "fenced" in said.str())

@@ -77,7 +77,7 @@ class Cutter:
 
     def _take(self, decoded: Decoded, now: float) -> None:
         if self.opened is None:
-            self.opened = now
+            self.opened, self._body = now, self._new_body()
             line = line_after(decoded.offset, self._topic.messages)
             self._end = min(self._until, line) if decoded.offset < self._until else line
         self.next = decoded.offset + 1
@@ -137,7 +137,7 @@ class Cutter:
     def _begin(self, start: int) -> None:
         self.next = self._start = self._end = start
         self.opened = None
-        self._body = self._new_body()
+        self._body: IO[bytes] = BytesIO()  # Nothing that has to be closed, until there is something to write.
         self._columns: tuple[str, ...] = ()
         self._schema_id: int | None = None
         self._waiting: list[Tombstone] = []

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
@@ -13,6 +14,9 @@ from feed_assets.kafka import avro
 from feed_assets.kafka.avro import InvalidSchema
 
 _SECONDS = 10
+_REFUSED_SECONDS = 10.0
+"""For which a schema that cannot be used is not asked for again: a registry may be behind itself."""
+
 _NOT_FOUND = 40403
 """The registry's own code: a URL that is wrong has a 404, too."""
 
@@ -26,12 +30,13 @@ class _Unknown(Exception):
 
 
 class Schemas:
-    """Schemas by id, parsed. What the registry does not know stays unknown for as long as this lives."""
+    """Schemas by id, parsed. What cannot be used is asked for again, but not for each message."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._client = SchemaRegistryClient({"url": url, "timeout": _SECONDS, "max.retries": 1})
-        self._known: dict[int, avro.Schema | Poison] = {}
+        self._known: dict[int, avro.Schema] = {}
+        self._refused: dict[int, tuple[float, str]] = {}
 
     def close(self) -> None:
         """Close the connection."""
@@ -40,29 +45,31 @@ class Schemas:
     def get(self, schema_id: int) -> avro.Schema:
         """The parsed schema of an id. Raises Poison if there is none, and KafkaUnavailable."""
         if schema_id not in self._known:
+            since, reason = self._refused.get(schema_id, (-_REFUSED_SECONDS, ""))
+            if monotonic() < since + _REFUSED_SECONDS:
+                raise Poison(reason)
             self._known[schema_id] = self._asked(schema_id)
-        found = self._known[schema_id]
-        if isinstance(found, Poison):
-            raise found
-        return found
+        return self._known[schema_id]
 
     def register(self, subject: str, schema: Mapping[str, Any]) -> int:
         """The id of a schema, which is registered unless it is. Raises KafkaUnavailable."""
         with self._translated(f"register {subject}"):
             return self._client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
 
-    def _asked(self, schema_id: int) -> avro.Schema | Poison:
+    def _asked(self, schema_id: int) -> avro.Schema:
         try:
             with self._translated(f"look up schema {schema_id}"):
-                return self._parsed(schema_id, self._client.get_schema(schema_id))
+                return self._parsed(self._client.get_schema(schema_id))
         except _Unknown:
-            return Poison(f"the registry knows no schema {schema_id}")
+            reason = f"the registry knows no schema {schema_id}"
         except InvalidSchema as error:
-            return Poison(f"schema {schema_id} is none that can be read: {error}")
+            reason = f"schema {schema_id} is none that can be read: {error}"
+        self._refused[schema_id] = monotonic(), reason
+        raise Poison(reason)
 
-    def _parsed(self, schema_id: int, found: Schema) -> avro.Schema | Poison:
+    def _parsed(self, found: Schema) -> avro.Schema:
         if found.schema_type != "AVRO":
-            return Poison(f"schema {schema_id} is {found.schema_type}: expected AVRO")
+            raise InvalidSchema(f"it is {found.schema_type}, not AVRO")
         named = dict[str, Any]()
         self._add_references(found, named)
         return avro.parsed(found.schema_str or "", named)

@@ -131,7 +131,7 @@ class Signals:
             message.value,
             message.key,
             self._partition,
-            timestamp=message.timestamp,
+            timestamp=max(0, message.timestamp),
             headers=[*message.headers, *ours],
         )
 

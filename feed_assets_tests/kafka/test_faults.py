@@ -34,6 +34,20 @@ def test_of_two_services_on_one_partition_the_first_one_is_fenced(world):
     assert re.search(r"signal clicks.*/0: another process does.*group.id", str(fenced))
 
 
+def test_of_two_processes_that_say_they_are_the_same_member_the_first_one_is_fenced(world):
+    world.create()
+    world.produce(10)
+    with world.connector("same") as first:
+        first.wait(world.is_done, "the first chunk")
+        with world.connector("same") as second:
+            second.wait(lambda: first.error is not None, "the first one to be put out")
+            world.produce(10)
+            second.wait(world.is_done, "the second one to go on")
+        fenced = first.ended_with()
+    world.check()
+    assert isinstance(fenced, FencedOff)
+
+
 def test_who_was_put_out_and_wakes_up_changes_no_file_that_is_signalled(world):
     world.create()
     world.produce(4)
