@@ -14,6 +14,8 @@ from feed_assets.kafka.schemas import Poison, Schemas
 PLACE = {"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}
 CLICK = {"type": "record", "name": "Click", "fields": [{"name": "at", "type": "Place"}]}
 
+JSON = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
+
 
 @pytest.fixture
 def found(registry):
@@ -39,7 +41,7 @@ def test_a_schema_may_refer_to_others(registry, found):
 
 
 def test_what_is_no_avro_is_poison(registry, found):
-    _, schema_id = register(registry, {"type": "object"}, schemaType="JSON")
+    _, schema_id = register(registry, JSON, schemaType="JSON")
     with pytest.raises(Poison, match=f"schema {schema_id} is none that can be read: it is JSON, not AVRO"):
         found.get(schema_id)
 
