@@ -9,6 +9,7 @@ from threading import Event, Timer
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import files, partition, service
 from feed_assets.kafka.cutter import Cutter
+from feed_assets.kafka.signals import Signals
 from feed_assets_tests.kafka.world import Place
 
 MEMBER = "one"
@@ -44,6 +45,30 @@ def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: floa
         timer.start()
     else:
         service.Session._assign = assigned
+    _serve(place, name, topic, log)
+
+
+def killed_in_a_transaction(place: Place, name: str, topic: Topic, log: Path) -> None:
+    """Be killed when a signal and its dead letters are at the broker, and not committed."""
+
+    class Dying:
+        def __init__(self, producer) -> None:
+            self._producer = producer
+
+        def __getattr__(self, method: str):
+            return getattr(self._producer, method)
+
+        def commit_transaction(self, _: float) -> None:
+            self._producer.flush(30)
+            die()
+
+    made = Signals.__init__
+
+    def dying(self, *arguments) -> None:
+        made(self, *arguments)
+        self._producer = Dying(self._producer)
+
+    Signals.__init__ = dying
     _serve(place, name, topic, log)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from feed_assets_tests.faults.forks import Forks, forks
 from feed_assets_tests.faults.seeds import seeds
-from feed_assets_tests.kafka.connectors import killed_after, killed_at
+from feed_assets_tests.kafka.connectors import killed_after, killed_at, killed_in_a_transaction
 from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, World
 
 KILLED = -9
@@ -52,6 +52,19 @@ def test_killed_at_a_step_it_goes_on_where_it_was(s3_world, fork, log, step, num
     s3_world.run_until_done()
     check(s3_world, log)
     assert s3_world.signals()[0].last_offset == 9
+
+
+def test_killed_in_a_transaction_it_has_written_nothing(s3_world, fork, log):
+    s3_world.create()
+    s3_world.produce(5)
+    s3_world.send(POISON)
+    for _ in range(2):
+        s3_world.produce(4)
+        assert fork.run(killed_in_a_transaction, s3_world.place, s3_world.name, s3_world.settings, log) == KILLED
+    assert (s3_world.signals(), s3_world.dead_letters()) == ([], [])
+    s3_world.run_until_done()
+    check(s3_world, log)
+    assert len(s3_world.dead_letters()) == 1
 
 
 def test_what_its_time_had_ended_is_cut_again_as_it_was(s3_world, fork, log):
