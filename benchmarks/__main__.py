@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from benchmarks import (
     HEADER,
     Benchmark,
+    chunks,
     datasets,
     events,
     feeds,
@@ -36,6 +37,7 @@ BENCHMARKS = [
     *ready.BENCHMARKS,
     *receive.BENCHMARKS,
     *pull.BENCHMARKS,
+    *chunks.BENCHMARKS,
     *transforms.BENCHMARKS,
     *service.BENCHMARKS,
 ]
