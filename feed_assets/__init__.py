@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.build.dataset_component import FeedAssetComponent
     from feed_assets.orchestration.build.partner_component import PartnerComponent
     from feed_assets.orchestration.build.profiled import profiled
+    from feed_assets.orchestration.build.topics_component import TopicsComponent
     from feed_assets.orchestration.declare.by_events import ByEvents, LineageTable
     from feed_assets.orchestration.declare.event_tables import event_table
     from feed_assets.orchestration.declare.inputs import Input, Watermark, foreign_feed
     from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Within
     from feed_assets.orchestration.declare.state_tables import state_table
+    from feed_assets.orchestration.declare.topics import kafka_topic
     from feed_assets.orchestration.location import with_automation
     from feed_assets.runs import checks
     from feed_assets.settings import Settings
@@ -63,6 +65,7 @@ _MODULES = {
     "orchestration.build.assets": ("feed_asset",),
     "orchestration.build.partner_component": ("PartnerComponent",),
     "orchestration.build.profiled": ("profiled",),
+    "orchestration.build.topics_component": ("TopicsComponent",),
     "orchestration.declare.by_events": ("ByEvents", "LineageTable"),
     "orchestration.build.components": ("EventTableComponent", "ForeignFeedsComponent", "StateTablesComponent"),
     "orchestration.build.dataset_component": ("FeedAssetComponent",),
@@ -70,6 +73,7 @@ _MODULES = {
     "orchestration.declare.inputs": ("Input", "Watermark", "foreign_feed"),
     "orchestration.declare.mappings": ("BatchDate", "DayToDate", "Within"),
     "orchestration.declare.state_tables": ("state_table",),
+    "orchestration.declare.topics": ("kafka_topic",),
     "orchestration.location": ("with_automation",),
     "settings": ("Settings",),
     "sources.declared": ("EventFiles", "EventSource", "EventTopic", "SqlTable"),
@@ -118,6 +122,7 @@ __all__ = [
     "SqlTable",
     "StateTablesComponent",
     "SubPartitions",
+    "TopicsComponent",
     "Wait",
     "Watermark",
     "Within",
@@ -127,6 +132,7 @@ __all__ = [
     "feed_asset",
     "foreign_feed",
     "is_clean",
+    "kafka_topic",
     "profiled",
     "reject",
     "reject_duplicates",

@@ -17,7 +17,7 @@ from feed_assets.core.completeness import GRAINS, RATIO
 from feed_assets.core.errors import InvalidDefinition, InvalidSetting
 from feed_assets.core.rules import BOARD_NAME
 from feed_assets.core.secrets import shown
-from feed_assets.core.topics import TOPIC_NAME, Topic
+from feed_assets.core.topics import TOPIC_NAME
 from feed_assets.home import home, make_folder, say
 
 PREFIX = "FEED_ASSETS_"
@@ -86,8 +86,6 @@ class Place(BaseModel):
 
 BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
 Boards = Annotated[Secret[dict[BoardName, Place]], NoDecode, BeforeValidator(_object)]
-TopicName = Annotated[str, _like(TOPIC_NAME, "up to 200 letters, digits, '_', '-' and '.', not first a '.'")]
-Topics = Annotated[dict[TopicName, Topic], NoDecode, BeforeValidator(_object)]
 Registry = Annotated[SecretStr, _like("https?://[^/].*", "https://user:password@host, or http://host:port/path")]
 Master = Annotated[str, _like(r"local.*|yarn|(spark|k8s)://.+", "local[2], spark://host:7077, k8s://… or yarn")]
 _PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
@@ -250,9 +248,6 @@ class Settings(Declaring):
 
     kafka_registry: Registry | None = None
     """URL of the schema registry, with user and password if it asks for them."""
-
-    kafka_topics: Topics = Field(default_factory=dict[str, Topic])
-    """The topics that become chunks, as a JSON object: `{"ads.clicks": {"key": ["id"], "messages": 10000, …}}`."""
 
     spark_profiles: Profiles = Secret[dict[str, dict[str, str]]]({})
     """Further Spark configuration by name, for runs with the tag `feed_assets/spark_profile`, as a JSON object."""

@@ -41,21 +41,6 @@ WRONG = {
     ("BLACKBOARDS", '{"a b": {"url": "s3://b"}}'): "BLACKBOARDS['a b']: expected letters, digits, '_' and '-'",
     ("KAFKA", '{"sasl.password": ["secret"]}'): "KAFKA['sasl.password']: expected a valid string",
     ("KAFKA_REGISTRY", "secret@registry:8081"): "KAFKA_REGISTRY: expected https://user:password@host, or http://host",
-    ("KAFKA_TOPICS", '{"a b": {"key": ["id"]}}'): "KAFKA_TOPICS['a b'] is 'a b': expected up to 200 letters",
-    ("KAFKA_TOPICS", '{"clicks": {}}'): "KAFKA_TOPICS['clicks']['key'] is '{}': it is missing",
-    ("KAFKA_TOPICS", '{"clicks": {"key": []}}'): "KAFKA_TOPICS['clicks']['key'] is '[]': Tuple should have at least 1",
-    (
-        "KAFKA_TOPICS",
-        '{"clicks": {"key": ["id"], "messages": 0}}',
-    ): "KAFKA_TOPICS['clicks']['messages'] is '0': expected greater than or equal to 1",
-    (
-        "KAFKA_TOPICS",
-        '{"clicks": {"key": ["id"], "operation": "op"}}',
-    ): "KAFKA_TOPICS['clicks']['operation'] is 'op': expected header:NAME or field:NAME",
-    (
-        "KAFKA_TOPICS",
-        '{"clicks": {"key": ["id"], "limit": 5}}',
-    ): "KAFKA_TOPICS['clicks']['limit'] is '5': there is no such key",
     ("MAX_REQUESTS", "abc"): "MAX_REQUESTS is 'abc': expected a valid integer",
     ("TICK_SECONDS", "0"): "TICK_SECONDS is '0': expected greater than 0",
     ("MAX_ATTEMPTS", "-1"): "MAX_ATTEMPTS is '-1': expected greater than or equal to 1",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import typer
 
-from feed_assets.cli import connector, events, feed, late, ledger, receive, retention, state
+from feed_assets.cli import connector, events, feed, kafka, late, ledger, receive, retention, state
 from feed_assets.cli.build import build
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
@@ -34,6 +34,7 @@ for command in (publish, retention.prune, retention.revalidate):
 app.add_typer(connector.app, name="connector")
 app.add_typer(events.app, name="events")
 app.add_typer(feed.app, name="feed")
+app.add_typer(kafka.app, name="kafka")
 app.add_typer(late.app, name="late")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(receive.app, name="receive")

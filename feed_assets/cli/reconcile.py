@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, load_graph, open_instance, open_services
+from feed_assets.cli.location import Module, dynamic_partitions, load_graph, open_instance, open_services
 from feed_assets.cli.show import Values, show
 from feed_assets.cli.views import DoneView, GoneView
 
@@ -68,9 +68,12 @@ def _heal(module: str | None) -> "tuple[list[tuple[Partition, str]], list[str]]"
     with services.ledger.change() as connection:
         announced = [*announce.heal(connection, graph.by_feed.keys(), services.now())]
     problems = [f"{feed} could not be read: {error}" for feed, error in failed.items()]
-    for source in sources_of(graph).values():
-        found = ingest(graph, services, source, services.now(), lambda: False, again=True)
-        problems += _lines(found.problems) + _lines(found.waits)
+    with dynamic_partitions(graph):
+        read = [
+            ingest(graph, services, each, services.now(), lambda: False, again=True)
+            for each in sources_of(graph).values()
+        ]
+    problems += [line for found in read for line in (*_lines(found.problems), *_lines(found.waits))]
     with open_instance() as instance:
         return announced, [*problems, *_lines(publish_events(services, graph, instance, lambda: False))]
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -13,6 +14,8 @@ from feed_assets.core.windows import zone_of
 
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
 _INSTANT = timedelta(microseconds=1)
+_TICKS = 1000
+"""Of a cron, to know its longest pause: of each hour the nights and weekends that it leaves out."""
 
 
 @typed
@@ -67,6 +70,12 @@ def missing(cadence: Cadence, last: datetime | None, since: datetime, now: datet
     known = max(known, last + cadence.tolerance) if last else known
     tick = tick_after(cadence.cron, cadence.timezone, known)
     return tick if tick and tick + cadence.tolerance <= now else None
+
+
+def longest_pause(cadence: Cadence) -> timedelta:
+    """The longest time between an event and the next that is not late yet, by the ticks of a while."""
+    ticks = [each.astimezone(UTC) for each in islice(CronSim(cadence.cron, _ANY), _TICKS)]
+    return max(after - before for before, after in pairwise(ticks)) + 2 * cadence.tolerance
 
 
 def tick_after(cron: str, timezone: str, moment: datetime) -> datetime | None:

@@ -97,6 +97,10 @@ class KafkaUnavailable(ServiceUnavailable):
     """The broker or the schema registry does not answer, or refuses; whatever it was, it is tried again."""
 
 
+class NoTopic(KafkaUnavailable):
+    """The broker has no topic of this name."""
+
+
 class LogTrimmed(FeedAssetsError):
     """A topic partition has no longer, or never had, the offsets from which on it is to be read."""
 

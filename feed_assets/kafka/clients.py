@@ -19,6 +19,7 @@ _QUEUED_KB = 16 << 10
 """Kilobytes that a consumer reads ahead, of all its partitions together, whatever the backlog."""
 
 _FETCHED = 8 << 20
+_PEEKED = 64 << 10
 _LONGEST_MESSAGE = 64 << 20
 _FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
 
@@ -36,9 +37,12 @@ class Clients:
 
     def reader(self) -> Consumer:
         """One for itself, that sees where a partition ends."""
-        return Consumer(
-            {"group.id": GROUP, **self._conf, **_READS, "enable.partition.eof": True, "fetch.wait.max.ms": 10}
-        )
+        return Consumer({"group.id": GROUP, **self._conf, **_READS, **_ENDS})
+
+    def peeker(self) -> Consumer:
+        """A reader that fetches hardly more than the next message of each partition."""
+        little = {"queued.max.messages.kbytes": 1, "max.partition.fetch.bytes": _PEEKED}
+        return Consumer({"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
 
     def producer(self, transactional_id: str, seconds: int) -> Producer:
         """One that writes in transactions, which the broker ends after so many seconds."""
@@ -59,6 +63,9 @@ _READS: dict[str, Any] = {
     "receive.message.max.bytes": _LONGEST_MESSAGE + 512,
 }
 """What reading means here, whatever the settings say."""
+
+
+_ENDS: dict[str, Any] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
 
 
 def last_message(reader: Consumer, begin: TopicPartition) -> bytes | None:

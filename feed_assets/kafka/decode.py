@@ -62,10 +62,8 @@ class Decoder:
         return str(found)
 
     def _header(self, message: Message) -> str | None:
-        for name, value in message.headers:
-            if name == self._name:
-                return None if value is None else value.decode(errors="replace")
-        return None
+        found = next((value for name, value in message.headers if name == self._name), None)
+        return found.decode(errors="replace") if found is not None else None
 
     def _key(self, message: Message) -> Mapping[str, Any]:
         """The fields of the key; one that is no record is that of the one field."""

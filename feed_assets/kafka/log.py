@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import Message as Received
 from confluent_kafka.admin import AdminClient
 
-from feed_assets.core.errors import KafkaUnavailable, LogTrimmed
+from feed_assets.core.errors import KafkaUnavailable, LogTrimmed, NoTopic
 from feed_assets.kafka.clients import SECONDS, Clients, translated
 from feed_assets.kafka.messages import Headers, Message
 
@@ -62,10 +62,20 @@ def read(clients: Clients, topic: str, after: Mapping[int, int], limit: int, siz
     return reading.found
 
 
-def tail(reader: Consumer, topic: str, partition: int, is_enough: Callable[[Sequence[Message]], bool]) -> list[Message]:
-    """The last messages of a partition, as far back as is enough, or all. Raises KafkaUnavailable.
+def _any(_: Message) -> bool:
+    return True
 
-    Behind the last one there may be ends of transactions, and what was undone, in any number.
+
+def tail(
+    reader: Consumer,
+    topic: str,
+    partition: int,
+    is_enough: Callable[[Sequence[Message]], bool],
+    is_kept: Callable[[Message], bool] = _any,
+) -> list[Message]:
+    """The last messages of a partition, of those that are kept, as far back as is enough, or all.
+
+    Behind the last one there may be ends of transactions, and what was undone, in any number. Raises KafkaUnavailable.
     """
     back = _FEW
     with translated(f"read {topic}/{partition}"):
@@ -73,7 +83,7 @@ def tail(reader: Consumer, topic: str, partition: int, is_enough: Callable[[Sequ
         found = list[Message]()
         while low < high and not is_enough(found):
             begin, back = max(low, high - back), back * 10
-            found = _to_end(reader, TopicPartition(topic, partition, begin))
+            found = _to_end(reader, TopicPartition(topic, partition, begin), is_kept)
             if begin == low:
                 break
     return found
@@ -82,10 +92,12 @@ def tail(reader: Consumer, topic: str, partition: int, is_enough: Callable[[Sequ
 def first(reader: Consumer, topic: str, partition: int, offset: int) -> Message | None:
     """The first message from an offset on; None if there is none. Raises KafkaUnavailable."""
     with translated(f"read {topic}/{partition}"):
-        return next(iter(_to_end(reader, TopicPartition(topic, partition, offset), limit=1)), None)
+        return next(iter(_to_end(reader, TopicPartition(topic, partition, offset), _any, limit=1)), None)
 
 
-def _to_end(reader: Consumer, begin: TopicPartition, limit: int | None = None) -> list[Message]:
+def _to_end(
+    reader: Consumer, begin: TopicPartition, is_kept: Callable[[Message], bool], limit: int | None = None
+) -> list[Message]:
     found, until = list[Message](), monotonic() + SECONDS
     reader.assign([begin])
     while monotonic() < until:
@@ -96,18 +108,19 @@ def _to_end(reader: Consumer, begin: TopicPartition, limit: int | None = None) -
             return found
         if error is not None:
             raise KafkaException(error)
-        found += [message_of(received)] if received is not None else []
+        if received is not None and is_kept(message := message_of(received)):
+            found.append(message)
     raise KafkaUnavailable(f"cannot read {begin.topic}/{begin.partition}: no answer within {SECONDS:g} s.")
 
 
 def partitions(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:
-    """The partitions of a topic. Raises KafkaUnavailable, also if there is no such topic."""
+    """The partitions of a topic. Raises KafkaUnavailable, and NoTopic if there is no such topic."""
     with translated(f"read {topic}"):
         found = client.list_topics(topic, seconds).topics[topic]
         if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise KafkaException(found.error)
     if not found.partitions:
-        raise KafkaUnavailable(f"there is no topic {topic}: expected it at the broker. Create it, or correct the name.")
+        raise NoTopic(f"there is no topic {topic}: expected it at the broker. Create it, or correct the name.")
     return [*found.partitions]
 
 

@@ -76,7 +76,7 @@ class Session:
 
     def __init__(self, chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event) -> None:
         self._chunking, self._wanted, self._stopping = chunking, wanted, stopping
-        self._open: dict[tuple[str | None, int | None], Partition] = {}
+        self._open: dict[_Place, Partition] = {}
         self._aside: dict[_Place, LogTrimmed | SignalsLost] = {}
         self._counts, self._said, self._looked = Counts(), monotonic(), 0.0
         self.has_signalled = False
@@ -114,7 +114,7 @@ class Session:
     def _take(self, received: Received, now: float) -> None:
         if error := received.error():  # Also where the broker has not what comes next: opened again, that is told.
             raise failure(f"read {', '.join(self._wanted)}", KafkaException(error))
-        partition = self._open.get((received.topic(), received.partition()))
+        partition = self._open.get(_Place(received.topic() or "", received.partition() or 0))
         if partition is not None:
             self._counts.messages += 1
             self._note(partition.take(_message(received), now))

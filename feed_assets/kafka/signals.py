@@ -7,14 +7,15 @@ who can write, and what a killed one had begun is undone.
 
 import json
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from time import monotonic
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from feed_assets.core.errors import FeedAssetsError, SignalsLost
+from feed_assets.core.errors import FeedAssetsError, InvalidEvent, NoTopic, SignalsLost
 from feed_assets.core.topics import dead_letters_of, signals_of
-from feed_assets.kafka import avro
+from feed_assets.kafka import avro, log
 from feed_assets.kafka.clients import SECONDS, Clients, failure, is_fenced, last_message, translated
 from feed_assets.kafka.messages import DeadLetter
 
@@ -66,6 +67,14 @@ class Signal:
         """Where the next chunk begins."""
         return self.last_offset + 1
 
+    @classmethod
+    def of(cls, value: bytes) -> "Signal":
+        """The signal that is a message's value. Raises InvalidEvent."""
+        try:
+            return cls(**avro.decoded(value, _PARSED)[0])
+        except Exception as error:  # Whatever the bytes are, and the library makes of them.
+            raise InvalidEvent(f"{value[:60]!r} is no signal ({type(error).__name__}: {str(error)[:200]}).") from error
+
     def encoded(self, schema_id: int) -> bytes:
         """The signal as a message's value."""
         return avro.encoded(asdict(self), _PARSED, schema_id)
@@ -84,7 +93,7 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
     while low < high:
         begin = max(low, high - back)
         if value := last_message(reader, TopicPartition(name, partition, begin)):
-            return Signal(**avro.decoded(value, _PARSED)[0])
+            return Signal.of(value)
         if begin == low:
             break
         back *= 10
@@ -94,6 +103,18 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
             f"its retention.ms to -1, and delete it: then {topic}/{partition} is read again from its first offset on."
         )
     return None
+
+
+def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
+    """The last signals of each partition, newest first; none if there never were any. Raises KafkaUnavailable."""
+    name = signals_of(topic)
+    with closing(clients.reader()) as reader:
+        try:
+            numbers = sorted(log.partitions(reader, name))
+        except NoTopic:
+            return []
+        found = {each: log.tail(reader, name, each, lambda found: len(found) >= limit) for each in numbers}
+    return [Signal.of(message.value or b"") for each in numbers for message in reversed(found[each][-limit:])]
 
 
 class Signals:

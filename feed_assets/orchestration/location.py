@@ -8,6 +8,7 @@ import dagster as dg
 
 from feed_assets.core.typed import typed
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.catch_up import catch_up_jobs, catch_up_sensors
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.requests import PRIORITY, joined
 from feed_assets.orchestration.declare.agreement import agreed
@@ -50,7 +51,7 @@ class LateDataSensor(dg.AutomationConditionSensorDefinition):
 def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     """Add what makes datasets run by themselves: sensors, late re-runs, and an in-process executor by default.
 
-    The job `prune` comes with them, if any feed has a retention.
+    The job `prune` comes with them, if any feed has a retention, and the job `catch_up`, if there is a Kafka topic.
 
     Args:
         definitions: The datasets and feeds of a code location, with whatever else it has.
@@ -65,8 +66,8 @@ def with_automation(definitions: dg.Definitions) -> dg.Definitions:
     executor = None if definitions.executor else dg.in_process_executor
     assets = agreed(definitions)
     declared = declarations_of(assets)
-    sensors = [*sensors_of(declared), *_late_data_sensors(assets), orphans_sensor]
-    checks, jobs = watch_checks(declared), prune_jobs(declared)
+    sensors = [*sensors_of(declared), *catch_up_sensors(declared), *_late_data_sensors(assets), orphans_sensor]
+    checks, jobs = watch_checks(declared), [*prune_jobs(declared), *catch_up_jobs(declared)]
     own = dg.Definitions(asset_checks=checks, sensors=sensors, jobs=jobs, executor=executor)
     return dg.Definitions.merge(assets, own)
 

@@ -21,6 +21,7 @@ from feed_assets.core.readiness import State
 from feed_assets.ledger import alerts, due, runs, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.build.makers import DRIVER, refuse_what_is_missing
+from feed_assets.orchestration.catch_up import CATCH_UP
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.decide.requests import UNFINISHED, joined
@@ -130,7 +131,8 @@ class Runner:
             discover_all(Services.of(settings(), elsewhere=graph.elsewhere), polled, graph.appendable())
 
     def _sensors(self) -> Iterable[dg.SensorDefinition]:
-        return self.definitions.get_repository_def().sensor_defs
+        """All but the one that is off until somebody says that no service makes chunks."""
+        return [each for each in self.definitions.get_repository_def().sensor_defs if each.name != CATCH_UP]
 
     def _tick_sensor(self, sensor: dg.SensorDefinition) -> int:
         """The cursor moves after the work: what a kill interrupts is decided again, and run keys drop repeats."""
@@ -143,10 +145,17 @@ class Runner:
             for result in _results(sensor(context)):
                 for event in result.asset_events or ():
                     self.instance.report_runless_asset_event(event)
+                done += sum(map(self._add_partitions, result.dynamic_partitions_requests or ()))
                 done += sum(self._run(request, sensor.name) for request in result.run_requests or ())
                 done += len(result.asset_events or ()) + (result.cursor is not None and result.cursor != before)
                 self._put_cursor(sensor.name, result.cursor)
         return done
+
+    def _add_partitions(self, request: dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest) -> int:
+        """As the daemon does: after the events, before the runs."""
+        if isinstance(request, dg.AddDynamicPartitionsRequest):
+            self.instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+        return 1
 
     def _tick_conditions(self) -> int:
         """The one condition is a level, so it needs no cursor. One run for each partition and dataset."""

@@ -105,6 +105,28 @@ class EventTopic:
 
 @typed
 @dataclass(frozen=True)
+class SignalTopic:
+    """The signals of a Kafka topic that becomes chunks: one event for each. `kafka_topic` declares it.
+
+    Args:
+        upstream: The name of the topic that the signals are about.
+
+    Raises:
+        InvalidDefinition: The value is of a wrong type.
+    """
+
+    upstream: str
+
+    def reader(self, _board: BoardNamed) -> Reader:
+        """The reader of these events. Raises InvalidSetting where no broker is set."""
+        check_installed()
+        from feed_assets.sources.signals import topic_signals
+
+        return topic_signals(self.upstream)
+
+
+@typed
+@dataclass(frozen=True)
 class EventSource:
     """A table of events that others own, in one part or split into several, by table or pipeline, or in none.
 
@@ -120,7 +142,7 @@ class EventSource:
     """
 
     name: str
-    parts: tuple[SqlTable | EventFiles | EventTopic, ...]
+    parts: tuple[SqlTable | EventFiles | EventTopic | SignalTopic, ...]
     out_of_order: Literal["flag", "refuse"] = "flag"
 
     def __post_init__(self) -> None:

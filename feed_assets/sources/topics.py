@@ -1,6 +1,7 @@
 """Events in a Kafka topic, one in each message."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,30 +23,42 @@ from feed_assets.sources.text_rows import json_object
 
 
 @dataclass(frozen=True)
-class TopicEvents:
-    """The events in the messages of a topic, as one JSON object each, or Avro by the registry's schemas.
-
-    They come in the order of their partition; what was undone by its producer never comes. `_partition`, `_offset` and
-    `_timestamp` (milliseconds since 1970) are columns, too.
-    """
+class Messages(ABC):
+    """The messages of a topic as events, in the order of their partition; what its producer has undone never comes."""
 
     clients: Clients = field(repr=False)
     topic: str
-    format: Literal["json", "avro"]
-    columns: Columns = field(default_factory=Columns)
-    schemas: Schemas | None = field(default=None, repr=False)
 
     def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
         """Up to `limit` messages after a position. Raises SourceUnavailable."""
         place = self._positions.load(after) or {}
         begins = {int(partition): offset for partition, offset in place.get("next", {}).items()}
-        with _translated():
+        with translated():
             found = log.read(self.clients, self.topic, begins, limit, READ_BYTES, seconds)
             rows = [self._row(each) for each in found.messages]
         position = self._positions.dump({"next": dict(sorted(found.after.items()))}) if found.after else after
         held = ", ".join(f"{self.topic}/{partition}" for partition in sorted(found.held))
         waits = f"a transaction in {held} has not ended: it, and what came after, waits" if held else None
         return batch_of(rows, position, found.is_complete, waits)
+
+    @abstractmethod
+    def _row(self, placed: Placed) -> WriteEvent | Rejected: ...
+
+    @property
+    @abstractmethod
+    def _positions(self) -> Positions: ...
+
+
+@dataclass(frozen=True)
+class TopicEvents(Messages):
+    """The events in the messages of a topic, as one JSON object each, or Avro by the registry's schemas.
+
+    `_partition`, `_offset` and `_timestamp` (milliseconds since 1970) are columns, too.
+    """
+
+    format: Literal["json", "avro"]
+    columns: Columns = field(default_factory=Columns)
+    schemas: Schemas | None = field(default=None, repr=False)
 
     def _row(self, placed: Placed) -> WriteEvent | Rejected:
         partition, message = placed
@@ -75,7 +88,8 @@ class TopicEvents:
 
 
 @contextmanager
-def _translated() -> Generator[None]:
+def translated() -> Generator[None]:
+    """Raise the errors of an event source for Kafka's."""
     try:
         yield
     except KafkaUnavailable as error:

@@ -23,6 +23,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "DayToDate": (feed_assets.DayToDate, {}),
     "DeletesTable": (feed_assets.DeletesTable, {"url": "sqlite:///shop.db", "table": "gone"}),
     "EventFiles": (feed_assets.EventFiles, {"prefix": "events", "format": "csv"}),
+    "EventTopic": (feed_assets.EventTopic, {"topic": "events"}),
     "EventSource": (feed_assets.EventSource, {"name": "shop", "parts": PARTS}),
     "Input": (feed_assets.Input, {"feed": RAW}),
     "Late": (feed_assets.Late, {}),
@@ -49,6 +50,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "event_table": (feed_assets.event_table, {"name": "t/orders", "source": SHOP}),
     "feed_asset": (feed_assets.feed_asset, {"feed": "t/sums/v1.0", "inputs": {"raw": RAW}}),
     "foreign_feed": (feed_assets.foreign_feed, {"feed": "t/raw/v1.0", "schema": "k string"}),
+    "kafka_topic": (feed_assets.kafka_topic, {"name": "t/clicks", "topic": "clicks", "key": ["id"]}),
     "profiled": (feed_assets.profiled, {"table": HOURLY, "profile": feed_assets.Profile()}),
     "state_table": (feed_assets.state_table, {"name": "web/foo", "partitions_def": HOURS}),
     "with_automation": (feed_assets.with_automation, {"definitions": dg.Definitions()}),
@@ -59,6 +61,7 @@ NO_DECLARATIONS = {
     "ForeignFeedsComponent",
     "PartnerComponent",
     "StateTablesComponent",
+    "TopicsComponent",
     "checks",
 }
 NO_DECLARATIONS |= {

@@ -13,7 +13,11 @@ from feed_assets.cli import main
 from feed_assets_tests.kafka.world import QUICK, World
 from feed_assets_tests.servers import wait_until
 
-TOPICS = {"clicks": {"key": ["id"]}}
+LOCATION = """
+import dagster as dg
+from feed_assets import kafka_topic
+defs = dg.Definitions(assets=[kafka_topic("ads/clicks", topic={topic!r}, key=["id"], **{limits!r})])
+"""
 
 
 def environment(world: World, home: Path) -> dict[str, str]:
@@ -24,16 +28,17 @@ def environment(world: World, home: Path) -> dict[str, str]:
         "FEED_ASSETS_BLACKBOARD": world.board.url,
         "FEED_ASSETS_KAFKA": json.dumps(conf),
         "FEED_ASSETS_KAFKA_REGISTRY": world.place.registry,
-        "FEED_ASSETS_KAFKA_TOPICS": json.dumps({world.name: world.settings.model_dump()}),
     }
 
 
 def test_it_runs_until_sigterm(world, home, tmp_path):
     world.create()
     world.produce(15)
-    command = [Path(sys.executable).with_name("feed-assets"), "connector", "run"]
+    limits = world.settings.model_dump(exclude={"key"})
+    (tmp_path / "location_of_clicks.py").write_text(LOCATION.format(topic=world.name, limits=limits))
+    command = [Path(sys.executable).with_name("feed-assets"), "connector", "run", "-m", "location_of_clicks"]
     with (tmp_path / "said").open("w") as errors:
-        process = subprocess.Popen(command, env=environment(world, home), stderr=errors)
+        process = subprocess.Popen(command, env=environment(world, home), stderr=errors, cwd=tmp_path)
     try:
         wait_until(lambda: world.is_done() or process.poll() is not None, "all to be signalled", 120, 0.2)
         process.send_signal(signal.SIGTERM)
@@ -47,18 +52,22 @@ def test_it_runs_until_sigterm(world, home, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "arguments", "said"),
+    ("given", "topic", "arguments", "said"),
     [
-        ({}, [], "there is no topic to read: set FEED_ASSETS_KAFKA_TOPICS"),
-        ({"KAFKA_TOPICS": TOPICS}, ["views"], "there is no topic 'views': FEED_ASSETS_KAFKA_TOPICS has clicks."),
-        ({"KAFKA_TOPICS": TOPICS}, [], "FEED_ASSETS_KAFKA has no bootstrap.servers"),
-        ({"KAFKA_TOPICS": TOPICS, "KAFKA": {"bootstrap.servers": "h:1"}}, [], "FEED_ASSETS_KAFKA_REGISTRY is not set"),
+        ({}, "", [], "no topic is declared here: declare one by kafka_topic, or by a TopicsComponent."),
+        ({}, "clicks", ["views"], "no topic 'views' is declared here: expected one of clicks."),
+        ({}, "clicks", [], "FEED_ASSETS_KAFKA has no bootstrap.servers"),
+        ({"KAFKA": {"bootstrap.servers": "h:1"}}, "clicks", [], "FEED_ASSETS_KAFKA_REGISTRY is not set"),
     ],
 )
-def test_what_is_missing_is_said_in_a_line(given, arguments, said, home, monkeypatch, capsys):
+def test_what_is_missing_is_said_in_a_line(given, topic, arguments, said, home, tmp_path, monkeypatch, capsys):
+    module = f"location_{abs(hash(said))}"
+    text = LOCATION.format(topic=topic, limits={}) if topic else "import dagster as dg\ndefs = dg.Definitions()"
+    (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
     for name, value in given.items():
         monkeypatch.setenv(f"FEED_ASSETS_{name}", json.dumps(value))
-    monkeypatch.setattr("sys.argv", ["feed-assets", "connector", "run", *arguments])
+    monkeypatch.setattr("sys.argv", ["feed-assets", "connector", "run", "-m", module, *arguments])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:
         main()

@@ -11,6 +11,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import SetInput, TableInput, UpdateInput
 from feed_assets.core.limits import check_partition
 from feed_assets.core.members import Tracked
+from feed_assets.core.topics import Topic
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -62,6 +63,11 @@ class Node:
     def source(self) -> str | None:
         """The name of the source that an event table's events come from."""
         return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
+
+    @property
+    def topic(self) -> Topic | None:
+        """How it becomes chunks, of a Kafka topic."""
+        return self.declaration.topic if isinstance(self.declaration, EventTable) else None
 
     @property
     def cadence(self) -> Cadence | None:

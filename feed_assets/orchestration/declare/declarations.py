@@ -21,6 +21,7 @@ from feed_assets.core.places import declared_at
 from feed_assets.core.pulls import Pull
 from feed_assets.core.reports import INPUTS
 from feed_assets.core.retention import Retention
+from feed_assets.core.topics import Topic
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.mappings import Declared as Mapped
@@ -35,10 +36,11 @@ KEY = "feed_assets/declaration"
 STATUS_LINK = "feed_assets/status"
 """The metadata key of the link to the page that shows the asset's partitions; there is no other of ours."""
 
-ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
-"""The names of the unpartitioned checks: of a table with a cadence, of a dataset by events, and of every dataset."""
+ON_TIME, PROPAGATION, STALE, CAUGHT_UP = "on_time", "propagation", "stale", "caught_up"
+"""The names of the unpartitioned checks: of a table with a cadence, of a dataset by events, of every dataset, and of a
+topic with a limit of lag."""
 
-WATCHED = (ON_TIME, PROPAGATION, STALE)
+WATCHED = (ON_TIME, PROPAGATION, STALE, CAUGHT_UP)
 """The checks that no run makes: a sensor tells their results."""
 
 TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
@@ -122,6 +124,10 @@ class EventTable:
     source: EventSource
     table_name: str
     cadence: Cadence | None = None
+    topic: Topic | None = None
+    """How the Kafka topic that it is becomes chunks: then `table_name` is that topic's."""
+    lag: int | None = None
+    """Messages of a partition that may be without a signal before that is an alert."""
     role: Literal["table"] = "table"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

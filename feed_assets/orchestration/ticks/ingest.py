@@ -1,6 +1,6 @@
 """From the rows of an event source to events in the ledger: once, in their order, whoever is killed where."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -8,6 +8,8 @@ from functools import cached_property
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.events import Rejected, WriteEvent, check_ahead
 from feed_assets.core.failures import failing_alone
+from feed_assets.core.readiness import NAMED
+from feed_assets.core.words import some
 from feed_assets.ledger import event_rejects, events
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
 from feed_assets.orchestration.decide.graph import Graph
@@ -55,6 +57,13 @@ class Naming:
         if reason := self._why_not(event, node, now):
             return Rejected(event_rejects.in_json(event), reason)
         return replace(event, table_name=str(node.feed)) if node else event
+
+    def unborn(self, events: Sequence[WriteEvent], now: datetime) -> set[str]:
+        """The partitions of Kafka topics that Dagster does not have yet: only a tick adds them."""
+        found = {(event.table_name, event.partition_key) for event in events}
+        mine = [(self._nodes[table], key) for table, key in found if table in self._nodes]
+        absent = [(node, key) for node, key in mine if existence(node.partitions_def, key, now) is Existence.NOT_YET]
+        return {f"{node.feed}/{key}" for node, key in absent if node.topic}
 
     @cached_property
     def _nodes(self) -> dict[str, Node]:
@@ -130,6 +139,12 @@ def _names(source: EventSource, number: int) -> tuple[str, str]:
     return f"part {number} of {source.name}", f"read {source.name}/{number}"
 
 
+def _waits_for(unborn: Collection[str]) -> str:
+    """Why nothing is recorded: consumers would get what comes later, once there is the partition, before it."""
+    named = some(sorted(unborn), NAMED)
+    return f"Dagster does not have {named} as partitions yet: the next tick of the sensor finds them there"
+
+
 def _read_at(cursor: str) -> str:
     """The name under which the ledger has when a part was read last."""
     return f"{cursor} at"
@@ -155,6 +170,9 @@ class _Part:
                 position = get_cursor(connection, self.cursor)
             seconds = LATE_SECONDS if out_of_time() else ANSWER_SECONDS  # Each part is tried: alerts do not flap.
             batch = self.reader.read(position, ROWS_PER_READ, seconds)
+            if unborn := self.naming.unborn(batch.events, self.now):
+                total.is_complete, total.waits[name] = False, _waits_for(unborn)
+                return
             total.rejected += self._record(batch.events, [*batch.rejected], position, batch.position)
             if batch.waits:
                 total.is_complete, total.waits[name] = False, batch.waits

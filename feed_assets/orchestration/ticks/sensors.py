@@ -12,6 +12,7 @@ from feed_assets.orchestration.ticks.steps import (
     DECIDE,
     DECLARE,
     DISCOVER,
+    EXTEND,
     FAN_OUT,
     FINISH,
     FOLD,
@@ -22,14 +23,15 @@ from feed_assets.orchestration.ticks.steps import (
     REPORT_UPDATES,
     REQUEST,
     SINK,
+    TOPICS,
     WATCH,
 )
 from feed_assets.orchestration.ticks.tick import Step, evaluate
 
 FEEDS = (FINISH, DECLARE, DISCOVER, COUNT, FAN_OUT, DECIDE, REPORT_UPDATES, REQUEST)
-EVENTS = (INGEST, FAN_OUT, DECIDE, REPORT_EVENTS, REQUEST)
+EVENTS = (EXTEND, INGEST, FAN_OUT, DECIDE, REPORT_EVENTS, REQUEST)
 PULLS = (PULL,)
-WATCHES = (SINK, FOLD, WATCH, REPORT_CHECKS)
+WATCHES = (SINK, TOPICS, FOLD, WATCH, REPORT_CHECKS)
 
 
 def sensors_of(declarations: Sequence[Declaration]) -> list[dg.SensorDefinition]:

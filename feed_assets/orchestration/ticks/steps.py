@@ -1,5 +1,6 @@
 """The steps that ticks are made of. Each is idempotent, and may be killed anywhere: the next tick takes it again."""
 
+from feed_assets.core.failures import failing_alone
 from feed_assets.core.readiness import NAMED, State
 from feed_assets.core.words import some
 from feed_assets.ledger.states.folding import fold
@@ -13,6 +14,7 @@ from feed_assets.orchestration.ticks.pull import pull_files
 from feed_assets.orchestration.ticks.reporter import report_checks, report_events, report_updates
 from feed_assets.orchestration.ticks.sinks import publish_events
 from feed_assets.orchestration.ticks.tick import OutOfTime, Step, Tick
+from feed_assets.orchestration.ticks.topics import new_partitions, watch_topics
 from feed_assets.orchestration.ticks.watch import keep_alerts
 from feed_assets.runs.discover import discover
 from feed_assets.runs.verify import verify
@@ -65,6 +67,13 @@ def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
         tick.context.log.warning(f"{found.rejected} rows are no events: feed-assets events ls --rejected lists them")
 
 
+def _extend(tick: Tick, _: OutOfTime) -> None:
+    """Let Dagster have a partition for each of a Kafka topic's; of those that are there nothing goes."""
+    for node in [each for each in tick.graph.tables() if each.topic and each.source == tick.source]:
+        with failing_alone(tick.problems, str(node.feed)):
+            tick.partitions = [*tick.partitions, *new_partitions(node)]
+
+
 def _declare(tick: Tick, _: OutOfTime) -> None:
     """Tell the ledger how the windows of datasets are judged; only what differs is written."""
     if tracked := tick.graph.tracked():
@@ -113,6 +122,7 @@ def _request(tick: Tick, _: OutOfTime) -> None:
         tick.requests = requests_for(tick.graph, tick.ledger, tick.decided, tick.busy, tick.now)
 
 
+EXTEND = Step("extend", 0.1, _extend)
 FINISH = Step("finish", 0.1, _finish)
 DECLARE = Step("declare", 0.1, _declare)
 DISCOVER = Step("discover", 0.35, _discover)
@@ -123,6 +133,7 @@ FAN_OUT = Step("fan out", 0.5, _fan_out, hears=True)
 DECIDE = Step("decide", 0.65, _decide, hears=True)
 SINK = Step("sink", 0.5, _sink)
 FOLD = Step("fold", 0.9, _fold)
+TOPICS = Step("topics", 0.8, watch_topics)
 WATCH = Step("watch", 0.9, _watch)
 REPORT_UPDATES = Step("report updates", 0.8, report_updates, hears=True)
 REPORT_EVENTS = Step("report events", 0.8, report_events, hears=True)

@@ -89,6 +89,8 @@ class Tick:
     """What was in progress when it was decided."""
     requests: Sequence[dg.RunRequest] = ()
     reports: Sequence[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = ()
+    partitions: Sequence[dg.AddDynamicPartitionsRequest] = ()
+    """What Dagster is to have as partitions once the tick is over."""
     problems: dict[str, str] = field(default_factory=dict[str, str])
     """What could not be done, by whom it concerns."""
     position: str = ""
@@ -108,10 +110,15 @@ class Tick:
 
         Who drives a sensor without the daemon comes by as soon as there is something.
         """
-        has_something = self.requests or self.reports or self.raised or self.unreadable
+        has_something = self.has_effect or self.raised or self.unreadable
         is_by_daemon = self.context.last_sensor_start_time is not None
         has_threads = bool(self.context.instance.get_sensor_settings().get("use_threads"))
         return self.is_complete and not has_something and is_by_daemon and has_threads
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether there is something that Dagster would not hear of if the tick failed."""
+        return bool(self.requests or self.reports or self.partitions)
 
     @cached_property
     def services(self) -> Services:
@@ -152,9 +159,14 @@ def evaluate(context: dg.SensorEvaluationContext, steps: Sequence[Step], source:
     tick = _listened(tick, [each for each in steps if each.hears])
     if tick.raised:
         raise tick.raised
-    if tick.unreadable and tick.is_complete and not tick.requests and not tick.reports:
+    if tick.unreadable and tick.is_complete and not tick.has_effect:
         raise SourceUnavailable(f"the event source {source}: {tick.unreadable}")
-    return dg.SensorResult(run_requests=[*tick.requests], asset_events=[*tick.reports], cursor=tick.cursor)
+    return dg.SensorResult(
+        run_requests=[*tick.requests],
+        asset_events=[*tick.reports],
+        dynamic_partitions_requests=[*tick.partitions],
+        cursor=tick.cursor,
+    )
 
 
 def _look(tick: Tick, steps: Sequence[Step]) -> Tick:

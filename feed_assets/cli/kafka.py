@@ -1,0 +1,131 @@
+"""`feed-assets kafka`: how far topics are chunked, the last chunks, and what was no record."""
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from pydantic import Field
+
+from feed_assets.cli.feed import AsJson
+from feed_assets.cli.location import Module, load_graph
+from feed_assets.cli.show import Values, View, show
+from feed_assets.core.errors import InvalidName
+
+app = typer.Typer(help="Kafka topics that become chunks: lag, signals, dead letters.", no_args_is_help=True)
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the broker, such as 'ads.clicks'.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="So many of each partition at most.")]
+
+
+class LagView(View):
+    """A topic partition, and how far it is signalled."""
+
+    topic: str
+    partition: int
+    end: int
+    signalled: int
+    behind: int
+    since: datetime | None = None
+    """When the first message without a signal was produced (UTC)."""
+
+
+class SignalView(View):
+    """A chunk that is there."""
+
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
+    dead_letters: int
+    schema_id: int | None
+    size: int
+    path: str | None
+
+
+class LetterView(View):
+    """A message that is no record, where it was, and why."""
+
+    partition: int
+    offset: int
+    at: datetime
+    open: bool = Field(validation_alias="is_open")
+    reason: str
+
+
+@app.callback()
+def kafka() -> None:
+    """Kafka topics that become chunks: lag, signals, dead letters."""
+    from feed_assets.kafka import check_installed
+
+    check_installed()
+
+
+@app.command()
+def lag(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC]...", help="By default all of the code location.")
+    ] = None,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how far each partition is signalled, how many messages are behind that, and since when they are there."""
+    from feed_assets.kafka.lag import lag as lag_of
+    from feed_assets.sources.topics import clients_for
+
+    found = [
+        LagView(topic=name, **vars(each))
+        for name in topics or _declared(module)
+        for each in lag_of(clients_for(name), name)
+    ]
+    show(found, as_json)
+
+
+def _declared(module: str | None) -> list[str]:
+    from feed_assets.orchestration.ticks.topics import topics_of
+
+    if not (found := sorted(topics_of(load_graph(module)))):
+        raise InvalidName("no Kafka topic is declared here: name one, or declare it by kafka_topic.")
+    return found
+
+
+@app.command()
+def signals(topic: TopicName, limit: Limit = 10, as_json: AsJson = False) -> None:
+    """List the last chunks of each partition, newest first, as their signals tell of them."""
+    from feed_assets.kafka.signals import newest
+    from feed_assets.sources.topics import clients_for
+
+    found = newest(clients_for(topic), topic, limit)
+    show(SignalView.each(found), as_json, "" if found else f"nothing of {topic} is signalled yet")
+
+
+@app.command()
+def dead_letters(
+    topic: TopicName,
+    limit: Limit = 20,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Produce the messages of all open ones to the topic again, once each.")
+    ] = False,
+    drop: Annotated[
+        bool, typer.Option("--drop", help="Count all open ones as dealt with, and produce nothing.")
+    ] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Otherwise they are only listed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the messages that are no records, newest first, each with its place and the reason.
+
+    An open one is one that nobody has dealt with. A message that is produced again and is still no record is a dead
+    letter again: mend what its reason names before.
+    """
+    from feed_assets.kafka import dead_letters as letters
+    from feed_assets.sources.topics import clients_for
+
+    if replay and drop:
+        raise InvalidName("--replay and --drop: expected one of the two.")
+    clients = clients_for(topic)
+    if apply and (replay or drop):
+        count = letters.settle(clients, topic, produces=replay)
+        show(Values.of(topic=topic, **{"replayed" if replay else "dropped": count}), as_json)
+        return
+    found = letters.letters(clients, topic, limit)
+    note = f"--apply {'produces all open ones again' if replay else 'drops all open ones'}" if replay or drop else ""
+    show(LetterView.each(found), as_json, note if found else f"{topic} has no dead letters")

@@ -1,0 +1,172 @@
+"""Dead letters: the messages of a topic that are no records, and what became of them.
+
+A receipt is a message of the same topic and partition: so many letters before an offset are dealt with. It is in one
+transaction with the messages that were produced again, so that each of them is there once: a kill undoes both, and who
+comes next begins behind the last receipt. Two at once share a transactional id: the first one is put out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+
+from confluent_kafka import Consumer, Producer
+
+from feed_assets.core.errors import LogTrimmed, NoTopic
+from feed_assets.core.topics import dead_letters_of
+from feed_assets.kafka import log
+from feed_assets.kafka.clients import SECONDS, Clients, translated
+from feed_assets.kafka.counts import moment_of
+from feed_assets.kafka.log import Placed
+from feed_assets.kafka.messages import Message
+
+OURS = "feed_assets."
+"""What the names of the headers begin with that the service adds."""
+
+LETTERS, BYTES = 1000, 8 << 20
+"""Messages and bytes of a read: what one transaction produces again."""
+
+_UPTO, _COUNT = f"{OURS}upto", f"{OURS}count"
+_TRANSACTION_SECONDS = 60
+
+Header = tuple[str, str | bytes | None]
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A dead letter: the place of its message upstream, why it is no record, and when it was produced (UTC)."""
+
+    partition: int
+    offset: int
+    reason: str
+    at: datetime
+    is_open: bool
+    """Whether nobody has dealt with it yet."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """So many letters before an offset of the dead letters' partition are dealt with."""
+
+    upto: int
+    count: int
+
+
+def receipt_of(message: Message) -> Receipt | None:
+    """The receipt that a message is; None of a dead letter."""
+    found = dict(message.headers)
+    return Receipt(int(found[_UPTO] or 0), int(found[_COUNT] or 0)) if _UPTO in found else None
+
+
+def letters(clients: Clients, topic: str, limit: int) -> list[Letter]:
+    """The last letters of each partition, newest first. Raises KafkaUnavailable."""
+    with closing(clients.reader()) as reader:
+        return [each for number in _partitions(reader, topic) for each in _letters(reader, topic, number, limit)]
+
+
+def _letters(reader: Consumer, topic: str, partition: int, limit: int) -> list[Letter]:
+    def is_enough(found: Sequence[Message]) -> bool:
+        return sum(receipt_of(each) is None for each in found) >= limit
+
+    found = log.tail(reader, dead_letters_of(topic), partition, is_enough)
+    receipts = [each.upto for each in map(receipt_of, found) if each]
+    done = max(receipts) if receipts else _done(reader, topic, partition)
+    mine = [each for each in found if receipt_of(each) is None]
+    return [_letter(partition, each, is_open=each.offset >= done) for each in reversed(mine[-limit:])]
+
+
+def _letter(partition: int, message: Message, *, is_open: bool) -> Letter:
+    said = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
+    return Letter(partition, int(said[f"{OURS}offset"]), said[f"{OURS}reason"], moment_of(message), is_open)
+
+
+def _partitions(reader: Consumer, topic: str) -> list[int]:
+    try:
+        return sorted(log.partitions(reader, dead_letters_of(topic)))
+    except NoTopic:  # Nothing of it was ever read.
+        return []
+
+
+def _done(reader: Consumer, topic: str, partition: int) -> int:
+    """The offset up to which letters are dealt with."""
+    found = log.tail(reader, dead_letters_of(topic), partition, bool, lambda each: receipt_of(each) is not None)
+    receipts = [each for each in map(receipt_of, found) if each]
+    return max((each.upto for each in receipts), default=0)
+
+
+def settle(clients: Clients, topic: str, *, produces: bool) -> int:
+    """Deal with all open letters; how many they were.
+
+    `produces`: their messages go to the topic again, as they were, to their partitions. Raises KafkaUnavailable, and
+    then what was not dealt with is so the next time; FencedOff.
+    """
+    producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
+    with translated(f"deal with the dead letters of {topic}"):
+        producer.init_transactions(SECONDS)  # First: who was before can write no more, so what is read stays the last.
+        with closing(clients.reader()) as reader:
+            after = {each: _done(reader, topic, each) for each in _partitions(reader, topic)}
+        return _settle(clients, producer, topic, after, produces=produces) if after else 0
+
+
+def _settle(clients: Clients, producer: Producer, topic: str, after: Mapping[int, int], *, produces: bool) -> int:
+    count = 0
+    while True:
+        found = log.read(clients, dead_letters_of(topic), after, LETTERS, BYTES, SECONDS)
+        left = [each for each in found.messages if receipt_of(each.message) is None]
+        if left:
+            _write(producer, topic, left, produces=produces)
+            count += len(left)
+        elif found.is_complete:
+            return count
+        after = found.after
+
+
+def _write(producer: Producer, topic: str, left: Sequence[Placed], *, produces: bool) -> None:
+    producer.begin_transaction()
+    for partition, message in left if produces else ():
+        _produce(producer, topic, partition, message)
+    for number in sorted({each.partition for each in left}):
+        mine = [each.message.offset for each in left if each.partition == number]
+        receipt: list[Header] = [(_UPTO, str(max(mine) + 1).encode()), (_COUNT, str(len(mine)).encode())]
+        producer.produce(dead_letters_of(topic), None, partition=number, headers=receipt)
+    producer.commit_transaction(SECONDS)
+
+
+def _produce(producer: Producer, topic: str, partition: int, message: Message) -> None:
+    """The original message: without the headers of ours, with its own time."""
+    headers: list[Header] = [each for each in message.headers if not each[0].startswith(OURS)]
+    producer.produce(topic, message.value, message.key, partition, headers=headers, timestamp=message.timestamp)
+
+
+@dataclass(frozen=True)
+class Open:
+    """How many letters of a topic are open, as far as it was read: `after` has the offset of each partition."""
+
+    after: Mapping[int, int]
+    count: int = 0
+    last: str = ""
+    """The place of the last one, and its reason."""
+
+
+def opened(clients: Clients, topic: str, known: Open, limit: int, seconds: float) -> Open:
+    """What is known after up to `limit` more messages. Raises KafkaUnavailable."""
+    try:
+        found = log.read(clients, dead_letters_of(topic), known.after, limit, BYTES, seconds)
+    except NoTopic:
+        return known
+    except LogTrimmed:  # The topic was made anew: those of before are nowhere.
+        return Open({})
+    return Open(found.after, known.count + _more(found.messages), _last(topic, found.messages) or known.last)
+
+
+def _more(placed: Iterable[Placed]) -> int:
+    receipts = [receipt_of(each.message) for each in placed]
+    return sum(1 if each is None else -each.count for each in receipts)
+
+
+def _last(topic: str, placed: Sequence[Placed]) -> str:
+    found = [each for each in placed if receipt_of(each.message) is None]
+    if not found:
+        return ""
+    letter = _letter(*found[-1], is_open=True)
+    return f"{topic}/{letter.partition} offset {letter.offset}: {letter.reason}"

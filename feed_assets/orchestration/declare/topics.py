@@ -1,0 +1,103 @@
+"""Kafka topics that become chunks, as a user declares them: event tables whose events are the signals of the chunks."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import dagster as dg
+from pydantic import Field, ValidationError
+
+from feed_assets.core.cadence import Cadence, longest_pause
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.rules import Owner
+from feed_assets.core.topics import TOPIC_NAME, Topic
+from feed_assets.core.typed import typed
+from feed_assets.orchestration.declare.declarations import Declaration, EventTable, metadata_of
+from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
+from feed_assets.sources.declared import EventSource, SignalTopic
+
+
+@typed
+def kafka_topic(
+    name: str,
+    *,
+    topic: str,
+    key: Sequence[str],
+    messages: int = 10_000,
+    seconds: float = 60,
+    operation: str | None = None,
+    gzip: bool = False,
+    lag: Annotated[int, Field(ge=1)] | None = None,
+    cadence: Cadence | None = None,
+    description: str | None = None,
+    owners: Sequence[Owner] | None = None,
+) -> dg.AssetSpec:
+    """Declare a Kafka topic that becomes chunks, as an external asset: an event table, each chunk's signal an event.
+
+    It has a partition for each of the topic's, added once it has a chunk. An event's marker is the offset behind its
+    chunk. Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2016), the S3 Spolt.
+
+    Args:
+        name: Its name here, such as `ads/clicks`.
+        topic: The topic's name at the broker of `FEED_ASSETS_KAFKA`.
+        key: The fields that name a row, of the value or else of the message's key.
+        messages: The message limit: chunks end on lines of a grid that are so many offsets apart.
+        seconds: The time limit: a chunk ends so many seconds after its first message came, at the latest.
+        operation: Where a message says its type: `header:NAME` or `field:NAME`; without it every one is an update.
+        gzip: Whether chunks are packed.
+        lag: Messages of one partition that may be without a chunk; more fail the check `caught_up`, and are an alert.
+        cadence: When a chunk is expected; one that does not come raises an alert. Dagster's freshness policy is made
+            of it.
+        description: A description for the UI.
+        owners: Owners for the UI: `team:shop`, or an address of e-mail.
+
+    Returns:
+        The spec of the external asset, to be an input of datasets by events.
+
+    Raises:
+        InvalidName: The name is none that a table can have.
+        InvalidDefinition: A value is of a wrong type, or out of its bounds, or the topic's name none.
+    """
+    found = declared_feed(name)
+    source = EventSource(_source_of(topic), (SignalTopic(topic),))
+    limits = _limits(topic, key=tuple(key), messages=messages, seconds=seconds, operation=operation, gzip=gzip)
+    return dg.AssetSpec(
+        asset_key(found),
+        partitions_def=dg.DynamicPartitionsDefinition(name=f"kafka/{topic}"),
+        description=description or f"The chunks of the Kafka topic {topic}.",
+        group_name=group_of(found),
+        kinds={"kafka"},
+        owners=owners,
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=longest_pause(cadence)) if cadence else None,
+        metadata=metadata_of(EventTable(found, source, topic, cadence, limits, lag)),
+    )
+
+
+def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable]:
+    """The tables that are Kafka topics, by the topic's name. Raises InvalidDefinition for two of one topic."""
+    found: dict[str, EventTable] = {}
+    for each in declarations:
+        if not isinstance(each, EventTable) or not each.topic:
+            continue
+        if (first := found.setdefault(each.table_name, each)).feed != each.feed:
+            names = f"{first.feed} and {each.feed}"
+            raise InvalidDefinition(f"the topic {each.table_name} is declared twice, as {names}: expected one.")
+    return found
+
+
+def _source_of(topic: str) -> str:
+    """The event source of a topic. Two topics that only differ in `.`, `-` and `_` would have the same one."""
+    if not re.fullmatch(TOPIC_NAME, topic):
+        raise InvalidDefinition(
+            f"topic {topic!r}: expected up to 200 letters, digits, '_', '-' and '.', '.' not first."
+        )
+    return f"topic_{re.sub('[.-]', '_', topic)}"
+
+
+def _limits(topic: str, **values: object) -> Topic:
+    try:
+        return Topic.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InvalidDefinition(f"topic {topic}: {where} is {first['input']!r}: {first['msg']}.") from error

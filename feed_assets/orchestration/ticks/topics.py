@@ -1,0 +1,118 @@
+"""What ticks ask the broker about Kafka topics: partitions, how far chunks are behind, dead letters."""
+
+from collections.abc import Mapping
+
+import dagster as dg
+from pydantic import TypeAdapter
+
+from feed_assets.core.failures import failing_alone
+from feed_assets.core.readiness import NAMED
+from feed_assets.core.words import some
+from feed_assets.kafka import check_installed
+from feed_assets.ledger import alerts
+from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.nodes import Node
+from feed_assets.orchestration.decide.ours import Ours
+from feed_assets.orchestration.declare.declarations import EventTable
+from feed_assets.orchestration.declare.topics import declared_topics
+from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
+
+BEHIND, DEAD_LETTERS = "behind", "dead_letters"
+"""Kinds of alerts: the name goes on with the table's."""
+
+LETTERS_PER_TICK = 5000
+"""Dead letters of a topic that a tick counts at most; the rest follow in the next ones."""
+
+ANSWER_SECONDS = 10
+"""Seconds in which the broker answers a tick."""
+
+
+def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
+    """The partitions of a topic that Dagster does not have yet, to be added. Raises SourceUnavailable."""
+    check_installed()
+    from feed_assets.sources.signals import partitions_of
+
+    declared, parts = node.declaration, node.partitions_def
+    if not isinstance(declared, EventTable) or not isinstance(parts, dg.DynamicPartitionsDefinition):
+        return []
+    there = {*parts.get_partition_keys()}
+    new = [each for each in partitions_of(declared.table_name, ANSWER_SECONDS) if each not in there]
+    return [parts.build_add_request(new)] if new else []
+
+
+def topics_of(graph: Graph) -> dict[str, EventTable]:
+    """The Kafka topics of a code location, by the topic's name."""
+    return declared_topics(node.declaration for node in graph.tables())
+
+
+def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
+    """Keep the alerts of topics. What cannot be looked at now stays as it was, and is a problem."""
+    topics = topics_of(tick.graph)
+    with tick.ledger.read() as connection:
+        opened = alerts.open_alerts(connection)
+    known = {each.name: each.reason for each in opened if each.name.partition(":")[0] in (BEHIND, DEAD_LETTERS)}
+    if not topics and not known:
+        return
+    found = {alert: known[alert] for table in topics.values() for alert in _alerts_of(table) if alert in known}
+    for name, table in topics.items():
+        if out_of_time():
+            break
+        with failing_alone(tick.problems, str(table.feed)):
+            _look(tick.ledger, name, table, known, found)
+    ours = Ours(tick.graph, tick.ledger, tick.now)
+    for kind in (BEHIND, DEAD_LETTERS):
+        mine = {name.removeprefix(f"{kind}:"): why for name, why in found.items() if name.startswith(f"{kind}:")}
+        alerts.keep(tick.ledger, kind, {key: why for key, why in mine.items() if why}, tick.now, ours.has_feed)
+
+
+def _alerts_of(table: EventTable) -> list[str]:
+    return [f"{DEAD_LETTERS}:{table.feed}", *([f"{BEHIND}:{table.feed}"] if table.lag else [])]
+
+
+def _look(ledger: Ledger, name: str, table: EventTable, known: Mapping[str, str], found: dict[str, str]) -> None:
+    """Put what is wrong with a topic into `found`, by the names of alerts; '' where nothing is."""
+    check_installed()
+    found[f"{DEAD_LETTERS}:{table.feed}"] = _dead(ledger, name)
+    if table.lag is not None:
+        alert = f"{BEHIND}:{table.feed}"
+        why = _behind(name, table.lag)
+        found[alert] = (known.get(alert) or why) if why else ""  # Its numbers are those of when it began.
+
+
+def _behind(name: str, most: int) -> str:
+    from feed_assets.kafka.lag import lag
+    from feed_assets.sources.topics import clients_for, translated
+
+    with translated():
+        late = [each for each in lag(clients_for(name), name) if each.behind > most]
+    said = [f"{name}/{each.partition} {each.behind:,} since {each.since:%Y-%m-%d %H:%M:%S} UTC" for each in late]
+    if not said:
+        return ""
+    return (
+        f"messages without a chunk: {some(said, NAMED)}. Expected at most {most:,} of a partition (lag). Look whether "
+        f"`feed-assets connector run` runs; `feed-assets kafka lag {name}` says how far it is."
+    )
+
+
+def _dead(ledger: Ledger, name: str) -> str:
+    """Count the letters that came since the last tick. What is counted moves with the position, so each counts once."""
+    from feed_assets.kafka.dead_letters import Open, opened
+    from feed_assets.sources.topics import clients_for, translated
+
+    cursor, adapter = f"dead letters of {name}", TypeAdapter(Open)
+    with ledger.read() as connection:
+        kept = get_cursor(connection, cursor)
+    known = adapter.validate_json(kept) if kept else Open({})
+    with translated():
+        found = opened(clients_for(name), name, known, LETTERS_PER_TICK, ANSWER_SECONDS)
+    if found != known:
+        with ledger.write() as connection:
+            if get_cursor(connection, cursor) == kept:  # Else another process has counted.
+                put_cursors(connection, {cursor: adapter.dump_json(found).decode()})
+    if found.count <= 0:
+        return ""
+    return (
+        f"{found.count:,} messages of {name} are no records, the last one {found.last}. "
+        f"`feed-assets kafka dead-letters {name}` lists them; with --replay or --drop they are dealt with."
+    )

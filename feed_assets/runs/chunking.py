@@ -1,0 +1,24 @@
+"""What makes chunks of Kafka topics, as the settings say: for the service and for runs alike."""
+
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.home import say
+from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.partition import Chunking
+from feed_assets.kafka.schemas import Schemas
+from feed_assets.runs.services import open_board
+from feed_assets.settings import Settings
+
+
+def chunking_of(config: Settings) -> Chunking:
+    """The clients, the schemas and the blackboard of the settings. Raises InvalidSetting where one is missing."""
+    conf = config.kafka.get_secret_value()
+    if "bootstrap.servers" not in conf:
+        raise InvalidSetting("FEED_ASSETS_KAFKA has no bootstrap.servers: expected the brokers, host:port, by commas.")
+    if config.kafka_registry is None:
+        raise InvalidSetting("FEED_ASSETS_KAFKA_REGISTRY is not set: expected the URL of the schema registry.")
+    schemas = Schemas(config.kafka_registry.get_secret_value())
+    return Chunking(Clients(conf, _say_error), schemas, open_board(config))
+
+
+def _say_error(error: object) -> None:
+    say(f"kafka: {error}")

@@ -1,0 +1,90 @@
+"""The signals of a topic as write events of its chunks, one for each."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import cast
+
+from feed_assets.core.errors import InvalidEvent, InvalidName, NoTopic, SourceUnavailable
+from feed_assets.core.events import NO_NEW_DATA, Operation, Rejected, WriteEvent, check_event
+from feed_assets.core.limits import REJECT_BYTES, excerpt
+from feed_assets.core.topics import signals_of
+from feed_assets.kafka import log
+from feed_assets.kafka.clients import SECONDS
+from feed_assets.kafka.counts import moment_of
+from feed_assets.kafka.lag import ends
+from feed_assets.kafka.log import Placed
+from feed_assets.kafka.signals import Signal
+from feed_assets.sources.contract import Batch, Positions
+from feed_assets.sources.topics import Messages, clients_for, translated
+
+_NAMED = ("topic", "partition")
+"""What is not in the context, as the table and the partition of the event say it."""
+
+
+@dataclass(frozen=True)
+class TopicSignals(Messages):
+    """The signals of an upstream topic. The same signal is the same event, however often it is read.
+
+    Its marker is the offset behind its chunk, so it covers the offsets from the marker before on.
+    """
+
+    upstream: str
+
+    def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
+        """Up to `limit` signals after a position; none while nothing was ever signalled. Raises SourceUnavailable."""
+        try:
+            found = super().read(after, limit, seconds)
+        except SourceUnavailable as error:
+            if after is None and isinstance(error.__cause__, NoTopic):
+                return Batch((), (), None, is_complete=True)
+            raise
+        return replace(found, events=self._with_lag(found.events)) if found.events else found
+
+    def _with_lag(self, events: Sequence[WriteEvent]) -> tuple[WriteEvent, ...]:
+        """The events, each with how many offsets of its partition were behind its chunk as its signal was read."""
+        with translated():
+            found = ends(self.clients, self.upstream)
+        lags = [max(0, found.get(int(each.partition_key), 0) - cast(int, each.marker)) for each in events]
+        return tuple(
+            replace(each, context={**each.context, "lag": lag}) for each, lag in zip(events, lags, strict=True)
+        )
+
+    def _row(self, placed: Placed) -> WriteEvent | Rejected:
+        partition, message = placed
+        try:
+            return self._event(partition, Signal.of(message.value or b""), moment_of(message))
+        except (InvalidEvent, InvalidName) as error:
+            raw = excerpt(repr(message.value), REJECT_BYTES)
+            return Rejected(raw, f"{self.topic}/{partition} offset {message.offset}: {error}")
+
+    def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
+        if (signal.topic, signal.partition) != (self.upstream, partition):
+            raise InvalidEvent(f"it tells of {signal.topic}/{signal.partition}: expected {self.upstream}/{partition}.")
+        said = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
+        event = WriteEvent(
+            table_name=signal.topic,
+            marker=signal.next_offset,
+            event_marker=moment,
+            correlation_id=f"{signal.topic}/{partition}/{signal.first_offset}",
+            write_operation=Operation.INSERT,
+            partition_key=str(partition),
+            context=said if signal.records else {**said, NO_NEW_DATA: True},
+        )
+        check_event(event)
+        return event
+
+    @property
+    def _positions(self) -> Positions:
+        return Positions(self.topic)
+
+
+def partitions_of(topic: str, seconds: float) -> list[str]:
+    """The partitions of a topic, as the events of its signals name them. Raises SourceUnavailable, InvalidSetting."""
+    with translated():
+        return [str(each) for each in sorted(log.partitions(clients_for(topic).admin(), topic, seconds))]
+
+
+def topic_signals(topic: str) -> TopicSignals:
+    """The signals of a topic at the broker of the settings. Raises InvalidSetting where that is not set."""
+    return TopicSignals(clients_for(topic), signals_of(topic), topic)

@@ -1,0 +1,114 @@
+"""`feed-assets kafka`: lag, signals and dead letters of a topic, over a real broker."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from feed_assets.cli import app
+from feed_assets.cli.location import open_instance
+from feed_assets.core.errors import InvalidName
+from feed_assets.ledger import events
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets_tests.kafka.world import POISON
+from feed_assets_tests.orchestration.topic_world import chunk, kafka_world
+
+pytestmark = pytest.mark.usefixtures("home")
+
+LOCATION = """
+import dagster as dg
+from feed_assets import kafka_topic, with_automation
+defs = with_automation(dg.Definitions(assets=[kafka_topic("ads/clicks", topic="{topic}", key=["id"])]))
+"""
+
+
+@pytest.fixture
+def topic(broker, registry, monkeypatch):
+    def setting(**values):
+        for name, value in values.items():
+            monkeypatch.setenv(f"FEED_ASSETS_{name.upper()}", value)
+        settings.cache_clear()
+
+    with kafka_world(broker, registry, setting) as made:
+        made.create()
+        yield made
+
+
+def said(*args):
+    return CliRunner().invoke(app, ("kafka", *args), catch_exceptions=False).stdout
+
+
+def found(*args):
+    return json.loads(said(*args, "--json"))
+
+
+def test_lag_is_told_by_partition_of_a_topic_or_of_all_that_are_declared(topic, tmp_path, monkeypatch):
+    topic.produce(3)
+    chunk(topic)
+    topic.produce(2)
+    (row,) = found("lag", topic.name)
+    assert row.pop("since") is not None
+    assert row == {"topic": topic.name, "partition": 0, "end": 5, "signalled": 3, "behind": 2}
+    module = location(topic, tmp_path, monkeypatch)
+    assert [each["behind"] for each in found("lag", "--module", module)] == [2]
+
+
+def location(topic, folder, monkeypatch):
+    module = f"location_{abs(hash(topic.name))}"
+    (folder / f"{module}.py").write_text(LOCATION.format(topic=topic.name))
+    monkeypatch.syspath_prepend(str(folder))
+    return module
+
+
+def test_reconcile_reads_the_signals_of_the_partitions_that_dagster_has(topic, tmp_path, monkeypatch):
+    topic.produce(3)
+    chunk(topic)
+    module = location(topic, tmp_path, monkeypatch)
+    (problem,) = reconciled(module)["problems"]
+    assert "Dagster does not have ads/clicks/0 as partitions yet" in problem
+    with open_instance() as instance:
+        instance.add_dynamic_partitions(f"kafka/{topic.name}", ["0"])
+    assert reconciled(module)["problems"] == []
+    with open_ledger(settings().ledger).read() as connection:
+        assert [int(each.marker) for each in events.newest(connection, 10)] == [3]
+
+
+def reconciled(module):
+    return json.loads(CliRunner().invoke(app, ("reconcile", "-m", module, "--json"), catch_exceptions=False).stdout)
+
+
+def test_the_last_signals_are_listed_newest_first(topic):
+    assert said("signals", topic.name) == f"nothing of {topic.name} is signalled yet\n"
+    topic.produce(25)
+    chunk(topic)
+    rows = found("signals", topic.name, "-n", "2")
+    assert [(each["first_offset"], each["last_offset"], each["records"]) for each in rows] == [
+        (20, 24, 5),
+        (10, 19, 10),
+    ]
+    assert rows[0]["path"] == topic.signals()[-1].path
+
+
+def test_dead_letters_are_listed_and_replayed_only_when_that_is_confirmed(topic):
+    assert said("dead-letters", topic.name) == f"{topic.name} has no dead letters\n"
+    topic.send(POISON)
+    chunk(topic)
+    (row,) = found("dead-letters", topic.name)
+    assert (row["partition"], row["offset"], row["open"]) == (0, 0, True)
+    assert row["reason"].startswith("the value begins with byte 110")
+    assert said("dead-letters", topic.name, "--replay").endswith("--apply produces all open ones again\n")
+    assert len(topic.messages()) == 1
+    assert found("dead-letters", topic.name, "--replay", "--apply") == {"topic": topic.name, "replayed": 1}
+    assert found("dead-letters", topic.name, "--replay", "--apply") == {"topic": topic.name, "replayed": 0}
+    assert len(topic.messages()) == 2
+    assert [each["open"] for each in found("dead-letters", topic.name)] == [False]
+
+
+def test_dead_letters_that_are_dropped_are_not_produced_again(topic):
+    topic.send(POISON)
+    chunk(topic)
+    assert found("dead-letters", topic.name, "--drop", "--apply") == {"topic": topic.name, "dropped": 1}
+    assert (len(topic.messages()), [each["open"] for each in found("dead-letters", topic.name)]) == (1, [False])
+    with pytest.raises(InvalidName, match="expected one of the two"):
+        said("dead-letters", topic.name, "--replay", "--drop")

@@ -1,0 +1,213 @@
+"""A Kafka topic as an asset: its signals are write events, its partitions those of the broker, over a real one."""
+
+import re
+
+import dagster as dg
+import pytest
+
+from feed_assets import ByEvents, Cadence, event_table, feed_asset, kafka_topic, with_automation
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.topics import signals_of
+from feed_assets.ledger import event_rejects, events
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.declare.declarations import declaration_of
+from feed_assets.settings import settings
+from feed_assets.testing import Given
+from feed_assets_tests.kafka.world import POISON
+from feed_assets_tests.orchestration.topic_world import TABLE, chunk, declared, kafka_world, loop
+from feed_assets_tests.orchestration.worlds import harness
+
+
+@pytest.fixture
+def topic(broker, registry, setting):
+    with kafka_world(broker, registry, setting) as made:
+        yield made
+
+
+def recorded():
+    with open_ledger(settings().ledger).read() as connection:
+        return sorted(events.newest(connection, 100), key=lambda each: (each.partition.key, each.marker))
+
+
+def partitions(loop_, topic):
+    return loop_.instance.get_dynamic_partitions(f"kafka/{topic.name}")
+
+
+def test_a_signal_is_a_write_event_of_the_topics_table(topic):
+    topic.create()
+    topic.produce(25)
+    chunk(topic)
+    loop(topic).run_until_idle()
+    found = recorded()
+    assert [int(each.marker) for each in found] == [10, 20, 25]
+    assert [each.previous and int(each.previous) for each in found] == [None, 10, 20]
+    assert [each.correlation for each in found] == [f"{topic.name}/0/{start}" for start in (0, 10, 20)]
+    assert {(str(each.partition.feed), each.partition.key, each.operation) for each in found} == {
+        (TABLE, "0", "INSERT")
+    }
+    signal = topic.signals()[0]
+    assert found[0].context == {
+        "first_offset": 0,
+        "last_offset": 9,
+        "records": 10,
+        "dead_letters": 0,
+        "dialect": signal.dialect,
+        "path": signal.path,
+        "size": signal.size,
+        "sha256": signal.sha256,
+        "schema_id": topic.schema_id(),
+        "lag": 15,
+    }
+
+
+def test_dagster_has_a_partition_for_each_of_the_topics_and_the_chunks_as_its_materializations(topic):
+    topic.create(partitions=2)
+    topic.produce(3)
+    chunk(topic)
+    loop_ = loop(topic)
+    loop_.tick()
+    assert (sorted(partitions(loop_, topic)), recorded()) == (["0", "1"], []), "added by the tick itself, events wait"
+    loop_.run_until_idle()
+    topic.produce(2, partition=1)
+    chunk(topic)
+    loop_.run_until_idle()
+    reported = {each.partition: each for each in loop_.reported(TABLE)}
+    assert {key: int(each.version) for key, each in reported.items()} == {"0": 3, "1": 2}
+    assert reported["1"].metadata["last_offset"] == 1
+    assert reported["1"].metadata["schema_id"] == topic.schema_id()
+    assert len(loop_.reported(TABLE)) == 2, "each once"
+
+
+def test_a_topic_that_grows_needs_no_change_of_code(topic):
+    topic.create()
+    topic.produce(1)
+    chunk(topic)
+    loop_ = loop(topic)
+    loop_.run_until_idle()
+    topic.grow(3)
+    topic.produce(4, partition=2)
+    chunk(topic)
+    loop_.run_until_idle()
+    assert sorted(partitions(loop_, topic)) == ["0", "1", "2"]
+    assert {each.partition: int(each.version) for each in loop_.reported(TABLE)} == {"0": 1, "2": 4}
+
+
+def test_a_dataset_by_events_takes_the_offsets_after_those_of_its_last_run(topic):
+    topic.create()
+    topic.produce(12)
+    chunk(topic)
+    seen = []
+    clicks = declared(topic)
+
+    def give(task):
+        seen.append(task.run_spec)
+        return Given([{"k": "a"}])
+
+    by_events = ByEvents(pipelines={"p": [TABLE]})
+    loaded = feed_asset(
+        "ads/loaded/v1.0", inputs={"clicks": clicks}, partitions_def=clicks.partitions_def, by_events=by_events
+    )(lambda clicks: None)
+    loop_ = harness(clicks, loaded, give=give)
+    loop_.run_until_idle()
+    topic.produce(1)
+    chunk(topic)
+    loop_.run_until_idle()
+    ranges = [(each.start and int(each.start), int(each.end)) for spec in seen for each in spec.slices.values()]
+    assert ranges == [(None, 12), (12, 13)]
+
+
+def test_before_anything_is_signalled_there_is_nothing_and_no_error(topic):
+    topic.create()
+    loop_ = loop(topic)
+    loop_.run_until_idle()
+    assert (loop_.runner.failing(), recorded()) == ({}, [])
+
+
+def test_a_topic_that_is_not_there_is_said(topic):
+    loop_ = loop(topic)
+    loop_.run_until_idle()
+    (problem,) = loop_.runner.failing().values()
+    assert problem.startswith(f"there is no topic {topic.name}: expected it at the broker. Create it")
+
+
+def test_what_is_no_signal_is_rejected_with_its_place(topic):
+    topic.create()
+    topic.produce(1)
+    chunk(topic)
+    topic.producer.produce(signals_of(topic.name), POISON, partition=0)
+    topic.producer.flush(30)
+    loop(topic).run_until_idle()
+    with open_ledger(settings().ledger).read() as connection:
+        ((_, rejected, _),) = event_rejects.rejects(connection, 10)
+    assert re.match(rf"{signals_of(topic.name)}/0 offset \d: b'no Avro at all' is no signal ", rejected.reason)
+    assert [int(each.marker) for each in recorded()] == [1]
+
+
+def test_a_chunk_without_records_moves_the_marker_and_has_no_new_data(topic):
+    topic.create()
+    topic.send(POISON)
+    chunk(topic)
+    loop(topic).run_until_idle()
+    (found,) = recorded()
+    assert (int(found.marker), found.context["dead_letters"]) == (1, 1)
+    assert found.context["no_new_data"] is True
+
+
+def test_limits_and_key_travel_with_the_asset():
+    spec = kafka_topic(
+        "ads/clicks", topic="ads.clicks", key=["id"], messages=5, seconds=2, lag=7, cadence=Cadence("0 * * * *")
+    )
+    found = declaration_of(spec)
+    assert (found.table_name, found.lag, found.topic.key, found.topic.messages, found.topic.seconds) == (
+        "ads.clicks",
+        7,
+        ("id",),
+        5,
+        2,
+    )
+    assert found.source.name == "topic_ads_clicks"
+    assert found.source.parts[0].upstream == "ads.clicks"
+    assert isinstance(spec.freshness_policy, dg.FreshnessPolicy)
+    assert spec.freshness_policy.fail_window.to_timedelta().total_seconds() == 3 * 3600
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"topic": "no topic"}, "topic 'no topic': expected up to 200 letters"),
+        ({"key": []}, "topic ads.clicks: key is"),
+        ({"messages": 0}, "messages is 0"),
+        ({"operation": "column:x"}, "expected header:NAME or field:NAME"),
+        ({"lag": 0}, "lag"),
+    ],
+)
+def test_what_cannot_be_a_topic_is_refused(values, said):
+    with pytest.raises(InvalidDefinition, match=said):
+        kafka_topic("ads/clicks", **{"topic": "ads.clicks", "key": ["id"], **values})
+
+
+def test_a_topic_that_is_declared_twice_is_refused():
+    twice = [kafka_topic(name, topic="ads.clicks", key=["id"]) for name in ("ads/clicks", "web/clicks")]
+    with pytest.raises(InvalidDefinition, match="declared twice, as ads/clicks and web/clicks: expected one"):
+        with_automation(dg.Definitions(assets=twice))
+
+
+def test_a_new_topic_is_a_few_lines_of_yaml(project):
+    lines = """
+type: feed_assets.TopicsComponent
+attributes:
+  topics:
+    - {table: ads/clicks, topic: ads.clicks, key: [id], messages: 50, lag: 1000, cadence: {cron: "0 * * * *"}}
+    - {table: ads/views, topic: ads.views, key: [id], operation: "header:op"}
+"""
+    found = project({"topics/defs.yaml": lines})
+    specs = {spec.key.to_user_string(): spec for asset in found.assets for spec in [asset]}
+    clicks, views = (declaration_of(specs[name]) for name in ("ads/clicks", "ads/views"))
+    assert (clicks.topic.messages, clicks.lag, clicks.cadence.cron) == (50, 1000, "0 * * * *")
+    assert (views.topic.operation, views.topic.messages) == ("header:op", 10_000)
+    assert {"events_topic_ads_clicks", "events_topic_ads_views"} <= {each.name for each in found.sensors}
+
+
+def test_an_event_topic_in_yaml_is_none_of_signals():
+    spec = event_table("ads/clicks", source=declaration_of(kafka_topic("a", topic="a", key=["k"])).source)
+    assert declaration_of(spec).source.parts[0].upstream == "a"

@@ -1,0 +1,215 @@
+"""Kafka topics whose chunks are behind, and dead letters: checks and alerts, tick by tick, over a real broker."""
+
+from datetime import timedelta
+
+import pytest
+
+from feed_assets.core.errors import KafkaUnavailable
+from feed_assets.kafka import dead_letters
+from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.lag import lag
+from feed_assets.sources.topics import clients_for
+from feed_assets_tests.kafka.world import POISON
+from feed_assets_tests.orchestration.test_watch import checks
+from feed_assets_tests.orchestration.topic_world import TABLE, chunk, kafka_world, loop, open_alerts
+from feed_assets_tests.servers import wait_until
+
+BEHIND, DEAD = f"behind:{TABLE}", f"dead_letters:{TABLE}"
+
+
+@pytest.fixture
+def topic(broker, registry, setting):
+    with kafka_world(broker, registry, setting) as made:
+        yield made
+
+
+def lags(topic):
+    """Once the broker leads the partitions of a topic that was just made."""
+    found = []
+
+    def is_told():
+        try:
+            found[:] = lag(clients_for(topic.name), topic.name)
+        except KafkaUnavailable:
+            return False
+        return True
+
+    wait_until(is_told, "the broker to lead the topic")
+    return [(each.partition, each.end, each.signalled, each.behind) for each in found]
+
+
+def test_lag_is_what_has_no_signal_by_partition_with_the_time_of_the_first_message(topic):
+    topic.create(partitions=2)
+    assert lags(topic) == [(0, 0, 0, 0), (1, 0, 0, 0)]
+    topic.produce(12)
+    assert lags(topic) == [(0, 12, 0, 12), (1, 0, 0, 0)]
+    chunk(topic)
+    assert lags(topic) == [(0, 12, 12, 0), (1, 0, 0, 0)]
+    topic.produce(3, partition=1)
+    found = lag(clients_for(topic.name), topic.name)
+    assert [each.since is not None for each in found] == [False, True]
+    (first, *_) = [each for each in topic.messages() if each.partition() == 1]
+    assert found[1].since.timestamp() * 1000 == pytest.approx(first.timestamp()[1])
+
+
+def test_ends_of_transactions_are_no_lag(topic, broker):
+    topic.create()
+    producer = Clients({"bootstrap.servers": broker.servers}).producer(topic.name, 60)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic.name, topic.value(1), topic.key(1), 0)
+    producer.commit_transaction(30)
+    assert [behind for *_, behind in lags(topic)] == [2], "an upper bound"
+    chunk(topic)
+    assert [behind for *_, behind in lags(topic)] == [0]
+
+
+def test_more_lag_than_declared_fails_the_check_and_is_an_alert_until_it_is_caught_up(topic):
+    topic.create()
+    topic.produce(5)
+    loop_ = loop(topic, lag=5)
+    loop_.run_until_idle()
+    assert BEHIND not in open_alerts()
+    topic.produce(1)
+    loop_.run_until_idle()
+    why = open_alerts()[BEHIND]
+    assert why.startswith(f"messages without a chunk: {topic.name}/0 6 since ")
+    assert f"`feed-assets kafka lag {topic.name}` says how far it is" in why
+    assert checks(loop_, TABLE, "caught_up")[0] == "FAILED"
+    topic.produce(1)
+    loop_.run_until_idle()
+    assert open_alerts()[BEHIND] == why, "its numbers are those of when it began"
+    chunk(topic)
+    loop_.run_until_idle()
+    assert BEHIND not in open_alerts()
+    assert checks(loop_, TABLE, "caught_up") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+
+
+def test_without_a_limit_there_is_no_alert_any_more(topic):
+    topic.create()
+    topic.produce(6)
+    loop(topic, lag=5).run_until_idle()
+    assert BEHIND in open_alerts()
+    loop(topic).run_until_idle()
+    assert BEHIND not in open_alerts()
+
+
+def test_what_cannot_be_looked_at_stays_as_it_was_and_is_a_problem(topic, setting):
+    topic.create()
+    topic.produce(6)
+    loop_ = loop(topic, lag=5)
+    loop_.run_until_idle()
+    opened = open_alerts()[BEHIND]
+    setting(kafka="{}")
+    loop_.tick()
+    assert open_alerts()[BEHIND] == opened
+    assert "FEED_ASSETS_KAFKA names no broker" in loop_.runner.failing()[f"watch:{TABLE}"]
+
+
+def test_dead_letters_are_counted_once_and_are_an_alert_until_they_are_dealt_with(topic):
+    topic.create()
+    topic.produce(1)
+    topic.send(POISON)
+    chunk(topic)
+    loop_ = loop(topic)
+    loop_.run_until_idle()
+    said = f"messages of {topic.name} are no records, the last one {topic.name}/0 offset"
+    assert open_alerts()[DEAD].startswith(f"1 {said} 1: the value begins with byte 110")
+    topic.send(POISON)
+    chunk(topic)
+    loop_.run_until_idle()
+    assert open_alerts()[DEAD].startswith(f"2 {said} 2: ")
+    assert dead_letters.settle(clients_for(topic.name), topic.name, produces=False) == 2
+    loop_.run_until_idle()
+    assert DEAD not in open_alerts()
+    assert [each.metadata["dead_letters"] for each in loop_.reported(TABLE)] == [1, 1]
+
+
+def test_dead_letters_are_produced_again_once_each_as_they_were(topic):
+    topic.create(partitions=2)
+    topic.produce(1)
+    topic.send(POISON, 5, op="create")
+    topic.send(POISON, 6, partition=1)
+    chunk(topic)
+    clients = clients_for(topic.name)
+    found = dead_letters.letters(clients, topic.name, 10)
+    assert [(each.partition, each.offset, each.is_open) for each in found] == [(0, 1, True), (1, 0, True)]
+    before = topic.messages()
+    assert dead_letters.settle(clients, topic.name, produces=True) == 2
+    assert dead_letters.settle(clients, topic.name, produces=True) == 0, "once each"
+    again = [each for each in topic.messages() if (each.partition(), each.offset()) not in places(before)]
+    assert [(each.partition(), each.key(), each.value(), each.headers()) for each in again] == [
+        (0, topic.key(5), POISON, [("op", b"create")]),
+        (1, topic.key(6), POISON, [("op", b"update")]),
+    ]
+    assert [each.is_open for each in dead_letters.letters(clients, topic.name, 10)] == [False, False]
+
+
+def places(messages):
+    return {(each.partition(), each.offset()) for each in messages}
+
+
+def test_who_is_killed_before_its_transaction_ends_has_produced_nothing(topic):
+    topic.create()
+    topic.send(POISON)
+    chunk(topic)
+    clients = clients_for(topic.name)
+    killed = Killed(clients)
+    with pytest.raises(KeyboardInterrupt):
+        dead_letters.settle(killed, topic.name, produces=True)
+    assert len(topic.messages()) == 1
+    assert dead_letters.settle(clients, topic.name, produces=True) == 1
+    assert len(topic.messages()) == 2
+    assert dead_letters.settle(clients, topic.name, produces=True) == 0
+
+
+class Killed:
+    """Clients of a process that is killed as it is about to commit."""
+
+    def __init__(self, clients):
+        self._clients = clients
+
+    def __getattr__(self, name):
+        return getattr(self._clients, name)
+
+    def producer(self, *args):
+        self._producer = self._clients.producer(*args)
+        return self
+
+    def init_transactions(self, seconds):
+        self._producer.init_transactions(seconds)
+
+    def begin_transaction(self):
+        self._producer.begin_transaction()
+
+    def produce(self, *args, **options):
+        self._producer.produce(*args, **options)
+
+    def commit_transaction(self, _):
+        assert self._producer.flush(30) == 0, "all of it is at the broker"
+        raise KeyboardInterrupt
+
+
+def test_of_two_at_once_the_first_is_put_out(topic):
+    topic.create()
+    topic.send(POISON)
+    chunk(topic)
+    clients = clients_for(topic.name)
+    first = Killed(clients)
+    with pytest.raises(KeyboardInterrupt):
+        dead_letters.settle(first, topic.name, produces=True)
+    assert dead_letters.settle(clients, topic.name, produces=True) == 1
+    with pytest.raises(Exception, match=r"[Ff]enced"):
+        first._producer.commit_transaction(10)
+    assert len(topic.messages()) == 2
+
+
+def test_letters_are_listed_newest_first_up_to_a_limit(topic):
+    topic.create()
+    for _ in range(5):
+        topic.send(POISON)
+    chunk(topic)
+    found = dead_letters.letters(clients_for(topic.name), topic.name, 3)
+    assert [each.offset for each in found] == [4, 3, 2]
+    assert all(each.reason.startswith("the value begins with byte 110") for each in found)
+    assert found[0].at - found[-1].at < timedelta(minutes=1)

@@ -1,0 +1,44 @@
+"""A Kafka topic as an asset, beside the world of its messages."""
+
+import json
+from contextlib import closing, contextmanager
+
+from feed_assets import kafka_topic
+from feed_assets.kafka.catch_up import catch_up
+from feed_assets.ledger import alerts
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets_tests.kafka.world import World
+from feed_assets_tests.orchestration.worlds import harness
+
+TABLE = "ads/clicks"
+
+
+@contextmanager
+def kafka_world(broker, registry, setting):
+    """A topic on the broker of the settings, chunked to the blackboard of the home."""
+    setting(kafka=json.dumps({"bootstrap.servers": broker.servers}), kafka_registry=registry.url)
+    with World.of(broker, registry, settings().blackboard) as made:
+        yield made
+
+
+def declared(world, **options):
+    """The topic as an asset; its limits are those of the world."""
+    limits = world.settings.model_dump(exclude={"key", "gzip"})
+    return kafka_topic(TABLE, topic=world.name, key=["id"], **{**limits, **options})
+
+
+def chunk(world):
+    """Make chunks of all that is there."""
+    chunking = world.place.chunking()
+    with closing(chunking.schemas):
+        return catch_up(chunking, world.name, world.settings)
+
+
+def loop(world, *more, **options):
+    return harness(declared(world, **options), *more)
+
+
+def open_alerts():
+    with open_ledger(settings().ledger).read() as connection:
+        return {each.name: each.reason for each in alerts.open_alerts(connection)}
