@@ -1,7 +1,7 @@
 """`feed-assets late`: what was decided of late data, and why, and what re-runs have changed."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from feed_assets.cli.show import show
 from feed_assets.cli.verdicts import ComparedView, LateView
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.feeds import Feed, Partition
+
+if TYPE_CHECKING:
+    from feed_assets.ledger.late import Decision
 
 app = typer.Typer(help="Late data: what came after it was read, and what becomes of it.", no_args_is_help=True)
 
@@ -26,15 +29,25 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the last decisions about late data, newest first: re-run, wait or skip, with the bytes before and after."""
-    list_decisions(load_graph(module).dataset_of(Feed.parse(feed)).feed if feed else None, limit, as_json)
+    found = _decisions(Feed.parse(feed) if feed else None, limit)
+    if feed and not found:  # Then it may be no dataset's name.
+        load_graph(module).dataset_of(Feed.parse(feed))
+    _list(found, as_json)
 
 
-def list_decisions(feed: Feed | None, limit: int = SHOWN, as_json: bool = False) -> None:
-    """Print what was decided of a dataset, or of all."""
+def list_decisions(feed: Feed) -> None:
+    """Print what was decided of a dataset."""
+    _list(_decisions(feed, SHOWN), as_json=False)
+
+
+def _decisions(feed: Feed | None, limit: int) -> "tuple[Decision, ...]":
     from feed_assets.ledger import late
 
     with ledger_of_settings(makes=False).read() as connection:
-        found = late.decisions(connection, limit, feed)
+        return late.decisions(connection, limit, feed)
+
+
+def _list(found: "tuple[Decision, ...]", as_json: bool) -> None:
     show(LateView.each(found), as_json, "" if found else "no late data were weighed yet")
 
 
@@ -43,15 +56,25 @@ def report(
     feed: FeedName, partition: PartitionKey, update: UpdateId = None, module: Module = None, as_json: AsJson = False
 ) -> None:
     """Compare a dataset's newest update, or the one named, with the one before: its changed inputs, then itself."""
+    from feed_assets.ledger import updates
+
+    at = Partition(Feed.parse(feed), partition)
+    with ledger_of_settings(makes=False).read() as connection:
+        newest = updates.newest(connection, [at]).get(at)
+    tell(at if newest and newest.run else _declared(module, at), update, as_json)
+
+
+def _declared(module: str | None, named: Partition) -> Partition:
+    """The partition of a dataset, whose key may be as the UI writes it. Raises InvalidName."""
     from feed_assets.orchestration.decide.keys import keys_of
 
     graph = load_graph(module)
-    node = graph.dataset_of(Feed.parse(feed))
+    node = graph.dataset_of(named.feed)
     with dynamic_partitions(graph):
-        key, *more = keys_of(node, [partition], datetime.now(UTC))
+        key, *more = keys_of(node, [named.key], datetime.now(UTC))
     if more:
-        raise InvalidName(f"{partition!r} are {1 + len(more)} partitions: expected one of them.")
-    tell(Partition(node.feed, key), update, as_json)
+        raise InvalidName(f"{named.key!r} are {1 + len(more)} partitions: expected one of them.")
+    return Partition(node.feed, key)
 
 
 def tell(at: Partition, update: str | None = None, as_json: bool = False) -> None:

@@ -161,6 +161,13 @@ def test_what_is_mistyped_is_said_as_explain_says_it(typed):
 
 
 @pytest.mark.usefixtures("late")
+def test_what_the_ledger_has_is_told_without_the_definitions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "re-run" in run("late", "ls", MADE)
+    assert run("late", "report", MADE, "2024-02-27").splitlines()[-1].startswith("update 20")
+
+
+@pytest.mark.usefixtures("late")
 def test_a_report_is_of_one_partition():
     result = CliRunner().invoke(app, ["late", "report", MADE, "2024-02-27...2024-02-28", "-m", __name__])
     assert "are 2 partitions: expected one of them" in str(result.exception)
