@@ -1,5 +1,6 @@
 """`feed-assets late`: what was decided of late data, and why, and what re-runs have changed."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,25 +57,31 @@ def report(
     feed: FeedName, partition: PartitionKey, update: UpdateId = None, module: Module = None, as_json: AsJson = False
 ) -> None:
     """Compare a dataset's newest update, or the one named, with the one before: its changed inputs, then itself."""
+    found = Feed.parse(feed)
+    tell(_made(found, partition) or _declared(module, found, partition), update, as_json)
+
+
+def _made(feed: Feed, key: str) -> Partition | None:
+    """The partition of this path, if a run of ours has made it: then nobody has to declare it."""
     from feed_assets.ledger import updates
 
-    at = Partition(Feed.parse(feed), partition)
-    with ledger_of_settings(makes=False).read() as connection:
-        newest = updates.newest(connection, [at]).get(at)
-    tell(at if newest and newest.run else _declared(module, at), update, as_json)
+    with suppress(InvalidName), ledger_of_settings(makes=False).read() as connection:
+        newest = updates.newest(connection, [Partition(feed, key)]).values()
+        return next((each.partition for each in newest if each.run), None)
+    return None
 
 
-def _declared(module: str | None, named: Partition) -> Partition:
+def _declared(module: str | None, feed: Feed, key: str) -> Partition:
     """The partition of a dataset, whose key may be as the UI writes it. Raises InvalidName."""
     from feed_assets.orchestration.decide.keys import keys_of
 
     graph = load_graph(module)
-    node = graph.dataset_of(named.feed)
+    node = graph.dataset_of(feed)
     with dynamic_partitions(graph):
-        key, *more = keys_of(node, [named.key], datetime.now(UTC))
+        found, *more = keys_of(node, [key], datetime.now(UTC))
     if more:
-        raise InvalidName(f"{named.key!r} are {1 + len(more)} partitions: expected one of them.")
-    return Partition(node.feed, key)
+        raise InvalidName(f"{key!r} are {1 + len(more)} partitions: expected one of them.")
+    return Partition(node.feed, found)
 
 
 def tell(at: Partition, update: str | None = None, as_json: bool = False) -> None:
