@@ -16,9 +16,9 @@ from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, H
 
 from feed_assets.core.deadlines import Opened, in_time
 from feed_assets.core.errors import SinkUnavailable
+from feed_assets.core.forms import LINEAGE
 from feed_assets.core.secrets import shown
 from feed_assets.core.web import ListingAdapter, listing_session
-from feed_assets.settings import LINEAGE
 
 EVENT_SECONDS = 5
 """Seconds in which an endpoint takes an event, to the end of its answer."""

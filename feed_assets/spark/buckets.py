@@ -6,7 +6,8 @@ s3a knows one user for each bucket, whoever asks (Hadoop's per-bucket configurat
 from urllib.parse import urlsplit
 
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.settings import Place, Settings
+from feed_assets.core.forms import Place
+from feed_assets.settings import Settings
 
 S3A = "spark.hadoop.fs.s3a"
 """What the names of all options of s3a begin with."""

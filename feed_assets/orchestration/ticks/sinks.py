@@ -8,6 +8,7 @@ import dagster as dg
 
 from feed_assets.core.events import NO_NEW_DATA, Operation, Recorded, WriteEvent, decode
 from feed_assets.core.failures import failing_alone
+from feed_assets.core.forms import GLUE, KAFKA, LINEAGE
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.secrets import shown
 from feed_assets.core.words import some
@@ -17,7 +18,7 @@ from feed_assets.ledger.run_changes import run_changes
 from feed_assets.ledger.states.shown import Transition, transitions
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.runs.services import Services
-from feed_assets.settings import GLUE, KAFKA, LINEAGE, expand, settings
+from feed_assets.settings import expand, settings
 from feed_assets.sources.sinks import Sink, open_sink
 
 if TYPE_CHECKING:

@@ -1,0 +1,108 @@
+"""What the value of a setting may be: texts of a form, and lists and objects as they stand in the environment."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Secret, SecretStr
+from pydantic_core import from_json
+from pydantic_settings import NoDecode
+
+from feed_assets.core.rules import BOARD_NAME
+from feed_assets.core.topics import TOPIC_NAME
+
+
+def _split(value: object) -> object:
+    """Read `a, b`, as it stands in the environment."""
+    return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+
+
+def _object(value: object) -> object:
+    """Read a JSON object, as it stands in the environment."""
+    try:
+        return from_json(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"expected a JSON object: {error}") from None
+
+
+def _like(pattern: str, expected: str) -> AfterValidator:
+    """The rule that a text, which may be secret, is of a form."""
+
+    def check(value: str | SecretStr) -> str | SecretStr:
+        if not re.fullmatch(pattern, value if isinstance(value, str) else value.get_secret_value(), re.DOTALL):
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Conf = Annotated[Secret[dict[str, str]], NoDecode, BeforeValidator(_object)]
+Profiles = Annotated[Secret[dict[str, dict[str, str]]], NoDecode, BeforeValidator(_object)]
+Store = Annotated[
+    str,
+    _like(
+        r"file:///[^?#]*|(s3|az|gs)://[^/@?#][^@?#]*|memory://",
+        "file:///folder, s3://bucket, az://account/container or gs://bucket, without keys: credentials come from the "
+        "environment; ?, # and @ in a path are written %3F, %23 and %40",
+    ),
+]
+Database = Annotated[
+    SecretStr,
+    _like(
+        r"sqlite:///?.*|postgresql(\+\w+)?://[^#]+",
+        "sqlite:///file.db or postgresql+psycopg://user:password@host/database, # in it written %23",
+    ),
+]
+Endpoint = Annotated[str, _like("https?://[^/@?#][^@?#]*", "https://host or http://host:port, without keys")]
+
+
+class Place(BaseModel):
+    """Where a blackboard is, and as whom it is reached: of S3 by a profile of boto3, or by its own chain."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: Store
+    endpoint: Endpoint | None = None
+    profile: str | None = None
+
+
+BoardName = Annotated[str, _like(BOARD_NAME, "letters, digits, '_' and '-'")]
+Boards = Annotated[Secret[dict[BoardName, Place]], NoDecode, BeforeValidator(_object)]
+Registry = Annotated[SecretStr, _like("https?://[^/].*", "https://user:password@host, or http://host:port/path")]
+Master = Annotated[str, _like(r"local.*|yarn|(spark|k8s)://.+", "local[2], spark://host:7077, k8s://… or yarn")]
+_PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
+Remote = Annotated[
+    SecretStr,
+    _like(
+        rf"sc://([\w.-]+|\[[0-9a-fA-F:.]+\])(:({_PORT}))?(/(;.*)?)?",
+        "sc://host, sc://host:15002 or sc://host:15002/;token=…, parameters after '/;' only, without a user",
+    ),
+]
+Webhook = Annotated[
+    SecretStr,
+    _like(
+        "(https://[^/].*|http://[^/@][^@]*)?",
+        "https://host/path, or http://host/path without user and password, which would be sent in the clear; "
+        "@ in a path of http is written %40",
+    ),
+]
+Smtp = Annotated[SecretStr, _like("(smtps?://[^/].*)?", "smtp://user:password@host:587 or smtps://user:password@host")]
+LINEAGE = "openlineage+"
+"""What the URL of a sink for lineage begins with."""
+GLUE = "glue:"
+"""What a sink that is a database of the Glue catalog begins with."""
+KAFKA = "kafka:"
+"""What a sink that is a Kafka topic begins with."""
+
+Sink = Annotated[
+    SecretStr,
+    _like(
+        "blackboard:/*(?!_feed_assets(/|$))[^/].*|(sqlite|postgresql).*://[^#]*#[^#]+|"
+        rf"{re.escape(LINEAGE)}(https://[^/@][^#?]*|http://[^/@][^@#?]*|file:///[^#?]+)|{GLUE}[a-z0-9_]+|{KAFKA}{TOPIC_NAME}",
+        "blackboard:PREFIX, such as blackboard:events, not below _feed_assets, or "
+        "postgresql+psycopg://user:password@host/database#table; a comma or # in a password is written %2C or %23; "
+        "or openlineage+https://:KEY@host, openlineage+http://host without a key, openlineage+file:///file; "
+        "or kafka:TOPIC, or glue:DATABASE",
+    ),
+]
+Sinks = Annotated[tuple[Sink, ...], NoDecode, BeforeValidator(_split)]
