@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from time import monotonic
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from feed_assets.core.errors import FeedAssetsError, FencedOff, KafkaUnavailable
@@ -66,25 +65,6 @@ _READS: dict[str, Any] = {
 
 
 _ENDS: dict[str, Any] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
-
-
-def last_message(reader: Consumer, begin: TopicPartition) -> bytes | None:
-    """The value of the last message from an offset on; None if there is none. Raises KafkaUnavailable."""
-    found, until = None, monotonic() + SECONDS
-    with translated(f"read {begin.topic}/{begin.partition}"):
-        reader.assign([begin])
-        while monotonic() < until:
-            message = reader.poll(0.1)
-            if message is None:
-                continue
-            if (error := message.error()) is None:
-                found = message.value()
-            elif error.code() == KafkaError._PARTITION_EOF:
-                reader.unassign()
-                return found
-            else:
-                raise KafkaException(error)
-    raise KafkaUnavailable(f"cannot read {begin.topic}/{begin.partition}: no answer within {SECONDS:g} s.")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from time import monotonic
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
@@ -19,7 +19,7 @@ from feed_assets.core.topics import Topic
 from feed_assets.home import say
 from feed_assets.kafka import topics
 from feed_assets.kafka.clients import failure, translated
-from feed_assets.kafka.messages import Headers, Message
+from feed_assets.kafka.log import message_of
 from feed_assets.kafka.partition import Chunking, Partition
 from feed_assets.kafka.signals import Signal
 
@@ -117,7 +117,7 @@ class Session:
         partition = self._open.get(_Place(received.topic() or "", received.partition() or 0))
         if partition is not None:
             self._counts.messages += 1
-            self._note(partition.take(_message(received), now))
+            self._note(partition.take(message_of(received), now))
 
     def _note(self, signals: Sequence[Signal]) -> None:
         if signals:
@@ -179,13 +179,3 @@ class Session:
             _, high = consumer.get_watermark_offsets(TopicPartition(each.name, each.number), cached=True)
             behind += max(0, high - each.next_offset)
         return behind
-
-
-def _message(received: Received) -> Message:
-    return Message(
-        received.offset() or 0,
-        received.key(),
-        received.value(),
-        cast(Headers, received.headers() or ()),
-        received.timestamp()[1],
-    )

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from feed_assets.core.errors import FeedAssetsError, InvalidEvent, NoTopic, SignalsLost
 from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.kafka import avro, log
-from feed_assets.kafka.clients import SECONDS, Clients, failure, is_fenced, last_message, translated
+from feed_assets.kafka.clients import SECONDS, Clients, failure, is_fenced, translated
 from feed_assets.kafka.messages import DeadLetter
 
 SCHEMA = {
@@ -42,8 +42,6 @@ TRANSACTION_SECONDS = 60
 """Seconds after which the broker undoes a transaction that was begun and not ended."""
 
 _PARSED = avro.parsed(json.dumps(SCHEMA), {})
-_FEW = 2
-"""Offsets from the end on in which the last signal is as a rule: it, and the end of its transaction."""
 
 
 @dataclass(frozen=True)
@@ -83,20 +81,13 @@ class Signal:
 def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
     """The last committed signal of a topic partition; None if there never was one.
 
-    Behind it there may be ends of transactions, and what was undone, in any number: it is looked for farther back
-    until it is found. Raises SignalsLost where the broker has deleted it, and KafkaUnavailable.
+    Raises SignalsLost where the broker has deleted it, and KafkaUnavailable.
     """
     name = signals_of(topic)
+    if found := log.tail(reader, name, partition, bool):
+        return Signal.of(found[-1].value or b"")
     with translated(f"read {name}/{partition}"):
-        low, high = reader.get_watermark_offsets(TopicPartition(name, partition), timeout=SECONDS)
-    back = _FEW
-    while low < high:
-        begin = max(low, high - back)
-        if value := last_message(reader, TopicPartition(name, partition, begin)):
-            return Signal.of(value)
-        if begin == low:
-            break
-        back *= 10
+        low, _ = reader.get_watermark_offsets(TopicPartition(name, partition), timeout=SECONDS)
     if low > 0:
         raise SignalsLost(
             f"{name}/{partition} has no signal, but had some: the broker has deleted those before offset {low}. Set "
