@@ -90,7 +90,7 @@ def test_it_is_off_until_somebody_says_so_and_run_leaves_it_alone(topic):
     topic.produce(1)
     assert sensor_of(loop_).default_status is dg.DefaultSensorStatus.STOPPED
     loop_.run_until_idle()
-    assert topic.signals() == []
+    assert (topic.signals(), loop_.instance.get_runs()) == ([], [])
 
 
 def test_a_broker_that_cannot_be_asked_fails_the_tick(topic, setting):

@@ -1,5 +1,6 @@
 """Kafka topics whose chunks are behind, and dead letters: checks and alerts, tick by tick, over a real broker."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -8,6 +9,8 @@ from feed_assets.core.errors import KafkaUnavailable
 from feed_assets.kafka import dead_letters
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.lag import lag
+from feed_assets.ledger.database import get_cursor, open_ledger
+from feed_assets.settings import settings
 from feed_assets.sources.topics import clients_for
 from feed_assets_tests.kafka.world import POISON
 from feed_assets_tests.orchestration.test_watch import checks
@@ -115,6 +118,9 @@ def test_dead_letters_are_counted_once_and_are_an_alert_until_they_are_dealt_wit
     loop_.run_until_idle()
     said = f"messages of {topic.name} are no records, the last one {topic.name}/0 offset"
     assert open_alerts()[DEAD].startswith(f"1 {said} 1: the value begins with byte 110")
+    with open_ledger(settings().ledger).read() as connection:
+        position = json.loads(get_cursor(connection, f"dead letters of {topic.name}") or "")
+    assert position["after"]["0"] >= 1, "the next tick reads on from there"
     topic.send(POISON)
     chunk(topic)
     loop_.run_until_idle()
