@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.location import with_automation
     from feed_assets.runs import checks
     from feed_assets.settings import Settings
-    from feed_assets.sources.declared import EventFiles, EventSource, EventTopic, SqlTable
+    from feed_assets.sources.declared import EventFiles, EventSource, EventTopic, SqlTable, TopicCounts
     from feed_assets.sources.deletes import DeletesTable
     from feed_assets.sources.rows import Columns, Constant
     from feed_assets.sources.state import report_state
@@ -76,7 +76,7 @@ _MODULES = {
     "orchestration.declare.topics": ("kafka_topic",),
     "orchestration.location": ("with_automation",),
     "settings": ("Settings",),
-    "sources.declared": ("EventFiles", "EventSource", "EventTopic", "SqlTable"),
+    "sources.declared": ("EventFiles", "EventSource", "EventTopic", "SqlTable", "TopicCounts"),
     "sources.deletes": ("DeletesTable",),
     "sources.rows": ("Columns", "Constant"),
     "sources.state": ("report_state",),
@@ -122,6 +122,7 @@ __all__ = [
     "SqlTable",
     "StateTablesComponent",
     "SubPartitions",
+    "TopicCounts",
     "TopicsComponent",
     "Wait",
     "Watermark",

@@ -24,7 +24,8 @@ CELL = 10_000
 """Offsets of a partition whose messages are counted as one part: no more than these are counted anew after a kill."""
 
 _BYTES = 64 << 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Where all windows of minutes and hours are counted from."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 Offsets = Mapping[int, int]
@@ -66,7 +67,7 @@ def oldest(clients: Clients, topic: str) -> list[Oldest]:
 
 def moment_of(message: Message) -> datetime:
     """When a message was made, or came, as its topic has it (UTC)."""
-    return _EPOCH + message.timestamp * _MILLISECOND
+    return EPOCH + message.timestamp * _MILLISECOND
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _watermarks(reader: Consumer, topic: str, partition: int) -> tuple[int, int]
 
 def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dict[int, int]:
     """The first offsets of a moment or later; where there are none, the end as it was before this was asked."""
-    stamp = (moment - _EPOCH) // _MILLISECOND
+    stamp = (moment - EPOCH) // _MILLISECOND
     asked = [TopicPartition(topic, partition, stamp) for partition in ends]
     found = reader.offsets_for_times(asked, timeout=SECONDS)
     return {each.partition: each.offset if each.offset >= 0 else ends[each.partition][1] for each in found}

@@ -4,8 +4,9 @@ A chunk ends at the first of: a line of the grid (the message limit), another sc
 All but the last depend on the messages alone; what ends early leaves the next chunk to end where it would have, too.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import IO
 
@@ -16,6 +17,9 @@ from feed_assets.kafka.messages import OFFSET, OPERATION, DeadLetter, Decoded, R
 
 CHUNK_BYTES = 32 << 20
 """Bytes of a chunk, before it is packed, behind which it ends: it is in memory once, as it is put."""
+
+_MINUTE = 60_000
+"""In milliseconds."""
 
 DEAD_BYTES, DEAD_LETTERS = 4 << 20, 10_000
 """Bytes and number of dead letters behind which a chunk ends: they wait in memory for its signal."""
@@ -30,6 +34,8 @@ class Chunk:
     schema_id: int | None
     content: bytes
     dead: tuple[DeadLetter, ...] = ()
+    minutes: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Records by minute since 1970, as the messages' timestamps have it."""
 
 
 class Cutter:
@@ -81,13 +87,15 @@ class Cutter:
             line = line_after(decoded.offset, self._topic.messages)
             self._end = min(self._until, line) if decoded.offset < self._until else line
         self.next = decoded.offset + 1
-        if isinstance(decoded, Row):
-            self._write_row(decoded)
-        elif isinstance(decoded, Tombstone):
-            self._write_tombstone(decoded)
-        else:
+        if isinstance(decoded, DeadLetter):
             self._dead.append(decoded)
             self._dead_bytes += len(decoded.message.key or b"") + len(decoded.message.value or b"")
+            return
+        self._minutes[decoded.timestamp // _MINUTE] += 1
+        if isinstance(decoded, Row):
+            self._write_row(decoded)
+        else:
+            self._write_tombstone(decoded)
 
     def _write_row(self, row: Row) -> None:
         if self._schema_id is None:
@@ -129,7 +137,8 @@ class Cutter:
             self._head((OPERATION, OFFSET, *self._topic.key))
         self._body.seek(0)
         content = self._body.read()
-        chunk = Chunk(OffsetRange(self._start, end), self._records, self._schema_id, content, tuple(self._dead))
+        offsets, dead = OffsetRange(self._start, end), tuple(self._dead)
+        chunk = Chunk(offsets, self._records, self._schema_id, content, dead, dict(self._minutes))
         self._body.close()
         self._begin(end)
         return chunk
@@ -142,4 +151,5 @@ class Cutter:
         self._schema_id: int | None = None
         self._waiting: list[Tombstone] = []
         self._dead: list[DeadLetter] = []
+        self._minutes = Counter[int]()
         self._records = self._size = self._dead_bytes = 0

@@ -43,7 +43,7 @@ class Decoder:
                 raise Poison(f"the key field {name} is null")
         cells: list[Any] = [key[name] for name in layout.missing]
         line = dialect.line([self._operation(message, value), message.offset, *cells, *value.values()])
-        return Row(message.offset, schema_id, layout.columns, line)
+        return Row(message.offset, schema_id, layout.columns, line, message.timestamp)
 
     def _tombstone(self, message: Message) -> Tombstone:
         key = self._key(message)
@@ -51,7 +51,7 @@ class Decoder:
         if absent := [name for name, value in found.items() if value is None]:
             raise Poison(f"a tombstone whose key field {absent[0]} is null")
         dialect.line([*found.values()])  # Now, as its line is written with the first row's columns.
-        return Tombstone(message.offset, found)
+        return Tombstone(message.offset, found, message.timestamp)
 
     def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
         if not self._kind:

@@ -27,6 +27,7 @@ class Row(NamedTuple):
     schema_id: int
     columns: tuple[str, ...]
     line: bytes
+    timestamp: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Tombstone:
 
     offset: int
     key: Mapping[str, object]
+    timestamp: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from feed_assets.kafka.cutter import Chunk, Cutter
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.schemas import Schemas
-from feed_assets.kafka.signals import Signal, Signals
+from feed_assets.kafka.signals import Signal, Signals, minute_of
 
 _IN_MEMORY = 256 << 10
 """Bytes of an open chunk that are in memory; the rest is on disk."""
@@ -115,6 +115,7 @@ class Partition:
             size=len(content) if path else 0,
             sha256=sha256(content).hexdigest() if path else None,
             schema_id=chunk.schema_id,
+            minutes={minute_of(minute): count for minute, count in sorted(chunk.minutes.items())},
         )
         return signal, content
 

@@ -6,9 +6,10 @@ who can write, and what a killed one had begun is undone.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from time import monotonic
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -36,6 +37,11 @@ SCHEMA = {
         {"name": "size", "type": "long", "doc": "bytes of the file as it lies there"},
         {"name": "sha256", "type": ["null", "string"], "doc": "of the file as it lies there, hexadecimal"},
         {"name": "schema_id", "type": ["null", "int"], "doc": "of the values; null where all records are tombstones"},
+        {
+            "name": "minutes",
+            "type": {"type": "map", "values": "long"},
+            "doc": "records by the minute of their timestamps, such as 2026-01-31T15:59Z",
+        },
     ],
 }
 TRANSACTION_SECONDS = 60
@@ -59,6 +65,7 @@ class Signal:
     size: int
     sha256: str | None
     schema_id: int | None
+    minutes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def next_offset(self) -> int:
@@ -76,6 +83,11 @@ class Signal:
     def encoded(self, schema_id: int) -> bytes:
         """The signal as a message's value."""
         return avro.encoded(asdict(self), _PARSED, schema_id)
+
+
+def minute_of(minutes: int) -> str:
+    """A minute since 1970 as signals have it."""
+    return f"{datetime.fromtimestamp(60 * minutes, UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def last(reader: Consumer, topic: str, partition: int) -> Signal | None:

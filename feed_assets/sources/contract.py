@@ -17,7 +17,8 @@ class Batch:
     """What a source had after a position, in its order, rows that are no events beside it.
 
     `position` is where the next read goes on; it is kept with what was read, in one transaction. `is_complete`: there
-    was no more. `waits` says, for a person, what holds back more: a writer that has not ended, half a line.
+    was no more. `waits` says, for a person, what holds back more: a writer that has not ended, half a line. `reports`
+    are of the state store, as `report_state` takes them, and may come twice, too.
     """
 
     events: tuple[WriteEvent, ...]
@@ -25,6 +26,7 @@ class Batch:
     position: str | None
     is_complete: bool
     waits: str | None = None
+    reports: tuple[Mapping[str, Any], ...] = ()
 
 
 class Reader(Protocol):

@@ -10,6 +10,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import check_segment
 from feed_assets.core.rules import BoardName, Prefix, Url
 from feed_assets.core.typed import typed
+from feed_assets.core.windows import step_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import check_installed
 from feed_assets.settings import expand
@@ -105,24 +106,78 @@ class EventTopic:
 
 @typed
 @dataclass(frozen=True)
+class TopicCounts:
+    """That the messages of a Kafka topic are counted, for a dataset of the state store.
+
+    Its chunks are reported as parts, by the timestamps of the messages.
+
+    Args:
+        dataset: The dataset's name, such as `web/clicks`.
+        tier: Who tells the source's counts: the `broker`, by its offsets, where it stamps messages as they come and
+            nobody writes in transactions; for any other topic we, a `reader` of all messages.
+        grain: The dataset's smallest windows: minutes that divide an hour, or `hour`.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type, or the grain none.
+    """
+
+    dataset: str
+    tier: Literal["broker", "reader"] = "reader"
+    grain: str = "5min"
+
+    def __post_init__(self) -> None:
+        step_of(self.grain)
+
+
+@typed
+@dataclass(frozen=True)
 class SignalTopic:
     """The signals of a Kafka topic that becomes chunks: one event for each. `kafka_topic` declares it.
 
     Args:
         upstream: The name of the topic that the signals are about.
+        counts: What the records of its chunks are reported as, if they are.
 
     Raises:
-        InvalidDefinition: The value is of a wrong type.
+        InvalidDefinition: A value is of a wrong type.
     """
 
     upstream: str
+    counts: TopicCounts | None = None
 
     def reader(self, _board: BoardNamed) -> Reader:
         """The reader of these events. Raises InvalidSetting where no broker is set."""
         check_installed()
         from feed_assets.sources.signals import topic_signals
 
-        return topic_signals(self.upstream)
+        reported = (self.counts.dataset, step_of(self.counts.grain)) if self.counts else None
+        return topic_signals(self.upstream, reported)
+
+
+@typed
+@dataclass(frozen=True)
+class CountedTopic:
+    """How many messages a Kafka topic has by window: reports, and no events. `kafka_topic` declares it.
+
+    Args:
+        counted: The topic's name.
+        by: What they are reported as.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
+
+    counted: str
+    by: TopicCounts
+
+    def reader(self, _board: BoardNamed) -> Reader:
+        """The reader of these counts. Raises InvalidSetting where no broker is set."""
+        check_installed()
+        from feed_assets.sources.topic_counts import SourceCounts
+        from feed_assets.sources.topics import clients_for
+
+        step = step_of(self.by.grain)
+        return SourceCounts(clients_for(self.counted), self.counted, self.by.dataset, self.by.tier, step)
 
 
 @typed
@@ -142,7 +197,7 @@ class EventSource:
     """
 
     name: str
-    parts: tuple[SqlTable | EventFiles | EventTopic | SignalTopic, ...]
+    parts: tuple[SqlTable | EventFiles | EventTopic | SignalTopic | CountedTopic, ...]
     out_of_order: Literal["flag", "refuse"] = "flag"
 
     def __post_init__(self) -> None:

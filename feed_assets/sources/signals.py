@@ -1,9 +1,11 @@
 """The signals of a topic as write events of its chunks, one for each."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
-from typing import cast
+from datetime import datetime, timedelta
+from typing import Any, cast
 
 from feed_assets.core.errors import InvalidEvent, InvalidName, NoTopic, SourceUnavailable
 from feed_assets.core.events import NO_NEW_DATA, Operation, Rejected, WriteEvent, check_event
@@ -11,15 +13,15 @@ from feed_assets.core.limits import REJECT_BYTES, excerpt
 from feed_assets.core.topics import signals_of
 from feed_assets.kafka import log
 from feed_assets.kafka.clients import SECONDS
-from feed_assets.kafka.counts import moment_of
+from feed_assets.kafka.counts import EPOCH, moment_of
 from feed_assets.kafka.lag import ends
 from feed_assets.kafka.log import Placed
 from feed_assets.kafka.signals import Signal
 from feed_assets.sources.contract import Batch, Positions
 from feed_assets.sources.topics import Messages, clients_for, translated
 
-_NAMED = ("topic", "partition")
-"""What is not in the context, as the table and the partition of the event say it."""
+_NAMED = ("topic", "partition", "minutes")
+"""What is not in the context: the table and the partition of the event say it, and reports to the state store."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class TopicSignals(Messages):
     """
 
     upstream: str
+    reported: tuple[str, timedelta] | None = None
+    """The dataset that the chunks are reported to as parts, and the length of its windows."""
 
     def read(self, after: str | None, limit: int, seconds: float = SECONDS, /) -> Batch:
         """Up to `limit` signals after a position; none while nothing was ever signalled. Raises SourceUnavailable."""
@@ -58,6 +62,16 @@ class TopicSignals(Messages):
             raw = excerpt(repr(message.value), REJECT_BYTES)
             return Rejected(raw, f"{self.topic}/{partition} offset {message.offset}: {error}")
 
+    def _reports(self, messages: Sequence[Placed], /) -> Iterator[Mapping[str, Any]]:
+        """The records of each chunk by window. A chunk is a part that never changes: to report it again is harmless."""
+        if self.reported is None:
+            return
+        for partition, message in messages:
+            with suppress(InvalidEvent):  # As an event it is rejected.
+                signal = Signal.of(message.value or b"")
+                if (signal.topic, signal.partition) == (self.upstream, partition) and signal.records:
+                    yield _report(signal, *self.reported)
+
     def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:
         if (signal.topic, signal.partition) != (self.upstream, partition):
             raise InvalidEvent(f"it tells of {signal.topic}/{signal.partition}: expected {self.upstream}/{partition}.")
@@ -76,7 +90,22 @@ class TopicSignals(Messages):
 
     @property
     def _positions(self) -> Positions:
-        return Positions(self.topic)
+        return Positions(self.topic, self.reported)
+
+
+def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
+    counts = Counter[datetime]()
+    for minute, count in signal.minutes.items():
+        moment = datetime.fromisoformat(minute)
+        counts[moment - (moment - EPOCH) % step] += count
+    return {
+        "kind": "part",
+        "dataset": dataset,
+        "part": f"{signal.topic}/{signal.partition}/{signal.first_offset}",
+        "windows": [{"start": start, "records": count} for start, count in sorted(counts.items())],
+        "offsets": {str(signal.partition): [signal.first_offset, signal.last_offset]},
+        "records": signal.records,
+    }
 
 
 def partitions_of(topic: str, seconds: float) -> list[str]:
@@ -85,6 +114,6 @@ def partitions_of(topic: str, seconds: float) -> list[str]:
         return [str(each) for each in sorted(log.partitions(clients_for(topic).admin(), topic, seconds))]
 
 
-def topic_signals(topic: str) -> TopicSignals:
+def topic_signals(topic: str, reported: tuple[str, timedelta] | None) -> TopicSignals:
     """The signals of a topic at the broker of the settings. Raises InvalidSetting where that is not set."""
-    return TopicSignals(clients_for(topic), signals_of(topic), topic)
+    return TopicSignals(clients_for(topic), signals_of(topic), topic, reported)

@@ -8,15 +8,17 @@
 Source: "Data Dependency Driven Orchestration", where the counts of a topic are those of an audit at its source.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from feed_assets.core.errors import SourceUnavailable
 from feed_assets.kafka import counts
 from feed_assets.kafka.clients import SECONDS, Clients
-from feed_assets.kafka.counts import Cell
-from feed_assets.sources.contract import Positions
+from feed_assets.kafka.counts import EPOCH, Cell
+from feed_assets.sources.contract import Batch, Positions
+from feed_assets.sources.topics import translated
 
 Tier = Literal["broker", "reader"]
 
@@ -26,20 +28,13 @@ MESSAGES = 50_000
 WINDOWS = 288
 """Windows that the broker is asked for at a time: a day of 5 minutes."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @dataclass(frozen=True)
-class Counted:
-    """Reports as `report_state` takes them, where to go on, and whether there was no more."""
-
-    reports: tuple[Mapping[str, Any], ...]
-    position: str | None
-    is_complete: bool
-
-
-@dataclass(frozen=True)
-class TopicCounts:
+class SourceCounts:
     """The source counts of one topic for a dataset of the state store, by windows of one length.
 
     What the broker tells of a window it tells once that is over, by the broker's clock, for at least `step`: clocks
@@ -51,19 +46,25 @@ class TopicCounts:
     dataset: str
     tier: Tier
     step: timedelta
+    now: Callable[[], datetime] = field(default=_now, compare=False)
 
-    def read(self, after: str | None, now: datetime, seconds: float = SECONDS) -> Counted:
-        """What came after a position. Raises KafkaUnavailable and LogTrimmed."""
+    def read(self, after: str | None, _limit: int = MESSAGES, seconds: float = SECONDS, /) -> Batch:
+        """The reports on what came after a position. Raises SourceUnavailable."""
         place = self._positions.load(after)
-        return self._by_broker(place, after, now) if self.tier == "broker" else self._by_reading(place, after, seconds)
+        with translated():
+            if self.tier == "reader":
+                return self._by_reading(place, after, seconds)
+            if place is None and (why := counts.refusal(self.clients, self.topic)):
+                raise SourceUnavailable(f"the broker cannot count: {why}. Declare the tier 'reader'.")
+            return self._by_broker(place, after)
 
-    def _by_reading(self, place: Mapping[str, Any] | None, after: str | None, seconds: float) -> Counted:
+    def _by_reading(self, place: Mapping[str, Any] | None, after: str | None, seconds: float) -> Batch:
         known = {cell.partition: cell for cell in map(_loaded, (place or {}).get("cells", ()))}
         changed, last, is_complete = counts.by_reading(
             self.clients, self.topic, known, MESSAGES, seconds, self._start_of
         )
         position = self._positions.dump({"cells": [_dumped(last[each]) for each in sorted(last)]}) if changed else after
-        return Counted(tuple(map(self._of_cell, changed)), position, is_complete)
+        return Batch((), (), position, is_complete, reports=tuple(map(self._of_cell, changed)))
 
     def _of_cell(self, cell: Cell) -> Mapping[str, Any]:
         return {
@@ -73,16 +74,16 @@ class TopicCounts:
             "offsets": {str(cell.partition): [cell.start, cell.next_offset - 1]},
         }
 
-    def _by_broker(self, place: Mapping[str, Any] | None, after: str | None, now: datetime) -> Counted:
+    def _by_broker(self, place: Mapping[str, Any] | None, after: str | None) -> Batch:
         first = datetime.fromisoformat(place["until"]) if place else self._first()
-        last = self._start_of(now - self.step)
+        last = self._start_of(self.now() - self.step)
         bounds = [*_moments(first, last, self.step)][: WINDOWS + 1] if first else []
         if len(bounds) < 2:
-            return Counted((), after, True)
+            return Batch((), (), after, is_complete=True)
         offsets = {int(partition): offset for partition, offset in place["offsets"].items()} if place else {}
         found = counts.by_offsets(self.clients, self.topic, offsets, bounds)
         position = self._positions.dump({"until": bounds[-1].isoformat(), "offsets": found.after})
-        return Counted((self._said(found.windows),), position, bounds[-1] == last)
+        return Batch((), (), position, bounds[-1] == last, reports=(self._said(found.windows),))
 
     def _first(self) -> datetime | None:
         """The first window of which the broker has all messages; None of a topic that has none."""
@@ -96,7 +97,7 @@ class TopicCounts:
         return {"kind": "source", "dataset": self.dataset, "tier": self.tier, "windows": said}
 
     def _start_of(self, moment: datetime) -> datetime:
-        return moment - (moment - _EPOCH) % self.step
+        return moment - (moment - EPOCH) % self.step
 
     @property
     def _positions(self) -> Positions:

@@ -2,9 +2,9 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -39,7 +39,12 @@ class Messages(ABC):
         position = self._positions.dump({"next": dict(sorted(found.after.items()))}) if found.after else after
         held = ", ".join(f"{self.topic}/{partition}" for partition in sorted(found.held))
         waits = f"a transaction in {held} has not ended: it, and what came after, waits" if held else None
-        return batch_of(rows, position, found.is_complete, waits)
+        batch = batch_of(rows, position, found.is_complete, waits)
+        return replace(batch, reports=tuple(self._reports(found.messages)))
+
+    def _reports(self, _: Sequence[Placed], /) -> Iterable[Mapping[str, Any]]:
+        """What the messages tell the state store."""
+        return ()
 
     @abstractmethod
     def _row(self, placed: Placed) -> WriteEvent | Rejected: ...

@@ -24,6 +24,7 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "DeletesTable": (feed_assets.DeletesTable, {"url": "sqlite:///shop.db", "table": "gone"}),
     "EventFiles": (feed_assets.EventFiles, {"prefix": "events", "format": "csv"}),
     "EventTopic": (feed_assets.EventTopic, {"topic": "events"}),
+    "TopicCounts": (feed_assets.TopicCounts, {"dataset": "t/hours"}),
     "EventSource": (feed_assets.EventSource, {"name": "shop", "parts": PARTS}),
     "Input": (feed_assets.Input, {"feed": RAW}),
     "Late": (feed_assets.Late, {}),

@@ -5,10 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from feed_assets.core.errors import LogTrimmed
+from feed_assets.core.errors import SourceUnavailable
 from feed_assets.core.limits import as_text
+from feed_assets.kafka import counts as kafka_counts
 from feed_assets.sources.state import record
-from feed_assets.sources.topic_counts import TopicCounts
+from feed_assets.sources.topic_counts import SourceCounts
 from feed_assets_tests.kafka.test_counts import START, Log, minutes, start_of
 
 STEP = timedelta(minutes=5)
@@ -19,8 +20,24 @@ def log(broker):
     return Log(broker)
 
 
-def counts(log, tier):
-    return TopicCounts(log.clients, log.topic, "web/clicks", tier, STEP)
+class Clock:
+    """Says what it is set to."""
+
+    def __init__(self, now=START):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+def counts(log, tier, clock):
+    return SourceCounts(log.clients, log.topic, "web/clicks", tier, STEP, clock)
+
+
+@pytest.fixture
+def trusted(monkeypatch):
+    """The broker's moments are those that tests give, which a topic of its own moments would not take."""
+    monkeypatch.setattr(kafka_counts, "refusal", lambda *_: None)
 
 
 def told(reports):
@@ -34,43 +51,53 @@ def recorded(ledger, reports):
     return outcome.accepted
 
 
-def test_the_broker_tells_of_windows_that_are_over_quiet_ones_too_and_goes_on(log, ledger):
+def test_the_broker_tells_of_windows_that_are_over_quiet_ones_too_and_goes_on(log, ledger, trusted):
     log.produce([(0, each) for each in minutes(1, 2, 11)] + [(1, each) for each in minutes(3, 16, 17)])
-    source, (now,) = counts(log, "broker"), minutes(21)
-    first = source.read(None, now)
+    clock = Clock(*minutes(21))
+    source = counts(log, "broker", clock)
+    first = source.read(None)
     ((report,),) = [first.reports]
     assert {each["start"]: each["records"] for each in report["windows"]} == dict(
         zip(minutes(0, 5, 10), (3, 0, 1), strict=True)
     )
     assert recorded(ledger, first.reports) == 3
-    assert source.read(first.position, now).reports == ()
+    assert source.read(first.position).reports == ()
     log.produce([(1, each) for each in minutes(18, 26)])
-    second = source.read(first.position, now + 2 * STEP)
+    clock.now += 2 * STEP
+    second = source.read(first.position)
     assert told(second.reports) == Counter({minutes(15)[0]: 3, minutes(25)[0]: 0})
-    assert recorded(ledger, source.read(None, now).reports) == 0, "what was told is known"
+    clock.now -= 2 * STEP
+    assert recorded(ledger, source.read(None).reports) == 0, "what was told is known"
 
 
-def test_the_broker_tells_of_no_window_whose_beginning_it_has_removed(log):
+def test_the_broker_tells_of_no_window_whose_beginning_it_has_removed(log, trusted):
     log.produce([(0, each) for each in minutes(1, 2, 6, 7)])
     log.remove(0, 1)
-    source, (now,) = counts(log, "broker"), minutes(20)
-    first = source.read(None, now)
+    clock = Clock(*minutes(20))
+    source = counts(log, "broker", clock)
+    first = source.read(None)
     assert told(first.reports) == Counter({minutes(5)[0]: 2})
     log.produce([(0, each) for each in minutes(16, 21)])
     log.remove(0, 5)
-    with pytest.raises(LogTrimmed, match="nobody knows how many"):
-        source.read(first.position, now + 2 * STEP)
+    clock.now += 2 * STEP
+    with pytest.raises(SourceUnavailable, match="nobody knows how many"):
+        source.read(first.position)
+
+
+def test_the_broker_is_not_asked_where_its_offsets_tell_nothing(log):
+    with pytest.raises(SourceUnavailable, match=r"cannot count: .* CreateTime: .*Declare the tier 'reader'"):
+        counts(log, "broker", Clock()).read(None)
 
 
 def test_a_reader_tells_of_what_comes_into_any_window_and_a_repeated_report_changes_nothing(log, ledger):
-    source, position, reports = counts(log, "reader"), None, []
+    source, position, reports = counts(log, "reader", Clock()), None, []
     for batch in (minutes(1, 2, 11), minutes(1, 7), minutes(59)):
         log.send([(0, each) for each in batch])
-        found = source.read(position, START)
-        assert source.read(position, START) == found, "as after a kill"
+        found = source.read(position)
+        assert source.read(position) == found, "as after a kill"
         position = found.position
         reports += found.reports
-    assert source.read(position, START).reports == ()
+    assert source.read(position).reports == ()
     assert told(reports[-1:]) == Counter(start_of(each) for each in minutes(1, 2, 11, 1, 7, 59))
     assert recorded(ledger, reports) > 0
-    assert recorded(ledger, source.read(None, START).reports) == 0
+    assert recorded(ledger, source.read(None).reports) == 0

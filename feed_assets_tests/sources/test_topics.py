@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
@@ -11,9 +12,10 @@ from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
 from feed_assets.core.limits import ROW_BYTES
 from feed_assets.kafka import avro
 from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.schemas import Schemas
 from feed_assets.sources.rows import Columns, Constant
 from feed_assets.sources.topic_sink import TopicSink
-from feed_assets.sources.topics import TopicEvents, _schemas
+from feed_assets.sources.topics import TopicEvents
 from feed_assets_tests.sources.theirs import Topics, event, read_all, row
 
 
@@ -99,7 +101,11 @@ SCHEMA = {
 
 
 def test_avro_is_read_by_the_schemas_of_the_registry_and_a_messages_place_may_be_a_column(theirs, registry):
-    schemas = _schemas(registry.url)
+    with closing(Schemas(registry.url)) as schemas:
+        check_avro(theirs, schemas)
+
+
+def check_avro(theirs, schemas):
     schema_id = schemas.register(f"{theirs.topic}-value", SCHEMA)
     written = {"table_name": "shop/orders", "at": event(1, "timestamp").marker, "run": "c-1"}
     send(theirs, avro.encoded(written, avro.parsed(json.dumps(SCHEMA), {}), schema_id))

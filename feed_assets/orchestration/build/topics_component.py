@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 from feed_assets.core.cadence import Cadence
 from feed_assets.orchestration.build.yaml_models import DeclaredComponent, placed
 from feed_assets.orchestration.declare.topics import kafka_topic
+from feed_assets.sources.declared import TopicCounts
 
 
 class TopicModel(BaseModel):
@@ -21,6 +22,7 @@ class TopicModel(BaseModel):
     operation: str | None = None
     gzip: bool = False
     lag: int | None = None
+    counts: TopicCounts | None = None
     cadence: Cadence | None = None
     description: str | None = None
     owners: list[str] | None = None

@@ -14,7 +14,7 @@ from feed_assets.core.topics import TOPIC_NAME, Topic
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable, metadata_of
 from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
-from feed_assets.sources.declared import EventSource, SignalTopic
+from feed_assets.sources.declared import CountedTopic, EventSource, SignalTopic, TopicCounts
 
 
 @typed
@@ -28,6 +28,7 @@ def kafka_topic(
     operation: str | None = None,
     gzip: bool = False,
     lag: Annotated[int, Field(ge=1)] | None = None,
+    counts: TopicCounts | None = None,
     cadence: Cadence | None = None,
     description: str | None = None,
     owners: Sequence[Owner] | None = None,
@@ -46,6 +47,7 @@ def kafka_topic(
         operation: Where a message says its type: `header:NAME` or `field:NAME`; without it every one is an update.
         gzip: Whether chunks are packed.
         lag: Messages of one partition that may be without a chunk; more fail the check `caught_up`, and are an alert.
+        counts: That its messages are counted for a dataset of the state store, which a `state_table` declares.
         cadence: When a chunk is expected; one that does not come raises an alert. Dagster's freshness policy is made
             of it.
         description: A description for the UI.
@@ -59,7 +61,8 @@ def kafka_topic(
         InvalidDefinition: A value is of a wrong type, or out of its bounds, or the topic's name none.
     """
     found = declared_feed(name)
-    source = EventSource(_source_of(topic), (SignalTopic(topic),))
+    counted = (CountedTopic(topic, counts),) if counts else ()
+    source = EventSource(_source_of(topic), (SignalTopic(topic, counts), *counted))
     limits = _limits(topic, key=tuple(key), messages=messages, seconds=seconds, operation=operation, gzip=gzip)
     return dg.AssetSpec(
         asset_key(found),

@@ -1,13 +1,15 @@
 """From the rows of an event source to events in the ledger: once, in their order, whoever is killed where."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Any
 
 from feed_assets.core.errors import InvalidEvent
 from feed_assets.core.events import Rejected, WriteEvent, check_ahead
 from feed_assets.core.failures import failing_alone
+from feed_assets.core.limits import as_text
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.words import some
 from feed_assets.ledger import event_rejects, events
@@ -21,6 +23,7 @@ from feed_assets.settings import settings
 from feed_assets.sources.contract import Reader
 from feed_assets.sources.databases import ANSWER_SECONDS, LATE_SECONDS
 from feed_assets.sources.declared import EventSource
+from feed_assets.sources.state import record
 
 ROWS_PER_READ = 5000
 """Rows that are read and recorded at a time."""
@@ -173,6 +176,7 @@ class _Part:
             if unborn := self.naming.unborn(batch.events, self.now):
                 total.is_complete, total.waits[name] = False, _waits_for(unborn)
                 return
+            total.rejected += self._report(batch.reports)
             total.rejected += self._record(batch.events, [*batch.rejected], position, batch.position)
             if batch.waits:
                 total.is_complete, total.waits[name] = False, batch.waits
@@ -181,6 +185,11 @@ class _Part:
             if out_of_time():
                 total.is_complete = False
                 return
+
+    def _report(self, reports: Sequence[Mapping[str, Any]]) -> int:
+        """Counts, before the position moves: a kill repeats them, and they are known. How many were rejected."""
+        by, lines = self.naming.source.name, map(as_text, reports)
+        return sum(len(outcome.rejected) for outcome in record(self.services.ledger, lines, by))
 
     def _record(
         self, new: Sequence[WriteEvent], rejected: list[Rejected], before: str | None, after: str | None

@@ -1,0 +1,63 @@
+"""The hours of a Kafka topic in the state store: complete once all that was produced is in chunks."""
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from feed_assets import Completeness, Input, TopicCounts, feed_asset, state_table
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.states import shown
+from feed_assets.settings import settings
+from feed_assets.testing import Given
+from feed_assets_tests.orchestration.topic_world import chunk, declared, kafka_world
+from feed_assets_tests.orchestration.worlds import harness
+
+HOUR_15 = datetime(2026, 1, 1, 15, tzinfo=UTC)
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+CLICK_HOURS = state_table("ads/click_hours", partitions_def=HOURS, completeness=Completeness(tiers=("reader",)))
+
+
+@feed_asset("ads/clicked/v1.0", partitions_def=HOURS, inputs={"hours": Input(CLICK_HOURS)})
+def clicked(hours):
+    """The clicks of an hour, once it is complete."""
+
+
+@pytest.fixture
+def topic(broker, registry, setting):
+    with kafka_world(broker, registry, setting) as made:
+        made.create(**{"retention.ms": "-1"})
+        yield made
+
+
+def send(topic, *minutes):
+    """A message of each minute after 15:00."""
+    for minute in minutes:
+        stamp = int((HOUR_15 + timedelta(minutes=minute)).timestamp() * 1000)
+        value, key = topic.value(minute), topic.key(minute)
+        topic.producer.produce(topic.name, value, key, 0, headers=[("op", b"create")], timestamp=stamp)
+    assert topic.producer.flush(30) == 0
+
+
+def state_of(window):
+    with open_ledger(settings().ledger).read() as connection:
+        (found,) = shown.explained(connection, Feed.parse("ads/click_hours"), window, 1)
+    return found.state, found.records, dict(found.sources)
+
+
+def test_hour_15_is_complete_once_all_that_was_produced_is_in_chunks_and_then_it_is_built(topic):
+    counted = declared(topic, counts=TopicCounts("ads/click_hours"))
+    loop = harness(counted, CLICK_HOURS, clicked, give=lambda _: Given([{"n": "1"}]))
+    send(topic, *range(0, 55, 5))
+    chunk(topic)
+    send(topic, 55, 59, 61)
+    assert loop.run_until_idle() == []
+    assert state_of("5min@2026-01-01-15:50") == ("complete", 1, {"reader": 1})
+    assert state_of("5min@2026-01-01-15:55") == ("open", 0, {"reader": 2})
+    assert state_of("hour@2026-01-01-15:00")[0] == "open"
+    chunk(topic)
+    (run,) = loop.run_until_idle()
+    assert (run.partition, run.succeeded) == ("2026-01-01-15:00", True)
+    assert state_of("5min@2026-01-01-15:55") == ("complete", 2, {"reader": 2})
+    assert state_of("hour@2026-01-01-15:00")[0] == "complete"
