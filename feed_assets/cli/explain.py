@@ -186,7 +186,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
 
 
 def _left_out(services: "Services", needs: "Sequence[Need]") -> tuple[Values, ...]:
-    """What of the inputs a run would not read, by a look at the blackboard."""
+    """The parts of inputs that a run would not read, by a look at the blackboard."""
     from feed_assets.runs.sync import sync_needs
 
     return tuple(

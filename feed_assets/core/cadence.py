@@ -15,7 +15,7 @@ from feed_assets.core.windows import zone_of
 _ANY = datetime(2000, 1, 1, tzinfo=UTC)
 _INSTANT = timedelta(microseconds=1)
 _TICKS = 1000
-"""Of a cron, to know its longest pause: of each hour the nights and weekends that it leaves out."""
+"""Ticks of a cron that tell its longest pause: of one of each hour also the nights and weekends that it leaves out."""
 
 
 @typed

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 _DIGITS = 20
-"""Of an offset in a key: more than any has, so that keys sort as offsets do."""
+"""Digits of an offset in a key: more than any has, so that keys sort as offsets do."""
 
 
 class OffsetRange(NamedTuple):

@@ -9,16 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import ConfigResource  # pyright: ignore[reportPrivateImportUsage] - where it is documented
 
 from feed_assets.core.chunks import line_before
 from feed_assets.core.errors import LogTrimmed
 from feed_assets.kafka import log
 from feed_assets.kafka.clients import SECONDS, Clients, translated
 from feed_assets.kafka.messages import Message
+from feed_assets.kafka.topics import config_of
 
 CELL = 10_000
 """Offsets of a partition whose messages are counted as one part: no more than these are counted anew after a kill."""
@@ -34,10 +33,8 @@ Offsets = Mapping[int, int]
 
 def refusal(clients: Clients, topic: str) -> str | None:
     """Why a topic's offsets tell no counts, as far as its configuration says; None if they may."""
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     with translated(f"describe {topic}"):
-        admin: Any = clients.admin()  # Kept until the answer is there.
-        found: Mapping[str, Any] = admin.describe_configs([resource])[resource].result(SECONDS)
+        found = config_of(clients.admin(), topic)
     stamped, removed = found["message.timestamp.type"].value, found["cleanup.policy"].value
     if stamped != "LogAppendTime":
         return f"message.timestamp.type of {topic} is {stamped}: a message may come into any window, at any time"
@@ -53,11 +50,11 @@ class Oldest:
 
 
 def oldest(clients: Clients, topic: str) -> list[Oldest]:
-    """Of each partition that has messages. Raises KafkaUnavailable."""
+    """Where each partition begins that has messages. Raises KafkaUnavailable."""
     reader = clients.reader()
     try:
         with translated(f"count {topic}"):
-            ends = {each: _watermarks(reader, topic, each) for each in log.partitions(reader, topic)}
+            ends = log.bounds(reader, topic)
         begins = {each: low for each, (low, high) in ends.items() if low < high}
         firsts = {each: log.first(reader, topic, each, low) for each, low in begins.items()}
     finally:
@@ -94,7 +91,7 @@ def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[da
     reader = clients.reader()
     try:
         with translated(f"count {topic}"):
-            ends = {each: _watermarks(reader, topic, each) for each in log.partitions(reader, topic)}
+            ends = log.bounds(reader, topic)
             first = {**_offsets(reader, topic, ends, bounds[0]), **after}
             _check(topic, after, first, ends, bounds[0])
             offsets = [first, *(_offsets(reader, topic, ends, moment) for moment in bounds[1:])]
@@ -105,10 +102,6 @@ def by_offsets(clients: Clients, topic: str, after: Offsets, bounds: Sequence[da
 
 
 _Ends = Mapping[int, tuple[int, int]]
-
-
-def _watermarks(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    return reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=SECONDS)
 
 
 def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dict[int, int]:

@@ -23,7 +23,7 @@ from feed_assets.kafka.messages import Message
 OURS = "feed_assets."
 """What the names of the headers begin with that the service adds."""
 
-LETTERS, BYTES = 1000, 8 << 20
+LETTERS_PER_READ, BYTES_PER_READ = 1000, 8 << 20
 """Messages and bytes of a read: what one transaction produces again."""
 
 _UPTO, _COUNT = f"{OURS}upto", f"{OURS}count"
@@ -111,7 +111,7 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
 def _settle(clients: Clients, producer: Producer, topic: str, after: Mapping[int, int], *, produces: bool) -> int:
     count = 0
     while True:
-        found = log.read(clients, dead_letters_of(topic), after, LETTERS, BYTES, SECONDS)
+        found = log.read(clients, dead_letters_of(topic), after, LETTERS_PER_READ, BYTES_PER_READ, SECONDS)
         left = [each for each in found.messages if receipt_of(each.message) is None]
         if left:
             _write(producer, topic, left, produces=produces)
@@ -151,7 +151,7 @@ class Open:
 def opened(clients: Clients, topic: str, known: Open, limit: int, seconds: float) -> Open:
     """What is known after up to `limit` more messages. Raises KafkaUnavailable."""
     try:
-        found = log.read(clients, dead_letters_of(topic), known.after, limit, BYTES, seconds)
+        found = log.read(clients, dead_letters_of(topic), known.after, limit, BYTES_PER_READ, seconds)
     except NoTopic:
         return known
     except LogTrimmed:  # The topic was made anew: those of before are nowhere.

@@ -4,12 +4,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
 from feed_assets.core.errors import NoTopic
 from feed_assets.core.topics import signals_of
 from feed_assets.kafka import log, signals
-from feed_assets.kafka.clients import SECONDS, Clients, translated
+from feed_assets.kafka.clients import Clients, translated
 from feed_assets.kafka.counts import moment_of
 from feed_assets.kafka.messages import Message
 
@@ -32,18 +32,13 @@ class Lag:
 def ends(clients: Clients, topic: str) -> dict[int, int]:
     """Where each partition ends. Raises KafkaUnavailable and NoTopic."""
     with closing(clients.peeker()) as reader, translated(f"look where {topic} ends"):
-        return {each: high for each, (_, high) in _bounds(reader, topic).items()}
-
-
-def _bounds(reader: Consumer, topic: str) -> dict[int, tuple[int, int]]:
-    numbers = log.partitions(reader, topic)
-    return {each: reader.get_watermark_offsets(TopicPartition(topic, each), timeout=SECONDS) for each in numbers}
+        return {each: high for each, (_, high) in log.bounds(reader, topic).items()}
 
 
 def lag(clients: Clients, topic: str) -> list[Lag]:
     """The lag of each partition. Raises KafkaUnavailable, NoTopic and SignalsLost."""
     with closing(clients.peeker()) as reader, translated(f"look how far {topic} is signalled"):
-        bounds, with_signals = _bounds(reader, topic), {*_partitions_of_signals(reader, topic)}
+        bounds, with_signals = log.bounds(reader, topic), {*_partitions_of_signals(reader, topic)}
         last = {each: signals.last(reader, topic, each) if each in with_signals else None for each in bounds}
         begins = {
             each: max(low, found.next_offset if (found := last[each]) else 0) for each, (low, _) in bounds.items()

@@ -116,12 +116,24 @@ def _to_end(
 def partitions(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:
     """The partitions of a topic. Raises KafkaUnavailable, and NoTopic if there is no such topic."""
     with translated(f"read {topic}"):
-        found = client.list_topics(topic, seconds).topics[topic]
-        if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise KafkaException(found.error)
-    if not found.partitions:
+        found = listed(client, topic, seconds)
+    if not found:
         raise NoTopic(f"there is no topic {topic}: expected it at the broker. Create it, or correct the name.")
-    return [*found.partitions]
+    return found
+
+
+def listed(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:
+    """The partitions of a topic; none if there is no such topic. Raises KafkaException."""
+    found = client.list_topics(topic, seconds).topics[topic]
+    if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+        raise KafkaException(found.error)
+    return [*(found.partitions or ())]
+
+
+def bounds(reader: Consumer, topic: str) -> dict[int, tuple[int, int]]:
+    """The first offset of each partition, and the one behind its last. Raises NoTopic and KafkaException."""
+    numbers = partitions(reader, topic)
+    return {each: reader.get_watermark_offsets(TopicPartition(topic, each), timeout=SECONDS) for each in numbers}
 
 
 class _Reading:

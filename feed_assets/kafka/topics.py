@@ -1,15 +1,17 @@
 """The two topics beside each one that is read: they have as many partitions as it, and get more when it gets more."""
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from time import monotonic, sleep
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource  # pyright: ignore[reportPrivateImportUsage] - where it is documented
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from feed_assets.core.errors import KafkaUnavailable
 from feed_assets.core.topics import dead_letters_of, signals_of
+from feed_assets.kafka import log
 from feed_assets.kafka.clients import SECONDS, translated
 
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -32,10 +34,13 @@ def prepare(admin: Any, topic: str) -> None:
 
 def partitions(admin: Any, topic: str) -> int:
     """How many partitions a topic has; 0 if there is no such topic."""
-    found = admin.list_topics(topic, timeout=SECONDS).topics[topic]
-    if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-        raise KafkaException(found.error)
-    return len(found.partitions or ())
+    return len(log.listed(admin, topic))
+
+
+def config_of(admin: Any, topic: str) -> Mapping[str, Any]:
+    """The configuration of a topic, each of its entries with a `value`. Raises KafkaException."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    return admin.describe_configs([resource])[resource].result(SECONDS)
 
 
 def _grow(admin: Any, topic: str, name: str, wanted: int) -> None:
@@ -57,9 +62,7 @@ def _grow(admin: Any, topic: str, name: str, wanted: int) -> None:
 
 def _longest(admin: Any, topic: str) -> int:
     """The bytes of a message that a topic takes."""
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    found = admin.describe_configs([resource])[resource].result(SECONDS)
-    return int(found["max.message.bytes"].value)
+    return int(config_of(admin, topic)["max.message.bytes"].value)
 
 
 def _done(made: Future[Any]) -> None:

@@ -126,5 +126,5 @@ def clients_for(topic: str) -> Clients:
 
 @cache
 def _schemas(url: str) -> Schemas:
-    """Of one process, so that each schema is asked for once."""
+    """Kept for the process, so that each schema is asked for once."""
     return Schemas(url)
