@@ -242,6 +242,12 @@ def family(pid: int) -> list[psutil.Process]:
     return [leader, *leader.children(recursive=True)]
 
 
+def peak_mb(pid: int) -> float:
+    """The most memory that a process has had so far, in MB; of its own, without what its family has."""
+    (found,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found) * 1024 / 1e6
+
+
 def lives(process: psutil.Process) -> bool:
     """Whether it still runs."""
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -1,10 +1,8 @@
 """The receiver behind a real socket: what partners send, and what they hear."""
 
-import asyncio
 import errno
 import gzip
 import json
-import os
 import re
 import select
 import socket
@@ -353,18 +351,3 @@ def test_a_receiver_without_its_ledger_goes_on_with_the_keys_that_it_knows_for_a
     assert partner.post(lines(event(1))).status_code == 503
     monkeypatch.setattr(keys, "HOLD_SECONDS", 3600)
     assert partner.post(lines(event(1))).ok
-
-
-def test_memory_is_bounded_whatever_comes_at_once(partner, door):
-    import psutil
-
-    data = gzip.compress(lines(*(event(number) for number in range(40_000))))
-    headers = {**LINES, "Content-Encoding": "gzip"}
-
-    async def at_once() -> list[int]:
-        return await asyncio.gather(
-            *(asyncio.to_thread(lambda: partner.post(data, headers=headers).status_code) for _ in range(24))
-        )
-
-    assert {*asyncio.run(at_once())} <= {200, 503}
-    assert psutil.Process(os.getpid()).memory_info().rss < 1 << 30

@@ -1,10 +1,12 @@
-"""Receivers as processes of their own: one whose disk is full, and two on one blackboard."""
+"""Receivers as processes of their own: on a disk that is full, sent too much at once, and two on one blackboard."""
 
+import gzip
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +27,7 @@ from feed_assets_tests.intake.receivers import (
     published,
     started,
 )
+from feed_assets_tests.servers import peak_mb
 
 SMALL_DISK = (
     "unshare",
@@ -37,6 +40,9 @@ SMALL_DISK = (
 """Run a command with a folder on a disk of its own, which goes with it; where the kernel lets us, no root is needed."""
 
 BLOB, SMALL = "x" * 20_000, 10_000
+MOST_MB = 1200
+"""Memory of a receiver that is sent 24 bodies of 14 MB at once: it takes 900, and 1,800 without a limit for bodies."""
+
 NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -149,3 +155,15 @@ def test_two_receivers_on_one_blackboard_share_no_batch_and_lose_none(home, tmp_
     assert numbers(published(board)) == [*range(40)]
     batches = [batch for hour in board.children(MEN) for batch in board.children(f"{MEN}/{hour}")]
     assert {batch.split("-")[0] for batch in batches} == {(spool / "receiver").read_text() for spool in spools}
+
+
+def test_memory_is_bounded_whatever_comes_at_once(home, spool, receivers, monkeypatch):
+    monkeypatch.setenv("FEED_ASSETS_RECEIVER_EVENTS_PER_SECOND", "1e9")
+    partner = partner_of(home, port := free_port())
+    process = receivers(spool, port)
+    data = gzip.compress(lines(*({**event(number, NOW), "id": "x" * 330} for number in range(40_000))), 1)
+    headers = {**LINES, "Content-Encoding": "gzip"}
+    with ThreadPoolExecutor(24) as partners:
+        answers = [partners.submit(partner.post, data, headers=headers) for _ in range(24)]
+    assert 200 in {each.result().status_code for each in answers} <= {200, 503}
+    assert peak_mb(process.process.pid) < MOST_MB
