@@ -161,7 +161,7 @@ def test_a_mail_server_that_is_down_does_not_stop_the_webhook(ledger, receiver, 
 
 
 def test_servers_that_never_answer_are_waited_for_a_short_time(monkeypatch):
-    monkeypatch.setattr(alerts, "CHANNEL_SECONDS", 2)
+    monkeypatch.setattr(alerts, "CHANNEL_SECONDS", 1)
     notice = Notice("any", NAME, NOW, OPENED, NOW, "late")
     with create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as threads:
         port = silent.getsockname()[1]
@@ -170,8 +170,8 @@ def test_servers_that_never_answer_are_waited_for_a_short_time(monkeypatch):
         calls = [threads.submit(both[name], notice, NOW, []) for name in ("webhook", "mail")]
         for call in calls:
             with pytest.raises(AlertChannelDown, match=r"(?i)timeout|timed out"):
-                call.result(timeout=3 * alerts.CHANNEL_SECONDS)
-    assert monotonic() - began >= alerts.CHANNEL_SECONDS - 1
+                call.result(timeout=60)
+    assert monotonic() - began >= alerts.CHANNEL_SECONDS
 
 
 def test_a_kill_between_delivery_and_noting_repeats_the_delivery_with_the_same_id(ledger, receiver):

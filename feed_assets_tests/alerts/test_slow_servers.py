@@ -18,8 +18,11 @@ from feed_assets_tests.raised import raise_alert
 
 HEADERS = b"HTTP/1.1 200 OK\r\nX-Slow: "
 GREETING = b"220-"
-SECONDS = 2
+SECONDS = 1
 """What a delivery may take here."""
+
+SOON = 30
+"""Seconds within which it has ended, however busy the machine is: of itself it never would."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +51,10 @@ def test_a_server_that_drips_is_left_after_its_time_and_the_connection_closed(
         tell(ledger, make(server.port))
         took = monotonic() - began
         assert server.gone.wait(5)
-    assert SECONDS - 1 < took < SECONDS + 2
+    assert SECONDS <= took < SOON
     assert server.callers == 1
     assert left(ledger, channel) == [(channel, NAME, "opened"), (channel, OTHER, "opened")]
-    assert f"within {SECONDS} s" in lines(caplog)[-1][1]
+    assert "did not come to an end within" in lines(caplog)[-1][1]
 
 
 def test_a_proxy_and_a_tls_server_that_drip_are_left_too(ledger, trusted, monkeypatch):
@@ -68,22 +71,24 @@ def test_a_proxy_and_a_tls_server_that_drip_are_left_too(ledger, trusted, monkey
         assert proxy.callers == 1
 
 
-def test_once_the_time_of_the_tick_is_over_each_channel_has_the_fewest_seconds(ledger):
+def test_once_the_time_of_the_tick_is_over_each_channel_has_the_fewest_seconds(ledger, monkeypatch):
+    monkeypatch.setattr(alerts, "CHANNEL_SECONDS", SOON)
     raise_alert(ledger, NAME, "late", NOW)
     with dripping(HEADERS) as web, dripping(GREETING) as mail:
         began = monotonic()
         deliver(ledger, to_webhook(web.port) | to_mail(mail.port), NOW, lambda: True)
         took = monotonic() - began
-    assert FEWEST_SECONDS <= took < 2 * FEWEST_SECONDS + 1
+    assert 2 * FEWEST_SECONDS <= took < SOON
     assert (web.callers, mail.callers) == (1, 1)
 
 
-def test_a_delivery_ends_with_the_time_of_the_tick(ledger):
+def test_a_delivery_ends_with_the_time_of_the_tick(ledger, monkeypatch):
+    monkeypatch.setattr(alerts, "CHANNEL_SECONDS", SOON)
     raise_alert(ledger, NAME, "late", NOW)
     with dripping(HEADERS) as web:
         began = monotonic()
-        deliver(ledger, to_webhook(web.port), NOW, lambda: monotonic() > began + 2)
-        assert 2 <= monotonic() - began < 3
+        deliver(ledger, to_webhook(web.port), NOW, lambda: monotonic() > began + 1.5)
+        assert 1.5 <= monotonic() - began < SOON
 
 
 def test_what_is_in_netrc_is_not_sent(ledger, tmp_path, monkeypatch):

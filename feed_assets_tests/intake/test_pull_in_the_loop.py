@@ -23,9 +23,12 @@ from feed_assets_tests.orchestration import worlds
 from feed_assets_tests.orchestration.worlds import SCHEMA, harness, later, outcomes, rows, sums_of
 
 THEIRS, OTHERS = "t/theirs/v1.0", "t/others/v1.0"
-TODAY = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
-DAYS = dg.DailyPartitionsDefinition((datetime.now(UTC) - timedelta(days=30)).strftime("%Y-%m-%d"))
-HOURS = dg.HourlyPartitionsDefinition((datetime.now(UTC) - timedelta(days=3)).strftime("%Y-%m-%d-00:00"))
+NOW = datetime.now(UTC)
+"""Here time stands still: a day, an hour or a tick of the cron may end while the tests run."""
+
+TODAY = f"{NOW - timedelta(days=1):%Y-%m-%d}"
+DAYS = dg.DailyPartitionsDefinition((NOW - timedelta(days=30)).strftime("%Y-%m-%d"))
+HOURS = dg.HourlyPartitionsDefinition((NOW - timedelta(days=3)).strftime("%Y-%m-%d-00:00"))
 CRON = "0 */6 * * *"
 
 
@@ -46,7 +49,7 @@ def theirs(name: str = THEIRS, *, folder: str = "out", days=DAYS, **options) -> 
 
 
 def world_of(*specs: dg.AssetSpec, days=DAYS) -> Harness:
-    return harness(*specs, sums_of(specs[0], partitions_def=days), give=PlainMaker().give)
+    return harness(*specs, sums_of(specs[0], partitions_def=days), give=PlainMaker().give, now=lambda: NOW)
 
 
 def put(partner: Path, name: str, text: str, folder: str = "out") -> None:
@@ -73,7 +76,7 @@ def test_a_file_is_pulled_and_built_from_at_once_and_another_one_at_a_later_tick
 def test_what_a_rename_has_replaced_is_in_what_is_built_no_more(partner):
     for name, number in (("a", 1), ("b", 5)):
         put(partner, f"{TODAY}/{name}.csv", rows(number))
-    world = harness(theirs(), sums_of(theirs(), partitions_def=DAYS))
+    world = harness(theirs(), sums_of(theirs(), partitions_def=DAYS), now=lambda: NOW)
     assert outcomes(world.run_until_idle()) == [("sums", TODAY, True)]
     (partner / "out" / TODAY / "a.csv").rename(partner / "out" / TODAY / "b.csv")
     later(world, timedelta(hours=6))
@@ -153,13 +156,12 @@ def test_two_processes_of_a_home_do_not_pull_at_once(partner, home):
 
 
 def test_hours_and_days_that_the_feed_will_never_have_are_told_of_and_the_hour_that_is_not_over_is_taken(partner):
-    now = datetime.now(UTC)
-    put(partner, f"{now:%Y-%m-%d/%H}/a.csv", rows(1))
-    put(partner, f"{now - timedelta(days=5):%Y-%m-%d/%H}/a.csv", rows(1))
+    put(partner, f"{NOW:%Y-%m-%d/%H}/a.csv", rows(1))
+    put(partner, f"{NOW - timedelta(days=5):%Y-%m-%d/%H}/a.csv", rows(1))
     world = world_of(theirs(days=HOURS, lookback=9), days=HOURS)
     world.run_until_idle()
     assert "has no such partition" in told()[f"failing:pull:{THEIRS}"]
-    assert world.board.children(THEIRS) == [f"{now:%Y-%m-%d-%H:00}"]
+    assert world.board.children(THEIRS) == [f"{NOW:%Y-%m-%d-%H:00}"]
 
 
 def test_there_is_a_sensor_for_it_only_where_files_are_pulled():
@@ -177,7 +179,7 @@ def test_partitions_that_names_do_not_lead_to_are_refused(days):
 
 def test_what_is_declared_comes_out_of_dagsters_graph():
     graph = Graph(dg.Definitions([theirs(changed="alert", lookback=9)]).resolve_asset_graph())
-    (source,) = pulled(graph, datetime.now(UTC))
+    (source,) = pulled(graph, NOW)
     declared = graph.node(Feed.parse(THEIRS)).declaration
     assert isinstance(declared, Foreign)
     assert source.pull == declared.intake == Pull("them", "%Y-%m-%d/*.csv", "out", CRON, 9, "alert")

@@ -99,12 +99,12 @@ def test_parts_on_silent_servers_are_each_tried_and_soon_given_up_once_the_time_
     team.publish(("a", "X", 1), ("b", "X", 7))
     with create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql+psycopg://me@127.0.0.1:{silent.getsockname()[1]}/lake"
-        parts = (*(SqlTable(url, f"events_{number}", "id") for number in range(3)), *team.source.parts)
+        parts = (*(SqlTable(url, f"events_{number}", "id") for number in range(2)), *team.source.parts)
         source = EventSource("team", parts)
         world = world_of(source)
         graph, began = Graph(world.definitions.resolve_asset_graph()), monotonic()
         found = ingest(graph, Services.of(settings()), source, datetime.now(UTC), lambda: True)
-    assert monotonic() - began < 2.5 * CONNECT_SECONDS
-    assert [*found.problems] == [f"part {number} of team" for number in range(3)]
+    assert monotonic() - began < 2 * CONNECT_SECONDS
+    assert [*found.problems] == [f"part {number} of team" for number in range(2)]
     with open_ledger(settings().ledger).read() as connection:
         assert len(events.newest(connection, 10)) == 2

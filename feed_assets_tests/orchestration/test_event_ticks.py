@@ -5,7 +5,7 @@ And a bad day of their sensor: a source that is down, very many events, runs tha
 
 import os
 from random import Random
-from time import monotonic
+from time import process_time
 
 import dagster as dg
 import pytest
@@ -157,9 +157,9 @@ def test_a_tick_stays_bounded_with_ten_thousand_events_and_takes_all_of_them_in_
     world = World(tmp_path, late=("second", "third"))
     events = [WriteEvent(table, n, n, f"X{n}", Operation.UPSERT) for n in range(1, 5001) for table in ("a", "b")]
     world.sink.publish([(0, event) for event in events])
-    began = monotonic()
+    began = process_time()
     asked = world.ask()
-    assert monotonic() - began < 10
+    assert process_time() - began < 10
     assert len(asked.run_requests) <= 2
     assert len(asked.asset_events) <= 500
     world.harness.run_until_idle()

@@ -1,6 +1,6 @@
 """All partitions of a dataset, counted: what is current, waits or is missing, and the holes before the newest."""
 
-from time import monotonic
+from time import process_time
 
 import dagster as dg
 import pytest
@@ -79,6 +79,6 @@ def test_of_very_many_a_few_are_named(count):
     parts = dg.MultiPartitionsDefinition({"day": times, "key": keys})
     raw = raw_feed(partitions_def=parts)
     world = harness(raw, sums_of(raw, partitions_def=parts))
-    began = monotonic()
+    began = process_time()
     assert found(world) == {"missing": (count, [f"2020-01-01/k{number:05}" for number in range(5)])}
-    assert monotonic() - began < 10
+    assert process_time() - began < 10

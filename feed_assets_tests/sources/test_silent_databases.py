@@ -17,6 +17,9 @@ from feed_assets.sources.sinks import SqlSink
 from feed_assets.sources.sql import SqlEvents
 from feed_assets_tests.sources.theirs import event
 
+SOON = 30
+"""Seconds within which what takes one or two has ended, however busy the machine is: of itself it never would."""
+
 
 @contextmanager
 def freezing(url: str) -> Iterator[tuple[str, Event]]:
@@ -52,7 +55,7 @@ def freezing(url: str) -> Iterator[tuple[str, Event]]:
 
 
 def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable(monkeypatch):
-    monkeypatch.setattr(sessions, "CONNECT_SECONDS", 2)
+    monkeypatch.setattr(sessions, "CONNECT_SECONDS", 2)  # The fewest that libpq takes.
     with create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql+psycopg://me:secret@127.0.0.1:{silent.getsockname()[1]}/lake"
         for call in (
@@ -62,7 +65,7 @@ def test_a_server_that_takes_a_connection_and_says_nothing_is_unavailable(monkey
             began = monotonic()
             with pytest.raises((SourceUnavailable, SinkUnavailable), match="timeout") as raised:
                 call()
-            assert monotonic() - began < sessions.CONNECT_SECONDS + 3
+            assert monotonic() - began < SOON
             assert "secret" not in str(raised.value)
 
 
@@ -70,7 +73,7 @@ def test_a_statement_that_does_not_end_is_cancelled_on_the_server(postgresql_url
     began = monotonic()
     with pytest.raises(SourceUnavailable, match="no answer within 1 s"), reading(postgresql_url, 1) as connection:
         connection.exec_driver_sql("SELECT pg_sleep(600)")
-    assert monotonic() - began < 4
+    assert monotonic() - began < SOON
     with reading(postgresql_url) as connection:
         left = connection.exec_driver_sql("SELECT count(*) FROM pg_stat_activity WHERE query ~ 'pg_sleep.600'")
         assert left.scalar() == 1  # This one.
@@ -88,7 +91,7 @@ def test_a_server_that_does_not_hear_of_a_cancellation_loses_the_connection(post
 
         with pytest.raises(SourceUnavailable, match="no answer within 1 s"):
             ask()
-        assert monotonic() - began < 10
+        assert monotonic() - began < SOON
 
 
 def test_who_answers_in_time_is_not_cancelled_and_other_errors_stay_what_they_are(postgresql_url):
@@ -110,15 +113,15 @@ def test_a_lock_on_the_table_holds_neither_a_source_nor_a_sink_for_ever(postgres
             began = monotonic()
             with pytest.raises((SourceUnavailable, SinkUnavailable), match="no answer within"):
                 call()
-            assert monotonic() - began < ANSWER_SECONDS + 5
+            assert monotonic() - began < ANSWER_SECONDS + SOON
 
 
 def test_a_read_has_one_time_for_all_that_it_asks(postgresql_url):
     """Each of two statements would have time enough."""
     SqlSink(postgresql_url, "written").publish([(1, event(1, "timestamp")), (2, event(2, "timestamp"))])
     with psycopg.connect(postgresql_url.replace("+psycopg", ""), autocommit=True) as owner:
-        owner.execute("CREATE VIEW events AS SELECT * FROM written WHERE pg_sleep(1) IS NOT NULL")
+        owner.execute("CREATE VIEW events AS SELECT * FROM written WHERE pg_sleep(0.6) IS NOT NULL")
     source = SqlEvents(postgresql_url, "events", order_by="id")
     assert len(source.read(None, 10).events) == 2
     with pytest.raises(SourceUnavailable, match="no answer within"):
-        source.read(None, 10, 3)
+        source.read(None, 10, 1.5)
