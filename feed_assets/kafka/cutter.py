@@ -21,8 +21,11 @@ CHUNK_BYTES = 32 << 20
 _MINUTE = 60_000
 """In milliseconds."""
 
-DEAD_BYTES, DEAD_LETTERS = 4 << 20, 10_000
-"""Bytes and number of dead letters behind which a chunk ends: they wait in memory for its signal."""
+HELD_BYTES, HELD = 4 << 20, 10_000
+"""Bytes and number behind which a chunk ends of what waits in memory: dead letters, tombstones before the first row."""
+
+MINUTES = 10_000
+"""Minutes behind which a chunk ends: its signal names each of them, and brokers take messages of up to 1 MB."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +132,9 @@ class Cutter:
 
     @property
     def _is_full(self) -> bool:
-        is_full_of_dead = self._dead_bytes >= DEAD_BYTES or len(self._dead) >= DEAD_LETTERS
-        return self._size >= CHUNK_BYTES or is_full_of_dead
+        held, size = len(self._dead) + len(self._waiting), self._dead_bytes + (0 if self._columns else self._size)
+        is_full_of_held = held >= HELD or size >= HELD_BYTES
+        return self._size >= CHUNK_BYTES or is_full_of_held or len(self._minutes) >= MINUTES
 
     def _close(self, end: int) -> Chunk:
         if self._waiting:

@@ -7,6 +7,7 @@ the settings of its topic are others now, or it is no chunk, it is replaced.
 
 import gzip
 import zlib
+from collections import deque
 
 from feed_assets.core.errors import KafkaUnavailable
 from feed_assets.feeds.blackboard import Blackboard
@@ -29,7 +30,7 @@ def left(board: Blackboard, key: str) -> bytes | None:
 def end_of(found: bytes | None, *, is_packed: bool) -> int:
     """The offset behind the last record of a chunk; 0 of what is none."""
     try:
-        *_, last = dialect.read(gzip.decompress(found or b"") if is_packed else found or b"")
+        (last,) = deque(dialect.read(gzip.decompress(found or b"") if is_packed else found or b""), maxlen=1)
         return int(last[1] or "") + 1
     except (ValueError, IndexError, EOFError, OSError, zlib.error):
         return 0

@@ -50,8 +50,8 @@ class Partition:
         schema_id = chunking.schemas.register(f"{signals_of(name)}-value", signals.SCHEMA)
         self._signals = Signals(chunking.clients, name, number, schema_id)  # First: then what is read stays the last.
         self.start = self._begin(reader)
-        self._left = files.left(chunking.board, self._key(self.start))
-        until = files.end_of(self._left, is_packed=topic.gzip)
+        left = files.left(chunking.board, self._key(self.start))
+        self._replaces, until = left is not None, files.end_of(left, is_packed=topic.gzip)
         self._decode = Decoder(topic, chunking.schemas)
         self._cutter = Cutter(self.start, topic, until, _body)
 
@@ -95,8 +95,7 @@ class Partition:
         return signal
 
     def _put(self, start: int, content: bytes) -> None:
-        is_first = start == self.start
-        board, replaces = self._chunking.board, is_first and self._left is not None
+        board, replaces = self._chunking.board, self._replaces and start == self.start
         files.put(board, self._key(start), content, replaces=replaces)
 
     def _signal(self, chunk: Chunk) -> tuple[Signal, bytes]:

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,20 +33,28 @@ def environment(world: World, home: Path) -> dict[str, str]:
     }
 
 
+@contextmanager
+def connecting(world: World, home: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command, which writes what it says to a file of the folder, until SIGTERM at the end."""
+    limits = world.settings.model_dump(exclude={"key"})
+    (folder / "location_of_clicks.py").write_text(LOCATION.format(topic=world.name, limits=limits))
+    command = [Path(sys.executable).with_name("feed-assets"), "connector", "run", "-m", "location_of_clicks"]
+    with (folder / "said").open("w") as errors:
+        process = subprocess.Popen(command, env=environment(world, home), stderr=errors, cwd=folder)
+    try:
+        yield process
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, (folder / "said").read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_it_runs_until_sigterm(world, home, tmp_path):
     world.create()
     world.produce(15)
-    limits = world.settings.model_dump(exclude={"key"})
-    (tmp_path / "location_of_clicks.py").write_text(LOCATION.format(topic=world.name, limits=limits))
-    command = [Path(sys.executable).with_name("feed-assets"), "connector", "run", "-m", "location_of_clicks"]
-    with (tmp_path / "said").open("w") as errors:
-        process = subprocess.Popen(command, env=environment(world, home), stderr=errors, cwd=tmp_path)
-    try:
+    with connecting(world, home, tmp_path) as process:
         wait_until(lambda: world.is_done() or process.poll() is not None, "all to be signalled", 120, 0.2)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, (tmp_path / "said").read_text()
-    finally:
-        process.kill()
     world.check()
     first, *_, last = (tmp_path / "said").read_text().splitlines()
     assert first == f"feed-assets: connector: has {world.name}/0 from 0"

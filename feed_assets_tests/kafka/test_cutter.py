@@ -3,7 +3,6 @@
 from collections import Counter
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,10 +79,27 @@ def test_a_full_chunk_ends_early(monkeypatch):
     assert found == [(0, first, first, 1), (first, 2 * first, first, 1), (2 * first, 10, 10 - 2 * first, 1)]
 
 
-@pytest.mark.parametrize(("size", "limit"), [(3 << 20, 2), (1, 10)])
-def test_dead_letters_do_not_wait_in_memory_without_end(size, limit):
-    chunks = cut(Cutter(0, TEN), *(dead(each, size) for each in range(10)))
-    assert said(chunks)[0] == (0, limit, 0, None)
+def test_dead_letters_of_many_bytes_do_not_wait_in_memory_without_end():
+    chunks = cut(Cutter(0, TEN), *(dead(each, 3 << 20) for each in range(10)))
+    assert said(chunks) == [(start, start + 2, 0, None) for start in range(0, 10, 2)]
+
+
+def test_nor_do_tombstones_of_many_bytes_before_the_first_row(monkeypatch):
+    monkeypatch.setattr(module, "HELD_BYTES", 40)  # A line of one has 16.
+    before = cut(Cutter(0, TEN), *map(tombstone, range(5)), row(5), *map(tombstone, range(6, 10)))
+    assert said(before) == [(0, 3, 3, None), (3, 10, 7, 1)]
+
+
+def test_nor_do_many_of_both(monkeypatch):
+    monkeypatch.setattr(module, "HELD", 4)
+    chunks = cut(Cutter(0, TEN), dead(0), tombstone(1), dead(2), *map(tombstone, range(3, 8)), row(8), tombstone(9))
+    assert said(chunks) == [(0, 4, 2, None), (4, 8, 4, None), (8, 10, 2, 1)]
+
+
+def test_a_chunk_has_no_more_minutes_than_its_signal_can_say(monkeypatch):
+    monkeypatch.setattr(module, "MINUTES", 3)
+    messages = [row(each)._replace(timestamp=20_000 * each) for each in range(10)]
+    assert said(cut(Cutter(0, TEN), *messages)) == [(0, 7, 7, 1), (7, 10, 3, 1)]
 
 
 def test_what_was_left_unsignalled_is_cut_again_as_it_was():

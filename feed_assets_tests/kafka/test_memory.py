@@ -1,0 +1,67 @@
+"""The memory of `feed-assets connector run` does not grow with the backlog."""
+
+from weakref import WeakSet
+
+from confluent_kafka import Producer
+
+from feed_assets.kafka import avro, dialect, files
+from feed_assets_tests.kafka.test_command import connecting
+from feed_assets_tests.kafka.world import MORE, POISON, World
+from feed_assets_tests.servers import peak_mb, wait_until
+
+MOST_MB = 300
+"""It takes 200 to 240, and 340 if it reads ahead as far as librdkafka does by itself."""
+
+LONG, PACKED, DEAD, DELETED = range(4)
+"""Partitions: 80 MB of values of 32 kB, twice; 20 MB of dead letters; deletes without a value."""
+
+BEGUN = {LONG: 1000, PACKED: 1000, DEAD: 800, DELETED: 40_000}
+"""Offsets that are signalled once a full chunk of values is, and several of what waits in memory."""
+
+
+def fill(world: World) -> None:
+    conf = {**world._conf, "linger.ms": 50, "batch.size": 1 << 20, "queue.buffering.max.messages": 1_000_000}
+    plain, packing = Producer(conf), Producer({**conf, "compression.type": "lz4"})
+    schema_id = world.schema_id(MORE)
+    schema, key, headers = world.schemas.get(schema_id), world.key(1), [("op", b"update")]
+    for number in range(2500):
+        datum = {"id": f"k{number}", "n": number, "note": f"{number:032}" * 1000}
+        value = avro.encoded(datum, schema, schema_id)
+        plain.produce(world.name, value, key, LONG, headers=headers)
+        packing.produce(world.name, value, key, PACKED, headers=headers)
+    for _ in range(1000):
+        plain.produce(world.name, POISON + b"x" * 20_000, key, DEAD, headers=headers)
+    for _ in range(50_000):
+        plain.produce(world.name, None, key, DELETED, headers=headers)
+    assert plain.flush(60) == packing.flush(60) == 0
+
+
+def test_it_is_under_300_mb_whatever_the_backlog(world, home, tmp_path):
+    world.create(partitions=4)
+    fill(world)
+    world.settings = world.settings.model_copy(update={"messages": 1_000_000, "seconds": 60})
+    with connecting(world, home, tmp_path) as process:
+        wait_until(
+            lambda: process.poll() is not None or all(world.reached(each) >= end for each, end in BEGUN.items()),
+            "full chunks to be signalled",
+            120,
+            0.5,
+        )
+        assert peak_mb(process.pid) < MOST_MB
+
+
+def test_of_a_chunk_that_was_left_no_two_lines_are_kept(monkeypatch):
+    class Line(list):
+        """One that can be counted."""
+
+        __hash__ = object.__hash__
+
+    def read(_):
+        alive = WeakSet[Line]()
+        for number in range(100):
+            alive.add(line := Line(["update", f"{number}"]))
+            assert len(alive) < 4
+            yield line
+
+    monkeypatch.setattr(dialect, "read", read)
+    assert files.end_of(b"a chunk", is_packed=False) == 100
