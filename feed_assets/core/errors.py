@@ -113,6 +113,14 @@ class FencedOff(FeedAssetsError):
     """Another process signals the chunks of this topic partition."""
 
 
+class InvalidShape(FeedAssetsError):
+    """A schema of which no table can be made, or none in this warehouse."""
+
+
+class NotMigratable(FeedAssetsError):
+    """A table cannot become what a schema asks for without losing data, or cannot hold what was written by it."""
+
+
 class SpoolBroken(ServiceUnavailable):
     """The receiver cannot write what it accepts to its disk, which is not full."""
 

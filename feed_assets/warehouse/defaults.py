@@ -1,0 +1,83 @@
+"""The default of an Avro field as a text of the chunks' dialect: what a message would have that says it itself."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, cast
+
+from feed_assets.kafka import dialect
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOGICAL: dict[tuple[str, str], Callable[[int], object]] = {
+    ("int", "date"): lambda days: (_EPOCH + timedelta(days)).date(),
+    ("int", "time-millis"): lambda count: (_EPOCH + timedelta(milliseconds=count)).time(),
+    ("long", "time-micros"): lambda count: (_EPOCH + timedelta(microseconds=count)).time(),
+    ("long", "timestamp-millis"): lambda count: _EPOCH + timedelta(milliseconds=count),
+    ("long", "timestamp-micros"): lambda count: _EPOCH + timedelta(microseconds=count),
+    ("long", "local-timestamp-millis"): lambda count: (_EPOCH + timedelta(milliseconds=count)).replace(tzinfo=None),
+    ("long", "local-timestamp-micros"): lambda count: (_EPOCH + timedelta(microseconds=count)).replace(tzinfo=None),
+}
+
+
+def default_of(schema: Any, default: Any, named: Mapping[str, Any]) -> str | None:
+    """The text of a default; None is NULL."""
+    [[cell]] = dialect.read(dialect.line([_value(schema, default, named)]))
+    return cell
+
+
+def _value(schema: Any, default: Any, named: Mapping[str, Any]) -> object:
+    """The value that Avro would read; a default is in Avro's JSON, of a union that of its first branch with values."""
+    if default is None:
+        return None
+    if isinstance(schema, list):
+        return _value(next(each for each in cast(list[Any], schema) if each != "null"), default, named)
+    found = written_out(schema, named)
+    name = found["type"]
+    if not isinstance(name, str):
+        return _value(name, default, named)
+    if (read := _NESTED.get(name)) is not None:
+        return read(found, default, named)
+    return _LOGICAL.get((name, str(found.get("logicalType", ""))), lambda value: value)(default)
+
+
+def written_out(schema: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An Avro type that is no union, as an object with its `type`: it may be written as the name of one."""
+    if isinstance(schema, dict):
+        return cast(Mapping[str, Any], schema)
+    return named.get(schema, {"type": schema})
+
+
+def _record(schema: Mapping[str, Any], default: Any, named: Mapping[str, Any]) -> object:
+    given = {**{each["name"]: each.get("default") for each in schema["fields"]}, **default}
+    return {each["name"]: _value(each["type"], given[each["name"]], named) for each in schema["fields"]}
+
+
+def _array(schema: Mapping[str, Any], default: Any, named: Mapping[str, Any]) -> object:
+    return [_value(schema["items"], each, named) for each in default]
+
+
+def _map(schema: Mapping[str, Any], default: Any, named: Mapping[str, Any]) -> object:
+    return {name: _value(schema["values"], each, named) for name, each in default.items()}
+
+
+def _bytes(schema: Mapping[str, Any], default: Any, _: Mapping[str, Any]) -> object:
+    """Bytes are texts of so many characters, each the byte of its number."""
+    content = str(default).encode("latin-1")
+    if schema.get("logicalType") != "decimal":
+        return content
+    return Decimal(int.from_bytes(content, signed=True)).scaleb(-schema.get("scale", 0))
+
+
+def _float(_: Mapping[str, Any], default: Any, __: Mapping[str, Any]) -> object:
+    return float(default)
+
+
+_NESTED: dict[str, Callable[[Mapping[str, Any], Any, Mapping[str, Any]], object]] = {
+    "record": _record,
+    "array": _array,
+    "map": _map,
+    "bytes": _bytes,
+    "fixed": _bytes,
+    "float": _float,
+    "double": _float,
+}

@@ -1,0 +1,151 @@
+"""From the shape that a table has to that of a newer schema, as typed steps; nothing that is in the table is lost.
+
+A table only gets wider: a column that a newer schema makes narrower, or not nullable, stays as it is. What has another
+name is found by Avro's aliases. A field that the newer schema has not any more is a column that is dropped.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from feed_assets.core.errors import NotMigratable
+from feed_assets.warehouse.shapes import Column, Kind, Shape, widens
+
+
+@dataclass(frozen=True)
+class AddColumn:
+    """Add a column; the rows that are there have its default."""
+
+    column: Column
+
+
+@dataclass(frozen=True)
+class DropColumn:
+    """Drop a column."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    """Give a column another name."""
+
+    name: str
+    new: str
+
+
+@dataclass(frozen=True)
+class WidenColumn:
+    """Give a column a kind that holds all of its values."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class MakeNullable:
+    """Let a column have nulls."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class SetDefault:
+    """Set what rows have that do not say."""
+
+    column: Column
+
+
+@dataclass(frozen=True)
+class SetComment:
+    """Set a column's comment."""
+
+    name: str
+    comment: str
+
+
+Step = AddColumn | DropColumn | RenameColumn | WidenColumn | MakeNullable | SetDefault | SetComment
+
+
+class Migration(NamedTuple):
+    """Steps in their order, and the shape that the table has after them."""
+
+    steps: tuple[Step, ...]
+    shape: Shape
+
+
+def migrate(table: Shape, newer: Shape) -> Migration:
+    """The steps from a table's shape to that of a newer schema. Raises NotMigratable with both shapes."""
+    if table.key != newer.key:
+        raise _refused(f"the key is {', '.join(newer.key)}, not {', '.join(table.key)}", table, newer)
+    sources = _sources(table, newer)
+    kept = {each.name for each in sources.values()}
+    dropped = [DropColumn(each.name) for each in table.columns if each.name not in kept]
+    columns = tuple(
+        _merged(sources[each.name], each, table, newer) if each.name in sources else _added(each)
+        for each in newer.columns
+    )
+    renamed = [
+        RenameColumn(sources[each.name].name, each.name)
+        for each in columns
+        if each.name in sources and sources[each.name].name != each.name
+    ]
+    added = [AddColumn(each) for each in columns if each.name not in sources]
+    changed = [step for each in columns if each.name in sources for step in _changes(sources[each.name], each)]
+    return Migration((*dropped, *renamed, *added, *changed), Shape(columns=columns, key=table.key))
+
+
+def places(table: Shape, older: Shape) -> dict[str, str]:
+    """Where the columns of an older schema's file belong, by their names in it; those that were dropped do not.
+
+    Raises NotMigratable where the table cannot hold what is in one.
+    """
+    found = {source.name: name for name, source in _sources(older, table).items()}
+    kinds = {each.name: each.kind for each in table.columns}
+    for each in older.columns:
+        if each.name in found and not widens(each.kind, kinds[found[each.name]]):
+            raise _refused(f"{each.name} is {each.kind}, which {kinds[found[each.name]]} does not hold", table, older)
+    return found
+
+
+def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
+    """The column of a table that each one of a newer shape was: that of its name, or else of one of its aliases."""
+    there, names = {each.name: each for each in table.columns}, {each.name for each in newer.columns}
+    found = {each.name: there[each.name] for each in newer.columns if each.name in there}
+    for each in newer.columns:
+        free = [there[alias] for alias in each.aliases if alias in there and alias not in names]
+        if each.name not in found and free and free[0] not in found.values():
+            found[each.name] = free[0]
+    return found
+
+
+def _merged(old: Column, new: Column, table: Shape, newer: Shape) -> Column:
+    if not (widens(old.kind, new.kind) or widens(new.kind, old.kind)):
+        raise _refused(f"{new.name} was {old.kind} and is {new.kind}, which would lose data", table, newer)
+    kind = new.kind if widens(old.kind, new.kind) else old.kind
+    had = dict.fromkeys((*new.aliases, *old.aliases, *([old.name] if old.name != new.name else [])))
+    is_nullable = old.is_nullable or new.is_nullable
+    return new.model_copy(update={"kind": kind, "is_nullable": is_nullable, "aliases": tuple(had)})
+
+
+def _added(column: Column) -> Column:
+    """Nullable, as the rows that are there may have nothing for it."""
+    return column.model_copy(update={"is_nullable": True})
+
+
+def _changes(old: Column, new: Column) -> Iterator[Step]:
+    if old.kind != new.kind:
+        yield WidenColumn(new.name, new.kind)
+    if new.is_nullable and not old.is_nullable:
+        yield MakeNullable(new.name)
+    if old.default != new.default or (old.kind != new.kind and new.default is not None):
+        yield SetDefault(new)
+    if old.comment != new.comment:
+        yield SetComment(new.name, new.comment)
+
+
+def _refused(why: str, table: Shape, other: Shape) -> NotMigratable:
+    return NotMigratable(
+        f"{why}. The table is {table}, the schema {other}. Give the topic a schema that the table's can become, or "
+        "drop the table and its rows in feed_assets.tables and feed_assets.positions: then it is loaded anew."
+    )

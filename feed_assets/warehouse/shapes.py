@@ -1,0 +1,176 @@
+"""A table's shape, as an Avro schema gives it: columns of kinds that every warehouse has a type for."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict
+
+from feed_assets.core.errors import InvalidShape
+from feed_assets.warehouse.defaults import default_of, written_out
+
+OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
+"""Columns that are no field's: of a chunk the first and the last, of a table the last two."""
+
+Schema = Mapping[str, Any]
+
+
+class Kind(BaseModel):
+    """What a column holds, whatever a warehouse calls it; a decimal has digits, so many of them behind the point."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: Literal[
+        "boolean",
+        "integer",
+        "bigint",
+        "real",
+        "double",
+        "decimal",
+        "text",
+        "uuid",
+        "bytes",
+        "date",
+        "time",
+        "timestamp",
+        "local_timestamp",
+        "json",
+    ]
+    precision: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision}, {self.scale})" if self.name == "decimal" else self.name
+
+
+class Column(BaseModel):
+    """A column: `default` is a text of the chunks' dialect, `aliases` are names that it had."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    kind: Kind
+    is_nullable: bool = True
+    default: str | None = None
+    comment: str = ""
+    aliases: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.kind}{'' if self.is_nullable else ' not null'}"
+
+
+class Shape(BaseModel):
+    """The columns of a table, but for PARTITION and OFFSET, and those of its key."""
+
+    model_config = ConfigDict(frozen=True)
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.columns))})"
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """The columns of the key, in its order."""
+        found = {each.name: each for each in self.columns}
+        return tuple(found[name] for name in self.key)
+
+
+TEXT = Kind(name="text")
+_PRIMITIVE: dict[str, Kind] = {
+    "boolean": Kind(name="boolean"),
+    "int": Kind(name="integer"),
+    "long": Kind(name="bigint"),
+    "float": Kind(name="real"),
+    "double": Kind(name="double"),
+    "string": TEXT,
+    "enum": TEXT,
+    "bytes": Kind(name="bytes"),
+    "fixed": Kind(name="bytes"),
+}
+_LOGICAL: dict[tuple[str, str], Kind] = {
+    ("string", "uuid"): Kind(name="uuid"),
+    ("int", "date"): Kind(name="date"),
+    ("int", "time-millis"): Kind(name="time"),
+    ("long", "time-micros"): Kind(name="time"),
+    ("long", "timestamp-millis"): Kind(name="timestamp"),
+    ("long", "timestamp-micros"): Kind(name="timestamp"),
+    ("long", "local-timestamp-millis"): Kind(name="local_timestamp"),
+    ("long", "local-timestamp-micros"): Kind(name="local_timestamp"),
+}
+"""Those that chunks are written by; any other logical type is ignored, as Avro wants it."""
+
+_JSON = Kind(name="json")
+_DIGITS = {"integer": 10, "bigint": 19}
+_TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
+"""Kinds of which every warehouse makes the text that chunks have of them."""
+
+
+def shape_of(schema: Schema, key: Sequence[str]) -> Shape:
+    """The shape of a table of values of a parsed schema. Fields of the key that the value has not are text.
+
+    Raises InvalidShape.
+    """
+    named: Schema = schema.get("__named_schemas", {})
+    fields = {str(each["name"]): each for each in schema["fields"]}
+    if taken := fields.keys() & {OPERATION, PARTITION, OFFSET}:
+        raise InvalidShape(f"the schema has a field {min(taken)}: that is a column of every table. Rename the field.")
+    absent = [Column(name=name, kind=TEXT, is_nullable=False) for name in key if name not in fields]
+    columns = (*absent, *(_column(each, key, named) for each in fields.values()))
+    if odd := [each.name for each in columns if each.name in key and each.kind == _JSON]:
+        raise InvalidShape(f"the key field {odd[0]} is an array, map or record: expected a value that can be compared.")
+    return Shape(columns=columns, key=tuple(key))
+
+
+def _column(field: Schema, key: Sequence[str], named: Schema) -> Column:
+    name, is_key = str(field["name"]), field["name"] in key
+    return Column(
+        name=name,
+        kind=kind_of(field["type"], named),
+        is_nullable=not is_key and "null" in _branches(field["type"]),
+        default=None if is_key or "default" not in field else default_of(field["type"], field["default"], named),
+        comment=str(field.get("doc", "")),
+        aliases=tuple(map(str, field.get("aliases", ()))),
+    )
+
+
+def kind_of(schema: Any, named: Schema) -> Kind:
+    """The kind of an Avro type. A union of several is the widest of them that holds all, or else text."""
+    kinds = tuple(_kinds(schema, named))
+    return next((each for each in kinds if all(widens(other, each) for other in kinds)), TEXT)
+
+
+def _kinds(schema: Any, named: Schema) -> Iterator[Kind]:
+    for each in _branches(schema):
+        found = written_out(each, named)
+        name = found["type"]
+        if not isinstance(name, str):
+            yield from _kinds(name, named)
+        elif name != "null":
+            yield _kind(name, found)
+
+
+def _kind(name: str, schema: Schema) -> Kind:
+    logical = str(schema.get("logicalType", ""))
+    if logical == "decimal" and name in ("bytes", "fixed"):
+        return Kind(name="decimal", precision=schema["precision"], scale=schema.get("scale", 0))
+    return _LOGICAL.get((name, logical)) or _PRIMITIVE.get(name, _JSON)
+
+
+def _branches(schema: Any) -> list[Any]:
+    return cast(list[Any], schema) if isinstance(schema, list) else [schema]
+
+
+def widens(old: Kind, new: Kind) -> bool:
+    """Whether every value of one kind is one of another, and its text in a chunk means the same."""
+    match old.name, new.name:
+        case ("integer", "bigint" | "double") | ("real", "double"):
+            return True
+        case "decimal", "decimal":
+            return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
+        case "integer" | "bigint", "decimal":
+            return new.precision - new.scale >= _DIGITS[old.name]
+        case _, "text" if old.name in _TEXTS:
+            return True
+        case _:
+            return old == new

@@ -1,0 +1,139 @@
+"""From Avro to the shape of a table."""
+
+import json
+
+import pytest
+
+from feed_assets.core.errors import InvalidShape
+from feed_assets.kafka import avro
+from feed_assets.warehouse.shapes import Kind, kind_of, shape_of, widens
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+
+
+def schema(*fields):
+    return avro.parsed(json.dumps({"type": "record", "name": "R", "namespace": "n", "fields": fields}), {})
+
+
+def column(type_, **more):
+    (found,) = shape_of(schema({"name": "f", "type": type_, **more}), []).columns
+    return found
+
+
+@pytest.mark.parametrize(
+    ("type_", "kind"),
+    [
+        ("boolean", "boolean"),
+        ("int", "integer"),
+        ("long", "bigint"),
+        ("float", "real"),
+        ("double", "double"),
+        ("string", "text"),
+        ("bytes", "bytes"),
+        ("null", "text"),
+        (DECIMAL, "decimal(9, 2)"),
+        ({"type": "fixed", "name": "X", "size": 4, **{k: DECIMAL[k] for k in DECIMAL if k != "type"}}, "decimal(9, 2)"),
+        ({"type": "fixed", "name": "X", "size": 4}, "bytes"),
+        ({"type": "enum", "name": "X", "symbols": ["A"]}, "text"),
+        ({"type": "string", "logicalType": "uuid"}, "uuid"),
+        ({"type": "int", "logicalType": "date"}, "date"),
+        ({"type": "int", "logicalType": "time-millis"}, "time"),
+        ({"type": "long", "logicalType": "time-micros"}, "time"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, "timestamp"),
+        ({"type": "long", "logicalType": "timestamp-micros"}, "timestamp"),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, "local_timestamp"),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, "local_timestamp"),
+        ({"type": "long", "logicalType": "nobody-knows"}, "bigint"),
+        ({"type": "array", "items": "int"}, "json"),
+        ({"type": "map", "values": "int"}, "json"),
+        ({"type": "record", "name": "X", "fields": []}, "json"),
+        (["null", "int"], "integer"),
+        (["int", "null"], "integer"),
+        (["int", "long"], "bigint"),
+        (["long", "double"], "text"),
+        (["null", "string", "int"], "text"),
+        (["string", {"type": "array", "items": "int"}], "text"),
+    ],
+)
+def test_every_avro_type_has_a_kind(type_, kind):
+    found = column(type_)
+    assert str(found.kind) == kind
+    assert found.is_nullable == ("null" in type_)
+
+
+def test_a_type_may_be_a_name():
+    enum = {"type": "enum", "name": "Color", "symbols": ["RED"]}
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "color", "type": enum}]}
+    found = shape_of(
+        schema({"name": "a", "type": inner}, {"name": "b", "type": "Color"}, {"name": "c", "type": "Inner"}), []
+    )
+    assert [each.kind.name for each in found.columns] == ["json", "text", "json"]
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "text"),
+    [
+        (["null", "int"], None, None),
+        ("int", 5, "5"),
+        (["string", "null"], "a,b", "a,b"),
+        ("boolean", True, "true"),
+        ("double", 1, "1.0"),
+        ("bytes", "\x00ÿ", "00ff"),
+        (DECIMAL, "\xff", "-0.01"),
+        ({"type": "int", "logicalType": "date"}, 1, "1970-01-02"),
+        ({"type": "int", "logicalType": "time-millis"}, 1, "00:00:00.001000"),
+        ({"type": "long", "logicalType": "time-micros"}, 1, "00:00:00.000001"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, -1, "1969-12-31 23:59:59.999000+00:00"),
+        ({"type": "long", "logicalType": "timestamp-micros"}, 1, "1970-01-01 00:00:00.000001+00:00"),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, 0, "1970-01-01 00:00:00.000000"),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, 0, "1970-01-01 00:00:00.000000"),
+        ({"type": "array", "items": {"type": "int", "logicalType": "date"}}, [0], '["1970-01-01"]'),
+        ({"type": "map", "values": "bytes"}, {"a": "\x01"}, '{"a":"01"}'),
+        ({"type": "record", "name": "X", "fields": [{"name": "x", "type": "int", "default": 1}]}, {}, '{"x":1}'),
+    ],
+)
+def test_a_default_is_written_as_a_value_is(type_, default, text):
+    assert column(type_, default=default).default == text
+
+
+def test_names_and_docs_come_along():
+    found = column("int", doc="so many", aliases=["g"])
+    assert (found.comment, found.aliases) == ("so many", ("g",))
+
+
+def test_a_key_is_never_null_and_may_be_the_message_s():
+    found = shape_of(schema({"name": "id", "type": ["null", "long"], "default": None}), ["id", "shop"])
+    assert str(found) == "(shop text not null, id bigint not null)"
+    assert [each.name for each in found.key_columns] == ["id", "shop"]
+
+
+@pytest.mark.parametrize("name", ["_operation", "_partition", "_offset"])
+def test_our_own_columns_are_no_fields(name):
+    with pytest.raises(InvalidShape, match=f"a field {name}"):
+        shape_of(schema({"name": name, "type": "int"}), [])
+
+
+def test_a_key_can_be_compared():
+    with pytest.raises(InvalidShape, match="key field f is an array"):
+        shape_of(schema({"name": "f", "type": {"type": "map", "values": "int"}}), ["f"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (("decimal", 5, 2), ("decimal", 7, 4), True),
+        (("decimal", 5, 2), ("decimal", 6, 4), False),
+        (("decimal", 5, 2), ("decimal", 9, 1), False),
+        (("integer",), ("decimal", 10, 0), True),
+        (("bigint",), ("decimal", 18, 0), False),
+        (("bigint",), ("double",), False),
+        (("double",), ("text",), False),
+    ],
+)
+def test_only_what_loses_nothing_is_wider(old, new, expected):
+    kinds = [Kind(**dict(zip(("name", "precision", "scale"), each, strict=False))) for each in (old, new)]
+    assert widens(*kinds) is expected
+
+
+def test_a_union_of_names_is_looked_up():
+    assert kind_of(["null", "n.X"], {"n.X": {"type": "fixed", "name": "n.X", "size": 1}}).name == "bytes"
