@@ -121,6 +121,30 @@ class NotMigratable(FeedAssetsError):
     """A table cannot become what a schema asks for without losing data, or cannot hold what was written by it."""
 
 
+class WarehouseUnavailable(ServiceUnavailable):
+    """A warehouse does not answer, or has no room, or another transaction is in the way: it is tried again."""
+
+
+class LoadFailed(FeedAssetsError):
+    """What a warehouse would refuse again: it is for a person to look at; the message has the warehouse's own words."""
+
+
+class ChunkBroken(LoadFailed):
+    """A chunk is not what its signal says: it is gone, or was changed."""
+
+
+class KeyStrayed(LoadFailed):
+    """A key comes from two partitions, so nobody knows which of its rows is the newest."""
+
+
+class OffsetsMissing(LoadFailed):
+    """The signals of a partition do not go on where its table ends."""
+
+
+class WarehouseTaken(FeedAssetsError):
+    """Another loader has the lease of this warehouse."""
+
+
 class SpoolBroken(ServiceUnavailable):
     """The receiver cannot write what it accepts to its disk, which is not full."""
 

@@ -1,0 +1,91 @@
+"""DuckDB, a file of this machine: chunks are read from local copies, and no extension is downloaded."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+
+from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
+from feed_assets.warehouse.engines import Engine, literal, quoted
+from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
+
+_LINE_BYTES = 2 << 20
+"""Bytes of a line that DuckDB reads for sure; no line is longer than its file."""
+
+_DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"', nullstr='\N',
+    allow_quoted_nulls=false, new_line='\n', parallel=false"""
+
+_MAY_BE_OVER = (
+    duckdb.IOException,
+    duckdb.TransactionException,
+    duckdb.OutOfMemoryException,
+    duckdb.ConnectionException,
+)
+
+
+class DuckDB(Engine):
+    """A file of DuckDB, which one process has open at a time: it is opened for each transaction, and closed."""
+
+    now, json, has_keys, most_digits = "now()", "json", False, 38
+
+    @contextmanager
+    def open(self) -> Generator["_Connection"]:
+        """A connection until the block ends."""
+        with translated():
+            opened = duckdb.connect(
+                unquote(self._url.removeprefix("duckdb://")), config={"autoinstall_known_extensions": False}
+            )
+        with opened:
+            yield _Connection(opened)
+
+    def bytes_of(self, text: str) -> str:
+        """By unhex."""
+        return f"unhex({text})"
+
+    def is_wrong(self, text: str, kind: Kind) -> str:
+        """As DuckDB itself reads it."""
+        return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
+
+    def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
+        """None that a row of a chunk comes to."""
+        return iter(())
+
+    def check(self, table: str, shape: Shape, /) -> None:
+        """Names that only differ in case are one name in DuckDB."""
+        super().check(table, shape)
+        names = dict[str, str]()
+        for each in shape.columns:
+            if (other := names.setdefault(each.name.lower(), each.name)) != each.name:
+                raise InvalidShape(f"{other} and {each.name} are one name in DuckDB. Rename one of the fields.")
+
+
+class _Connection:
+    def __init__(self, opened: duckdb.DuckDBPyConnection) -> None:
+        self._opened = opened
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        with translated():
+            return self._opened.execute(statement).fetchall()
+
+    def copy(self, table: str, columns: Mapping[str, str], partition: int, files: Sequence[Path]) -> None:
+        longest = max(_LINE_BYTES, *(each.stat().st_size for each in files))
+        paths = ", ".join(literal(str(each)) for each in files)
+        types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in columns.items())
+        rows = f"read_csv([{paths}], {_DIALECT}, max_line_size={longest}, columns={{{types}}})"
+        names = ", ".join(map(quoted, columns))
+        self.execute(f"INSERT INTO {table} ({names}, {PARTITION}) SELECT *, {partition} FROM {rows}")
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Raise our errors for those of DuckDB: what may be over later, and what would fail again."""
+    try:
+        yield
+    except _MAY_BE_OVER as error:
+        said = " ".join(str(error).split())
+        raise WarehouseUnavailable(f"DuckDB does not do it: {said}. Check who else has the file open.") from error
+    except duckdb.Error as error:
+        raise LoadFailed(f"DuckDB refuses: {' '.join(str(error).split())}") from error

@@ -1,0 +1,159 @@
+"""One load: a run of signals becomes rows of a table, in one transaction with the positions, or nothing at all.
+
+Before it the manifest and the local copies are there; a kill leaves these, which nobody reads. Within it a kill leaves
+what was committed. A COMMIT whose answer was lost is no third case: whoever comes next reads the positions.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from feed_assets.core.errors import InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.kafka.signals import Signal
+from feed_assets.warehouse import files, state, statements
+from feed_assets.warehouse.engines import Connection, Engine
+from feed_assets.warehouse.files import Copy
+from feed_assets.warehouse.migrations import migrate, places
+from feed_assets.warehouse.runs import Run, Signalled
+from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
+from feed_assets.warehouse.state import Known, Position
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where tables are loaded: the warehouse, who loads, and for how long deleted keys are remembered."""
+
+    engine: Engine
+    board: Blackboard
+    holder: str
+    deleted_days: float
+
+
+class Change(NamedTuple):
+    """What becomes of a table before rows of a schema are merged: statements, and its shape after them."""
+
+    statements: tuple[str, ...]
+    known: Known
+
+
+def change(engine: Engine, table: str, known: Known, schema_id: int | None, shape: Shape | None) -> Change:
+    """What a table needs for rows of a schema: to be made, to be migrated if the schema is newer, or nothing.
+
+    Raises InvalidShape and NotMigratable.
+    """
+    if schema_id is None or shape is None:
+        return Change((), known)
+    if known.shape is None or known.schema_id is None:
+        engine.check(table, shape)
+        return Change(tuple(statements.create(engine, table, shape)), Known(schema_id, shape, known.positions))
+    if schema_id <= known.schema_id:
+        places(known.shape, shape)
+        return Change((), known)
+    steps, merged = migrate(known.shape, shape)
+    engine.check(table, merged)
+    altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
+    return Change(tuple(altered), Known(schema_id, merged, known.positions))
+
+
+def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) -> Known:
+    """Load a run of a schema's shape into the table of its topic; what is known of the table then.
+
+    Raises WarehouseUnavailable if the table is not as it was known to be, and what the warehouse and the chunks raise.
+    """
+    wanted = change(place.engine, topic, known, run.schema_id, shape)
+    after = Known(wanted.known.schema_id, wanted.known.shape, _positions(topic, known, run.signals))
+    signals = [each.signal for each in run.signals]
+    with TemporaryDirectory(prefix="feed-assets-") as folder:
+        if any(each.path for each in signals):
+            files.put_manifest(place.board, topic, signals)
+        copies = files.fetch(place.board, signals, Path(folder))
+        with place.engine.open() as connection:
+            connection.execute("BEGIN")
+            state.renew(connection, place.engine, place.holder)
+            if state.read(connection, topic).positions != known.positions:
+                raise WarehouseUnavailable(f"{topic} was loaded by another process meanwhile. It is read where it is.")
+            for each in wanted.statements:
+                connection.execute(each)
+            if after.shape is not None and copies:
+                destinations = _destinations(after.shape, shape)
+                _Rows(place, connection, topic, after.shape).merge(copies, destinations, _overlaps(known, signals))
+            state.write(connection, place.engine, topic, after)
+            state.renew(connection, place.engine, place.holder)
+            connection.execute("COMMIT")
+    return after
+
+
+def _positions(topic: str, known: Known, signals: Sequence[Signalled]) -> Mapping[int, Position]:
+    """Where the partitions are behind these signals. Raises OffsetsMissing where they leave offsets out."""
+    found = dict(known.positions)
+    for signal, signal_offset in signals:
+        position = found.get(signal.partition)
+        if position is not None and signal.first_offset > position.next_offset:
+            raise OffsetsMissing(
+                f"{topic}/{signal.partition} goes on at offset {signal.first_offset}: expected {position.next_offset}, "
+                "up to where its table has it. Signals were removed. Drop the table and its rows in "
+                "feed_assets.tables and feed_assets.positions to load what there is."
+            )
+        if position is None or signal.next_offset > position.next_offset:
+            found[signal.partition] = Position(signal.next_offset, signal_offset)
+    return found
+
+
+def _overlaps(known: Known, signals: Iterable[Signal]) -> Mapping[int, int]:
+    """The partitions of which a chunk begins with what was loaded already, each with where that ends."""
+    nexts = {number: position.next_offset for number, position in known.positions.items()}
+    return {
+        each.partition: nexts[each.partition] for each in signals if each.first_offset < nexts.get(each.partition, 0)
+    }
+
+
+def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
+    """Where columns of files go; those of the key have the same name everywhere, also in a file of tombstones alone."""
+    ours = {each: each for each in (OPERATION, OFFSET, *table.key)}
+    return {**ours, **(places(table, shape) if shape else {})}
+
+
+class _Rows:
+    """The rows of a load, on their way through staging into a table."""
+
+    def __init__(self, place: Place, connection: Connection, table: str, shape: Shape) -> None:
+        self._connection, self._table, self._shape = connection, table, shape
+        self._engine, self._deleted_days = place.engine, place.deleted_days
+
+    def merge(self, copies: Sequence[Copy], destinations: Mapping[str, str], overlaps: Mapping[int, int]) -> None:
+        """Stage, refuse, keep the newest, and merge them. Raises InvalidShape and KeyStrayed."""
+        self._stage(copies, destinations)
+        self._run(statements.loaded_before(overlaps))
+        self._run(statements.refuse(self._engine, self._table, self._shape))
+        self._run(statements.newest(self._engine, self._shape))
+        for each in statements.strays(self._table, self._shape):
+            self._check(self._connection.execute(each))
+        self._run(statements.merge(self._engine, self._table, self._shape, self._deleted_days))
+
+    def _run(self, texts: Iterable[str]) -> None:
+        for each in texts:
+            self._connection.execute(each)
+
+    def _stage(self, copies: Sequence[Copy], destinations: Mapping[str, str]) -> None:
+        types = {each.name: self._engine.staged(each.kind) for each in self._shape.columns}
+        types |= {OPERATION: "text", OFFSET: "bigint"}
+        found = {name: destinations.get(name, f"{name} of the file") for each in copies for name in each.columns}
+        self._run([statements.stage(self._engine, self._shape, sorted({*found.values()} - types.keys()))])
+        for (partition, columns), group in groupby(copies, lambda each: (each.partition, each.columns)):
+            if absent := {*self._shape.key} - {found[each] for each in columns}:
+                raise InvalidShape(f"the chunks of {self._table} have no column {min(absent)}, which is of its key.")
+            typed = {found[each]: types.get(found[each], "text") for each in columns}
+            self._connection.copy(statements.STAGING, typed, partition, [each.path for each in group])
+
+    def _check(self, strays: Sequence[tuple[object, ...]]) -> None:
+        for *key, one, other in strays:
+            said = ", ".join(f"{name} {value!r}" for name, value in zip(self._shape.key, key, strict=True))
+            raise KeyStrayed(
+                f"{self._table}: the key {said} comes from partitions {one} and {other}: expected one, or nobody knows "
+                "which row is the newest. Produce a key to one partition; a topic that got more of them is to be "
+                "made anew."
+            )

@@ -1,0 +1,98 @@
+"""PostgreSQL, from version 16 on: chunks are sent by COPY FROM STDIN."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
+from feed_assets.core.secrets import shown
+from feed_assets.warehouse.engines import Engine, literal, quoted
+from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
+
+_LONGEST_NAME = 63
+"""Bytes of an identifier: of a longer one PostgreSQL takes no more, whatever follows."""
+
+_LONGEST_KEY = 2600
+"""Bytes of a row's key that an index holds for sure."""
+
+_READ_BYTES = 1 << 20
+
+
+class PostgreSQL(Engine):
+    """A PostgreSQL server."""
+
+    now, json, has_keys, most_digits = "clock_timestamp()", "jsonb", True, 1000
+
+    @contextmanager
+    def open(self) -> Generator["_Connection"]:
+        """A connection until the block ends."""
+        url = self._url.replace("postgresql+psycopg:", "postgresql:", 1)
+        with translated(url):
+            opened = psycopg.connect(
+                url,
+                autocommit=True,
+                prepare_threshold=None,
+                connect_timeout=10,
+                client_encoding="utf8",
+                application_name="feed_assets",
+            )
+        with opened:
+            connection = _Connection(opened, url)
+            connection.execute("SET standard_conforming_strings = on")
+            yield connection
+
+    def bytes_of(self, text: str) -> str:
+        """By decode."""
+        return f"decode({text}, 'hex')"
+
+    def is_wrong(self, text: str, kind: Kind) -> str:
+        """As PostgreSQL itself reads it: since version 16 it can be asked."""
+        return f"NOT pg_input_is_valid({text}, {literal(self.type_of(kind))})"
+
+    def limits(self, shape: Shape) -> Iterator[tuple[str, str]]:
+        """A key that the index cannot hold."""
+        texts = [f"octet_length({quoted(each.name)})" for each in shape.key_columns if self.staged(each.kind) == "text"]
+        if texts:
+            yield f"{' + '.join(texts)} > {_LONGEST_KEY}", f"the key has more than {_LONGEST_KEY} bytes"
+
+    def check(self, table: str, shape: Shape, /) -> None:
+        """Names that PostgreSQL would cut off are refused, too."""
+        super().check(table, shape)
+        for name in (table, *(each.name for each in shape.columns)):
+            if len(name.encode()) > _LONGEST_NAME:
+                raise InvalidShape(f"{name} is no name in PostgreSQL: expected at most {_LONGEST_NAME} bytes.")
+
+
+class _Connection:
+    def __init__(self, opened: psycopg.Connection, url: str) -> None:
+        self._opened, self._url = opened, url
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        with translated(self._url):
+            cursor = self._opened.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def copy(self, table: str, columns: Mapping[str, str], partition: int, files: Sequence[Path]) -> None:
+        self.execute(f"ALTER TABLE {table} ALTER COLUMN {PARTITION} SET DEFAULT {partition}")
+        names = ", ".join(map(quoted, columns))
+        statement = rf"COPY {table} ({names}) FROM STDIN (FORMAT csv, NULL '\N')"
+        with translated(self._url), self._opened.cursor().copy(statement.encode()) as copy:
+            for each in files:
+                with each.open("rb") as file:
+                    while data := file.read(_READ_BYTES):
+                        copy.write(data)
+
+
+@contextmanager
+def translated(url: str) -> Generator[None]:
+    """Raise our errors for those of the driver: what may be over later, and what would fail again."""
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        said = shown(" ".join(str(error).split()), url)
+        raise WarehouseUnavailable(f"the warehouse does not do it: {said}. Check that it answers.") from None
+    except psycopg.Error as error:
+        raise LoadFailed(f"the warehouse refuses: {shown(' '.join(str(error).split()), url)}") from None

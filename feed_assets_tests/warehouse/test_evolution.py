@@ -1,0 +1,159 @@
+"""A table goes along with its topic's schemas: forward only, and nothing is lost."""
+
+from decimal import Decimal
+
+import pytest
+
+from feed_assets.core.errors import NotMigratable, OffsetsMissing
+from feed_assets.warehouse import load as loads
+from feed_assets.warehouse.runs import Run, runs
+from feed_assets.warehouse.state import Position
+from feed_assets_tests.warehouse.stream import ID, Stream
+
+
+def field(type_="int", name="n", **more):
+    return {"name": name, "type": type_, **more}
+
+
+N = field()
+UUID = {"type": "string", "logicalType": "uuid"}
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
+U = "00000000-0000-0000-0000-000000000001"
+MIGRATIONS = {
+    "added": ([N], {"n": 1}, [N, field(["null", "string"], "m")], {"n": 2, "m": "x"}, {"n": 1, "m": None}),
+    "added with a default": ([N], {"n": 1}, [N, field(name="m", default=5)], {"n": 2, "m": 6}, {"n": 1, "m": 5}),
+    "added with a default in words": (
+        [N], {"n": 1}, [N, field("string", "m", default="it's")], {"n": 2, "m": ""}, {"n": 1, "m": "it's"}
+    ),
+    "added with bytes": (
+        [N], {"n": 1}, [N, field("bytes", "m", default="\xff")], {"n": 2, "m": b""}, {"n": 1, "m": b"\xff"}
+    ),
+    "added without a default": ([N], {"n": 1}, [N, field(name="m")], {"n": 2, "m": 3}, {"n": 1, "m": None}),
+    "dropped": ([N, field(name="m")], {"n": 1, "m": 2}, [N], {"n": 2}, {"n": 1}),
+    "renamed": ([N], {"n": 1}, [field(name="m", aliases=["n"])], {"m": 2}, {"m": 1}),
+    "widened": ([N], {"n": 1}, [field("long")], {"n": 2**40}, {"n": 1}),
+    "widened with defaults": ([field(default=1)], {"n": 1}, [field("long", default=2)], {"n": 2**40}, {"n": 1}),
+    "widened to text": ([field(UUID)], {"n": U}, [field("string")], {"n": "x"}, {"n": U}),
+    "widened to a decimal": ([N], {"n": 1}, [field(DECIMAL)], {"n": Decimal("2.50")}, {"n": 1}),
+    "nullable": ([N], {"n": 1}, [field(["null", "int"])], {"n": None}, {"n": 1}),
+    "not nullable": ([field(["null", "int"])], {"n": None}, [N], {"n": 1}, {"n": None}),
+    "narrowed": ([field("long")], {"n": 2**40}, [N], {"n": 1}, {"n": 2**40}),
+    "reordered": ([N, field(name="m")], {"n": 1, "m": 2}, [field(name="m"), N], {"m": 4, "n": 3}, {"n": 1, "m": 2}),
+    "all at once": (
+        [N, field(name="x")], {"n": 1, "x": 2},
+        [field(["null", "string"], "k", default=None), field("long", "m", aliases=["n"], doc="new", default=0)],
+        {"k": "x", "m": 2**40}, {"k": None, "m": 1},
+    ),
+}  # fmt: skip
+
+
+def rows(loader, stream):
+    """By id, the other fields by their names."""
+    with loader.engine.open() as connection:
+        shape = loads.state.read(connection, stream.name).shape
+    names = [each.name for each in shape.columns]
+    columns = ", ".join(f'"{name}"' for name in names)
+    found = loader.ask(f'SELECT {columns} FROM "{stream.name}" ORDER BY id')
+    return {
+        row[names.index("id")]: {n: plain(v) for n, v in zip(names, row, strict=True) if n != "id"} for row in found
+    }
+
+
+def plain(value):
+    return str(value) if type(value).__name__ == "UUID" else value
+
+
+@pytest.mark.parametrize("name", MIGRATIONS)
+def test_rows_of_both_schemas_are_there_and_an_older_chunk_is_loaded_as_the_older_rows_are_now(loader, stream, name):
+    old_fields, old, new_fields, new, expected = MIGRATIONS[name]
+    first, second = stream.schemas.add(ID, *old_fields), stream.schemas.add(ID, *new_fields)
+    stream.send(first, {"id": 1, **old})
+    loader.load(stream)
+    stream.send(second, {"id": 2, **new})
+    stream.send(first, {"id": 3, **old}, (None, {"id": 9}))
+    stream.send(second, {"id": 4, **new})
+    known = loader.load(stream)
+    assert rows(loader, stream) == {1: expected, 2: new, 3: expected, 4: new}
+    assert (known.schema_id, loader.known(stream)) == (second, known)
+
+
+@pytest.mark.parametrize(
+    ("old", "value", "new", "said"),
+    [
+        (N, 1, field("boolean"), "n was integer and is boolean, which would lose data"),
+        (field("long"), 1, field("double"), "n was bigint and is double"),
+        (N, 1, field({"type": "array", "items": "int"}), "n was integer and is json"),
+        (field(DECIMAL), Decimal(1), field({**DECIMAL, "scale": 4}), r"decimal\(12, 2\) and is decimal\(12, 4\)"),
+    ],
+)
+def test_what_would_lose_data_is_refused_and_the_table_stays_as_it_was(loader, stream, old, value, new, said):
+    stream.send(stream.schemas.add(ID, old), {"id": 1, "n": value})
+    known = loader.load(stream)
+    newer = stream.schemas.add(ID, new)
+    with pytest.raises(NotMigratable, match=said):
+        loads.load(loader.place, stream.name, known, Run(newer, tuple(stream.signals)), stream.shape(newer))
+    assert loader.known(stream) == known
+
+
+def test_a_text_that_became_a_number_stays_a_text(loader, stream):
+    stream.send(stream.schemas.add(ID, field("string")), {"id": 1, "n": "five"})
+    stream.send(stream.schemas.add(ID, N), {"id": 2, "n": 5})
+    loader.load(stream)
+    assert rows(loader, stream) == {1: {"n": "five"}, 2: {"n": "5"}}
+
+
+def test_an_older_chunk_that_the_table_cannot_hold_is_refused(loader, stream):
+    older = stream.schemas.add(ID, field("string"))
+    stream.send(stream.schemas.add(ID, N), {"id": 1, "n": 1})
+    loader.load(stream)
+    stream.send(older, {"id": 2, "n": "no number"})
+    with pytest.raises(NotMigratable, match="n is text, which integer does not hold"):
+        loader.load(stream)
+
+
+def test_schemas_that_take_turns_are_loaded_in_the_order_of_their_offsets(loader, stream):
+    first, second = stream.schemas.add(ID, N), stream.schemas.add(ID, N, field("string", "m", default="-"))
+    for number in range(6):
+        value = {"id": 1, "n": number}
+        stream.send(*((second, {**value, "m": "x"}) if number % 2 else (first, value)))
+        stream.send(second, {"id": 10 + number, "n": number, "m": "y"}, partition=1)
+    assert [run.schema_id for run in runs(stream.signals)] == [first, second] * 3
+    loader.load(stream)
+    assert rows(loader, stream)[1] == {"n": 5, "m": "x"}
+    assert len(rows(loader, stream)) == 7
+
+
+def test_a_buffer_for_each_schema_would_lose_rows(loader, stream, monkeypatch):
+    """The wrong way: what is of one schema is loaded together, so the position moves over what is not loaded."""
+    first, second = stream.schemas.add(ID, N), stream.schemas.add(ID, N, field(["null", "string"], "m"))
+    for number, schema in enumerate((first, second, first)):
+        stream.send(schema, {"id": number, "n": number, **({"m": "x"} if schema == second else {})})
+    known = loader.known(stream)
+    of_first = Run(first, tuple(each for each in stream.signals if each.signal.schema_id == first))
+    with pytest.raises(OffsetsMissing, match="goes on at offset 2: expected 1"):
+        loads.load(loader.place, stream.name, known, of_first, stream.shape(first))
+    monkeypatch.setattr(loads, "_positions", unchecked)
+    loads.load(loader.place, stream.name, known, of_first, stream.shape(first))  # And killed before the other buffer.
+    loader.load(stream)
+    assert len(stream.table(loader.engine)) < len(stream.model())
+
+
+def unchecked(_, __, signals):
+    return {each.signal.partition: Position(each.signal.next_offset, each.signal_offset) for each in signals}
+
+
+def test_a_key_may_become_wider_and_is_remembered_so(loader):
+    stream = Stream(loader.place.board, f"wide.{id(loader)}", "id")
+    small, large = (stream.schemas.add(field(each, "id"), N) for each in ("int", "long"))
+    stream.send(small, {"id": 1, "n": 1}, {"id": 2, "n": 1}, (None, {"id": 2}))
+    loader.load(stream)
+    stream.send(large, {"id": 1, "n": 2}, {"id": 2**40, "n": 2}, (None, {"id": 2**40}))
+    loader.load(stream)
+    assert stream.table(loader.engine) == stream.model()
+    assert loader.ask(f'SELECT id FROM feed_assets_deleted."{stream.name}" ORDER BY id') == [(2,), (2**40,)]
+
+
+def test_a_key_that_the_value_has_not_is_text(loader, stream):
+    stream.send(stream.schemas.add(N), {"id": 7, "n": 1}, {"id": 8, "n": 2}, (None, {"id": 8}))
+    loader.load(stream)
+    assert loader.ask(f'SELECT id, n FROM "{stream.name}"') == [("7", 1)]

@@ -1,0 +1,203 @@
+"""Chunks become rows of a table: the same of each warehouse."""
+
+from uuid import uuid4
+
+import pytest
+
+from feed_assets.core.errors import ChunkBroken, KeyStrayed, LoadFailed, OffsetsMissing, WarehouseTaken
+from feed_assets.warehouse import state
+from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
+
+
+def row(number, text=None):
+    return {"id": number, "text": text}
+
+
+@pytest.fixture
+def schema(stream):
+    return stream.schemas.add(ID, TEXT)
+
+
+def test_the_newest_row_of_each_key_is_there(loader, stream, schema):
+    stream.send(schema, row(1, "a"), row(2, 'é, \n"b"'), row(1, "c"))
+    stream.send(schema, ("create", row(3)), ("refresh", row(2, "\\N")), ("update", row(1, "")))
+    loader.load(stream)
+    assert stream.table(loader.engine) == stream.model() == [(1, "", 0, 5), (2, "\\N", 0, 4), (3, None, 0, 3)]
+
+
+def test_a_delete_removes_and_a_later_row_brings_back(loader, stream, schema):
+    stream.send(schema, row(1), row(2), row(3), ("delete", row(1)))
+    stream.send(schema, (None, row(2)), row(3, "again"), row(4), (None, row(4)))
+    loader.load(stream)
+    assert stream.table(loader.engine) == stream.model()
+    stream.send(schema, row(2, "back"), (None, row(9)))
+    loader.load(stream)
+    assert stream.table(loader.engine) == stream.model()
+    assert loader.ask(f'SELECT id, _offset FROM feed_assets_deleted."{stream.name}" ORDER BY id') == [
+        (1, 3), (4, 7), (9, 9),
+    ]  # fmt: skip
+
+
+def test_chunks_of_tombstones_alone_have_no_schema(loader, stream, schema):
+    assert stream.send(schema, (None, row(7))).signal.schema_id is None
+    loader.load(stream)
+    assert loader.known(stream).shape is None
+    stream.send(schema, row(1), row(2))
+    stream.send(schema, (None, row(1)))
+    loader.load(stream)
+    assert stream.table(loader.engine) == stream.model() == [(2, None, 0, 2)]
+    assert loader.known(stream).positions[0].next_offset == 4
+
+
+def test_packed_chunks_quiet_ranges_and_partitions(loader, schema, stream):
+    packed = Stream(stream.board, f"{stream.name}.gz", gzip=True)
+    schema = packed.schemas.add(ID, TEXT)
+    packed.send(schema, row(1), row(2), partition=0)
+    packed.send(schema, row(11), row(12, "x"), partition=1, skips=5)
+    packed.quiet(10, partition=1)
+    packed.send(schema, row(11, "y"), partition=1)
+    known = loader.load(packed)
+    assert packed.table(loader.engine) == packed.model()
+    assert {number: each.next_offset for number, each in known.positions.items()} == {0: 2, 1: 18}
+    assert loader.known(packed) == known
+
+
+def test_a_signal_that_comes_again_changes_nothing(loader, stream, schema):
+    first = stream.send(schema, row(1, "a"), row(2))
+    stream.send(schema, row(1, "b"), (None, row(2)))
+    known = loader.load(stream)
+    assert loader.load(stream, first) == loader.known(stream) == known
+    assert stream.table(loader.engine) == stream.model()
+
+
+def test_an_older_offset_never_replaces_a_newer_one_even_where_the_positions_are_lost(loader, stream, schema):
+    old = stream.send(schema, row(1, "a"), row(2, "a"), row(3, "a"))
+    stream.send(schema, row(1, "b"), (None, row(2)))
+    loader.load(stream)
+    loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
+    loader.load(stream, old)
+    assert stream.table(loader.engine) == stream.model()
+
+
+def test_deleted_keys_are_forgotten_after_their_time(loader, stream, schema):
+    stream.send(schema, row(1), (None, row(1)))
+    loader.load(stream)
+    deleted = f'feed_assets_deleted."{stream.name}"'
+    loader.ask(f"UPDATE {deleted} SET _deleted_at = _deleted_at - INTERVAL '6 days'")
+    stream.send(schema, row(2))
+    loader.load(stream)
+    assert loader.ask(f"SELECT count(*) FROM {deleted}") == [(1,)]
+    loader.ask(f"UPDATE {deleted} SET _deleted_at = _deleted_at - INTERVAL '2 days'")
+    stream.send(schema, row(3))
+    loader.load(stream)
+    assert loader.ask(f"SELECT count(*) FROM {deleted}") == [(0,)]
+
+
+@pytest.mark.parametrize("before", [[], [row(1)], [row(1), (None, row(1))]])
+def test_a_key_from_another_partition_is_an_error_and_nothing_is_loaded(loader, stream, schema, before):
+    if before:
+        stream.send(schema, *before)
+        loader.load(stream)
+    held = loader.known(stream)
+    stream.send(schema, row(1), row(2), partition=1)
+    if not before:
+        stream.send(schema, row(1), partition=0)
+    with pytest.raises(KeyStrayed, match="the key id 1 comes from partitions 0 and 1"):
+        loader.load(stream)
+    assert loader.known(stream) == held
+
+
+def test_a_hole_between_signals_is_an_error(loader, stream, schema):
+    stream.send(schema, row(1))
+    loader.load(stream)
+    stream.send(schema, row(2))
+    with pytest.raises(OffsetsMissing, match=r"/0 goes on at offset 2: expected 1"):
+        loader.load(stream, stream.send(schema, row(3)))
+
+
+def test_a_first_signal_may_begin_anywhere(loader, stream, schema):
+    stream.quiet(100)
+    loader.load(stream, stream.send(schema, row(1)))
+    assert stream.table(loader.engine) == stream.model()
+
+
+def test_a_chunk_that_overlaps_what_was_loaded_adds_what_is_new(loader, stream, schema):
+    stream.send(schema, row(1, "a"), (None, row(2)))
+    loader.load(stream)
+    loader.ask(f'DELETE FROM feed_assets_deleted."{stream.name}"')  # Forgotten, so only the position knows.
+    again = Stream(stream.board, stream.name)
+    again.schemas.known.update(stream.schemas.known)
+    again.send(schema, row(2, "old"), (None, row(2)), row(3, "new"))
+    again.rows[(1,)] = (1, "a", 0, 0)
+    loader.load(again)
+    assert again.table(loader.engine) == again.model()
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda board, key: board.delete([key]), "is not there: expected"),
+        (lambda board, key: board.put(key, b"x" + (board.get(key) or b"")[1:]), "the digest"),
+        (lambda board, key: board.put(key, b""), "has 0 bytes"),
+    ],
+)
+def test_a_chunk_that_is_not_as_signalled_fails_the_load(loader, stream, schema, harm, said):
+    stream.send(schema, row(1))
+    signal = stream.send(schema, row(2)).signal
+    harm(stream.board, signal.path.removeprefix(f"{stream.board.url}/"))
+    with pytest.raises(ChunkBroken, match=said):
+        loader.load(stream)
+    assert loader.known(stream).positions == {}
+
+
+def test_a_table_of_somebody_else_is_left_alone(loader, stream, schema):
+    loader.ask(f'CREATE TABLE "{stream.name}" (mine integer)')
+    stream.send(schema, row(1))
+    with pytest.raises(LoadFailed, match="already exists"):
+        loader.load(stream)
+
+
+def test_names_are_nothing_but_names(loader):
+    name = f"\"; drop table x{uuid4().hex[:8]}; --'"
+    stream = Stream(loader.place.board, name, "id")
+    schema = stream.schemas.add(ID, {**TEXT, "name": "select", "doc": 'it\'s "so"; drop'})
+    stream.send(schema, {"id": 1, "select": "'); drop table y; --"}, (None, {"id": 2}))
+    stream.send(schema, {"id": 1, "select": "x"})
+    loader.load(stream)
+    assert stream.table(loader.engine) == stream.model()
+
+
+def test_comments_come_from_docs(loader, stream):
+    schema = stream.schemas.add(ID, {**TEXT, "doc": "what it's about"})
+    stream.send(schema, row(1))
+    loader.load(stream)
+    question = {
+        "DuckDB": "SELECT comment FROM duckdb_columns() WHERE table_name = '{}' AND column_name = 'text'",
+        "PostgreSQL": "SELECT col_description('\"{}\"'::regclass, 2)",
+    }[type(loader.engine).__name__]
+    assert loader.ask(question.format(stream.name)) == [("what it's about",)]
+
+
+def test_each_load_has_a_manifest_of_its_own(loader, stream, schema):
+    signal = stream.send(schema, row(1)).signal
+    stream.quiet(1)
+    loader.load(stream)
+    (file,) = stream.board.files(f"manifests/{stream.name}")
+    expected = f'"url": "{signal.path}",\n   "mandatory": true,\n   "meta": {{\n    "content_length": {signal.size}\n'
+    assert expected in (stream.board.get(file.key) or b"").decode()
+
+
+def test_who_lost_the_lease_loads_nothing(loader, stream, schema):
+    stream.send(schema, row(1))
+    with loader.engine.open() as connection:
+        with pytest.raises(WarehouseTaken, match="the test loads this warehouse"):
+            state.take(connection, loader.engine, "another", 30)
+        connection.execute("UPDATE feed_assets.lease SET seen_at = seen_at - INTERVAL '31 seconds'")
+        state.take(connection, loader.engine, "another", 30)
+    with pytest.raises(WarehouseTaken, match="has taken this warehouse over"):
+        loader.load(stream)
+    assert loader.known(stream).positions == {}
+    with loader.engine.open() as connection:
+        state.release(connection, "the test")
+        state.release(connection, "another")
+        state.take(connection, loader.engine, "the third", 30)

@@ -1,0 +1,148 @@
+"""Every Avro type, from a message through a chunk into a column of each warehouse; and what one cannot hold."""
+
+import json
+import math
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+from feed_assets.core.errors import InvalidShape
+from feed_assets.warehouse.postgresql import _LONGEST_KEY
+from feed_assets_tests.warehouse.stream import ID, Stream
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10}
+MOMENTS = [
+    datetime(1, 1, 2, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
+    datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
+    datetime(9999, 12, 30, 23, 59, 59, 999_000, tzinfo=UTC),
+]
+LOCAL = [each.replace(tzinfo=None) for each in MOMENTS]
+TYPES = {
+    "boolean": ("boolean", [True, False]),
+    "int": ("int", [0, 2**31 - 1, -(2**31)]),
+    "long": ("long", [2**63 - 1, -(2**63)]),
+    "float": ("float", [0.5, -3.0, math.inf, math.nan]),
+    "double": ("double", [0.1, 5e-324, 1.5e308, -math.inf, math.nan]),
+    "string": (
+        "string",
+        ["", " ", "\\N", "a,b", 'say "hi"\r\n', "\\.", "NULL", "é👩‍👩‍👧‍👦\U0010ffff", "x" * 70_000, "\x01\x7f"],
+    ),
+    "enum": ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, ["A", "B"]),
+    "bytes": ("bytes", [b"", b"\x00\xff", bytes(range(256))]),
+    "fixed": ({"type": "fixed", "name": "F", "size": 2}, [b"\x00\x01"]),
+    "decimal": (
+        DECIMAL,
+        [Decimal("-12345678901234567890123456.0123456789"), Decimal("0.0000000001"), Decimal("0E-10")],
+    ),
+    "uuid": ({"type": "string", "logicalType": "uuid"}, [UUID(int=0), UUID(int=2**128 - 1)]),
+    "date": ({"type": "int", "logicalType": "date"}, [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31)]),
+    "time_ms": ({"type": "int", "logicalType": "time-millis"}, [time(0), time(23, 59, 59, 999_000)]),
+    "time_us": ({"type": "long", "logicalType": "time-micros"}, [time(23, 59, 59, 999_999)]),
+    "moment_ms": ({"type": "long", "logicalType": "timestamp-millis"}, MOMENTS),
+    "moment_us": ({"type": "long", "logicalType": "timestamp-micros"}, [*MOMENTS, MOMENTS[1].replace(microsecond=1)]),
+    "local_ms": ({"type": "long", "logicalType": "local-timestamp-millis"}, LOCAL),
+    "local_us": ({"type": "long", "logicalType": "local-timestamp-micros"}, LOCAL),
+    "array": ({"type": "array", "items": ["null", "int"]}, [[], [1, None]]),
+    "map": ({"type": "map", "values": "string"}, [{}, {'"k,': "v\n"}]),
+    "record": ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}, [{"x": 1}]),
+    "several": (["string", "int"], ["a", 5]),
+}
+AS_TEXT = {"several": str, "array": json.dumps, "map": json.dumps, "record": json.dumps}
+
+
+def told(value):
+    """A value, so that NaN is NaN, 0.0 is not -0.0, and JSON is what it says."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        value = json.loads(value)
+    return repr(value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value)
+
+
+def test_every_type_comes_back_as_it_was(loader, stream):
+    fields = [
+        {"name": name, "type": ["null", *(type_ if isinstance(type_, list) else [type_])]}
+        for name, (type_, _) in TYPES.items()
+    ]
+    schema = stream.schemas.add(ID, *fields)
+    longest = max(len(values) for _, values in TYPES.values())
+    rows = [
+        {"id": number, **{name: [*values, *[None] * longest][number] for name, (_, values) in TYPES.items()}}
+        for number in range(longest + 1)
+    ]
+    stream.send(schema, *rows)
+    loader.load(stream)
+    names = ", ".join(f'"{name}"' for name in TYPES)
+    found = loader.ask(f'SELECT {names} FROM "{stream.name}" ORDER BY id')
+    for number, (name, (_, values)) in enumerate(TYPES.items()):
+        column = [told(row[number]) for row in found]
+        expected = [told(str(each) if name == "several" else each) for each in values]
+        assert column == [*expected, *["None"] * (longest + 1 - len(values))], name
+
+
+@pytest.mark.parametrize("name", [name for name in TYPES if name not in ("array", "map", "record", "several")])
+def test_a_key_may_be_of_any_type_that_compares(loader, name):
+    stream = Stream(loader.place.board, f"keyed.{name}.{id(loader)}", "k")
+    type_, values = TYPES[name]
+    stream.key_id = stream.schemas.add({"name": "k", "type": type_})
+    schema = stream.schemas.add({"name": "k", "type": type_}, {"name": "n", "type": "int"})
+    keys = [each for each in values if len(str(each)) < _LONGEST_KEY]
+    stream.send(schema, *({"k": each, "n": 1} for each in keys))
+    stream.send(schema, *({"k": each, "n": 2} for each in keys))
+    stream.send(schema, (None, {"k": keys[0]}))
+    loader.load(stream)
+    assert loader.ask(f'SELECT count(*), min(n), max(n) FROM "{stream.name}"')[0] in [
+        (len(keys) - 1, 2, 2), (0, None, None)
+    ]  # fmt: skip
+
+
+def test_json_that_a_warehouse_cannot_hold_is_refused_by_row_and_the_table_goes_on(loader, stream):
+    schema = stream.schemas.add(ID, {"name": "j", "type": {"type": "array", "items": ["string", "double"]}})
+    stream.send(schema, {"id": 1, "j": [0.5]}, {"id": 2, "j": [math.nan]}, {"id": 3, "j": ["\0"]}, {"id": 4, "j": []})
+    loader.load(stream)
+    refused = "SELECT topic_partition, topic_offset, reason FROM feed_assets.refused WHERE topic = '{}'"
+    is_strict = loader.engine.json == "jsonb"
+    assert [row[0] for row in stream.table(loader.engine)] == ([1, 4] if is_strict else [1, 2, 3, 4])
+    reasons = [(0, 1, "j is no jsonb"), (0, 2, "j is no jsonb")] if is_strict else []
+    assert loader.ask(refused.format(stream.name)) == reasons
+
+
+def test_a_decimal_with_more_digits_than_declared_is_refused(loader, stream):
+    wide = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 1}
+    schema = stream.schemas.add(ID, {"name": "d", "type": wide})
+    stream.send(schema, {"id": 1, "d": Decimal("12345678.9")}, {"id": 2, "d": Decimal("1.5")})
+    narrow = {**wide, "precision": 4}
+    stream.schemas.known[schema] = stream.schemas.known[stream.schemas.add(ID, {"name": "d", "type": narrow})]
+    loader.load(stream)
+    assert [row[:2] for row in stream.table(loader.engine)] == [(2, Decimal("1.5"))]
+    refused = f"SELECT reason FROM feed_assets.refused WHERE topic = '{stream.name}'"
+    assert loader.ask(refused) == [("d is no numeric(4, 1)",)]
+
+
+def test_a_key_that_is_too_long_for_an_index_is_refused(loader):
+    stream = Stream(loader.place.board, f"long.{id(loader)}", "k")
+    stream.key_id = stream.schemas.add({"name": "k", "type": "string"})
+    schema = stream.schemas.add({"name": "k", "type": "string"})
+    long = "".join(chr(0x4E00 + number) for number in range(1, _LONGEST_KEY))
+    stream.send(schema, {"k": "a"}, {"k": long})
+    loader.load(stream)
+    refused = loader.ask(f"SELECT reason FROM feed_assets.refused WHERE topic = '{stream.name}'")
+    if loader.engine.has_keys:
+        assert refused == [("the key has more than 2600 bytes",)]
+    else:
+        assert (refused, len(stream.table(loader.engine))) == ([], 2)
+
+
+def test_a_schema_that_a_warehouse_has_no_table_for_is_refused(loader, stream):
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 1001, "scale": 0}
+    stream.send(stream.schemas.add(ID, {"name": "d", "type": ["null", decimal]}), {"id": 1, "d": None})
+    with pytest.raises(InvalidShape, match=r"d is decimal\(1001, 0\), which this warehouse cannot hold"):
+        loader.load(stream)
+
+
+def test_names_that_a_warehouse_would_mix_up_are_refused(loader, stream):
+    two = "x" * 64 if loader.engine.has_keys else "ID"
+    stream.send(stream.schemas.add(ID, {"name": two, "type": "int"}), {"id": 1, two: 1})
+    with pytest.raises(InvalidShape, match=r"no name in PostgreSQL|one name in DuckDB"):
+        loader.load(stream)
