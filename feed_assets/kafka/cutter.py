@@ -5,7 +5,7 @@ All but the last depend on the messages alone; what ends early leaves the next c
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import IO
@@ -26,6 +26,9 @@ HELD_BYTES, HELD = 4 << 20, 10_000
 
 MINUTES = 10_000
 """Minutes behind which a chunk ends: its signal names each of them, and brokers take messages of up to 1 MB."""
+
+_BUFFERED = 64 << 10
+"""Bytes that are written to the file at once: line by line it would take a third of the time."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +58,26 @@ class Cutter:
         self._topic, self._until, self._new_body = topic, until, body
         self._begin(start)
 
-    def add(self, decoded: Decoded, now: float) -> Iterator[Chunk]:
+    def add(self, decoded: Decoded, now: float) -> list[Chunk]:
         """Take a message; the chunks that end before or with it. One that was taken before is passed over."""
         if decoded.offset < self.next:
-            return
-        yield from self._before(decoded)
+            return []
+        ended = self.reach(decoded.offset)
+        if isinstance(decoded, Row) and self._schema_id not in (None, decoded.schema_id):
+            ended.append(self._close(decoded.offset))
         self._take(decoded, now)
         if self.next == self._end or self._is_full:
-            yield self._close(self.next)
+            ended.append(self._close(self.next))
+        return ended
+
+    def reach(self, offset: int) -> list[Chunk]:
+        """The chunks that end before an offset, as nothing else comes before it: at the grid, over missing ones too."""
+        ended = list[Chunk]()
+        if self.opened is not None and offset >= self._end:
+            ended.append(self._close(self._end))
+        if self.opened is None and (begins := line_before(offset, self._topic.messages)) > self._start:
+            ended.append(self._close(begins))
+        return ended
 
     def due(self, now: float) -> Chunk | None:
         """The open chunk, if its time is over."""
@@ -73,16 +88,6 @@ class Cutter:
     def drop(self) -> None:
         """Forget the open chunk."""
         self._body.close()
-
-    def _before(self, decoded: Decoded) -> Iterator[Chunk]:
-        """What ends before a message: at the grid, where offsets are missing too, or as its schema is another one."""
-        begins = line_before(decoded.offset, self._topic.messages)
-        if self.opened is not None and decoded.offset >= self._end:
-            yield self._close(self._end)
-        if self.opened is None and begins > self._start:
-            yield self._close(begins)
-        if isinstance(decoded, Row) and self._schema_id not in (None, decoded.schema_id):
-            yield self._close(decoded.offset)
 
     def _take(self, decoded: Decoded, now: float) -> None:
         if self.opened is None:
@@ -112,19 +117,26 @@ class Cutter:
             self._write(self._line(tombstone))
         else:
             self._waiting.append(tombstone)
-            self._size += len(self._line(tombstone))
+            self._waiting_bytes += len(self._line(tombstone))
 
     def _head(self, columns: tuple[str, ...]) -> None:
-        self._columns, self._size = columns, 0
-        self._body.write(dialect.line(columns))
+        self._columns, self._waiting_bytes = columns, 0
+        self._lines.append(dialect.line(columns))
         for each in self._waiting:
             self._write(self._line(each))
         self._waiting.clear()
 
     def _write(self, line: bytes) -> None:
-        self._body.write(line)
+        self._lines.append(line)
         self._records += 1
         self._size += len(line)
+        if self._size >= self._flushed + _BUFFERED:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._body.write(b"".join(self._lines))
+        self._lines.clear()
+        self._flushed = self._size
 
     def _line(self, tombstone: Tombstone) -> bytes:
         named = {OPERATION: "delete", OFFSET: tombstone.offset, **tombstone.key}
@@ -132,13 +144,14 @@ class Cutter:
 
     @property
     def _is_full(self) -> bool:
-        held, size = len(self._dead) + len(self._waiting), self._dead_bytes + (0 if self._columns else self._size)
+        held, size = len(self._dead) + len(self._waiting), self._dead_bytes + self._waiting_bytes
         is_full_of_held = held >= HELD or size >= HELD_BYTES
         return self._size >= CHUNK_BYTES or is_full_of_held or len(self._minutes) >= MINUTES
 
     def _close(self, end: int) -> Chunk:
         if self._waiting:
             self._head((OPERATION, OFFSET, *self._topic.key))
+        self._flush()
         self._body.seek(0)
         content = self._body.read()
         offsets, dead = OffsetRange(self._start, end), tuple(self._dead)
@@ -153,7 +166,8 @@ class Cutter:
         self._body: IO[bytes] = BytesIO()  # Nothing that has to be closed, until there is something to write.
         self._columns: tuple[str, ...] = ()
         self._schema_id: int | None = None
+        self._lines: list[bytes] = []
         self._waiting: list[Tombstone] = []
         self._dead: list[DeadLetter] = []
         self._minutes = Counter[int]()
-        self._records = self._size = self._dead_bytes = 0
+        self._records = self._size = self._flushed = self._dead_bytes = self._waiting_bytes = 0

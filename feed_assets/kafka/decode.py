@@ -62,8 +62,10 @@ class Decoder:
         return str(found)
 
     def _header(self, message: Message) -> str | None:
-        found = next((value for name, value in message.headers if name == self._name), None)
-        return found.decode(errors="replace") if found is not None else None
+        for name, value in message.headers:
+            if name == self._name:
+                return value.decode(errors="replace") if value is not None else None
+        return None
 
     def _key(self, message: Message) -> Mapping[str, Any]:
         """The fields of the key; one that is no record is that of the one field."""

@@ -16,7 +16,6 @@ UTF-8, commas, lines that end with LF, one line of names first. NUL and lone sur
 takes them.
 """
 
-import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -37,21 +36,8 @@ class Unwritable(FeedAssetsError):
     """A value that the dialect cannot hold; the message says why."""
 
 
-class _Bare(int):
-    """A text that is written without quotes, as numbers are: `csv` asks for a number, and for its text."""
-
-    text: str
-
-    def __new__(cls, text: str) -> "_Bare":
-        made = super().__new__(cls)
-        made.text = text
-        return made
-
-    def __str__(self) -> str:
-        return self.text
-
-
-_NULL, _TRUE, _FALSE = map(_Bare, (NULL, "true", "false"))
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _json(value: object) -> str:
@@ -59,50 +45,46 @@ def _json(value: object) -> str:
 
 
 def _in_json(value: object) -> str:
-    return str(_CELLS[type(value)](value))
+    return _TEXTS[type(value)](value)
 
 
-_CELLS: dict[type, Callable[[Any], object]] = {
-    type(None): lambda _: _NULL,
-    bool: lambda value: _TRUE if value else _FALSE,
+_TEXTS: dict[type, Callable[[Any], str]] = {
     bytes: bytes.hex,
-    Decimal: lambda value: _Bare(f"{value:f}"),
+    Decimal: lambda value: f"{value:f}",
     date: date.isoformat,
     time: lambda value: value.isoformat("microseconds"),
     datetime: lambda value: value.isoformat(" ", "microseconds"),
     UUID: str,
-    list: _json,
-    dict: _json,
 }
-"""What is written of a value by its type; strings, integers and floats are written as they are."""
+"""A value's text by its type, where it is no JSON."""
 
 
-_KINDS = _CELLS.keys()
+def _in_quotes(kind: type) -> Callable[[Any], str]:
+    text = _TEXTS[kind]
+    return lambda value: f'"{text(value)}"'
 
 
-class _Echo:
-    """A file for `csv`, which hands back what `write` returns."""
-
-    def write(self, text: str) -> str:
-        return text
-
-
-_ECHO: Any = _Echo()
-csv.register_dialect(NAME, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-_DIALECT = csv.get_dialect(NAME)
+_CELLS: dict[type, Callable[[Any], str]] = {
+    str: _quoted,
+    type(None): lambda _: NULL,
+    bool: lambda value: "true" if value else "false",
+    int: repr,
+    float: repr,
+    Decimal: _TEXTS[Decimal],
+    **{kind: _in_quotes(kind) for kind in (bytes, date, time, datetime, UUID)},
+    list: lambda value: _quoted(_json(value)),
+    dict: lambda value: _quoted(_json(value)),
+}
+"""What is written of a value by its type: all that Avro's values have. `csv` takes twice the time."""
 
 
 def line(values: Sequence[object]) -> bytes:
     """One line with its end. Raises Unwritable for NUL and lone surrogates."""
-    kinds = [*map(type, values)]
-    cells = values
-    if not _KINDS.isdisjoint(kinds):
-        cells = [_CELLS[kind](value) if kind in _KINDS else value for kind, value in zip(kinds, values, strict=True)]
-    written: str = csv.writer(_ECHO, _DIALECT).writerow(cells)
+    written = ",".join([_CELLS[type(value)](value) for value in values])
     if "\0" in written:
         raise Unwritable("a text with a NUL, which no database takes")
     try:
-        return written.encode()
+        return f"{written}\n".encode()
     except UnicodeEncodeError as error:
         raise Unwritable(f"a text that is no Unicode: {error.reason}") from error
 

@@ -114,7 +114,7 @@ class Session:
     def _take(self, received: Received, now: float) -> None:
         if error := received.error():  # Also where the broker has not what comes next: opened again, that is told.
             raise failure(f"read {', '.join(self._wanted)}", KafkaException(error))
-        partition = self._open.get(_Place(received.topic() or "", received.partition() or 0))
+        partition = self._open.get((received.topic() or "", received.partition() or 0))
         if partition is not None:
             self._counts.messages += 1
             self._note(partition.take(message_of(received), now))
