@@ -97,6 +97,10 @@ class KafkaUnavailable(ServiceUnavailable):
     """The broker or the schema registry does not answer, or refuses; whatever it was, it is tried again."""
 
 
+class ChunkDiffers(KafkaUnavailable):
+    """There is another chunk where one is to be put: another process has cut, and perhaps signalled it."""
+
+
 class NoTopic(KafkaUnavailable):
     """The broker has no topic of this name."""
 

@@ -4,87 +4,77 @@ Files, signals and transactional ids are the service's: of the two, whoever open
 can signal it. Killed anywhere, it goes on from the last signal the next time, as the service does.
 """
 
+from collections.abc import Mapping
 from contextlib import closing
 from math import inf
 from time import monotonic
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka import Message as Received
+from confluent_kafka import Consumer
 
-from feed_assets.core.errors import KafkaUnavailable
+from feed_assets.core.chunks import OffsetRange
 from feed_assets.core.topics import Topic
-from feed_assets.kafka import log, topics
-from feed_assets.kafka.clients import SECONDS, translated
-from feed_assets.kafka.log import message_of
-from feed_assets.kafka.partition import Chunking, Partition, trimmed
+from feed_assets.kafka import log, spark_job, topics
+from feed_assets.kafka.clients import translated
+from feed_assets.kafka.partition import Partition, signalling
+from feed_assets.kafka.ranges import Reached, follow
 from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.spark_job import Executors
+from feed_assets.kafka.stretch import Chunking, Place
 
 
-def catch_up(chunking: Chunking, name: str, topic: Topic) -> list[Signal]:
+def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors | None = None) -> list[Signal]:
     """Keep and signal the chunks of what a topic has now; the last one of each partition ends where the topic does.
 
-    Raises KafkaUnavailable, NoTopic, FencedOff, LogTrimmed and SignalsLost.
+    Raises KafkaUnavailable, NoTopic, FencedOff, LogTrimmed and SignalsLost, and what Spark raises.
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
-        numbers = log.partitions(reader, name)
+        ends = {number: end for number, (_, end) in log.bounds(reader, name).items()}
         topics.prepare(chunking.clients.admin(), name)
-        opened = {each: Partition(chunking, reader, name, each, topic) for each in numbers}
-        taking = _Taking(reader, name, opened)
+        lag = _Lag(chunking, reader, name, topic, ends)
+        return [*lag.by_executors(executors), *lag.here()] if executors else lag.here()
+
+
+class _Lag:
+    """What is behind of a topic, up to the ends that were found. Each step opens its partitions anew."""
+
+    def __init__(self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int]) -> None:
+        self._chunking, self._reader, self._name, self._topic, self._ends = chunking, reader, name, topic, ends
+
+    def by_executors(self, executors: Executors) -> list[Signal]:
+        """Take what is in whole lines of the grid, if it is much, a Spark job at a time, until one gets nowhere."""
+        found, opened = list[Signal](), self._opened()
+        if sum(self._ends[number] - each.start for number, each in opened.items()) < executors.least:
+            return found
+        while told := self._job(executors, opened):
+            found += told
+            opened = self._opened()
+        return found
+
+    def here(self) -> list[Signal]:
+        """Take the rest."""
+        found, opened = list[Signal](), self._opened()
+        ranges = {number: OffsetRange(each.start, self._ends[number]) for number, each in opened.items()}
         try:
-            return taking.all()
+            for each in follow(self._reader, self._name, ranges):
+                partition, is_end = opened[each.partition], isinstance(each, Reached)
+                found += partition.look(inf) if is_end else partition.take(each.message, monotonic())
         finally:
             for each in opened.values():
                 each.drop()
+        return found
 
+    def _job(self, executors: Executors, opened: Mapping[int, Partition]) -> list[Signal]:
+        """Signal what a Spark job has put, up to the first chunk of a partition that it has not."""
+        wanted = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
+        after = {number: each.start for number, each in opened.items()}
+        found = list[Signal]()
+        for span, kept in spark_job.cut(executors, self._name, self._topic, wanted) if wanted else ():
+            if kept.signal.first_offset == after[span.number]:
+                found += opened[span.number].write([kept])
+                after[span.number] = kept.signal.next_offset
+        return found
 
-class _Taking:
-    """The partitions of a topic while they are read; `left` says where those end that have not come to it."""
-
-    def __init__(self, reader: Consumer, name: str, opened: dict[int, Partition]) -> None:
-        self._reader, self._name, self._opened = reader, name, opened
-        ends = {each: reader.get_watermark_offsets(self._place(each), timeout=SECONDS)[1] for each in opened}
-        self._left = {each: end for each, end in ends.items() if opened[each].start < end}
-        self._signals = list[Signal]()
-        self._heard = monotonic()
-
-    def all(self) -> list[Signal]:
-        """Read on until nothing is left; what was signalled."""
-        self._reader.assign([self._place(each, self._opened[each].start) for each in self._left])
-        while self._left:
-            received = self._reader.poll(0.1)
-            if received is not None:
-                self._heard = monotonic()
-                self._take(received)
-            elif monotonic() > self._heard + SECONDS:
-                raise KafkaUnavailable(f"cannot read {self._name}: no answer within {SECONDS:g} s. Check the broker.")
-        return self._signals
-
-    def _take(self, received: Received) -> None:
-        number, error = received.partition() or 0, received.error()
-        if number not in self._left:
-            return
-        if error is not None:
-            self._heed(number, error)
-        elif (received.offset() or 0) < self._left[number]:
-            self._signals += self._opened[number].take(message_of(received), monotonic())
-        if number in self._left and (received.offset() or 0) + 1 >= self._left[number]:
-            self._end(number)
-
-    def _heed(self, number: int, error: KafkaError) -> None:
-        """An end may come before the one that was found, where a transaction has not ended."""
-        if error.code() == KafkaError._PARTITION_EOF:
-            self._end(number)
-        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            found = self._reader.get_watermark_offsets(self._place(number), timeout=SECONDS)
-            raise trimmed(self._name, number, self._opened[number].next_offset, *found)
-        else:
-            raise KafkaException(error)
-
-    def _end(self, number: int) -> None:
-        """Signal the open chunk: it ends early, and the next one where it would have, too."""
-        del self._left[number]
-        self._signals += self._opened[number].look(inf)
-        self._reader.incremental_unassign([self._place(number)])
-
-    def _place(self, partition: int, offset: int = 0) -> TopicPartition:
-        return TopicPartition(self._name, partition, offset)
+    def _opened(self) -> dict[int, Partition]:
+        made = signalling(self._chunking, [Place(self._name, number) for number in self._ends])
+        opened = [Partition(self._chunking, self._reader, each, self._topic) for each in made]
+        return {each.place.number: each for each in opened}

@@ -9,7 +9,7 @@ import gzip
 import zlib
 from collections import deque
 
-from feed_assets.core.errors import KafkaUnavailable
+from feed_assets.core.errors import ChunkDiffers
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
 
@@ -39,11 +39,11 @@ def end_of(found: bytes | None, *, is_packed: bool) -> int:
 def put(board: Blackboard, key: str, content: bytes, *, replaces: bool) -> None:
     """Write a chunk, unless it is there just like this.
 
-    Raises KafkaUnavailable where another process has written another one, unless it may be replaced.
+    Raises ChunkDiffers where another process has written another one, unless it may be replaced.
     """
     path = f"{FOLDER}/{key}"
     if board.create(path, content) or board.get(path) == content:
         return
     if not replaces:
-        raise KafkaUnavailable(f"another process has written {path} meanwhile: what it has signalled is read first.")
+        raise ChunkDiffers(f"another process has written {path} meanwhile: what it has signalled is read first.")
     board.put(path, content)

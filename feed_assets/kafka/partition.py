@@ -4,130 +4,89 @@ A chunk is put, then signalled, one after another. A kill before the signal leav
 cut again as it is; a kill after it leaves nothing. Nothing else is kept anywhere.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from hashlib import sha256
-from tempfile import SpooledTemporaryFile
-from typing import IO
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, TopicPartition
 
 from feed_assets.core.chunks import key_of
 from feed_assets.core.errors import LogTrimmed
 from feed_assets.core.topics import Topic, signals_of
-from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.kafka import dialect, files, signals
-from feed_assets.kafka.clients import SECONDS, Clients, translated
-from feed_assets.kafka.cutter import Chunk, Cutter
-from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka import files, signals
+from feed_assets.kafka.clients import SECONDS, translated
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.schemas import Schemas
-from feed_assets.kafka.signals import Signal, Signals, minute_of
+from feed_assets.kafka.signals import Signal, Signals
+from feed_assets.kafka.stretch import Chunking, Kept, Place, Stretch
 
-_IN_MEMORY = 256 << 10
-"""Bytes of an open chunk that are in memory; the rest is on disk."""
-
-
-def _silent(_: str) -> None:
-    pass
+_AT_ONCE = 16
+"""Producers that are made at the same time."""
 
 
-@dataclass(frozen=True)
-class Chunking:
-    """What all topic partitions of a process share. `on_step` is told of what is about to be done."""
+def signalling(chunking: Chunking, places: Sequence[Place]) -> list[Signals]:
+    """What signals each of these topic partitions: whoever did before cannot any more.
 
-    clients: Clients
-    schemas: Schemas
-    board: Blackboard
-    on_step: Callable[[str], None] = field(default=_silent)
+    All at the same time, as a broker lets each wait for up to a second. Raises FencedOff and KafkaUnavailable.
+    """
+    ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signals.SCHEMA) for each, _ in places}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [*pool.map(lambda each: Signals(chunking.clients, *each, ids[each.topic]), places)]
 
 
 class Partition:
-    """A topic partition that is read from where its signals end. Whoever had it before can signal no more."""
+    """A topic partition that is read from where its signals end, as only `signalling` says that nobody adds some."""
 
-    def __init__(self, chunking: Chunking, reader: Consumer, name: str, number: int, topic: Topic) -> None:
-        self._chunking, self.name, self.number, self._topic = chunking, name, number, topic
-        schema_id = chunking.schemas.register(f"{signals_of(name)}-value", signals.SCHEMA)
-        self._signals = Signals(chunking.clients, name, number, schema_id)  # First: then what is read stays the last.
+    def __init__(self, chunking: Chunking, reader: Consumer, signalling: Signals, topic: Topic) -> None:
+        self._chunking, self._signals = chunking, signalling
+        self.place = Place(signalling.topic, signalling.partition)
         self.start = self._begin(reader)
-        left = files.left(chunking.board, self._key(self.start))
-        self._replaces, until = left is not None, files.end_of(left, is_packed=topic.gzip)
-        self._decode = Decoder(topic, chunking.schemas)
-        self._cutter = Cutter(self.start, topic, until, _body)
+        left = files.left(chunking.board, key_of(*self.place, self.start, is_packed=topic.gzip))
+        self.until = files.end_of(left, is_packed=topic.gzip)
+        """Where the first chunk ends, as it is there unsignalled; 0 if none is."""
+        replaces = left is not None
+        self._stretch = Stretch(chunking, self.place, topic, self.start, self.until, replaces=replaces)
 
     @property
     def next_offset(self) -> int:
         """The first offset that was not read."""
-        return self._cutter.next
+        return self._stretch.next_offset
 
     def take(self, message: Message, now: float) -> list[Signal]:
         """Take a message, and what was signalled of it."""
-        return [self._keep(chunk) for chunk in self._cutter.add(self._decode(message), now)]
+        return self.write(self._stretch.take(message, now))
 
     def look(self, now: float) -> list[Signal]:
         """Signal the open chunk, if its time is over."""
-        due = self._cutter.due(now)
-        return [self._keep(due)] if due else []
+        return self.write(self._stretch.look(now))
+
+    def write(self, chunks: Iterable[Kept]) -> list[Signal]:
+        """Signal chunks, each after it is there: whoever reads the signal reads the file."""
+        return [self._write(each) for each in chunks]
 
     def drop(self) -> None:
         """Forget what is not signalled."""
-        self._cutter.drop()
+        self._stretch.close()
 
     def _begin(self, reader: Consumer) -> int:
-        with translated(f"read {self.name}/{self.number}"):
-            low, high = reader.get_watermark_offsets(TopicPartition(self.name, self.number), timeout=SECONDS)
-        found = signals.last(reader, self.name, self.number)
+        name, number = self.place
+        with translated(f"read {name}/{number}"):
+            low, high = reader.get_watermark_offsets(TopicPartition(name, number), timeout=SECONDS)
+        found = signals.last(reader, name, number)
         if found is None:
             return low
         if not low <= found.next_offset <= high:
-            raise trimmed(self.name, self.number, found.next_offset, low, high)
+            raise trimmed(self.place, found.next_offset, low, high)
         return found.next_offset
 
-    def _keep(self, chunk: Chunk) -> Signal:
-        """Put a chunk, then signal it: in this order, as whoever reads the signal reads the file."""
-        signal, content = self._signal(chunk)
-        self._chunking.on_step("put")
-        if chunk.content:
-            self._put(chunk.offsets.start, content)
+    def _write(self, kept: Kept) -> Signal:
         self._chunking.on_step("signal")
-        self._signals.write(signal, chunk.dead)
+        self._signals.write(*kept)
         self._chunking.on_step("signalled")
-        return signal
-
-    def _put(self, start: int, content: bytes) -> None:
-        board, replaces = self._chunking.board, self._replaces and start == self.start
-        files.put(board, self._key(start), content, replaces=replaces)
-
-    def _signal(self, chunk: Chunk) -> tuple[Signal, bytes]:
-        content = files.packed(chunk.content) if self._topic.gzip else chunk.content
-        start, end = chunk.offsets
-        path = f"{self._chunking.board.url}/{files.FOLDER}/{self._key(start)}" if chunk.content else None
-        signal = Signal(
-            topic=self.name,
-            partition=self.number,
-            first_offset=start,
-            last_offset=end - 1,
-            records=chunk.records,
-            dead_letters=len(chunk.dead),
-            dialect=dialect.NAME,
-            path=path,
-            size=len(content) if path else 0,
-            sha256=sha256(content).hexdigest() if path else None,
-            schema_id=chunk.schema_id,
-            minutes={minute_of(minute): count for minute, count in sorted(chunk.minutes.items())},
-        )
-        return signal, content
-
-    def _key(self, start: int) -> str:
-        return key_of(self.name, self.number, start, is_packed=self._topic.gzip)
+        return kept.signal
 
 
-def _body() -> IO[bytes]:
-    return SpooledTemporaryFile(_IN_MEMORY)
-
-
-def trimmed(name: str, number: int, start: int, low: int, high: int) -> LogTrimmed:
+def trimmed(place: Place, start: int, low: int, high: int) -> LogTrimmed:
     """The error where the broker has not what comes next of a topic partition."""
+    name, number = place
     lost = "has no longer" if start < low else "has never had"
     return LogTrimmed(
         f"{name}/{number} is to be read from offset {start} on, which the broker {lost}: expected it within {low} to "

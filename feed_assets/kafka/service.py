@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from time import monotonic
-from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
@@ -20,8 +19,9 @@ from feed_assets.home import say
 from feed_assets.kafka import topics
 from feed_assets.kafka.clients import failure, translated
 from feed_assets.kafka.log import message_of
-from feed_assets.kafka.partition import Chunking, Partition
-from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.partition import Partition, signalling
+from feed_assets.kafka.signals import Signal, Signals
+from feed_assets.kafka.stretch import Chunking, Place
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 0.05
@@ -32,11 +32,6 @@ SAY_SECONDS = 60.0
 
 PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, then twice as long each time, up to the other number."""
-
-
-class _Place(NamedTuple):
-    topic: str
-    partition: int
 
 
 @dataclass
@@ -76,8 +71,8 @@ class Session:
 
     def __init__(self, chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event) -> None:
         self._chunking, self._wanted, self._stopping = chunking, wanted, stopping
-        self._open: dict[_Place, Partition] = {}
-        self._aside: dict[_Place, LogTrimmed | SignalsLost] = {}
+        self._open: dict[Place, Partition] = {}
+        self._aside: dict[Place, LogTrimmed | SignalsLost] = {}
         self._counts, self._said, self._looked = Counts(), monotonic(), 0.0
         self.has_signalled = False
 
@@ -128,21 +123,23 @@ class Session:
         """Open what the group gives us, before anything of it is read."""
         for name in {each.topic for each in places}:
             topics.prepare(self._admin, name)
-        opened = [found for each in places if (found := self._opened(each.topic, each.partition))]
-        self._open = {_Place(each.name, each.number): each for each in opened}
-        consumer.assign([TopicPartition(each.name, each.number, each.start) for each in opened])
-        begins = ", ".join(f"{each.name}/{each.number} from {each.start}" for each in opened)
+        made = signalling(self._chunking, [Place(each.topic, each.partition) for each in places])
+        opened = [found for each in made if (found := self._opened(each))]
+        self._open = {each.place: each for each in opened}
+        consumer.assign([TopicPartition(*each.place, each.start) for each in opened])
+        begins = ", ".join(f"{each.place} from {each.start}" for each in opened)
         say(f"connector: has {begins or 'no partition'}")
         if self._aside and not self._open:
             self._raise_aside()
 
-    def _opened(self, name: str, number: int) -> Partition | None:
+    def _opened(self, made: Signals) -> Partition | None:
         """A partition; None if a person has to look at it. The others go on, and without others there is an error."""
         try:
-            return Partition(self._chunking, self._reader, name, number, self._wanted[name])
+            return Partition(self._chunking, self._reader, made, self._wanted[made.topic])
         except (LogTrimmed, SignalsLost) as error:
-            self._aside[_Place(name, number)] = error
-            say(f"connector: does not read {name}/{number}: {error}")
+            place = Place(made.topic, made.partition)
+            self._aside[place] = error
+            say(f"connector: does not read {place}: {error}")
         return None
 
     def _revoke(self, consumer: Consumer, _: list[TopicPartition]) -> None:
@@ -170,12 +167,12 @@ class Session:
             f"{counts.chunks:,} chunks, {counts.dead_letters:,} dead letters; {self._lag(consumer):,} messages behind"
         )
         for place, error in self._aside.items():
-            say(f"connector: does not read {place.topic}/{place.partition}: {error}")
+            say(f"connector: does not read {place}: {error}")
 
     def _lag(self, consumer: Consumer) -> int:
         """Offsets that the broker has and that were not read, as far as it has said."""
         behind = 0
-        for each in self._open.values():
-            _, high = consumer.get_watermark_offsets(TopicPartition(each.name, each.number), cached=True)
+        for place, each in self._open.items():
+            _, high = consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
             behind += max(0, high - each.next_offset)
         return behind

@@ -124,7 +124,7 @@ class Signals:
     """Writes the signals of one topic partition. Once it is made nobody who was before can write any more."""
 
     def __init__(self, clients: Clients, topic: str, partition: int, schema_id: int) -> None:
-        self._topic, self._partition, self._schema_id = topic, partition, schema_id
+        self.topic, self.partition, self._schema_id = topic, partition, schema_id
         self._producer = clients.producer(f"{signals_of(topic)}/{partition}", TRANSACTION_SECONDS)
         with translated(f"begin to signal {topic}/{partition}"):
             self._producer.init_transactions(SECONDS)
@@ -139,8 +139,8 @@ class Signals:
             self._producer.begin_transaction()
             for each in dead:
                 self._bury(each)
-            name = signals_of(self._topic)
-            self._producer.produce(name, signal.encoded(self._schema_id), partition=self._partition)
+            name = signals_of(self.topic)
+            self._producer.produce(name, signal.encoded(self._schema_id), partition=self.partition)
             self._producer.commit_transaction(SECONDS)
         except KafkaException as error:
             raise self._failed(error, monotonic() - began) from error
@@ -148,18 +148,18 @@ class Signals:
     def _bury(self, letter: DeadLetter) -> None:
         """The message as it was, its headers and ours: what was wrong, and where it was."""
         message = letter.message
-        said = {"topic": self._topic, "partition": self._partition, "offset": message.offset, "reason": letter.reason}
+        said = {"topic": self.topic, "partition": self.partition, "offset": message.offset, "reason": letter.reason}
         ours = [(f"feed_assets.{name}", str(value).encode(errors="replace")) for name, value in said.items()]
         self._producer.produce(
-            dead_letters_of(self._topic),
+            dead_letters_of(self.topic),
             message.value,
             message.key,
-            self._partition,
+            self.partition,
             timestamp=max(0, message.timestamp),
             headers=[*message.headers, *ours],
         )
 
     def _failed(self, error: KafkaException, seconds: float) -> FeedAssetsError:
         """A broker that was away for long undoes the transaction, and then says what it says to who was put out."""
-        action = f"signal {self._topic}/{self._partition}"
+        action = f"signal {self.topic}/{self.partition}"
         return failure(action, error, may_be_fenced=not (is_fenced(error) and seconds > TRANSACTION_SECONDS))

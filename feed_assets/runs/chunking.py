@@ -3,8 +3,8 @@
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.home import say
 from feed_assets.kafka.clients import Clients
-from feed_assets.kafka.partition import Chunking
 from feed_assets.kafka.schemas import Schemas
+from feed_assets.kafka.stretch import Chunking
 from feed_assets.runs.services import open_board
 from feed_assets.settings import Settings
 

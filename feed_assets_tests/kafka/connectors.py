@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event, Timer
 
 from feed_assets.core.topics import Topic
-from feed_assets.kafka import files, partition, service
+from feed_assets.kafka import files, partition, service, stretch
 from feed_assets.kafka.cutter import Cutter
 from feed_assets.kafka.signals import Signals
 from feed_assets_tests.kafka.world import Place
@@ -97,20 +97,20 @@ def by_the_clock() -> None:
         def __init__(self, start, topic, until, body):
             super().__init__(start, topic.model_copy(update={"messages": 1_000_000}), 0, body)
 
-    partition.Cutter = Clock
+    stretch.Cutter = Clock
     files.put = lambda board, key, content, *, replaces: board.put(f"{files.FOLDER}/{key}", content)
 
 
 def by_a_checkpoint(log: Path) -> None:
     """Wrong: where to go on is in a file of its own, which is written before the signal is."""
     kept = log.with_suffix(".checkpoint")
-    begin, keep = partition.Partition._begin, partition.Partition._keep
+    begin, write = partition.Partition._begin, partition.Partition._write
 
     def started(self, reader):
         return int(kept.read_text()) if kept.exists() else begin(self, reader)
 
     def noted(self, chunk):
-        kept.write_text(str(chunk.offsets.end))
-        return keep(self, chunk)
+        kept.write_text(str(chunk.signal.next_offset))
+        return write(self, chunk)
 
-    partition.Partition._begin, partition.Partition._keep = started, noted
+    partition.Partition._begin, partition.Partition._write = started, noted

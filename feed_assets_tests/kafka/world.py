@@ -22,9 +22,9 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import avro, dialect, service, topics
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.files import FOLDER
-from feed_assets.kafka.partition import Chunking
 from feed_assets.kafka.schemas import Schemas
 from feed_assets.kafka.signals import SCHEMA, Signal
+from feed_assets.kafka.stretch import Chunking
 from feed_assets_tests.kafka.brokers import Broker, Registry
 from feed_assets_tests.servers import wait_until
 

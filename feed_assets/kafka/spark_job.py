@@ -1,0 +1,139 @@
+"""Chunks of a large backlog by Spark's executors: planned offset ranges as a DataFrame, cut by the service's own code.
+
+Executors put chunks, the driver signals them, in offset order. Only a chunk that ends at a line of the grid, at another
+schema or as it is full is made here: it depends on its messages alone, so it is the same bytes whoever makes it again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from feed_assets.core.chunks import OffsetRange, line_before, plan
+from feed_assets.core.errors import ChunkDiffers
+from feed_assets.core.topics import Topic
+from feed_assets.kafka.messages import DeadLetter, Message
+from feed_assets.kafka.partition import Partition
+from feed_assets.kafka.ranges import Reached, follow
+from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.stretch import Chunking, Kept, Place, Stretch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPAN = 100_000
+"""Offsets of one task, as a rule: some seconds of an executor."""
+
+SPANS = 128
+"""Tasks of one Spark job: what they tell, dead letters above all, is in the driver's memory."""
+
+DEAD_BYTES = 4 << 20
+"""Bytes of dead letters behind which a task ends: the next job goes on there."""
+
+_HEADER = pa.struct({"name": pa.string(), "value": pa.binary()})
+_DEAD = pa.struct(
+    {
+        "offset": pa.int64(),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": pa.list_(_HEADER),
+        "timestamp": pa.int64(),
+        "reason": pa.string(),
+    }
+)
+_TOLD = pa.schema({"span": pa.int64(), "first_offset": pa.int64(), "signal": pa.binary(), "dead": pa.list_(_DEAD)})
+_TOLD_DDL = (
+    "span bigint, first_offset bigint, signal binary, dead array<struct<offset: bigint, key: binary, value: binary, "
+    "headers: array<struct<name: string, value: binary>>, timestamp: bigint, reason: string>>"
+)
+
+
+@dataclass(frozen=True)
+class Executors:
+    """Spark, which is asked for a session only if so many offsets are behind; `chunking` is made in each task."""
+
+    session: "Callable[[], SparkSession]"
+    chunking: Callable[[], Chunking]
+    least: int = 1_000_000
+
+
+class Span(NamedTuple):
+    """What one task reads: offsets up to a line of the grid. `until` is where its first chunk ends, if not 0."""
+
+    number: int
+    start: int
+    end: int
+    until: int
+
+
+def spans(opened: Mapping[int, Partition], ends: Mapping[int, int], limit: int) -> list[Span]:
+    """What can be read of partitions up to the last line of the grid before each one's end, in turns."""
+    found = list[tuple[int, Span]]()
+    for number, each in opened.items():
+        cut = plan(each.start, line_before(ends[number], limit), limit * max(1, SPAN // limit))
+        found += [(at, Span(number, *offsets, 0 if at else each.until)) for at, offsets in enumerate(cut)]
+    return [span for _, span in sorted(found)]
+
+
+def cut(executors: Executors, name: str, topic: Topic, wanted: Sequence[Span]) -> Iterator[tuple[Span, Kept]]:
+    """Make the chunks of spans, in the order of these and of their offsets; a span may end early, at a chunk's end.
+
+    Raises what Spark raises where a task fails again and again.
+    """
+    make = executors.chunking
+
+    def tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for at in batch.column(0).to_pylist():
+                for each in _cut(make(), name, topic, wanted[at]):
+                    yield pa.RecordBatch.from_pylist([_row(at, each)], schema=_TOLD)
+
+    tasks = executors.session().range(0, len(wanted), 1, len(wanted))
+    told = tasks.mapInArrow(tell, _TOLD_DDL).toArrow().to_pylist()
+    for row in sorted(told, key=itemgetter("span", "first_offset")):
+        yield wanted[row["span"]], _kept(row)
+
+
+def _cut(chunking: Chunking, name: str, topic: Topic, span: Span) -> Iterator[Kept]:
+    stretch = Stretch(chunking, Place(name, span.number), topic, span.start, span.until)
+    with closing(chunking.schemas), closing(chunking.clients.reader()) as reader, closing(stretch):
+        size = 0
+        for each in follow(reader, name, {span.number: OffsetRange(span.start, span.end)}):
+            if not isinstance(each, Reached):
+                ended = stretch.take(each.message, 0)
+            else:
+                ended = stretch.reach(each.offset) if each.offset == span.end else ()
+            try:
+                for kept in ended:
+                    yield kept
+                    size += _size(kept)
+            except ChunkDiffers:  # Whoever opens the partition there next finds it, and cuts it as it is.
+                return
+            if size > DEAD_BYTES:
+                return
+
+
+def _size(kept: Kept) -> int:
+    return sum(len(each.message.value or b"") for each in kept.dead)
+
+
+def _row(at: int, kept: Kept) -> dict[str, Any]:
+    dead = [{**each.message._asdict(), "headers": _headers(each.message), "reason": each.reason} for each in kept.dead]
+    return {"span": at, "first_offset": kept.signal.first_offset, "signal": kept.signal.encoded(0), "dead": dead}
+
+
+def _headers(message: Message) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in message.headers]
+
+
+def _kept(row: Mapping[str, Any]) -> Kept:
+    return Kept(Signal.of(row["signal"]), tuple(map(_dead, row["dead"])))
+
+
+def _dead(row: Mapping[str, Any]) -> DeadLetter:
+    headers = [(each["name"], each["value"]) for each in row["headers"]]
+    message = Message(row["offset"], row["key"], row["value"], headers, row["timestamp"])
+    return DeadLetter(message, row["reason"])

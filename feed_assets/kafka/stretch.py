@@ -1,0 +1,124 @@
+"""A stretch of one topic partition: its messages become chunks that are there, and of which nobody is told yet.
+
+Whoever has the stretch, the same chunks are the same bytes under the same keys: the service, a run, Spark's executors.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from tempfile import SpooledTemporaryFile
+from typing import IO, NamedTuple
+
+from feed_assets.core.chunks import key_of
+from feed_assets.core.topics import Topic
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.kafka import dialect, files
+from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.cutter import Chunk, Cutter
+from feed_assets.kafka.decode import Decoder
+from feed_assets.kafka.messages import DeadLetter, Message
+from feed_assets.kafka.schemas import Schemas
+from feed_assets.kafka.signals import Signal, minute_of
+
+_IN_MEMORY = 256 << 10
+"""Bytes of an open chunk that are in memory; the rest is on disk."""
+
+
+class Place(NamedTuple):
+    """A topic partition."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+
+class Kept(NamedTuple):
+    """What is to be said of a chunk that is there."""
+
+    signal: Signal
+    dead: tuple[DeadLetter, ...]
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """What all topic partitions of a process share. `on_step` is told of what is about to be done."""
+
+    clients: Clients
+    schemas: Schemas
+    board: Blackboard
+    on_step: Callable[[str], None] = field(default=_silent)
+
+
+class Stretch:
+    """Cuts what it is given from an offset on, up to `until` first if that is behind it.
+
+    `replaces`: whether the first chunk may be put in the place of another one, which nobody was told of.
+    """
+
+    def __init__(
+        self, chunking: Chunking, place: Place, topic: Topic, start: int, until: int = 0, *, replaces: bool = False
+    ) -> None:
+        self._chunking, self._place, self._topic = chunking, place, topic
+        self.start, self._replaces = start, replaces
+        self._decode = Decoder(topic, chunking.schemas)
+        self._cutter = Cutter(start, topic, until, _body)
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that was not read."""
+        return self._cutter.next
+
+    def take(self, message: Message, now: float) -> Iterator[Kept]:
+        """Take a message; the chunks that end by it, each of which is put as it is asked for."""
+        return map(self._keep, self._cutter.add(self._decode(message), now))
+
+    def reach(self, offset: int) -> Iterator[Kept]:
+        """The chunks that end before an offset, as nothing else comes before it."""
+        return map(self._keep, self._cutter.reach(offset))
+
+    def look(self, now: float) -> Iterator[Kept]:
+        """The open chunk, if its time is over."""
+        return map(self._keep, filter(None, [self._cutter.due(now)]))
+
+    def close(self) -> None:
+        """Forget what was not put."""
+        self._cutter.drop()
+
+    def _keep(self, chunk: Chunk) -> Kept:
+        content = files.packed(chunk.content) if self._topic.gzip else chunk.content
+        self._chunking.on_step("put")
+        if chunk.content:
+            may_replace = self._replaces and chunk.offsets.start == self.start
+            files.put(self._chunking.board, self._key(chunk.offsets.start), content, replaces=may_replace)
+        return Kept(self._signal(chunk, content), chunk.dead)
+
+    def _signal(self, chunk: Chunk, content: bytes) -> Signal:
+        start, end = chunk.offsets
+        path = f"{self._chunking.board.url}/{files.FOLDER}/{self._key(start)}" if chunk.content else None
+        return Signal(
+            topic=self._place.topic,
+            partition=self._place.number,
+            first_offset=start,
+            last_offset=end - 1,
+            records=chunk.records,
+            dead_letters=len(chunk.dead),
+            dialect=dialect.NAME,
+            path=path,
+            size=len(content) if path else 0,
+            sha256=sha256(content).hexdigest() if path else None,
+            schema_id=chunk.schema_id,
+            minutes={minute_of(minute): count for minute, count in sorted(chunk.minutes.items())},
+        )
+
+    def _key(self, start: int) -> str:
+        return key_of(*self._place, start, is_packed=self._topic.gzip)
+
+
+def _body() -> IO[bytes]:
+    return SpooledTemporaryFile(_IN_MEMORY)
