@@ -12,6 +12,7 @@ from time import monotonic
 from confluent_kafka import Consumer
 
 from feed_assets.core.chunks import OffsetRange
+from feed_assets.core.errors import ChunkDiffers
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import log, spark_job, topics
 from feed_assets.kafka.clients import translated
@@ -31,7 +32,10 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
         ends = {number: end for number, (_, end) in log.bounds(reader, name).items()}
         topics.prepare(chunking.clients.admin(), name)
         lag = _Lag(chunking, reader, name, topic, ends)
-        return [*lag.by_executors(executors), *lag.here()] if executors else lag.here()
+        if executors:
+            lag.by_executors(executors)
+        lag.here()
+        return lag.signalled
 
 
 class _Lag:
@@ -39,40 +43,48 @@ class _Lag:
 
     def __init__(self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int]) -> None:
         self._chunking, self._reader, self._name, self._topic, self._ends = chunking, reader, name, topic, ends
+        self.signalled = list[Signal]()
 
-    def by_executors(self, executors: Executors) -> list[Signal]:
+    def by_executors(self, executors: Executors) -> None:
         """Take what is in whole lines of the grid, if it is much, a Spark job at a time, until one gets nowhere."""
-        found, opened = list[Signal](), self._opened()
+        opened, before = self._opened(), -1
         if sum(self._ends[number] - each.start for number, each in opened.items()) < executors.least:
-            return found
-        while told := self._job(executors, opened):
-            found += told
+            return
+        while len(self.signalled) > before:
+            before = len(self.signalled)
+            self._job(executors, opened)
             opened = self._opened()
-        return found
 
-    def here(self) -> list[Signal]:
-        """Take the rest."""
-        found, opened = list[Signal](), self._opened()
+    def here(self) -> None:
+        """Take the rest. What was cut in another way, and nobody told of, is cut like that as it is opened anew."""
+        while True:
+            before = len(self.signalled)
+            try:
+                self._rest(self._opened())
+            except ChunkDiffers:
+                if len(self.signalled) == before:
+                    raise
+            else:
+                return
+
+    def _job(self, executors: Executors, opened: Mapping[int, Partition]) -> None:
+        """Signal what a Spark job has put, up to the first chunk of a partition that it has not."""
+        wanted = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
+        after = {number: each.start for number, each in opened.items()}
+        for span, kept in spark_job.cut(executors, self._name, self._topic, wanted) if wanted else ():
+            if kept.signal.first_offset == after[span.number]:
+                self.signalled += opened[span.number].write([kept])
+                after[span.number] = kept.signal.next_offset
+
+    def _rest(self, opened: Mapping[int, Partition]) -> None:
         ranges = {number: OffsetRange(each.start, self._ends[number]) for number, each in opened.items()}
         try:
             for each in follow(self._reader, self._name, ranges):
                 partition, is_end = opened[each.partition], isinstance(each, Reached)
-                found += partition.look(inf) if is_end else partition.take(each.message, monotonic())
+                self.signalled += partition.look(inf) if is_end else partition.take(each.message, monotonic())
         finally:
             for each in opened.values():
                 each.drop()
-        return found
-
-    def _job(self, executors: Executors, opened: Mapping[int, Partition]) -> list[Signal]:
-        """Signal what a Spark job has put, up to the first chunk of a partition that it has not."""
-        wanted = spark_job.spans(opened, self._ends, self._topic.messages)[: spark_job.SPANS]
-        after = {number: each.start for number, each in opened.items()}
-        found = list[Signal]()
-        for span, kept in spark_job.cut(executors, self._name, self._topic, wanted) if wanted else ():
-            if kept.signal.first_offset == after[span.number]:
-                found += opened[span.number].write([kept])
-                after[span.number] = kept.signal.next_offset
-        return found
 
     def _opened(self) -> dict[int, Partition]:
         made = signalling(self._chunking, [Place(self._name, number) for number in self._ends])

@@ -4,7 +4,7 @@ A chunk is put, then signalled, one after another. A kill before the signal leav
 cut again as it is; a kill after it leaves nothing. Nothing else is kept anywhere.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, TopicPartition
@@ -50,17 +50,17 @@ class Partition:
         """The first offset that was not read."""
         return self._stretch.next_offset
 
-    def take(self, message: Message, now: float) -> list[Signal]:
-        """Take a message, and what was signalled of it."""
+    def take(self, message: Message, now: float) -> Iterator[Signal]:
+        """Take a message; what is signalled of it, as it is asked for."""
         return self.write(self._stretch.take(message, now))
 
-    def look(self, now: float) -> list[Signal]:
+    def look(self, now: float) -> Iterator[Signal]:
         """Signal the open chunk, if its time is over."""
         return self.write(self._stretch.look(now))
 
-    def write(self, chunks: Iterable[Kept]) -> list[Signal]:
+    def write(self, chunks: Iterable[Kept]) -> Iterator[Signal]:
         """Signal chunks, each after it is there: whoever reads the signal reads the file."""
-        return [self._write(each) for each in chunks]
+        return map(self._write, chunks)
 
     def drop(self) -> None:
         """Forget what is not signalled."""

@@ -5,7 +5,7 @@ and another one begins after a pause: it reads from the signals where to go on, 
 taken away, what is not signalled is dropped: who gets it reads it again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import Event
 from time import monotonic
@@ -42,10 +42,10 @@ class Counts:
     chunks: int = 0
     dead_letters: int = 0
 
-    def add(self, signals: Sequence[Signal]) -> None:
+    def add(self, signal: Signal) -> None:
         """Count what was signalled."""
-        self.chunks += len(signals)
-        self.dead_letters += sum(each.dead_letters for each in signals)
+        self.chunks += 1
+        self.dead_letters += signal.dead_letters
 
 
 def run(chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
@@ -114,10 +114,10 @@ class Session:
             self._counts.messages += 1
             self._note(partition.take(message_of(received), now))
 
-    def _note(self, signals: Sequence[Signal]) -> None:
-        if signals:
+    def _note(self, signals: Iterable[Signal]) -> None:
+        for each in signals:
             self.has_signalled = True
-            self._counts.add(signals)
+            self._counts.add(each)
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Open what the group gives us, before anything of it is read."""

@@ -2,14 +2,20 @@
 
 import os
 import signal
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Timer
 
 from feed_assets.core.topics import Topic
-from feed_assets.kafka import files, partition, service, stretch
+from feed_assets.kafka import files, partition, service, spark_job, stretch
+from feed_assets.kafka.catch_up import catch_up
 from feed_assets.kafka.cutter import Cutter
 from feed_assets.kafka.signals import Signals
+from feed_assets.kafka.spark_job import Executors
+from feed_assets.kafka.stretch import Chunking
+from feed_assets.settings import Settings
+from feed_assets.spark.session import session
 from feed_assets_tests.kafka.world import Place
 
 MEMBER = "one"
@@ -48,6 +54,23 @@ def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: floa
     _serve(place, name, topic, log)
 
 
+def job_killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: float) -> None:
+    """Catch up by Spark, and be killed so many seconds after Spark has begun; its executors end when they notice."""
+    spark_job.SPAN = 2 * topic.messages
+    spark = session(Settings())
+    Timer(seconds, die).start()
+    while True:
+        chunking = place.chunking()
+        catch_up(chunking, name, topic, Executors(lambda: spark, partial(logging, place, log), 1))
+        chunking.schemas.close()
+
+
+def logging(place: Place, log: Path) -> Chunking:
+    """What an executor makes chunks with."""
+    _log_puts(log)
+    return place.chunking()
+
+
 def killed_in_a_transaction(place: Place, name: str, topic: Topic, log: Path) -> None:
     """Be killed when a signal and its dead letters are at the broker, and not committed."""
 
@@ -80,6 +103,8 @@ def _serve(place: Place, name: str, topic: Topic, log: Path, wrong: str = "", **
 
 def _log_puts(log: Path) -> None:
     """Note the digest of each chunk as it is there."""
+    if files.put.__name__ == "noted":
+        return
     put = files.put
 
     def noted(board, key, content, *, replaces):

@@ -1,6 +1,7 @@
 """A connector killed over a real broker and S3: every offset is signalled once, and files stay what they are."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import sleep
@@ -9,7 +10,7 @@ import pytest
 
 from feed_assets_tests.faults.forks import Forks, forks
 from feed_assets_tests.faults.seeds import seeds
-from feed_assets_tests.kafka.connectors import killed_after, killed_at, killed_in_a_transaction
+from feed_assets_tests.kafka.connectors import job_killed_after, killed_after, killed_at, killed_in_a_transaction
 from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, World
 
 KILLED = -9
@@ -87,20 +88,39 @@ def test_killed_at_any_moment_while_others_produce(s3_world, fork, log, kills):
     assert len(s3_world.signals()) > len(kills) / 4
 
 
+@pytest.mark.parametrize("kills", seeds(2, 100))
+def test_the_job_and_the_service_are_killed_in_turns(s3_world, fork, log, kills):
+    s3_world.create()
+    for seed in kills:
+        kill_job(s3_world, fork, log, seed)
+        kill(s3_world, fork, log, seed)
+    s3_world.run_until_done()
+    check(s3_world, log)
+
+
 def kill(world: World, fork: Forks, log: Path, seed: int) -> None:
-    """One life of a connector, in which somebody produces, some of it poison or by another schema."""
+    """One life of a connector, in which somebody produces."""
     chance = Random(seed)  # noqa: S311
-
-    def produce() -> None:
-        sleep(0.02)  # A load that leaves the connector the time to get somewhere.
-        world.produce(chance.randint(1, 4), fields=MORE if chance.random() < 0.1 else FIELDS)
-        if chance.random() < 0.1:
-            world.send(POISON)
-
+    produce = partial(load, world, chance)
     produce()
     is_early = chance.random() < 0.2
     job = world.place, world.name, world.settings, log, chance.uniform(0.02, 0.4), is_early
     assert fork.run(killed_after, *job, meanwhile=produce) == KILLED
+
+
+def kill_job(world: World, fork: Forks, log: Path, seed: int) -> None:
+    """One life of a Spark job, in which somebody produces."""
+    chance = Random(seed)  # noqa: S311
+    job = world.place, world.name, world.settings, log, chance.uniform(0.1, 4)
+    assert fork.run(job_killed_after, *job, meanwhile=partial(load, world, chance)) == KILLED
+
+
+def load(world: World, chance: Random) -> None:
+    """A few messages, some of them poison or by another schema."""
+    sleep(0.02)  # A load that leaves the connector the time to get somewhere.
+    world.produce(chance.randint(1, 4), fields=MORE if chance.random() < 0.1 else FIELDS)
+    if chance.random() < 0.1:
+        world.send(POISON)
 
 
 @pytest.mark.parametrize(("wrong", "said"), [("clock", "with other bytes"), ("checkpoint", "a hole")])

@@ -1,0 +1,220 @@
+"""Catching up by Spark's executors: the service's own chunks, whatever is killed, taken over or in the way."""
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from feed_assets.core.errors import FencedOff, LogTrimmed
+from feed_assets.kafka import catch_up as module
+from feed_assets.kafka import spark_job
+from feed_assets.kafka.spark_job import Executors
+from feed_assets.kafka.stretch import Chunking
+from feed_assets.spark.errors import SPARK_ERRORS
+from feed_assets_tests.kafka.test_faults import another_group, trim
+from feed_assets_tests.kafka.world import MORE, POISON, Place, World
+
+
+@pytest.fixture(autouse=True)
+def short_spans(monkeypatch):
+    """Two lines of the grid in each task."""
+    monkeypatch.setattr(spark_job, "SPAN", 20)
+
+
+@dataclass
+class Taker:
+    """Catches up with a world's topic; `jobs` are the spans of each Spark job."""
+
+    world: World
+    spark: object
+    jobs: list[list[tuple[int, int, int]]]
+
+    def __call__(self, least: int = 1, made: Callable[[], Chunking] | None = None, **changes):
+        chunking = self.world.place.chunking(**changes)
+        executors = Executors(lambda: self.spark, made or self.world.place.chunking, least)
+        with closing(chunking.schemas):
+            return module.catch_up(chunking, self.world.name, self.world.settings, executors)
+
+
+@pytest.fixture
+def take(world, spark, monkeypatch):
+    taker, cut = Taker(world, spark, []), spark_job.cut
+
+    def noted(executors, name, topic, wanted):
+        taker.jobs.append([(each.number, each.start, each.end) for each in wanted])
+        return cut(executors, name, topic, wanted)
+
+    monkeypatch.setattr(spark_job, "cut", noted)
+    return taker
+
+
+def fill(world: World) -> None:
+    """Two partitions, two schemas, deletes, poison."""
+    world.create(partitions=2)
+    world.produce(45)
+    world.send(None, 3)
+    world.produce(24, partition=1, fields=MORE)
+    world.send(POISON, partition=1, op="create")
+    world.produce(13, partition=1)
+    world.produce(22)
+
+
+def told(world: World) -> list[tuple[object, ...]]:
+    signals = [each for number in (0, 1) for each in world.signals(number)]
+    return [(each.partition, each.first_offset, each.last_offset, each.records, each.sha256) for each in signals]
+
+
+def test_what_executors_make_are_the_chunks_that_the_service_makes(world, take):
+    fill(world)
+    found = take()
+    world.check(2)
+    assert [sorted(each) for each in take.jobs] == [[(0, 0, 20), (0, 20, 40), (0, 40, 60), (1, 0, 20), (1, 20, 30)]]
+    assert sorted((each.partition, each.first_offset) for each in found) == [each[:2] for each in told(world)]
+    other = World(world.place)
+    with closing(other.schemas):
+        fill(other)
+        other.settings = world.settings.model_copy(update={"seconds": 2})
+        other.run_until_done(2)
+        assert told(world) == told(other)
+    (letter,) = world.dead_letters()
+    headers = dict(letter.headers())
+    assert (letter.value(), headers["op"], headers["feed_assets.offset"]) == (POISON, b"create", b"24")
+    assert take() == []
+
+
+def test_a_little_is_taken_without_spark(world, take):
+    world.create()
+    world.produce(45)
+    assert len(take(least=46)) == 5
+    assert take.jobs == []
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_killed_as_it_signals_what_is_there_is_made_again_as_it_was(world, take, step):
+    world.create()
+    world.produce(25)
+    steps = count()
+
+    def kill(_):
+        if next(steps) == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        take(on_step=kill)
+    put = {key: world.board.get(key) for key in world.files()}
+    assert len(put) == 2
+    take()
+    world.check()
+    assert world.is_done()
+    assert put.items() <= {key: world.board.get(key) for key in world.files()}.items()
+
+
+def dying(place: Place, mark: Path) -> Chunking:
+    """Killed at its third chunk, if nobody was before."""
+    steps = count(1)
+
+    def step(what: str) -> None:
+        if what == "put" and next(steps) == 2 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return place.chunking(on_step=step)
+
+
+def test_an_executor_that_is_killed_takes_nothing_with_it(world, take, tmp_path):
+    world.create()
+    world.produce(45)
+    made = partial(dying, world.place, tmp_path / "killed")
+    with pytest.raises(SPARK_ERRORS):
+        take(made=made)
+    assert (tmp_path / "killed").exists()
+    take(made=made)
+    world.check()
+    assert world.is_done()
+
+
+def test_who_is_put_out_while_executors_cut_signals_nothing(world, take, monkeypatch):
+    world.create()
+    world.produce(25)
+    cut = spark_job.cut
+
+    def overtaken(*arguments):
+        for each in cut(*arguments):
+            monkeypatch.undo()
+            with world.connector(place=another_group(world)) as service:
+                service.wait(world.is_done, "the service to take all")
+            yield each
+
+    monkeypatch.setattr(spark_job, "cut", overtaken)
+    with pytest.raises(FencedOff):
+        take()
+    world.check()
+    assert [each.next_offset for each in world.signals()] == [10, 20, 25]
+
+
+def test_files_of_another_grid_that_nobody_was_told_of_are_in_nobodys_way(world, take):
+    world.create()
+    world.produce(45)
+    world.settings = world.settings.model_copy(update={"messages": 4})
+
+    def kill(step):
+        if step == "signal":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        take(on_step=kill)
+    assert len(world.files()) == 11
+    world.settings = world.settings.model_copy(update={"messages": 10})
+    take()
+    world.check()
+    assert world.is_done()
+    world.produce(1)
+    world.run_until_done()
+    world.check()
+
+
+def test_what_a_transaction_holds_back_is_left_to_the_next_run(world, take):
+    world.create()
+    world.produce(23)
+    producer = Producer({"bootstrap.servers": world.place.servers, "transactional.id": world.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(world.name, world.value(1), world.key(1), 0)
+    producer.flush(30)
+    world.produce(20)
+    take()
+    assert world.reached() == 23
+    producer.commit_transaction(30)
+    take()
+    world.check()
+    assert world.is_done()
+
+
+def test_dead_letters_are_no_more_at_once_than_the_driver_can_hold(world, take):
+    world.create(**{"max.message.bytes": "8000000"})
+    for _ in range(4):
+        world.send(b"x" * 900_000)
+        world.send(b"y" * 900_000)
+        world.send(b"z" * 900_000)
+    world.produce(20)
+    take()
+    world.check()
+    assert len(take.jobs) > 2
+    assert len(world.dead_letters()) == 12
+
+
+def test_a_trimmed_log_raises(world, take):
+    world.create()
+    world.produce(10)
+    take()
+    world.produce(30)
+    trim(world, world.name, 15)
+    with pytest.raises(LogTrimmed):
+        take()
