@@ -7,7 +7,6 @@ can signal it. Killed anywhere, it goes on from the last signal the next time, a
 from collections.abc import Mapping
 from contextlib import closing
 from math import inf
-from time import monotonic
 
 from confluent_kafka import Consumer
 
@@ -80,8 +79,10 @@ class _Lag:
         ranges = {number: OffsetRange(each.start, self._ends[number]) for number, each in opened.items()}
         try:
             for each in follow(self._reader, self._name, ranges):
-                partition, is_end = opened[each.partition], isinstance(each, Reached)
-                self.signalled += partition.look(inf) if is_end else partition.take(each.message, monotonic())
+                if isinstance(each, Reached):
+                    self.signalled += opened[each.partition].look(inf)
+                else:
+                    self.signalled += opened[each.partition].take(each.message, 0)
         finally:
             for each in opened.values():
                 each.drop()

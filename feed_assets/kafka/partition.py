@@ -28,8 +28,12 @@ def signalling(chunking: Chunking, places: Sequence[Place]) -> list[Signals]:
     All at the same time, as a broker lets each wait for up to a second. Raises FencedOff and KafkaUnavailable.
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signals.SCHEMA) for each, _ in places}
+
+    def made(place: Place) -> Signals:
+        return Signals(chunking.clients, place.topic, place.number, ids[place.topic])
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [*pool.map(lambda each: Signals(chunking.clients, *each, ids[each.topic]), places)]
+        return [*pool.map(made, places)]
 
 
 class Partition:

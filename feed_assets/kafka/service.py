@@ -71,7 +71,7 @@ class Session:
 
     def __init__(self, chunking: Chunking, wanted: Mapping[str, Topic], stopping: Event) -> None:
         self._chunking, self._wanted, self._stopping = chunking, wanted, stopping
-        self._open: dict[Place, Partition] = {}
+        self._open: dict[tuple[str, int], Partition] = {}
         self._aside: dict[Place, LogTrimmed | SignalsLost] = {}
         self._counts, self._said, self._looked = Counts(), monotonic(), 0.0
         self.has_signalled = False

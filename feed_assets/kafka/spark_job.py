@@ -4,25 +4,29 @@ Executors put chunks, the driver signals them, in offset order. Only a chunk tha
 schema or as it is full is made here: it depends on its messages alone, so it is the same bytes whoever makes it again.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
+import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 
 from feed_assets.core.chunks import OffsetRange, line_before, plan
-from feed_assets.core.errors import ChunkDiffers
+from feed_assets.core.errors import ChunkDiffers, KafkaUnavailable
 from feed_assets.core.topics import Topic
 from feed_assets.kafka.messages import DeadLetter, Message
 from feed_assets.kafka.partition import Partition
 from feed_assets.kafka.ranges import Reached, follow
 from feed_assets.kafka.signals import Signal
 from feed_assets.kafka.stretch import Chunking, Kept, Place, Stretch
+from feed_assets.spark.errors import SPARK_ERRORS, cause
+from feed_assets.spark.guarded import guarded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pa: Any = pyarrow  # It has no types.
 
 SPAN = 100_000
 """Offsets of one task, as a rule: some seconds of an executor."""
@@ -81,20 +85,33 @@ def spans(opened: Mapping[int, Partition], ends: Mapping[int, int], limit: int) 
 def cut(executors: Executors, name: str, topic: Topic, wanted: Sequence[Span]) -> Iterator[tuple[Span, Kept]]:
     """Make the chunks of spans, in the order of these and of their offsets; a span may end early, at a chunk's end.
 
-    Raises what Spark raises where a task fails again and again.
+    Raises KafkaUnavailable where a task fails again and again, and SparkUnavailable.
     """
     make = executors.chunking
 
-    def tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def tell(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                for each in _cut(make(), name, topic, wanted[at]):
+                for each in _cut(make(), name, topic, wanted[int(at)]):
                     yield pa.RecordBatch.from_pylist([_row(at, each)], schema=_TOLD)
 
-    tasks = executors.session().range(0, len(wanted), 1, len(wanted))
-    told = tasks.mapInArrow(tell, _TOLD_DDL).toArrow().to_pylist()
+    spark = executors.session()
+    tasks: Any = spark.range(0, len(wanted), 1, len(wanted))
+    with guarded(spark), _translated(name):
+        told = tasks.mapInArrow(tell, _TOLD_DDL).toArrow().to_pylist()
     for row in sorted(told, key=itemgetter("span", "first_offset")):
         yield wanted[row["span"]], _kept(row)
+
+
+@contextmanager
+def _translated(name: str) -> Generator[None]:
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise KafkaUnavailable(
+            f"executors cannot make the chunks of {name}: {cause(str(error))}. "
+            "Each needs feed-assets[kafka] installed, and reaches the broker, the registry and the store."
+        ) from error
 
 
 def _cut(chunking: Chunking, name: str, topic: Topic, span: Span) -> Iterator[Kept]:

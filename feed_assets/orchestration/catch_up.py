@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -65,19 +66,28 @@ def _job(topics: Mapping[str, Topic]) -> dg.JobDefinition:
             context.log.info(line)
 
     graph = dg.GraphDefinition(CATCH_UP, node_defs=[take_lag])
-    described = "Makes the chunks of all that a Kafka topic has, then ends. Puts out a connector that reads the topic."
+    described = (
+        "Makes the chunks of all that a Kafka topic has, then ends; more than a million messages by Spark. Puts out a "
+        "connector that reads the topic."
+    )
     return dg.JobDefinition(graph_def=graph, description=described)
 
 
 def catch_up(name: str, topic: Topic) -> list[str]:
-    """Take the lag of a topic that is found now; a line for each chunk. Raises what the connector raises."""
+    """Take the lag of a topic that is found now; a line for each chunk. Raises what the connector raises.
+
+    A large one is taken by Spark, in whose executors the settings of this process count.
+    """
     check_installed()
     from feed_assets.kafka.catch_up import catch_up as take
+    from feed_assets.kafka.spark_job import Executors
     from feed_assets.runs.chunking import chunking_of
+    from feed_assets.spark.session import session
 
-    chunking = chunking_of(settings())
+    config = settings()
+    chunking = chunking_of(config)
     with closing(chunking.schemas):
-        found = take(chunking, name, topic)
+        found = take(chunking, name, topic, Executors(lambda: session(config), partial(chunking_of, config)))
     return [f"{name}/{each.partition} {each.first_offset} to {each.last_offset}: {each.path}" for each in found]
 
 

@@ -25,6 +25,10 @@ _DOWN = re.compile(r"SdkClientException|(?:Connect|Socket\w*|UnknownHost)Excepti
 _GONE = re.compile(r"\[PATH_NOT_FOUND\]|FAILED_READ_FILE\.FILE_NOT_EXIST|RemoteFileChangedException")
 _HEADER = re.compile(r"CSV header does not conform to the schema|Number of column in CSV header is not equal")
 _UNREADABLE = re.compile(r"FAILED_READ_FILE|UNABLE_TO_INFER_SCHEMA|PARQUET_TYPE|CANNOT_READ_FILE|PARQUET_CONVERSION")
+_RAISED = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?:\w+\.)*(?P<error>\w+.*)"
+    r"|(?P<end>Python worker exited[^.\n]*)"
+)
 _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 
 
@@ -48,9 +52,9 @@ def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
     file = _file(said, updates)
     # First, because Spark says of these too that a file cannot be read, or is not there.
     if _REFUSED.search(said):
-        return BlackboardRefused(f"{file}: Spark is refused access ({_cause(said)}). Check the credentials it finds.")
+        return BlackboardRefused(f"{file}: Spark is refused access ({cause(said)}). Check the credentials it finds.")
     if _DOWN.search(said):
-        return BlackboardUnavailable(f"{file}: the store does not answer ({_cause(said)}). Check it, then try again.")
+        return BlackboardUnavailable(f"{file}: the store does not answer ({cause(said)}). Check it, then try again.")
     if _GONE.search(said):
         return UpdateChanged(f"{file} is gone or altered since it was listed: pin the newest and read again.")
     if _HEADER.search(said):
@@ -60,7 +64,7 @@ def _translated(said: str, updates: Sequence[Update]) -> FeedAssetsError | None:
             "it right: a file that is pulled under another name."
         )
     if _UNREADABLE.search(said):
-        return UnreadableUpdate(f"{file} cannot be read: {_cause(said)}. Invalidate it, or correct the format.")
+        return UnreadableUpdate(f"{file} cannot be read: {cause(said)}. Invalidate it, or correct the format.")
     return None
 
 
@@ -74,9 +78,12 @@ def _file(said: str, updates: Sequence[Update]) -> str:
 def _header(said: str) -> str:
     """Spark's lines about the header in one: what it expected and what it found."""
     wanted = re.findall(r"^\s*(Header(?: length)?:.*|Schema:.*|Expected:.*)$", said, re.MULTILINE)
-    return "; ".join(dict.fromkeys(line.strip() for line in wanted)) or _cause(said)
+    return "; ".join(dict.fromkeys(line.strip() for line in wanted)) or cause(said)
 
 
-def _cause(said: str) -> str:
+def cause(said: str) -> str:
+    """What a text of Spark's names as the first cause: the line of a Python function's error, or of Java's."""
+    if raised := [*_RAISED.finditer(said)]:
+        return str(raised[-1]["error"] or raised[-1]["end"]).rstrip(".")
     causes: list[str] = _CAUSE.findall(said)
     return causes[-1].strip() if causes else said.strip().splitlines()[0]

@@ -2,10 +2,11 @@
 
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, Thread, Timer
 
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import files, partition, service, spark_job, stretch
@@ -17,6 +18,7 @@ from feed_assets.kafka.stretch import Chunking
 from feed_assets.settings import Settings
 from feed_assets.spark.session import session
 from feed_assets_tests.kafka.world import Place
+from feed_assets_tests.servers import wait_until
 
 MEMBER = "one"
 """Its name in the group: whoever starts with the same one has at once what the killed one had."""
@@ -55,14 +57,23 @@ def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: floa
 
 
 def job_killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: float) -> None:
-    """Catch up by Spark, and be killed so many seconds after Spark has begun; its executors end when they notice."""
+    """Catch up by Spark again and again, and be killed so many seconds after its executors had begun to put chunks.
+
+    They end when they notice: what they put until then is nobody's.
+    """
     spark_job.SPAN = 2 * topic.messages
-    spark = session(Settings())
-    Timer(seconds, die).start()
+    spark, timer = session(Settings()), Timer(seconds, die)
+    before = log.stat().st_size
+    Thread(target=_when, args=(lambda: log.stat().st_size > before, timer.start), daemon=True).start()
     while True:
         chunking = place.chunking()
         catch_up(chunking, name, topic, Executors(lambda: spark, partial(logging, place, log), 1))
         chunking.schemas.close()
+
+
+def _when(condition: Callable[[], bool], then: Callable[[], None]) -> None:
+    wait_until(condition, "a chunk", 60, 0.005)
+    then()
 
 
 def logging(place: Place, log: Path) -> Chunking:

@@ -111,7 +111,7 @@ def kill(world: World, fork: Forks, log: Path, seed: int) -> None:
 def kill_job(world: World, fork: Forks, log: Path, seed: int) -> None:
     """One life of a Spark job, in which somebody produces."""
     chance = Random(seed)  # noqa: S311
-    job = world.place, world.name, world.settings, log, chance.uniform(0.1, 4)
+    job = world.place, world.name, world.settings, log, chance.uniform(0, 4)
     assert fork.run(job_killed_after, *job, meanwhile=partial(load, world, chance)) == KILLED
 
 

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from feed_assets.core.errors import FencedOff, LogTrimmed
+from feed_assets.core.errors import FencedOff, KafkaUnavailable, LogTrimmed
 from feed_assets.kafka import catch_up as module
 from feed_assets.kafka import spark_job
 from feed_assets.kafka.spark_job import Executors
 from feed_assets.kafka.stretch import Chunking
-from feed_assets.spark.errors import SPARK_ERRORS
 from feed_assets_tests.kafka.test_faults import another_group, trim
 from feed_assets_tests.kafka.world import MORE, POISON, Place, World
 
@@ -132,12 +131,23 @@ def test_an_executor_that_is_killed_takes_nothing_with_it(world, take, tmp_path)
     world.create()
     world.produce(45)
     made = partial(dying, world.place, tmp_path / "killed")
-    with pytest.raises(SPARK_ERRORS):
+    with pytest.raises(KafkaUnavailable, match=r"executors cannot make the chunks of clicks.*worker exited"):
         take(made=made)
     assert (tmp_path / "killed").exists()
     take(made=made)
     world.check()
     assert world.is_done()
+
+
+def test_what_an_executor_raises_is_told(world, take):
+    world.create()
+    world.produce(25)
+    nowhere = replace(world.place, registry="http://127.0.0.1:1/apis/ccompat/v7")
+    said = r"executors cannot make the chunks of clicks.*: cannot look up schema .*Each needs feed-assets"
+    with pytest.raises(KafkaUnavailable, match=said):
+        take(made=nowhere.chunking)
+    take()
+    world.check()
 
 
 def test_who_is_put_out_while_executors_cut_signals_nothing(world, take, monkeypatch):
@@ -216,5 +226,5 @@ def test_a_trimmed_log_raises(world, take):
     take()
     world.produce(30)
     trim(world, world.name, 15)
-    with pytest.raises(LogTrimmed):
+    with pytest.raises(LogTrimmed, match="from offset 10 on, which the broker has no longer"):
         take()
