@@ -1,0 +1,130 @@
+"""The loader of one warehouse: reads signals, and loads what they tell of, until it is told to stop.
+
+A session begins with what the state tables say. Whatever fails ends it, and another one begins after a pause, as after
+a kill; a table that cannot go on stops alone, with its reason in the state tables. One loader has the lease.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from threading import Event
+from time import monotonic
+from uuid import uuid4
+
+from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable, WarehouseTaken
+from feed_assets.core.topics import Topic
+from feed_assets.home import say
+from feed_assets.warehouse import state
+from feed_assets.warehouse.table import Loading, Table
+
+LOOK_SECONDS = 0.5
+"""From one look for signals to the next."""
+
+LEASE_SECONDS = 30.0
+"""After which a loader that has not renewed its lease has lost it; it is renewed three times as often."""
+
+PAUSES = (1.0, 60.0)
+"""Seconds to wait after the first failure, then twice as long each time, up to the other number."""
+
+
+def run(loading: Loading, wanted: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
+    """Load topics until `stopping` is set; what is not there is waited for.
+
+    Raises WarehouseTaken, and once no table can go on what the first one stopped with.
+    """
+    holder, pause = _holder(), pauses[0]
+    while not stopping.is_set():
+        session = Session(loading, wanted, holder)
+        try:
+            session.run(stopping)
+        except ServiceUnavailable as error:
+            pause = pauses[0] if session.loads else pause
+            say(f"warehouse {loading.name}: waits {pause:g} s, then tries again: {error}")
+            stopping.wait(pause)
+            pause = min(2 * pause, pauses[1])
+
+
+def once(loading: Loading, wanted: Mapping[str, Topic]) -> int:
+    """Load what there is now, whatever the limits; how many loads that were.
+
+    Raises what a table stops with, after the others are loaded, ServiceUnavailable and WarehouseTaken.
+    """
+    session = Session(loading, wanted, _holder())
+    session.once()
+    return session.loads
+
+
+def _holder() -> str:
+    return f"process {os.getpid()} of {socket.gethostname()} ({uuid4().hex[:8]})"
+
+
+class Session:
+    """A loader from its beginning to its end."""
+
+    def __init__(self, loading: Loading, wanted: Mapping[str, Topic], holder: str) -> None:
+        self._loading, self._wanted, self._holder = loading, wanted, holder
+        self._tables: dict[str, Table] = {}
+        self._stopped: list[FeedAssetsError] = []
+        self._renewed = 0.0
+
+    @property
+    def loads(self) -> int:
+        """How many loads were committed."""
+        return sum(each.loads for each in self._tables.values())
+
+    def run(self, stopping: Event) -> None:
+        """Load until the end. Raises what ends it."""
+        with self._begun():
+            while len(self._stopped) < len(self._tables) and not stopping.is_set():
+                self._each(lambda table: table.look(monotonic()))
+                self._renew()
+                stopping.wait(LOOK_SECONDS)
+        if not stopping.is_set():
+            raise self._stopped[0]
+
+    def once(self) -> None:
+        """Load what there is. Raises what the first table stopped with, once the others are loaded."""
+        with self._begun():
+            self._each(lambda table: table.load_all())
+        for error in self._stopped:
+            raise error
+
+    @contextmanager
+    def _begun(self) -> Generator[None]:
+        """Take the lease, and give it back at an orderly end."""
+        engine = self._loading.engine
+        with engine.open() as connection:
+            state.prepare(connection)
+            state.take(connection, engine, self._holder, LEASE_SECONDS)
+            self._renewed = monotonic()
+            for name, topic in self._wanted.items():
+                self._tables[name] = Table(self._loading, self._holder, name, topic.key, state.read(connection, name))
+        yield
+        with engine.open() as connection:
+            state.release(connection, self._holder)
+
+    def _each(self, work: Callable[[Table], None]) -> None:
+        """Do something for each table that has not stopped."""
+        for table in self._tables.values():
+            if table.is_stopped:
+                continue
+            try:
+                work(table)
+            except (ServiceUnavailable, WarehouseTaken):
+                raise
+            except FeedAssetsError as error:
+                self._stop(table, error)
+
+    def _stop(self, table: Table, error: FeedAssetsError) -> None:
+        table.is_stopped = True
+        self._stopped.append(error)
+        say(f"warehouse {self._loading.name}: does not load {table.name} any more: {error}")
+        with self._loading.engine.open() as connection:
+            state.note(connection, table.name, str(error))
+
+    def _renew(self) -> None:
+        if monotonic() >= self._renewed + LEASE_SECONDS / 3:
+            with self._loading.engine.open() as connection:
+                state.renew(connection, self._loading.engine, self._holder)
+            self._renewed = monotonic()

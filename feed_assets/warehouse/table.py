@@ -1,0 +1,122 @@
+"""One topic on its way into its table: the signals that were read of it, and up to where they are loaded."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+from feed_assets.core.errors import InvalidShape, LogTrimmed, NoTopic, OffsetsMissing
+from feed_assets.core.topics import signals_of
+from feed_assets.core.warehouses import Warehouse
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.home import say
+from feed_assets.kafka import log
+from feed_assets.kafka.clients import SECONDS, Clients
+from feed_assets.kafka.schemas import Poison, Schemas
+from feed_assets.kafka.signals import Signal
+from feed_assets.warehouse.engines import Engine, engine_of
+from feed_assets.warehouse.load import Change, Place, change, load
+from feed_assets.warehouse.runs import Buffer, Run, Signalled, runs
+from feed_assets.warehouse.shapes import Shape, shape_of
+from feed_assets.warehouse.state import Known
+
+_READ_BYTES = 16 << 20
+"""Of signals that are read at once."""
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What all tables of a warehouse share."""
+
+    name: str
+    clients: Clients
+    schemas: Schemas
+    board: Blackboard
+    warehouse: Warehouse
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What kind of warehouse it is."""
+        return engine_of(self.warehouse.url.get_secret_value())
+
+
+class Table:
+    """A topic's table, from what is known of it on."""
+
+    def __init__(self, loading: Loading, holder: str, name: str, key: Sequence[str], known: Known) -> None:
+        self._loading, self.name, self._key, self._known = loading, name, key, known
+        self._place = Place(loading.engine, loading.board, holder, loading.warehouse.deleted_days)
+        self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
+        self._after = {number: each.signal_offset for number, each in known.positions.items()}
+        self._is_anew = False
+        self.loads = 0
+        self.is_stopped = False
+
+    def look(self, now: float) -> None:
+        """Read what is new, and load what is due."""
+        self._read(now, self._buffer.room)
+        self._load(self._buffer.due(now))
+
+    def load_all(self) -> None:
+        """Load everything that is signalled, whatever the limits."""
+        is_done = False
+        while not is_done:
+            is_complete = self._read(0, self._buffer.room)
+            is_done = self._load(self._buffer.due(inf if is_complete else 0)) and is_complete
+
+    def plan(self) -> Iterator[tuple[Run, Change]]:
+        """What would become of the table by each change of the schema of what is not loaded yet."""
+        while not self._read(0, self._loading.warehouse.chunks):
+            pass
+        known = self._known
+        for each in runs(self._buffer.signals):
+            found = change(self._loading.engine, self.name, known, each.schema_id, self._shape_of(each))
+            known = found.known
+            if found.statements:
+                yield each, found
+
+    def _read(self, now: float, limit: int) -> bool:
+        """Read up to so many signals; whether there are no more."""
+        try:
+            found = log.read(self._loading.clients, signals_of(self.name), self._after, limit, _READ_BYTES, SECONDS)
+        except NoTopic:  # Nothing of it was ever signalled.
+            return True
+        except LogTrimmed as error:
+            self._begin_anew(error)
+            return False
+        for partition, message in found.messages:
+            signal = Signal.of(message.value or b"")
+            position = self._known.positions.get(partition)
+            if position is None or signal.next_offset > position.next_offset:
+                self._buffer.add(Signalled(signal, message.offset + 1), now)
+        self._after = found.after
+        return found.is_complete
+
+    def _load(self, due: Sequence[Run]) -> bool:
+        """Load runs in their order; not all of them if the signals have to be read again."""
+        try:
+            for each in due:
+                self._known = load(self._place, self.name, self._known, each, self._shape_of(each))
+                self.loads += 1
+        except OffsetsMissing as error:
+            self._begin_anew(error)
+            return False
+        return True
+
+    def _begin_anew(self, error: LogTrimmed | OffsetsMissing) -> None:
+        """Read all signals again, once: those that were loaded are passed over. Their topic may have been made anew."""
+        if self._is_anew:
+            raise error
+        say(f"warehouse {self._loading.name}: reads the signals of {self.name} from their beginning: {error}")
+        self._is_anew, self._after = True, {}
+        self._buffer.signals.clear()
+
+    def _shape_of(self, run: Run) -> Shape | None:
+        if run.schema_id is None:
+            return None
+        try:
+            return shape_of(self._loading.schemas.get(run.schema_id), self._key)
+        except Poison as error:
+            raise InvalidShape(
+                f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."
+            ) from error

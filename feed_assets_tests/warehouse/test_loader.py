@@ -1,0 +1,255 @@
+"""The loader over a real broker: from what the state tables say on, through new schemas, failures and other loaders."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from threading import Event, Thread
+
+import pytest
+
+from feed_assets.core.errors import ChunkBroken, NotMigratable, OffsetsMissing, WarehouseTaken, WarehouseUnavailable
+from feed_assets.core.topics import signals_of
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.warehouse import loader, state
+from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.table import Loading, Table
+from feed_assets_tests.kafka.world import FIELDS, MORE, World
+from feed_assets_tests.servers import wait_until
+from feed_assets_tests.warehouse.topics import check, loading_of, nexts, rows
+
+
+@pytest.fixture
+def world(broker, registry, local_board: Blackboard) -> Iterator[World]:
+    with World.of(broker, registry, local_board.url) as made:
+        made.create()
+        yield made
+
+
+@pytest.fixture
+def loading(world: World, url: str) -> Iterator[Loading]:
+    engine = engine_of(url)
+    with engine.open() as connection:
+        state.prepare(connection)
+        connection.execute("DELETE FROM feed_assets.lease")
+    made = loading_of(world.place, url)
+    with closing(made.schemas):
+        yield made
+
+
+def load(loading: Loading, *worlds: World) -> int:
+    return loader.once(loading, {each.name: each.settings for each in worlds})
+
+
+@contextmanager
+def loads(loading: Loading, *worlds: World) -> Iterator[list[BaseException]]:
+    """A service in a thread; what it ends with."""
+    stopping, ended = Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            loader.run(loading, {each.name: each.settings for each in worlds}, stopping, (0.05, 0.1))
+        except BaseException as error:  # noqa: BLE001 - it is looked at by the test
+            ended.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield ended
+    finally:
+        stopping.set()
+        thread.join(60)
+
+
+def test_a_table_follows_its_topic(world, loading):
+    assert load(loading, world) == 0
+    world.produce(15)
+    world.run_until_done()
+    assert load(loading, world) == 1
+    check(world, loading.engine)
+    world.produce(5, fields=MORE)
+    world.produce(5)
+    world.send(None, 3)
+    world.send(world.value(4), 4, op="delete")
+    world.run_until_done()
+    assert load(loading, world) == 2
+    check(world, loading.engine)
+    assert (len(rows(loading.engine, world.name)), load(loading, world)) == (5, 0)
+
+
+def test_few_chunks_at_a_time(world, loading):
+    few = Loading(
+        loading.name,
+        loading.clients,
+        loading.schemas,
+        loading.board,
+        loading.warehouse.model_copy(update={"chunks": 2}),
+    )
+    world.produce(45)
+    world.run_until_done()
+    assert load(few, world) == 3
+    check(world, loading.engine)
+
+
+def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeypatch):
+    monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(loader, "LEASE_SECONDS", 0.5)
+    with world.connector(), loads(loading, world) as ended:
+        for _ in range(2):
+            world.produce(12)
+            end = world.end()
+            wait_until(lambda end=end: nexts(loading.engine, world.name) == {0: end}, "all to be loaded", 60, 0.1)
+        with pytest.raises(WarehouseTaken, match="loads this warehouse, and was seen at"):
+            load(loading, world)
+    check(world, loading.engine)
+    assert ended == []
+    assert load(loading, world) == 0
+
+
+def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading, monkeypatch, capsys):
+    monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
+    world.produce(5)
+    world.run_until_done()
+    with World.of(broker, registry, world.board.url) as other:
+        other.create()
+        other.produce(5)
+        other.run_until_done()
+        path = (other.signals()[0].path or "").removeprefix(f"{other.board.url}/")
+        content = other.board.get(path)
+        other.board.delete([path])
+        with pytest.raises(ChunkBroken, match="is not there"):
+            load(loading, other, world)
+        check(world, loading.engine)
+        assert rows(loading.engine, other.name) == {}
+        with loading.engine.open() as connection:
+            problems = {each.topic: each.problem for each in state.tables(connection)}
+        assert problems[world.name] is None
+        assert "is not there: expected" in problems[other.name]
+        with loads(loading, other) as ended:
+            wait_until(lambda: bool(ended), "the loader to end")
+        assert isinstance(ended[0], ChunkBroken)
+        assert f"does not load {other.name} any more" in capsys.readouterr().err
+        other.board.put(path, content)
+        load(loading, other)
+        check(other, loading.engine)
+        with loading.engine.open() as connection:
+            assert {each.problem for each in state.tables(connection)} == {None}
+
+
+def test_a_schema_that_cannot_be_followed_is_refused_with_both(world, loading):
+    world.produce(1)
+    world.run_until_done()
+    load(loading, world)
+    world.producer.produce(world.name, other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    world.producer.flush(30)
+    world.run_until_done()
+    with pytest.raises(NotMigratable, match=r"n was bigint and is boolean.* The table is \(id text not null, n bigint"):
+        load(loading, world)
+
+
+def other_type(world: World) -> bytes:
+    from feed_assets.kafka import avro
+
+    fields = [FIELDS[0], {"name": "n", "type": "boolean"}]
+    schema_id = world.schemas.register(f"{world.name}-other", {"type": "record", "name": "value", "fields": fields})
+    return avro.encoded({"id": "k1", "n": True}, world.schemas.get(schema_id), schema_id)
+
+
+def test_what_is_away_is_waited_for(world, loading, monkeypatch, capsys):
+    monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
+    world.produce(5)
+    world.run_until_done()
+    failures = iter([True, True, False, True])
+    look = Table.look
+
+    def looked(self, now):
+        if next(failures, False):
+            raise WarehouseUnavailable("it is away")
+        look(self, now)
+
+    monkeypatch.setattr(Table, "look", looked)
+    with loads(loading, world) as ended:
+        wait_until(lambda: nexts(loading.engine, world.name) == {0: 5}, "all to be loaded", 60, 0.1)
+    assert ended == []
+    assert "warehouse main: waits 0.05 s, then tries again: it is away" in capsys.readouterr().err
+    check(world, loading.engine)
+
+
+def test_a_commit_whose_answer_was_lost_is_found_in_the_state_tables(world, loading, monkeypatch):
+    monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
+    world.produce(5)
+    world.run_until_done()
+    with loading.engine.open() as connection:
+        kind = type(connection)
+    execute, lost = kind.execute, []
+
+    def executed(self, statement):
+        found = execute(self, statement)
+        if statement == "COMMIT" and not lost:
+            lost.append(nexts(loading.engine, world.name) if loading.engine.has_keys else "done")
+            raise WarehouseUnavailable("the connection was reset")
+        return found
+
+    monkeypatch.setattr(kind, "execute", executed)
+    counted = []
+    monkeypatch.setattr(loader.state, "note", lambda *_: counted.append(1))
+    with loads(loading, world) as ended:
+        wait_until(lambda: bool(lost), "the answer to be lost")
+        world.produce(5)
+        world.run_until_done()
+        wait_until(lambda: nexts(loading.engine, world.name) == {0: 10}, "all to be loaded", 60, 0.1)
+    assert (ended, counted) == ([], [])
+    check(world, loading.engine)
+
+
+@pytest.mark.parametrize("signal_offset", [1, 1000])
+def test_signals_whose_places_are_wrong_are_read_again_from_the_beginning(world, loading, signal_offset, capsys):
+    world.produce(25)
+    world.run_until_done()
+    load(loading, world)
+    world.produce(20)
+    world.run_until_done()
+    with loading.engine.open() as connection:
+        moved = len(world.messages(signals_of(world.name))) * 2 if signal_offset == 1 else signal_offset
+        connection.execute(f"UPDATE feed_assets.positions SET signal_offset = {moved - 2} WHERE topic = '{world.name}'")
+    load(loading, world)
+    check(world, loading.engine)
+    assert nexts(loading.engine, world.name) == {0: world.end()}
+    assert f"reads the signals of {world.name} from their beginning" in capsys.readouterr().err
+
+
+def test_signals_that_are_gone_stop_the_table(world, loading):
+    world.produce(5)
+    world.run_until_done()
+    load(loading, world)
+    world.produce(25)
+    world.run_until_done()
+    with loading.engine.open() as connection:
+        connection.execute(f"UPDATE feed_assets.positions SET next_offset = 3 WHERE topic = '{world.name}'")
+    remove_signals(world, 4)
+    with pytest.raises(OffsetsMissing, match=f"{world.name}/0 goes on at offset"):
+        load(loading, world)
+
+
+def remove_signals(world: World, before: int) -> None:
+    from confluent_kafka import TopicPartition
+
+    place = TopicPartition(signals_of(world.name), 0, before)
+    world.admin.delete_records([place])[place].result(30)
+
+
+def test_the_plan_says_what_would_become_of_a_table(world, loading):
+    world.produce(3)
+    world.produce(3, fields=MORE)
+    world.produce(3)
+    world.run_until_done()
+    with loading.engine.open() as connection:
+        table = Table(loading, "nobody", world.name, world.settings.key, state.read(connection, world.name))
+    created, altered = table.plan()
+    assert created[1].statements[0].startswith(f'CREATE TABLE "{world.name}" ("id" text NOT NULL, "n" bigint NOT NULL')
+    assert altered[1].statements == (f'ALTER TABLE "{world.name}" ADD COLUMN "note" text',)
+    load(loading, world)
+    assert [*Table(loading, "nobody", world.name, world.settings.key, known(loading, world)).plan()] == []
+
+
+def known(loading: Loading, world: World) -> state.Known:
+    with loading.engine.open() as connection:
+        return state.read(connection, world.name)

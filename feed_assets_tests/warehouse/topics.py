@@ -1,0 +1,57 @@
+"""A topic at a real broker that is loaded into a warehouse, and what its table is to be: the fold of its messages."""
+
+from typing import Any
+
+from feed_assets.core.warehouses import Warehouse
+from feed_assets.kafka import avro
+from feed_assets.warehouse import state
+from feed_assets.warehouse.engines import Engine, quoted
+from feed_assets.warehouse.table import Loading
+from feed_assets_tests.kafka.world import Place, World
+
+COLUMNS = ("id", "n", "note", "_partition", "_offset")
+
+
+def loading_of(place: Place, url: str, **limits: Any) -> Loading:
+    """As a process of its own is told; its limits are short."""
+    chunking = place.chunking()
+    warehouse = Warehouse(url=url, **{"seconds": 0.1, **limits})  # type: ignore[arg-type]
+    return Loading("main", chunking.clients, chunking.schemas, chunking.board, warehouse)
+
+
+def folded(world: World, nexts: dict[int, int]) -> dict[str, tuple[Any, ...]]:
+    """The rows of the messages before these offsets; what is no record is passed over."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for each in sorted(world.messages(), key=lambda each: (each.partition(), each.offset())):
+        if each.offset() >= nexts.get(each.partition(), 0):
+            continue
+        key = avro.decoded(each.key(), world.schemas.get(world.key_id))[0]["id"]
+        if each.value() is None or dict(each.headers())["op"] == b"delete":
+            found.pop(key, None)
+        elif each.value()[:1] == b"\0":
+            _, schema_id = avro.HEAD.unpack_from(each.value())
+            value = avro.decoded(each.value(), world.schemas.get(schema_id))[0]
+            found[key] = (*(value.get(name) for name in COLUMNS[:3]), each.partition(), each.offset())
+    return found
+
+
+def nexts(engine: Engine, name: str) -> dict[int, int]:
+    with engine.open() as connection:
+        state.prepare(connection)
+        return {number: each.next_offset for number, each in state.read(connection, name).positions.items()}
+
+
+def rows(engine: Engine, name: str) -> dict[str, tuple[Any, ...]]:
+    """What is in the table."""
+    with engine.open() as connection:
+        shape = state.read(connection, name).shape
+        if shape is None:
+            return {}
+        there = {each.name for each in shape.columns}
+        columns = ", ".join(each if each in there or each[0] == "_" else f"NULL AS {each}" for each in COLUMNS)
+        return {row[0]: row for row in connection.execute(f"SELECT {columns} FROM {quoted(name)}")}
+
+
+def check(world: World, engine: Engine) -> None:
+    """The table is what its topic says, up to where its positions are."""
+    assert rows(engine, world.name) == folded(world, nexts(engine, world.name))
