@@ -27,10 +27,12 @@ from feed_assets.core.forms import (
     Sinks,
     Smtp,
     Store,
+    Warehouses,
     Webhook,
     Words,
 )
 from feed_assets.core.secrets import shown
+from feed_assets.core.warehouses import Warehouse
 from feed_assets.home import home, make_folder, say
 
 PREFIX = "FEED_ASSETS_"
@@ -165,6 +167,9 @@ class Settings(Declaring):
     kafka_registry: Registry | None = None
     """URL of the schema registry, with user and password if it asks for them."""
 
+    warehouses: Warehouses = Secret[dict[str, Warehouse]]({})
+    """Databases that topics are loaded into, by name, as a JSON object: `{"main": {"url": …, "chunks": …}}`."""
+
     spark_profiles: Profiles = Secret[dict[str, dict[str, str]]]({})
     """Further Spark configuration by name, for runs with the tag `feed_assets/spark_profile`, as a JSON object."""
 
@@ -180,6 +185,14 @@ class Settings(Declaring):
             known = ", ".join(sorted(boards)) or "none"
             raise InvalidSetting(f"there is no blackboard {name!r}: FEED_ASSETS_BLACKBOARDS has {known}. Add it there.")
         return boards[name]
+
+    def warehouse(self, name: str) -> Warehouse:
+        """A warehouse by its name. Raises InvalidSetting for one that is not set."""
+        warehouses = self.warehouses.get_secret_value()
+        if name not in warehouses:
+            known = ", ".join(sorted(warehouses)) or "none"
+            raise InvalidSetting(f"there is no warehouse {name!r}: FEED_ASSETS_WAREHOUSES has {known}. Add it there.")
+        return warehouses[name]
 
     def profile(self, name: str | None) -> dict[str, str]:
         """The Spark configuration of a profile, empty without a name. Raises InvalidSetting for one that is not set."""

@@ -1,5 +1,7 @@
 """Fixtures for all tests: a real S3 server, one Spark session, a blackboard on each kind of store, a ledger, a home."""
 
+import atexit
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -67,6 +69,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: one at the end would leave the other worker of `make test` without work."""
     partition = {TESTS / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: partition.get(item.path, len(partition)))
+
+
+def pytest_unconfigure() -> None:
+    """Free what the command line would leave in a process of its own: DuckDB says what nobody has freed."""
+    atexit.unregister(gc.freeze)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -98,6 +98,7 @@ def test_what_is_printed_of_the_settings_hides_all_passwords(monkeypatch):
         "SPARK_CONF": '{"spark.key": "secret"}',
         "SPARK_PROFILES": '{"big": {"spark.key": "secret"}}',
         "BLACKBOARDS": '{"them": {"url": "s3://b", "profile": "secret"}}',
+        "WAREHOUSES": '{"main": {"url": "postgresql://u:secret@h/d"}}',
         "ALERT_WEBHOOK": "https://h/secret",
         "ALERT_SECRET": "secret",
         "ALERT_SMTP": "smtp://u:secret@h",

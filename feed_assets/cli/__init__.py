@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import typer
 
-from feed_assets.cli import connector, events, feed, kafka, late, ledger, receive, retention, state
+from feed_assets.cli import connector, events, feed, kafka, late, ledger, receive, retention, state, warehouse
 from feed_assets.cli.build import build
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
@@ -39,6 +39,7 @@ app.add_typer(late.app, name="late")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(receive.app, name="receive")
 app.add_typer(state.app, name="state")
+app.add_typer(warehouse.app, name="warehouse")
 for command in (build, demo, doctor, explain, reconcile, run, status, ui):
     app.command()(command)
 

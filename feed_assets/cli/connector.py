@@ -38,20 +38,26 @@ def run(
     from feed_assets.kafka import service
     from feed_assets.runs.chunking import chunking_of
 
-    wanted, stopping = _wanted(module, topics or []), Event()
-
-    def stop(_: int, __: object) -> None:
-        stopping.set()
-
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, stop)
+    wanted, stopping = wanted_topics(module, topics or []), stopped_by_signals()
     chunking = chunking_of(settings())
     with closing(chunking.schemas):
         service.run(chunking, wanted, stopping)
     say("connector: ended; what is not signalled is read again")
 
 
-def _wanted(module: str | None, names: list[str]) -> "Mapping[str, Topic]":
+def stopped_by_signals() -> Event:
+    """An event that Ctrl-C and SIGTERM set."""
+    stopping = Event()
+
+    def stop(_: int, __: object) -> None:
+        stopping.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, stop)
+    return stopping
+
+
+def wanted_topics(module: str | None, names: list[str]) -> "Mapping[str, Topic]":
     """The limits of these topics, or of all that are declared. Raises InvalidName."""
     from feed_assets.orchestration.ticks.topics import topics_of
 

@@ -1,5 +1,7 @@
 """DuckDB, a file of this machine: chunks are read from local copies, and no extension is downloaded."""
 
+import atexit
+import gc
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,8 @@ import duckdb
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
 from feed_assets.warehouse.engines import Engine, literal, quoted
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
+
+atexit.unregister(gc.freeze)  # Or DuckDB says on stderr, at the end, what the command line has left to be freed.
 
 _LINE_BYTES = 2 << 20
 """Bytes of a line that DuckDB reads for sure; no line is longer than its file."""

@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from feed_assets.core.errors import InvalidShape
+from feed_assets.core.errors import InvalidSetting, InvalidShape
 from feed_assets.warehouse.shapes import Kind, Shape
 
 TYPES = {
@@ -113,8 +114,11 @@ def literal(text: str) -> str:
 
 
 def engine_of(url: str) -> Engine:
-    """The engine of a URL."""
-    if url.startswith("duckdb:"):
+    """The engine of a URL. Raises InvalidSetting where its driver is not there."""
+    driver, extra = ("duckdb", "warehouse") if url.startswith("duckdb:") else ("psycopg", "postgres")
+    if find_spec(driver) is None:
+        raise InvalidSetting(f"this warehouse needs more packages: `pip install 'feed-assets[kafka,{extra}]'`.")
+    if driver == "duckdb":
         from feed_assets.warehouse.duck import DuckDB
 
         return DuckDB(url)

@@ -4,7 +4,7 @@
 `lease` who loads; `refused` has the places of rows that the warehouse could not hold.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -44,13 +44,17 @@ class Known:
 
 
 class TableState(NamedTuple):
-    """A topic partition as the state tables have it; of a topic without any, the topic alone."""
+    """A topic partition as the state tables have it; of a topic without any, the topic alone.
+
+    `refused` are rows that the warehouse could not hold, `problem` why the table has stopped.
+    """
 
     topic: str
     partition: int | None
     schema_id: int | None
     next_offset: int | None
     loaded_at: datetime | None
+    refused: int
     problem: str | None
 
 
@@ -130,10 +134,13 @@ def note(connection: Connection, topic: str, problem: str) -> None:
     )
 
 
-def tables(connection: Connection) -> Iterable[TableState]:
+def tables(connection: Connection) -> list[TableState]:
     """Every topic partition that is known, by name and number."""
+    refused = (
+        f"SELECT count(*) FROM {STATE}.refused r WHERE r.topic = t.topic AND r.topic_partition = p.topic_partition"
+    )
     rows = connection.execute(
-        f"SELECT topic, topic_partition, schema_id, next_offset, loaded_at, problem FROM {STATE}.tables "
-        f"LEFT JOIN {STATE}.positions USING (topic) ORDER BY topic, topic_partition"
+        f"SELECT t.topic, p.topic_partition, schema_id, next_offset, loaded_at, ({refused}), problem "
+        f"FROM {STATE}.tables t LEFT JOIN {STATE}.positions p ON p.topic = t.topic ORDER BY t.topic, p.topic_partition"
     )
     return [TableState(*each) for each in rows]

@@ -75,6 +75,7 @@ def test_a_table_follows_its_topic(world, loading):
     assert (len(rows(loading.engine, world.name)), load(loading, world)) == (5, 0)
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_few_chunks_at_a_time(world, loading):
     few = Loading(
         loading.name,
@@ -104,6 +105,7 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
     assert load(loading, world) == 0
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading, monkeypatch, capsys):
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
     world.produce(5)
@@ -134,6 +136,7 @@ def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading,
             assert {each.problem for each in state.tables(connection)} == {None}
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_schema_that_cannot_be_followed_is_refused_with_both(world, loading):
     world.produce(1)
     world.run_until_done()
@@ -153,6 +156,7 @@ def other_type(world: World) -> bytes:
     return avro.encoded({"id": "k1", "n": True}, world.schemas.get(schema_id), schema_id)
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_what_is_away_is_waited_for(world, loading, monkeypatch, capsys):
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
     world.produce(5)
@@ -200,6 +204,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_state_tables(world, load
     check(world, loading.engine)
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("signal_offset", [1, 1000])
 def test_signals_whose_places_are_wrong_are_read_again_from_the_beginning(world, loading, signal_offset, capsys):
     world.produce(25)
@@ -216,6 +221,7 @@ def test_signals_whose_places_are_wrong_are_read_again_from_the_beginning(world,
     assert f"reads the signals of {world.name} from their beginning" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_signals_that_are_gone_stop_the_table(world, loading):
     world.produce(5)
     world.run_until_done()
@@ -236,6 +242,7 @@ def remove_signals(world: World, before: int) -> None:
     world.admin.delete_records([place])[place].result(30)
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_the_plan_says_what_would_become_of_a_table(world, loading):
     world.produce(3)
     world.produce(3, fields=MORE)

@@ -1,0 +1,125 @@
+"""`feed-assets warehouse`: chunks become tables."""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feed_assets.cli.connector import stopped_by_signals, wanted_topics
+from feed_assets.cli.feed import AsJson
+from feed_assets.cli.location import Module
+from feed_assets.cli.show import View, show
+from feed_assets.home import say
+from feed_assets.settings import settings
+
+if TYPE_CHECKING:
+    from feed_assets.core.topics import Topic
+    from feed_assets.warehouse.table import Loading
+
+app = typer.Typer(help="Chunks of Kafka topics become tables of a warehouse.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A warehouse of FEED_ASSETS_WAREHOUSES.")]
+Topics = Annotated[
+    list[str] | None, typer.Argument(metavar="TOPIC...", help="Topics of the code location; by default all.")
+]
+
+
+class ChangeView(View):
+    """What becomes of a table before rows of a schema are merged into it."""
+
+    topic: str
+    schema_id: int | None
+    statements: tuple[str, ...]
+
+
+class TableView(View):
+    """A topic partition, and up to where its table has it."""
+
+    topic: str
+    partition: int | None
+    schema_id: int | None
+    next_offset: int | None
+    loaded_at: datetime | None
+    refused: int
+    """Rows that the warehouse could not hold: feed_assets.refused has each with its reason."""
+    problem: str | None
+
+
+@app.callback()
+def warehouse() -> None:
+    """Chunks of Kafka topics become tables of a warehouse."""
+    from feed_assets.kafka import check_installed
+
+    check_installed()
+
+
+@app.command()
+def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJson = False) -> None:
+    """Print the statements that make and migrate tables for what is signalled and not loaded yet."""
+    wanted = wanted_topics(module, topics or [])
+    with _loading(name) as loading:
+        found = [each for topic, limits in wanted.items() for each in _changes(loading, topic, limits)]
+    if as_json:
+        show(found, as_json)
+        return
+    for each in found:
+        typer.echo(f"-- {each.topic}, schema {each.schema_id}")
+        for statement in each.statements:
+            typer.echo(f"{statement};")
+    if not found:
+        typer.echo("no table changes", err=True)
+
+
+@app.command()
+def load(
+    name: Name,
+    topics: Topics = None,
+    once: Annotated[bool, typer.Option("--once", help="Load what is signalled now, then end.")] = False,
+    module: Module = None,
+) -> None:
+    """Load the chunks of topics until Ctrl-C or SIGTERM: one process for each warehouse."""
+    from feed_assets.warehouse import loader
+
+    wanted = wanted_topics(module, topics or [])
+    with _loading(name) as loading:
+        if once:
+            say(f"warehouse {name}: {loader.once(loading, wanted)} loads")
+        else:
+            loader.run(loading, wanted, stopped_by_signals())
+            say(f"warehouse {name}: ended; what is not loaded is read again")
+
+
+@app.command()
+def state(name: Name, as_json: AsJson = False) -> None:
+    """Say up to where each table has its topic, what was refused, and why one has stopped."""
+    from feed_assets.warehouse import state as states
+    from feed_assets.warehouse.engines import engine_of
+
+    with engine_of(settings().warehouse(name).url.get_secret_value()).open() as connection:
+        found = states.tables(connection) if states.exists(connection) else []
+    show(TableView.each(found), as_json, "" if found else f"nothing was loaded into {name} yet")
+
+
+def _changes(loading: "Loading", topic: str, limits: "Topic") -> Iterator[ChangeView]:
+    from feed_assets.warehouse import state as states
+    from feed_assets.warehouse.table import Table
+
+    with loading.engine.open() as connection:
+        known = states.read(connection, topic) if states.exists(connection) else states.Known()
+    for run, change in Table(loading, "", topic, limits.key, known).plan():
+        yield ChangeView(topic=topic, schema_id=run.schema_id, statements=change.statements)
+
+
+@contextmanager
+def _loading(name: str) -> "Generator[Loading]":
+    from feed_assets.runs.chunking import chunking_of
+    from feed_assets.warehouse.table import Loading
+
+    found = settings().warehouse(name)
+    chunking = chunking_of(settings())
+    try:
+        yield Loading(name, chunking.clients, chunking.schemas, chunking.board, found)
+    finally:
+        chunking.schemas.close()

@@ -1,0 +1,104 @@
+"""`feed-assets warehouse`: the settings, the topics of a code location, and what is printed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from feed_assets.cli import main
+from feed_assets.core.errors import InvalidSetting
+from feed_assets.core.warehouses import Warehouse
+from feed_assets.settings import Settings, settings
+from feed_assets_tests.kafka.test_command import LOCATION
+from feed_assets_tests.kafka.world import QUICK, World
+from feed_assets_tests.servers import ROOT
+
+
+@pytest.fixture
+def world(broker, registry, local_board, home, tmp_path, monkeypatch):
+    with World.of(broker, registry, local_board.url) as made:
+        made.create()
+        given = {
+            "BLACKBOARD": made.board.url,
+            "KAFKA": json.dumps({"bootstrap.servers": made.place.servers, **QUICK}),
+            "KAFKA_REGISTRY": made.place.registry,
+            "WAREHOUSES": json.dumps({"main": {"url": f"duckdb://{tmp_path}/main.db", "seconds": 1}}),
+        }
+        for name, value in given.items():
+            monkeypatch.setenv(f"FEED_ASSETS_{name}", value)
+        limits = made.settings.model_dump(exclude={"key"})
+        (tmp_path / f"{module(made)}.py").write_text(LOCATION.format(topic=made.name, limits=limits))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        yield made
+
+
+def module(world: World) -> str:
+    return f"location_{world.name.replace('.', '_')}"
+
+
+def said(monkeypatch, capsys, *arguments: str) -> str:
+    settings.cache_clear()
+    monkeypatch.setattr("sys.argv", ["feed-assets", "warehouse", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    found = capsys.readouterr()
+    assert ended.value.code == 0, found.err
+    return found.out + found.err
+
+
+def test_plan_load_and_state(world, monkeypatch, capsys):
+    def say(*arguments):
+        return said(monkeypatch, capsys, *arguments)
+
+    assert "nothing was loaded into main yet" in say("state", "main")
+    world.produce(3)
+    world.run_until_done()
+    planned = say("plan", "main", "-m", module(world))
+    assert f'CREATE TABLE "{world.name}" ("id" text NOT NULL' in planned
+    assert "warehouse main: 1 loads" in say("load", "main", "--once", "-m", module(world))
+    assert json.loads(say("plan", "main", "--json", "-m", module(world))) == []
+    (row,) = json.loads(say("state", "main", "--json"))
+    assert (row["topic"], row["partition"], row["next_offset"], row["refused"], row["problem"]) == (
+        world.name, 0, 3, 0, None,
+    )  # fmt: skip
+    assert world.name in say("state", "main")
+
+
+def test_its_process_ends_without_a_word(home, tmp_path):
+    given = {
+        "DAGSTER_HOME": str(home),
+        "FEED_ASSETS_WAREHOUSES": json.dumps({"main": {"url": f"duckdb://{tmp_path}/w.db"}}),
+    }
+    command = [Path(sys.executable).with_name("feed-assets"), "warehouse", "state", "main"]
+    done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, check=True)
+    assert (done.stdout + done.stderr).strip() == "nothing was loaded into main yet"
+
+
+def test_a_warehouse_that_is_not_set_is_said(home, monkeypatch):
+    with pytest.raises(InvalidSetting, match="no warehouse 'main': FEED_ASSETS_WAREHOUSES has none"):
+        Settings().warehouse("main")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ('{"main": {"url": "mysql://u:secret@h/d"}}', "['main']['url']: expected duckdb:///file.db, or postgresql://"),
+        ('{"main": {}}', "['main']['url']: it is missing"),
+        ('{"main": {"url": "duckdb:///f", "chunks": 0}}', "['main']['chunks']: expected greater than or equal to 1"),
+        ('{"m/n": {"url": "duckdb:///f"}}', "['m/n']: expected letters, digits, '_' and '-'"),
+    ],
+)
+def test_a_wrong_warehouse_is_said_without_its_secrets(home, monkeypatch, value, expected):
+    monkeypatch.setenv("FEED_ASSETS_WAREHOUSES", value)
+    with pytest.raises(InvalidSetting) as raised:
+        Settings()
+    assert f"FEED_ASSETS_WAREHOUSES{expected}" in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_the_docs_have_every_field_of_a_warehouse():
+    docs = (ROOT / "docs" / "warehouse.md").read_text(encoding="utf-8")
+    assert [name for name in Warehouse.model_fields if f"\n| `{name}` |" not in docs] == []
