@@ -29,8 +29,8 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in log.bounds(reader, name).items()}
-        topics.prepare(chunking.clients.admin(), name)
-        lag = _Lag(chunking, reader, name, topic, ends)
+        topic_id = topics.prepare(chunking.clients.admin(), name)
+        lag = _Lag(chunking, reader, name, topic, ends, topic_id)
         if executors:
             lag.by_executors(executors)
         lag.here()
@@ -40,8 +40,11 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
 class _Lag:
     """What is behind of a topic, up to the ends that were found. Each step opens its partitions anew."""
 
-    def __init__(self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int]) -> None:
-        self._chunking, self._reader, self._name, self._topic, self._ends = chunking, reader, name, topic, ends
+    def __init__(
+        self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int], topic_id: str
+    ) -> None:
+        self._chunking, self._reader, self._name, self._topic = chunking, reader, name, topic
+        self._ends, self._topic_id = ends, topic_id
         self.signalled = list[Signal]()
 
     def by_executors(self, executors: Executors) -> None:
@@ -88,6 +91,7 @@ class _Lag:
                 each.drop()
 
     def _opened(self) -> dict[int, Partition]:
-        made = signalling(self._chunking, [Place(self._name, number) for number in self._ends])
+        places = [Place(self._name, number) for number in self._ends]
+        made = signalling(self._chunking, places, {self._name: self._topic_id})
         opened = [Partition(self._chunking, self._reader, each, self._topic) for each in made]
         return {each.place.number: each for each in opened}

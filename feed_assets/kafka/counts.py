@@ -115,6 +115,11 @@ def _offsets(reader: Consumer, topic: str, ends: _Ends, moment: datetime) -> dic
 def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: datetime) -> None:
     """Raise LogTrimmed if the first offsets may not be those of the moment."""
     for partition, (low, high) in ends.items():
+        if after.get(partition, 0) > high:
+            raise LogTrimmed(
+                f"{topic}/{partition} was counted up to offset {after[partition]}, and ends at {high}: it was deleted "
+                "and made anew. Declare it with another dataset for its counts."
+            )
         is_lost = after[partition] < low if partition in after else first[partition] == low and 0 < low < high
         if is_lost:
             raise LogTrimmed(

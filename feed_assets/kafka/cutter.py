@@ -80,8 +80,8 @@ class Cutter:
         return ended
 
     def due(self, now: float) -> Chunk | None:
-        """The open chunk, if its time is over."""
-        if self.opened is None or now < self.opened + self._topic.seconds:
+        """The open chunk, if its time is over; not before `until`, where it had ended, and somebody may say so."""
+        if self.opened is None or now < self.opened + self._topic.seconds or self.next < self._until:
             return None
         return self._close(self.next)
 

@@ -1,5 +1,6 @@
 """How far the signals of a topic are behind its end, as the broker has it now."""
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,10 +9,12 @@ from confluent_kafka import Consumer
 
 from feed_assets.core.errors import NoTopic
 from feed_assets.core.topics import signals_of
-from feed_assets.kafka import log, signals
+from feed_assets.kafka import log, signals, topics
 from feed_assets.kafka.clients import Clients, translated
 from feed_assets.kafka.counts import moment_of
 from feed_assets.kafka.messages import Message
+from feed_assets.kafka.partition import refuse_another
+from feed_assets.kafka.stretch import Place
 
 
 @dataclass(frozen=True)
@@ -36,16 +39,23 @@ def ends(clients: Clients, topic: str) -> dict[int, int]:
 
 
 def lag(clients: Clients, topic: str) -> list[Lag]:
-    """The lag of each partition. Raises KafkaUnavailable, NoTopic and SignalsLost."""
+    """The lag of each partition. Raises KafkaUnavailable, NoTopic, SignalsLost, and LogTrimmed of a topic made anew."""
     with closing(clients.peeker()) as reader, translated(f"look how far {topic} is signalled"):
-        bounds, with_signals = log.bounds(reader, topic), {*_partitions_of_signals(reader, topic)}
-        last = {each: signals.last(reader, topic, each) if each in with_signals else None for each in bounds}
-        begins = {
-            each: max(low, found.next_offset if (found := last[each]) else 0) for each, (low, _) in bounds.items()
-        }
+        bounds, topic_id = log.bounds(reader, topic), topics.id_of(clients.admin(), topic)
+        signalled = _signalled(reader, topic, bounds, topic_id)
+        begins = {each: max(low, signalled.get(each, 0)) for each, (low, _) in bounds.items()}
         behind = {each: begin for each, begin in begins.items() if begin < bounds[each][1]}
         first = {each: log.first(reader, topic, each, begin) for each, begin in behind.items()}
     return [_lag(each, bounds[each][1], begins[each], first.get(each)) for each in sorted(bounds)]
+
+
+def _signalled(reader: Consumer, topic: str, bounds: Mapping[int, tuple[int, int]], topic_id: str) -> dict[int, int]:
+    """The offset behind the last signal of each partition that has one."""
+    asked = {*_partitions_of_signals(reader, topic)} & {*bounds}
+    last = {each: found for each in asked if (found := signals.last(reader, topic, each))}
+    for each, found in last.items():
+        refuse_another(Place(topic, each), found, topic_id, bounds[each][1])
+    return {each: found.next_offset for each, found in last.items()}
 
 
 def _partitions_of_signals(reader: Consumer, topic: str) -> list[int]:

@@ -4,7 +4,7 @@ A chunk is put, then signalled, one after another. A kill before the signal leav
 cut again as it is; a kill after it leaves nothing. Nothing else is kept anywhere.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, TopicPartition
@@ -22,15 +22,15 @@ _AT_ONCE = 16
 """Producers that are made at the same time."""
 
 
-def signalling(chunking: Chunking, places: Sequence[Place]) -> list[Signals]:
-    """What signals each of these topic partitions: whoever did before cannot any more.
+def signalling(chunking: Chunking, places: Sequence[Place], topic_ids: Mapping[str, str]) -> list[Signals]:
+    """What signals each of these topic partitions: whoever did before cannot any more. `topic_ids` are by topic.
 
     All at the same time, as a broker lets each wait for up to a second. Raises FencedOff and KafkaUnavailable.
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signals.SCHEMA) for each, _ in places}
 
     def made(place: Place) -> Signals:
-        return Signals(chunking.clients, place.topic, place.number, ids[place.topic])
+        return Signals(chunking.clients, place.topic, place.number, ids[place.topic], topic_ids[place.topic])
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return [*pool.map(made, places)]
@@ -77,7 +77,8 @@ class Partition:
         found = signals.last(reader, name, number)
         if found is None:
             return low
-        if not low <= found.next_offset <= high:
+        refuse_another(self.place, found, self._signals.topic_id, high)
+        if found.next_offset < low:
             raise trimmed(self.place, found.next_offset, low, high)
         return found.next_offset
 
@@ -88,12 +89,22 @@ class Partition:
         return kept.signal
 
 
+def refuse_another(place: Place, last: Signal, topic_id: str, high: int) -> None:
+    """Raise LogTrimmed if a signal is of a topic that was deleted, and made anew under its name."""
+    if last.topic_id == topic_id and last.next_offset <= high:
+        return
+    name = place.topic
+    raise LogTrimmed(
+        f"{place} is signalled up to offset {last.next_offset} of a topic that is gone: expected the same topic, and "
+        f"{name} was deleted and made anew. Its offsets begin again: delete the topic {signals_of(name)}, move away "
+        f"the chunks of {name}, and declare it as another table, as what was read of the old one stays what it was."
+    )
+
+
 def trimmed(place: Place, start: int, low: int, high: int) -> LogTrimmed:
-    """The error where the broker has not what comes next of a topic partition."""
-    name, number = place
-    lost = "has no longer" if start < low else "has never had"
+    """The error where the broker has no longer what comes next of a topic partition."""
     return LogTrimmed(
-        f"{name}/{number} is to be read from offset {start} on, which the broker {lost}: expected it within {low} to "
+        f"{place} is to be read from offset {start} on, which the broker has no longer: expected it within {low} to "
         f"{high}. Set its retention higher than the longest stop. To go on with what is there delete the topic "
-        f"{signals_of(name)}, and move away the chunks of {name}."
+        f"{signals_of(place.topic)}, and move away the chunks of {place.topic}."
     )

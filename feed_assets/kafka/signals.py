@@ -8,7 +8,7 @@ who can write, and what a killed one had begun is undone.
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from time import monotonic
 
@@ -42,6 +42,7 @@ SCHEMA = {
             "type": {"type": "map", "values": "long"},
             "doc": "records by the minute of their timestamps, such as 2026-01-31T15:59Z",
         },
+        {"name": "topic_id", "type": "string", "doc": "of the broker; a topic that is made anew has another one"},
     ],
 }
 TRANSACTION_SECONDS = 60
@@ -66,6 +67,7 @@ class Signal:
     sha256: str | None
     schema_id: int | None
     minutes: Mapping[str, int] = field(default_factory=dict[str, int])
+    topic_id: str = ""
 
     @property
     def next_offset(self) -> int:
@@ -123,8 +125,8 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
 class Signals:
     """Writes the signals of one topic partition. Once it is made nobody who was before can write any more."""
 
-    def __init__(self, clients: Clients, topic: str, partition: int, schema_id: int) -> None:
-        self.topic, self.partition, self._schema_id = topic, partition, schema_id
+    def __init__(self, clients: Clients, topic: str, partition: int, schema_id: int, topic_id: str) -> None:
+        self.topic, self.partition, self.topic_id, self._schema_id = topic, partition, topic_id, schema_id
         self._producer = clients.producer(f"{signals_of(topic)}/{partition}", TRANSACTION_SECONDS)
         with translated(f"begin to signal {topic}/{partition}"):
             self._producer.init_transactions(SECONDS)
@@ -140,7 +142,8 @@ class Signals:
             for each in dead:
                 self._bury(each)
             name = signals_of(self.topic)
-            self._producer.produce(name, signal.encoded(self._schema_id), partition=self.partition)
+            stamped = replace(signal, topic_id=self.topic_id)
+            self._producer.produce(name, stamped.encoded(self._schema_id), partition=self.partition)
             self._producer.commit_transaction(SECONDS)
         except KafkaException as error:
             raise self._failed(error, monotonic() - began) from error

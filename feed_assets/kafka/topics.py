@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from time import monotonic, sleep
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource  # pyright: ignore[reportPrivateImportUsage] - where it is documented
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -22,14 +22,20 @@ _DONE = frozenset({"TOPIC_ALREADY_EXISTS", "INVALID_PARTITIONS"})
 """What is said where another process was faster."""
 
 
-def prepare(admin: Any, topic: str) -> None:
-    """Make the topics of signals and dead letters, or add partitions. Raises KafkaUnavailable."""
+def prepare(admin: Any, topic: str) -> str:
+    """Make the topics of signals and dead letters, or add partitions; the id of the topic. Raises KafkaUnavailable."""
     with translated(f"prepare the topics of {topic}"):
         wanted = partitions(admin, topic)
         if not wanted:
             raise KafkaUnavailable(f"the broker has no topic {topic}. Create it, or correct the name.")
         for name in (signals_of(topic), dead_letters_of(topic)):
             _grow(admin, topic, name, wanted)
+        return id_of(admin, topic)
+
+
+def id_of(admin: Any, topic: str) -> str:
+    """The broker's own id of a topic: one that is made anew under its name has another. Raises KafkaException."""
+    return str(admin.describe_topics(TopicCollection([topic]))[topic].result(SECONDS).topic_id)
 
 
 def partitions(admin: Any, topic: str) -> int:

@@ -80,7 +80,7 @@ class TopicSignals(Messages):
             table_name=signal.topic,
             marker=signal.next_offset,
             event_marker=moment,
-            correlation_id=f"{signal.topic}/{partition}/{signal.first_offset}",
+            correlation_id=f"{signal.topic}/{partition}/{signal.first_offset}@{signal.topic_id}",
             write_operation=Operation.INSERT,
             partition_key=str(partition),
             context=said if signal.records else {**said, NO_NEW_DATA: True},
@@ -101,7 +101,7 @@ def _report(signal: Signal, dataset: str, step: timedelta) -> Mapping[str, Any]:
     return {
         "kind": "part",
         "dataset": dataset,
-        "part": f"{signal.topic}/{signal.partition}/{signal.first_offset}",
+        "part": f"{signal.topic}/{signal.partition}/{signal.first_offset}@{signal.topic_id}",
         "windows": [{"start": start, "records": count} for start, count in sorted(counts.items())],
         "offsets": {str(signal.partition): [signal.first_offset, signal.last_offset]},
         "records": signal.records,

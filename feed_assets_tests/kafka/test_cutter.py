@@ -107,6 +107,16 @@ def test_what_was_left_unsignalled_is_cut_again_as_it_was():
     assert said(chunks) == [(20, 23, 3, 1), (23, 30, 7, 1), (30, 40, 10, 1)]
 
 
+def test_time_does_not_end_what_was_left_before_its_end():
+    """Somebody else may have cut it as it was, and signalled it: it is never another one."""
+    cutter = Cutter(20, TEN, until=23)
+    cut(cutter, row(20), row(21))
+    assert cutter.due(1000) is None
+    assert said(cut(cutter, row(22))) == [(20, 23, 3, 1)]
+    cut(cutter, row(23))
+    assert said([cutter.due(1000)]) == [(23, 24, 1, 1)]
+
+
 KINDS = st.sampled_from([row, row, row, lambda offset: row(offset, 2), tombstone, dead, None])
 TOPICS = st.lists(KINDS, min_size=1, max_size=80)
 

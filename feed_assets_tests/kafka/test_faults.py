@@ -11,6 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from feed_assets.core.errors import FencedOff, LogTrimmed, SignalsLost
 from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.kafka import files, topics
+from feed_assets.kafka.lag import lag
 from feed_assets.kafka.signals import Signals
 from feed_assets_tests.kafka.world import FIELDS, MORE, World
 from feed_assets_tests.servers import wait_until
@@ -148,18 +149,20 @@ def test_a_partition_that_a_person_has_to_look_at_does_not_stop_the_others(world
     assert world.reached() == 10
 
 
-def test_a_topic_that_was_made_anew_raises(world):
+@pytest.mark.parametrize("messages", [3, 15])
+def test_a_topic_that_was_made_anew_raises_however_long_it_is(world, messages):
     world.create()
     world.produce(10)
     world.run_until_done()
-    world.admin.delete_topics([world.name])[world.name].result(30)
-    wait_until(lambda: not topics.partitions(world.admin, world.name), "the topic to be gone")
+    world.delete(world.name)
     world.create()
-    world.produce(3)
-    with pytest.raises(
-        LogTrimmed, match=r"from offset 10 on, which the broker has never had: expected it within 0 to 3"
-    ):
+    world.produce(messages)
+    said = r"/0 is signalled up to offset 10 of a topic that is gone: .*deleted and made anew.* as another table"
+    with pytest.raises(LogTrimmed, match=said):
         world.run_until_it_fails()
+    with pytest.raises(LogTrimmed, match=said):
+        lag(world.place.chunking().clients, world.name)
+    assert [each.next_offset for each in world.signals()] == [10]
 
 
 def test_a_topic_whose_first_messages_are_gone_begins_where_it_does(world):
@@ -186,7 +189,7 @@ def test_the_last_signal_is_found_behind_what_was_undone(world):
     world.run_until_done()
     chunking = world.place.chunking()
     for _ in range(4):
-        undone = Signals(chunking.clients, world.name, 0, 1)
+        undone = Signals(chunking.clients, world.name, 0, 1, "an id")
         undone._producer.begin_transaction()
         undone._producer.produce(signals_of(world.name), b"undone", partition=0)
         undone._producer.flush(30)

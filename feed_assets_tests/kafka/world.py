@@ -109,6 +109,12 @@ class World:
         wait_until(lambda: topics.partitions(self.admin, self.name) == partitions, "the partitions")
         self.__dict__.pop("producer")  # It knows the old number.
 
+    def delete(self, name: str) -> None:
+        """Delete a topic; it is gone when it returns."""
+        self.admin.delete_topics([name])[name].result(30)
+        wait_until(lambda: not topics.partitions(self.admin, name), "the topic to be gone")
+        self.__dict__.pop("producer", None)  # It knows the old one.
+
     def schema_id(self, fields: Sequence[Any] = FIELDS, what: str = "value") -> int:
         schema = {"type": "record", "name": what, "fields": [*fields]}
         return self.schemas.register(f"{self.name}-{what}", schema)

@@ -8,8 +8,9 @@ import pytest
 from feed_assets import ByEvents, Cadence, event_table, feed_asset, kafka_topic, with_automation
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.topics import signals_of
+from feed_assets.kafka import topics
 from feed_assets.ledger import event_rejects, events
-from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.database import drop_cursor, open_ledger
 from feed_assets.orchestration.declare.declarations import declaration_of
 from feed_assets.settings import settings
 from feed_assets.testing import Given
@@ -41,7 +42,8 @@ def test_a_signal_is_a_write_event_of_the_topics_table(topic):
     found = recorded()
     assert [int(each.marker) for each in found] == [10, 20, 25]
     assert [each.previous and int(each.previous) for each in found] == [None, 10, 20]
-    assert [each.correlation for each in found] == [f"{topic.name}/0/{start}" for start in (0, 10, 20)]
+    topic_id = topics.id_of(topic.admin, topic.name)
+    assert [each.correlation for each in found] == [f"{topic.name}/0/{start}@{topic_id}" for start in (0, 10, 20)]
     assert {(str(each.partition.feed), each.partition.key, each.operation) for each in found} == {
         (TABLE, "0", "INSERT")
     }
@@ -56,8 +58,31 @@ def test_a_signal_is_a_write_event_of_the_topics_table(topic):
         "size": signal.size,
         "sha256": signal.sha256,
         "schema_id": topic.schema_id(),
+        "topic_id": topic_id,
         "lag": 15,
     }
+
+
+def test_chunks_of_a_topic_that_was_made_anew_are_events_of_their_own(topic):
+    """Also if its table is the old one, against the advice: none of them is taken for one of the old topic."""
+    topic.create()
+    topic.produce(25)
+    chunk(topic)
+    loop_ = loop(topic)
+    loop_.run_until_idle()
+    old = {each.correlation for each in recorded()}
+    for name in (topic.name, signals_of(topic.name)):
+        topic.delete(name)
+    topic.create()
+    topic.produce(12)
+    topic.board.delete(topic.files())
+    chunk(topic)
+    with open_ledger(settings().ledger).write() as connection:  # As `feed-assets reconcile` does.
+        assert drop_cursor(connection, f"read topic_{re.sub('[.-]', '_', topic.name)}/0")
+    loop_.run_until_idle()
+    new = {each.correlation: int(each.marker) for each in recorded() if each.correlation not in old}
+    topic_id = topics.id_of(topic.admin, topic.name)
+    assert new == {f"{topic.name}/0/0@{topic_id}": 10, f"{topic.name}/0/10@{topic_id}": 12}
 
 
 def test_dagster_has_a_partition_for_each_of_the_topics_and_the_chunks_as_its_materializations(topic):
