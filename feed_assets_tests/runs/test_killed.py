@@ -6,7 +6,9 @@ The steps are those that a build announces: a new one is killed after, too.
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -16,13 +18,14 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.updates import Row
+from feed_assets.runs.maker import Maker
 from feed_assets.runs.phases import Published, Unchanged
 from feed_assets.runs.reconcile import FinishedRun, reconcile
 from feed_assets.runs.services import Services
 from feed_assets.settings import Settings
 from feed_assets.spark.session import conf
 from feed_assets_tests.feeds.workers import start
-from feed_assets_tests.runs.killed import build_and_die
+from feed_assets_tests.runs.killed import build_and_die, plain
 from feed_assets_tests.runs.lakes import CLEAN, NOW, RAW, REJECTS, Lake, stepping, with_spark
 from feed_assets_tests.servers import connect_server
 
@@ -70,25 +73,29 @@ def ids(lake: Lake, feed, key) -> tuple[str | None, str | None]:
     return valid.id if valid else None, newest.id if newest else None
 
 
-@pytest.fixture(scope="module")
-def aftermath(spark, tmp_path_factory) -> Iterator[Aftermath]:
+@contextmanager
+def killed_in(folder: Path, maker: Maker | None = None, spark_remote: str | None = None) -> Iterator[Aftermath]:
     """Each partition is built, gets new input, and is built again by a process that is killed."""
-    folder = tmp_path_factory.mktemp("killed")
     board_url, ledger_url = (folder / "lake").as_uri(), f"sqlite:///{folder / 'ledger.db'}"
-    ledger = open_ledger(ledger_url)
-    lake = Lake(Services(Blackboard.open(board_url, create=True), ledger, with_spark(spark), lambda: NOW))
+    board, ledger = Blackboard.open(board_url, create=True), open_ledger(ledger_url)
+    lake = Lake(Services(board, ledger, lambda: maker or plain(board), lambda: NOW))
     steps = steps_of_a_build(lake)
     expected = lake.newest(key="undisturbed")
     killed = [prepare(lake, step, steps) for step in steps]
-    with connect_server(folder, conf(Settings(blackboard=board_url)), os.environ) as remote:
-        for first in range(0, len(steps), AT_ONCE):
-            some = steps[first : first + AT_ONCE]
-            children = [start(build_and_die, board_url, ledger_url, remote, key_of(step), step) for step in some]
-            for child in children:
-                child.join()
-            assert [child.exitcode for child in children] == [-signal.SIGKILL] * len(some)
+    for first in range(0, len(steps), AT_ONCE):
+        some = steps[first : first + AT_ONCE]
+        children = [start(build_and_die, board_url, ledger_url, spark_remote, key_of(step), step) for step in some]
+        for child in children:
+            child.join()
+        assert [child.exitcode for child in children] == [-signal.SIGKILL] * len(some)
     yield Aftermath(lake, tuple(killed), expected, reconcile(lake.services))
     ledger.engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def aftermath(tmp_path_factory) -> Iterator[Aftermath]:
+    with killed_in(tmp_path_factory.mktemp("killed")) as made:
+        yield made
 
 
 def steps_of_a_build(lake: Lake) -> list[str]:
@@ -176,6 +183,17 @@ def test_what_was_published_is_not_built_again_and_everything_else_is(aftermath)
         built = aftermath.lake.clean(killed.key)
         assert isinstance(built, Unchanged if killed.is_visible else Published), killed.step
         assert lake_is_whole(aftermath, killed), killed.step
+
+
+@pytest.mark.soak
+def test_all_of_it_holds_where_spark_makes_the_rows(spark, tmp_path):
+    holds = [each for name, each in globals().items() if name.startswith("test_") and "spark" not in name]
+    with (
+        connect_server(tmp_path, conf(Settings(blackboard=(tmp_path / "lake").as_uri())), os.environ) as remote,
+        killed_in(tmp_path, with_spark(spark)(), remote) as aftermath,
+    ):
+        for each in holds:
+            each(aftermath)
 
 
 def lake_is_whole(aftermath: Aftermath, killed: Killed) -> bool:
