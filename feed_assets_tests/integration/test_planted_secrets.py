@@ -5,13 +5,16 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 import sqlalchemy as sa
 
+from feed_assets.cli import main
 from feed_assets.ledger.tables import metadata
+from feed_assets_tests.faults.forks import Forks, forks
 from feed_assets_tests.integration import planted_project as project
 from feed_assets_tests.servers import PostgreSQL, family
 
@@ -54,13 +57,13 @@ class Told:
         self.environment, self.folder = environment, folder
         self.said, self.lines, self.codes = "", set[str](), list[int]()
 
-    def call(self, *args: str, **changed: str) -> None:
+    def call(self, *args: str) -> None:
         """Run a command to its end."""
         output = self.folder / "output"
         with output.open("wb") as file:
             process = subprocess.Popen(
                 [PROGRAM, *args],
-                env={**self.environment, **changed},
+                env=self.environment,
                 cwd=self.folder,
                 stdout=file,
                 stderr=file,
@@ -71,12 +74,33 @@ class Told:
         self.codes.append(process.returncode)
         self.said += output.read_text()
 
+    def fork(self, forker: Forks, *args: str, **changed: str) -> None:
+        """Run a command that starts nothing, in a process that has imported it."""
+        output = self.folder / "output"
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**self.environment, **changed}.items():
+                patch.setenv(name, value)
+            assert forker.run(command, args, self.folder, output) == 0
+        self.said += output.read_text()
+
     def look(self, pid: int) -> None:
         """Read what any user of this machine can read of the processes."""
         try:
             self.lines |= {" ".join(each.cmdline()) for each in family(pid)}
         except psutil.NoSuchProcess:
             return
+
+
+def command(args: tuple[str, ...], folder: Path, output: Path) -> None:
+    """Run a command in this process, and what it says into a file."""
+    os.chdir(folder)
+    with output.open("wb") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    sys.argv = ["feed-assets", *args]
+    with suppress(SystemExit):
+        main()
+    sys.stdout.flush()
 
 
 @pytest.fixture
@@ -86,17 +110,19 @@ def told(planted: dict[str, str], tmp_path: Path) -> Told:
     (tmp_path / "rows.csv").write_text("k,n\na,1\n")
     found.call("feed", "publish", project.RAW, "", "rows.csv", *module)
     found.call("run", *module, "--until-idle")
-    for command in (["doctor"], ["explain", project.BROKEN], ["explain", project.BROKEN, "--json"], ["events", "due"]):
-        found.call(*command, *module)
-    found.call("events", "ls", "--json")
-    for name, value in {
-        "FEED_ASSETS_LEDGER": NOWHERE,
-        "FEED_ASSETS_BLACKBOARD": f"s3:/{SECRET}:{SECRET}@bucket",
-        "FEED_ASSETS_SPARK_REMOTE": f"sc://127.0.0.1:9/;token={SECRET}",
-        "FEED_ASSETS_EVENTS_TO": f"{NOWHERE}#events",
-        "FEED_ASSETS_ALERT_SMTP": f"smtp://me:{SECRET}/@x",
-    }.items():
-        found.call("run", *module, "--until-idle", **{name: value})
+    found.call("doctor", *module)
+    explain = ["explain", project.BROKEN, *module]
+    with forks("feed_assets.cli", project.__name__) as forker:
+        for each in (explain, [*explain, "--json"], ["events", "due", *module], ["events", "ls", "--json"]):
+            found.fork(forker, *each)
+        for name, value in {
+            "FEED_ASSETS_LEDGER": NOWHERE,
+            "FEED_ASSETS_BLACKBOARD": f"s3:/{SECRET}:{SECRET}@bucket",
+            "FEED_ASSETS_SPARK_REMOTE": f"sc://127.0.0.1:9/;token={SECRET}",
+            "FEED_ASSETS_EVENTS_TO": f"{NOWHERE}#events",
+            "FEED_ASSETS_ALERT_SMTP": f"smtp://me:{SECRET}/@x",
+        }.items():
+            found.fork(forker, "run", *module, "--until-idle", **{name: value})
     return found
 
 

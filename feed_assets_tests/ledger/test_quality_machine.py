@@ -258,7 +258,7 @@ def check_writers(ledger, count, writer=compare_and_set):
 
 
 def test_eight_writers_compare_and_set(sqlite_ledger):
-    check_writers(sqlite_ledger, 500)
+    check_writers(sqlite_ledger, 100)
 
 
 def test_the_writers_on_postgresql(postgresql_ledger):

@@ -1,4 +1,4 @@
-"""A week of hours arrives in one hour: few runs take it, each hour is its own, and a bad one is tried again alone."""
+"""Days of hours arrive at once: few runs take them, each hour is its own, and a bad one is tried again alone."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,16 +16,13 @@ from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets_tests.orchestration.worlds import RAW, SUMS, UNLUCKY, harness, raw_feed, sums_of
 
-HOURS = dg.HourlyPartitionsDefinition("2020-01-01-00:00", end_date="2020-01-08-00:00")
-DAYS = dg.DailyPartitionsDefinition("2020-01-01", end_date="2020-01-08")
-WEEK = HOURS.get_partition_keys()
 NO_TIME = timedelta(0)
-BROKEN, REFUSED, TOO_MUCH = WEEK[30], WEEK[130], 101
+BROKEN, REFUSED, TOO_MUCH = "2020-01-02-06:00", "2020-01-04-10:00", 101
 """An hour that the function fails for, and one that its audit refuses."""
 
 
-def daily(sums):
-    @feed_asset("t/daily/v1.0", partitions_def=DAYS, inputs={"sums": Input(sums, mapping=Within())})
+def daily(sums, days):
+    @feed_asset("t/daily/v1.0", partitions_def=days, inputs={"sums": Input(sums, mapping=Within())})
     def made(sums):
         """The hours of a day."""
         return sums.drop("_partition")
@@ -36,10 +33,13 @@ def daily(sums):
 class World:
     """What the hours of a raw feed are summed to, and what is made of these by the day."""
 
-    def __init__(self) -> None:
-        raw = raw_feed(partitions_def=HOURS)
-        sums = sums_of(raw, partitions_def=HOURS)
-        self.harness, self.seen = harness(raw, sums, daily(sums)), set[str]()
+    def __init__(self, end: str) -> None:
+        hours = dg.HourlyPartitionsDefinition("2020-01-01-00:00", end_date=f"{end}-00:00")
+        days = dg.DailyPartitionsDefinition("2020-01-01", end_date=end)
+        self.hours, self.all_days = hours.get_partition_keys(), days.get_partition_keys()
+        raw = raw_feed(partitions_def=hours)
+        sums = sums_of(raw, partitions_def=hours)
+        self.harness, self.seen = harness(raw, sums, daily(sums, days)), set[str]()
 
     def arrive(self, numbers: Mapping[str, int]) -> None:
         """An update of each of these hours comes by intake: the ledger knows of it at once."""
@@ -59,7 +59,7 @@ class World:
 
     def newest(self) -> dict[str, str]:
         """The updates of the hours that are built."""
-        found = {hour: self.harness.newest(SUMS, hour) for hour in WEEK}
+        found = {hour: self.harness.newest(SUMS, hour) for hour in self.hours}
         return {hour: update for hour, update in found.items() if update}
 
     def days(self) -> Counter[str]:
@@ -86,21 +86,22 @@ def paused(monkeypatch):
     monkeypatch.setattr(attempts, "FIRST_PAUSE", attempts.LONGEST_PAUSE)
 
 
+@pytest.mark.parametrize(("end", "count"), [("2020-01-06", 6), pytest.param("2020-01-08", 9, marks=pytest.mark.soak)])
 @pytest.mark.usefixtures("paused")
-def test_a_week_is_taken_by_nine_runs_and_what_is_bad_in_it_is_tried_again_alone():
-    world = World()
+def test_days_of_hours_are_taken_by_few_runs_and_what_is_bad_in_them_is_tried_again_alone(end, count):
+    world = World(end)
     for number, is_late in ((1, False), (2, True)):
         before, days = world.newest(), world.days()
-        world.arrive({**dict.fromkeys(WEEK, number), BROKEN: UNLUCKY, REFUSED: TOO_MUCH})
-        assert world.tick() == ({"t/sums": 9}, {BROKEN, REFUSED})
+        world.arrive({**dict.fromkeys(world.hours, number), BROKEN: UNLUCKY, REFUSED: TOO_MUCH})
+        assert world.tick() == ({"t/sums": count}, {BROKEN, REFUSED})
         taken = world.newest()
-        assert changed(before, taken) == {*WEEK} - {BROKEN, REFUSED}
+        assert changed(before, taken) == {*world.hours} - {BROKEN, REFUSED}
         assert world.harness.checks("t/sums", REFUSED)["within_n"] is False
 
         # A day waits for what was refused, and for what is not there; if it is, it is made of that once more.
         waits = {REFUSED[:10], *([] if is_late else [BROKEN[:10]])}
         assert world.tick() == ({"t/daily": 2 if is_late else 3}, set())
-        assert world.days() - days == Counter({*DAYS.get_partition_keys()} - waits)
+        assert world.days() - days == Counter({*world.all_days} - waits)
         assert world.tick() == ({}, set())
         assert world.tick(attempts.LONGEST_PAUSE) == ({"t/sums": 1}, {BROKEN})
         assert world.newest() == taken
@@ -110,5 +111,5 @@ def test_a_week_is_taken_by_nine_runs_and_what_is_bad_in_it_is_tried_again_alone
         assert changed(taken, world.newest()) == {BROKEN, REFUSED}
         each_hour_is_its_own(world, world.newest())
         assert world.tick() == ({"t/daily": 2}, set())
-        assert world.days() - days == Counter([*DAYS.get_partition_keys(), *([BROKEN[:10]] if is_late else [])])
+        assert world.days() - days == Counter([*world.all_days, *([BROKEN[:10]] if is_late else [])])
         assert world.tick() == ({}, set())

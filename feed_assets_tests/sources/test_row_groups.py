@@ -18,9 +18,9 @@ from feed_assets.sources.rows import Columns
 from feed_assets_tests.sources.theirs import encoded, read_all, row
 
 FOLDER = "their/events"
-MANY, LONG = 300, 3_000_000
+MANY, LONG = 150, 3_000_000
 PEAK_KB = 700_000
-"""Memory of a process that reads, in kB: 900 MB of rows, and the 2,700 MB that they took, are far above."""
+"""Memory of a process that reads, in kB: 450 MB of rows, and the 1,350 MB that they took, are far above."""
 READING = """
 import json, sys
 from feed_assets.feeds.blackboard import Blackboard
@@ -61,7 +61,7 @@ def run(code: str, *arguments: str | int) -> str:
 
 @pytest.fixture(scope="module")
 def bomb(tmp_path_factory):
-    """A file whose row group would become 900 MB, by the way in which it is written: each takes seconds to write."""
+    """A file whose row group would become 450 MB, by the way in which it is written: each takes seconds to write."""
     folder = tmp_path_factory.mktemp("bombs")
 
     @cache
@@ -73,7 +73,7 @@ def bomb(tmp_path_factory):
 
 
 @pytest.mark.parametrize("way", ["plain", "struct", "delta"])
-def test_a_row_group_that_would_become_900_mb_takes_little_and_reading_goes_on_after_it(local_board, bomb, way):
+def test_a_row_group_that_would_become_450_mb_takes_little_and_reading_goes_on_after_it(local_board, bomb, way):
     data = bomb(way)
     assert len(data) < 300_000
     local_board.put(f"{FOLDER}/0", encoded("parquet", [row(1, "integer")]))
@@ -88,7 +88,7 @@ def test_a_row_group_that_would_become_900_mb_takes_little_and_reading_goes_on_a
         return
     (reason,) = rejected
     first = 2 if way == "plain" else 1
-    assert f"{FOLDER}/1 line {first}: rows {first} to {first + MANY - 1}, row group 1, have 900" in reason
+    assert f"{FOLDER}/1 line {first}: rows {first} to {first + MANY - 1}, row group 1, have 450" in reason
     assert f"expected at most {GROUP_BYTES}" in reason
 
 
