@@ -64,8 +64,8 @@ class Benchmark:
     prepare: Callable[[], AbstractContextManager[Pair]]
     large: bool = False
     clock: Callable[[], float] = perf_counter
-    has_tail: bool = False
-    """Whether how long the slowest rounds took is to be told, too."""
+    tail: int = 0
+    """The percentile of the slowest rounds that is to be told, too."""
 
 
 class Built(NamedTuple):
@@ -185,9 +185,10 @@ def _each(costs: tuple[Cost, ...]) -> str:
 
 
 def tail(benchmark: Benchmark, result: Result) -> str:
-    """A line below it: the 95th percentiles of case and floor."""
-    case, floor = (quantiles(times, n=20, method="inclusive")[-1] * 1000 for times in (result.case, result.floor))
-    return f"{benchmark.name + ' p95':<20}{case:10.1f}{floor:10.1f}{case / floor:8.2f}"
+    """A line below it: its percentile of case and floor."""
+    cuts = (quantiles(times, n=100, method="inclusive") for times in (result.case, result.floor))
+    case, floor = (each[benchmark.tail - 1] * 1000 for each in cuts)
+    return f"{f'{benchmark.name} p{benchmark.tail}':<20}{case:10.1f}{floor:10.1f}{case / floor:8.2f}"
 
 
 @contextmanager

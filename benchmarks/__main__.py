@@ -67,7 +67,7 @@ def _measure(benchmark: Benchmark, rounds: int) -> None:
     with benchmark.prepare() as pair:
         result = run(pair, max(rounds, 2), benchmark.clock)
     print(row(benchmark, result), flush=True)
-    if benchmark.has_tail:
+    if benchmark.tail:
         print(tail(benchmark, result), flush=True)
 
 

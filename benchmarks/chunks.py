@@ -191,9 +191,9 @@ BENCHMARKS = [
         "a message produced to its signal, with a time limit of 1 s",
         "the second",
         Goal(1.5),
-        50,
+        100,
         10,
         to_a_signal,
-        has_tail=True,
+        tail=99,
     ),
 ]
