@@ -105,8 +105,8 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
     if low > 0:
         raise SignalsLost(
             f"{name}/{partition} has no signal, but had some: the broker has deleted those before offset {low}. Set "
-            f"its retention.ms to -1, and delete it: then {topic}/{partition} is read again from its first offset on. If "
-            "that is not 0 any more declare it as another table: a chunk that begins elsewhere would be there twice."
+            f"its retention.ms to -1, and delete it: then {topic}/{partition} is read again from its first offset on. "
+            "If that is not 0 any more declare it as another table: a chunk that begins elsewhere would be there twice."
         )
     return None
 
