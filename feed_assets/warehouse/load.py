@@ -141,7 +141,8 @@ class _Rows:
     def _stage(self, copies: Sequence[Copy], destinations: Mapping[str, str]) -> None:
         types = {each.name: self._engine.staged(each.kind) for each in self._shape.columns}
         types |= {OPERATION: "text", OFFSET: "bigint"}
-        found = {name: destinations.get(name, f"{name} of the file") for each in copies for name in each.columns}
+        names = sorted({name for each in copies for name in each.columns})
+        found = {name: destinations.get(name, f"column {number} of the files") for number, name in enumerate(names)}
         self._run([statements.stage(self._engine, self._shape, sorted({*found.values()} - types.keys()))])
         for (partition, columns), group in groupby(copies, lambda each: (each.partition, each.columns)):
             if absent := {*self._shape.key} - {found[each] for each in columns}:

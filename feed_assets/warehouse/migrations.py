@@ -76,8 +76,7 @@ class Migration(NamedTuple):
 
 def migrate(table: Shape, newer: Shape) -> Migration:
     """The steps from a table's shape to that of a newer schema. Raises NotMigratable with both shapes."""
-    if table.key != newer.key:
-        raise _refused(f"the key is {', '.join(newer.key)}, not {', '.join(table.key)}", table, newer)
+    _check_key(table, newer)
     sources = _sources(table, newer)
     kept = {each.name for each in sources.values()}
     dropped = [DropColumn(each.name) for each in table.columns if each.name not in kept]
@@ -100,12 +99,18 @@ def places(table: Shape, older: Shape) -> dict[str, str]:
 
     Raises NotMigratable where the table cannot hold what is in one.
     """
+    _check_key(table, older)
     found = {source.name: name for name, source in _sources(older, table).items()}
     kinds = {each.name: each.kind for each in table.columns}
     for each in older.columns:
         if each.name in found and not widens(each.kind, kinds[found[each.name]]):
             raise _refused(f"{each.name} is {each.kind}, which {kinds[found[each.name]]} does not hold", table, older)
     return found
+
+
+def _check_key(table: Shape, other: Shape) -> None:
+    if table.key != other.key:
+        raise _refused(f"the key is {', '.join(other.key)}, not {', '.join(table.key)}", table, other)
 
 
 def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:

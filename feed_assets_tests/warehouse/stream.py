@@ -47,6 +47,7 @@ class Stream:
         self.key_id = self.schemas.add(*({"name": each, "type": "long"} for each in self.topic.key), name="Key")
         self.ends: dict[int, int] = {}
         self.signals: list[Signalled] = []
+        self.messages: list[tuple[int, int, Any, dict[str, Any]]] = []
         self.rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def shape(self, schema_id: int | None):
@@ -92,11 +93,22 @@ class Stream:
     def _fold(self, rows: Any, partition: int, start: int) -> None:
         for offset, row in enumerate(rows, start):
             operation, value = row if isinstance(row, tuple) else ("update", row)
+            self.messages.append((partition, offset, operation, value))
             key = tuple(value[each] for each in self.topic.key)
             if operation in (None, "delete"):
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = (*value.values(), partition, offset)
+
+    def folded(self, nexts: dict[int, int]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+        """The messages before these offsets, by key: the value, partition and offset."""
+        found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        for partition, offset, operation, value in self.messages:
+            if offset < nexts.get(partition, 0):
+                key = tuple(value[each] for each in self.topic.key)
+                found.pop(key, None)
+                found |= {} if operation in (None, "delete") else {key: (value, partition, offset)}
+        return found
 
     def _signal(self, partition: int, chunk: Any) -> Signalled:
         content = files.packed(chunk.content) if self.topic.gzip else chunk.content

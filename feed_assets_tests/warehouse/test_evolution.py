@@ -153,6 +153,15 @@ def test_a_key_may_become_wider_and_is_remembered_so(loader):
     assert loader.ask(f'SELECT id FROM feed_assets_deleted."{stream.name}" ORDER BY id') == [(2,), (2**40,)]
 
 
+def test_a_key_that_is_declared_anew_is_refused(loader, stream):
+    schema = stream.schemas.add(ID, N)
+    stream.send(schema, {"id": 1, "n": 1})
+    loader.load(stream)
+    stream.topic = stream.topic.model_copy(update={"key": ("n",)})
+    with pytest.raises(NotMigratable, match="the key is n, not id"):
+        loads.change(loader.engine, stream.name, loader.known(stream), schema, stream.shape(schema))
+
+
 def test_a_key_that_the_value_has_not_is_text(loader, stream):
     stream.send(stream.schemas.add(N), {"id": 7, "n": 1}, {"id": 8, "n": 2}, (None, {"id": 8}))
     loader.load(stream)

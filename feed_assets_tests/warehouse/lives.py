@@ -1,0 +1,96 @@
+"""A loader as a process of its own that is killed: at a statement, or at a moment. One of them is wrong."""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from threading import Event, Timer
+from typing import Any
+
+from feed_assets.core.topics import Topic
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.warehouse import load as loads
+from feed_assets.warehouse import loader, state
+from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.load import Place, load
+from feed_assets.warehouse.runs import Signalled, runs
+from feed_assets.warehouse.shapes import Shape
+from feed_assets_tests.kafka.world import Place as Servers
+from feed_assets_tests.warehouse.topics import loading_of
+
+HOLDER = "the test"
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_at(
+    url: str,
+    board: str,
+    name: str,
+    signals: Sequence[Signalled],
+    shapes: Mapping[int, Shape],
+    at: int | str,
+    is_after: bool = False,
+    is_wrong: bool = False,
+) -> None:
+    """Load what is new, and be killed before or after the so-maniest statement, or the one that begins like this."""
+    engine = engine_of(url)
+    with engine.open() as connection:
+        known = state.read(connection, name)
+    nexts = {number: each.next_offset for number, each in known.positions.items()}
+    new = [each for each in signals if each.signal.next_offset > nexts.get(each.signal.partition, 0)]
+    if is_wrong:
+        loads._Rows.merge = committed(loads._Rows.merge)
+    counting(type(connection), at, is_after)
+    for run in runs(new):
+        shape = shapes.get(run.schema_id or 0)
+        known = load(Place(engine, Blackboard.open(board), HOLDER, 7), name, known, run, shape)
+
+
+def counting(kind: Any, at: int | str, is_after: bool) -> None:
+    """Let a connection die at a statement; a copy is one, too."""
+    done = 0
+
+    def counted(work: Any) -> Any:
+        def called(self: Any, statement: str, *arguments: Any) -> Any:
+            nonlocal done
+            done += 1
+            is_it = done == at if isinstance(at, int) else statement.startswith(at)
+            if is_it and not is_after:
+                die()
+            found = work(self, statement, *arguments)
+            if is_it:
+                die()
+            return found
+
+        return called
+
+    kind.execute, kind.copy = counted(kind.execute), counted(kind.copy)
+
+
+def committed(merge: Any) -> Any:
+    """Wrong: the rows are committed before the positions are."""
+
+    def merged(self: Any, *arguments: Any) -> None:
+        merge(self, *arguments)
+        self._connection.execute("COMMIT")
+        self._connection.execute("BEGIN")
+
+    return merged
+
+
+def killed_after(place: Servers, url: str, name: str, topic: Topic, seconds: float, is_early: bool) -> None:
+    """Be killed so many seconds after its start or that of its session; the lease of the one before is over."""
+    loader.LEASE_SECONDS, loader.LOOK_SECONDS = 0.0, 0.02
+    timer, each = Timer(seconds, die), loader.Session._each
+
+    def begun(self: Any, work: Any) -> None:
+        if not timer.ident:
+            timer.start()
+        each(self, work)
+
+    if is_early:
+        timer.start()
+    loader.Session._each = begun
+    loader.run(loading_of(place, url, seconds=0.05), {name: topic}, Event(), (0.05, 0.1))

@@ -1,0 +1,192 @@
+"""A loader that is killed, and a database that breaks off: at every restart the table is what its positions say."""
+
+from collections.abc import Iterator
+from random import Random
+from time import sleep
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from feed_assets.core.errors import WarehouseUnavailable
+from feed_assets.warehouse import loader as loaders
+from feed_assets.warehouse.engines import quoted
+from feed_assets_tests.faults.forks import Forks, forks
+from feed_assets_tests.faults.seeds import seeds
+from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, World
+from feed_assets_tests.warehouse.conftest import Loader
+from feed_assets_tests.warehouse.lives import killed_after, killed_at
+from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
+from feed_assets_tests.warehouse.topics import check as check_topic
+from feed_assets_tests.warehouse.topics import loading_of, nexts
+
+KILLED = -9
+STATEMENTS = 45
+"""More than a load of one schema has."""
+
+
+@pytest.fixture(scope="module")
+def fork() -> Iterator[Forks]:
+    with forks() as made:
+        yield made
+
+
+@pytest.fixture
+def stream(loader: Loader, local_board) -> Stream:
+    """A topic whose chunks other processes read, too."""
+    loader.place = type(loader.place)(loader.engine, local_board, loader.place.holder, 7)
+    return Stream(local_board, f"clicks.{uuid4().hex[:12]}")
+
+
+def produce(stream: Stream, chance: Random) -> None:
+    """Some chunks of two partitions; a new schema now and then, and the one before still in use."""
+    made = [each for each in stream.schemas.known if each != stream.key_id]
+    if not made or chance.random() < 0.3:
+        extra = [{"name": f"x{number}", "type": "int", "default": number} for number in range(len(made))]
+        made.append(stream.schemas.add(ID, TEXT, *extra))
+    for _ in range(chance.randint(1, 3)):
+        partition, schema = chance.randint(0, 1), chance.choice(made[-2:])
+        names = [each["name"] for each in stream.schemas.get(schema)["fields"]][2:]
+        keys = [2 * chance.randint(0, 9) + partition for _ in range(chance.randint(1, 6))]
+        rows = [{"id": key, "text": f"é{chance.random()}", **dict.fromkeys(names, 7)} for key in keys]
+        stream.send(
+            schema, *((chance.choice(["update", "create", "delete", None]), row) for row in rows), partition=partition
+        )
+
+
+def check(loader: Loader, stream: Stream) -> None:
+    """The table is the fold of the messages up to its positions; columns that a row had not have their defaults."""
+    known = loader.known(stream)
+    if known.shape is None:
+        return
+    names = [each.name for each in known.shape.columns]
+    columns = ", ".join(map(quoted, [*names, "_partition", "_offset"]))
+    found = {row[names.index("id")]: row for row in loader.ask(f"SELECT {columns} FROM {quoted(stream.name)}")}
+    folded = stream.folded({number: each.next_offset for number, each in known.positions.items()})
+    defaults = {name: int(name[1:]) for name in names if name[0] == "x"}
+    expected = {
+        key: (*({**defaults, **value}[name] for name in names), *place) for (key,), (value, *place) in folded.items()
+    }
+    assert found == expected, "the table is not what its positions say"
+
+
+def life(loader: Loader, stream: Stream, url: str, fork: Forks, at: int | str, **how: bool) -> int:
+    shapes = {each: stream.shape(each) for each in stream.schemas.known}
+    return fork.run(killed_at, url, stream.board.url, stream.name, stream.signals, shapes, at, *how.values())
+
+
+@pytest.mark.parametrize("kills", seeds(8, 200))
+def test_killed_at_any_statement(loader, stream, url, fork, kills):
+    ends = set()
+    for seed in kills:
+        chance = Random(seed)  # noqa: S311
+        produce(stream, chance)
+        at, is_after = chance.randint(1, STATEMENTS), chance.random() < 0.5
+        ends.add(life(loader, stream, url, fork, at, is_after=is_after))
+        check(loader, stream)
+    assert KILLED in ends <= {KILLED, 0}
+    loader.load(stream)
+    check(loader, stream)
+    assert {number: each.next_offset for number, each in loader.known(stream).positions.items()} == stream.ends
+
+
+@pytest.mark.parametrize("at", ["ALTER", "UPDATE feed_assets.lease", "INSERT INTO feed_assets.positions", "COMMIT"])
+@pytest.mark.parametrize("is_after", [False, True])
+def test_killed_in_a_migration(loader, stream, url, fork, at, is_after):
+    first, second = (
+        stream.schemas.add(ID, TEXT),
+        stream.schemas.add(ID, TEXT, {"name": "x5", "type": "int", "default": 5}),
+    )
+    stream.send(first, {"id": 1, "text": "a"})
+    loader.load(stream)
+    stream.send(second, {"id": 2, "text": "b", "x5": 1})
+    assert life(loader, stream, url, fork, at, is_after=is_after) == KILLED
+    assert (loader.known(stream).schema_id == second) == (at == "COMMIT" and is_after)
+    check(loader, stream)
+    loader.load(stream)
+    check(loader, stream)
+
+
+def test_rows_that_are_committed_before_their_positions_are_caught(loader, stream, url, fork):
+    stream.send(stream.schemas.add(ID, TEXT), {"id": 1, "text": "a"}, {"id": 2, "text": "b"})
+    stream.send(max(stream.schemas.known), (None, {"id": 2}))
+    loader.load(stream, stream.signals[0])
+    life(loader, stream, url, fork, "INSERT INTO feed_assets.tables", is_after=False, is_wrong=True)
+    with pytest.raises(AssertionError, match="the table is not what its positions say"):
+        check(loader, stream)
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("breaks", seeds(10, 200))
+def test_a_connection_that_breaks_at_any_statement(loader, stream, url, breaks, monkeypatch):
+    with loader.engine.open() as connection:
+        kind = type(connection)
+    execute, left = kind.execute, 0
+
+    def broken(self, statement):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as other:
+                own = "datname = current_database() AND application_name = 'feed_assets'"
+                other.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {own}")
+        return execute(self, statement)
+
+    monkeypatch.setattr(kind, "execute", broken)
+    failures = 0
+    for seed in breaks:
+        chance = Random(seed)  # noqa: S311
+        produce(stream, chance)
+        left = chance.randint(1, STATEMENTS)
+        try:
+            loader.load(stream)
+        except WarehouseUnavailable:
+            failures += 1
+        left = 0
+        check(loader, stream)
+    assert failures
+    loader.load(stream)
+    check(loader, stream)
+
+
+@pytest.fixture
+def world(broker, registry, local_board) -> Iterator[World]:
+    with World.of(broker, registry, local_board.url) as made:
+        made.create()
+        yield made
+
+
+@pytest.mark.parametrize("kills", seeds(4, 200))
+def test_killed_at_any_moment_while_others_produce(world, engine, url, fork, kills, monkeypatch):
+    monkeypatch.setattr(loaders, "LEASE_SECONDS", 0.0)
+    loads = 0
+    with world.connector():
+        for seed in kills:
+            before = nexts(engine, world.name)
+            kill(world, url, fork, seed)
+            check_topic(world, engine)
+            loads += nexts(engine, world.name) != before
+    world.run_until_done()
+    loading = loading_of(world.place, url)
+    loaders.once(loading, {world.name: world.settings})
+    loading.schemas.close()
+    check_topic(world, engine)
+    assert loads > len(kills) // 10
+    assert nexts(engine, world.name) == {0: world.end()}
+
+
+def kill(world: World, url: str, fork: Forks, seed: int) -> None:
+    """One life of a loader, in which somebody produces, deletes, and now and then what is no record."""
+    chance = Random(seed)  # noqa: S311
+
+    def produces() -> None:
+        sleep(0.02)  # A load that leaves the others the time to get somewhere.
+        world.produce(chance.randint(1, 4), fields=MORE if chance.random() < 0.1 else FIELDS)
+        if chance.random() < 0.2:
+            world.send(None, chance.randint(0, 6))
+        if chance.random() < 0.1:
+            world.send(POISON)
+
+    produces()
+    job = world.place, url, world.name, world.settings, chance.uniform(0.02, 0.6), chance.random() < 0.2
+    assert fork.run(killed_after, *job, meanwhile=produces) == KILLED
