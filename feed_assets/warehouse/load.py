@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from feed_assets.core.errors import InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse import files, state, statements
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.files import Copy
@@ -79,8 +78,7 @@ def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) 
             for each in wanted.statements:
                 connection.execute(each)
             if after.shape is not None and copies:
-                destinations = _destinations(after.shape, shape)
-                _Rows(place, connection, topic, after.shape).merge(copies, destinations, _overlaps(known, signals))
+                _Rows(place, connection, topic, after.shape).merge(copies, _destinations(after.shape, shape))
             state.write(connection, place.engine, topic, after)
             state.renew(connection, place.engine, place.holder)
             connection.execute("COMMIT")
@@ -103,14 +101,6 @@ def _positions(topic: str, known: Known, signals: Sequence[Signalled]) -> Mappin
     return found
 
 
-def _overlaps(known: Known, signals: Iterable[Signal]) -> Mapping[int, int]:
-    """The partitions of which a chunk begins with what was loaded already, each with where that ends."""
-    nexts = {number: position.next_offset for number, position in known.positions.items()}
-    return {
-        each.partition: nexts[each.partition] for each in signals if each.first_offset < nexts.get(each.partition, 0)
-    }
-
-
 def _destinations(table: Shape, shape: Shape | None) -> Mapping[str, str]:
     """Where columns of files go; those of the key have the same name everywhere, also in a file of tombstones alone."""
     ours = {each: each for each in (OPERATION, OFFSET, *table.key)}
@@ -124,10 +114,9 @@ class _Rows:
         self._connection, self._table, self._shape = connection, table, shape
         self._engine, self._deleted_days = place.engine, place.deleted_days
 
-    def merge(self, copies: Sequence[Copy], destinations: Mapping[str, str], overlaps: Mapping[int, int]) -> None:
+    def merge(self, copies: Sequence[Copy], destinations: Mapping[str, str]) -> None:
         """Stage, refuse, keep the newest, and merge them. Raises InvalidShape and KeyStrayed."""
         self._stage(copies, destinations)
-        self._run(statements.loaded_before(overlaps))
         self._run(statements.refuse(self._engine, self._table, self._shape))
         self._run(statements.newest(self._engine, self._shape))
         for each in statements.strays(self._table, self._shape):

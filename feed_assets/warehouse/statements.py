@@ -4,7 +4,7 @@ Source: "Streaming Messages from Kafka into Redshift in near Real-Time" (Yelp, 2
 table, highest offset of each key, delete from the target, drop deletes, insert the rest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from feed_assets.warehouse.engines import Engine, literal, quoted
 from feed_assets.warehouse.migrations import (
@@ -144,12 +144,6 @@ def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iter
     yield f"DROP TABLE {STAGING}"
     seconds = int(deleted_days * 86_400)
     yield f"DELETE FROM {deleted} WHERE {_DELETED_AT} < {engine.now} - INTERVAL '{seconds} seconds'"
-
-
-def loaded_before(nexts: Mapping[int, int]) -> Iterator[str]:
-    """Drop staged rows that were loaded before, as their partition's next offset says."""
-    for partition, offset in nexts.items():
-        yield f"DELETE FROM {STAGING} WHERE {PARTITION} = {partition} AND {OFFSET} < {offset}"
 
 
 def _column(engine: Engine, column: Column) -> str:

@@ -1,11 +1,22 @@
 """Chunks become rows of a table: the same of each warehouse."""
 
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
 
-from feed_assets.core.errors import ChunkBroken, KeyStrayed, LoadFailed, OffsetsMissing, WarehouseTaken
+from feed_assets.core.errors import (
+    ChunkBroken,
+    KeyStrayed,
+    LoadFailed,
+    OffsetsMissing,
+    WarehouseTaken,
+    WarehouseUnavailable,
+)
 from feed_assets.warehouse import state
+from feed_assets.warehouse.load import load
+from feed_assets.warehouse.runs import runs
+from feed_assets_tests.servers import wait_until
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 
 
@@ -124,7 +135,6 @@ def test_a_first_signal_may_begin_anywhere(loader, stream, schema):
 def test_a_chunk_that_overlaps_what_was_loaded_adds_what_is_new(loader, stream, schema):
     stream.send(schema, row(1, "a"), (None, row(2)))
     loader.load(stream)
-    loader.ask(f'DELETE FROM feed_assets_deleted."{stream.name}"')  # Forgotten, so only the position knows.
     again = Stream(stream.board, stream.name)
     again.schemas.known.update(stream.schemas.known)
     again.send(schema, row(2, "old"), (None, row(2)), row(3, "new"))
@@ -185,6 +195,34 @@ def test_each_load_has_a_manifest_of_its_own(loader, stream, schema):
     (file,) = stream.board.files(f"manifests/{stream.name}")
     expected = f'"url": "{signal.path}",\n   "mandatory": true,\n   "meta": {{\n    "content_length": {signal.size}\n'
     assert expected in (stream.board.get(file.key) or b"").decode()
+
+
+def test_a_table_that_moved_meanwhile_is_left_as_it_is(loader, stream, schema):
+    stream.send(schema, row(1, "a"))
+    stale = loader.known(stream)
+    (first,) = runs(stream.signals)
+    stream.send(schema, row(1, "b"))
+    known = loader.load(stream)
+    with pytest.raises(WarehouseUnavailable, match="was loaded by another process meanwhile"):
+        load(loader.place, stream.name, stale, first, stream.shape(schema))
+    assert loader.known(stream) == known
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_commit_that_is_still_under_way_is_waited_for(loader, stream, schema):
+    """As after a connection that broke at the COMMIT: the server may still be at it when the next session begins."""
+    stream.send(schema, row(1))
+    known, (run,) = loader.known(stream), runs(stream.signals)
+    with ThreadPoolExecutor() as pool, loader.engine.open() as other:
+        other.execute("BEGIN")
+        state.renew(other, loader.engine, loader.place.holder)
+        waits = pool.submit(load, loader.place, stream.name, known, run, stream.shape(schema))
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        wait_until(lambda: bool(loader.ask(waiting)), "the next session to wait")
+        state.write(other, loader.engine, stream.name, state.Known(positions={0: state.Position(1, 1)}))
+        other.execute("COMMIT")
+        with pytest.raises(WarehouseUnavailable, match="was loaded by another process meanwhile"):
+            waits.result(60)
 
 
 def test_who_lost_the_lease_loads_nothing(loader, stream, schema):
