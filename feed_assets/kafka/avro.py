@@ -4,7 +4,7 @@ import json
 import struct
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer  # pyright: ignore[reportUnknownVariableType]
 from fastavro.schema import SchemaParseException
@@ -13,6 +13,9 @@ HEAD = struct.Struct(">BI")
 """The magic byte and the id of the schema."""
 
 Schema = dict[str, Any]
+
+
+_NULL = ("null", {"type": "null"})
 
 
 class InvalidSchema(ValueError):
@@ -29,6 +32,14 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     except (SchemaParseException, ValueError) as error:
         raise InvalidSchema(str(error)) from error
     return found
+
+
+def record_of(schema: Any) -> Schema | None:
+    """The record that a parsed schema is, or the one in a union with null; None if it is anything else."""
+    branches = cast(list[Any], schema) if isinstance(schema, list) else [schema]
+    found = [each for each in branches if each not in _NULL]
+    is_record = len(found) == 1 and isinstance(found[0], dict) and "fields" in found[0]
+    return cast(Schema, found[0]) if is_record else None
 
 
 def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:

@@ -64,7 +64,7 @@ def oldest(clients: Clients, topic: str) -> list[Oldest]:
 
 def moment_of(message: Message) -> datetime:
     """When a message was made, or came, as its topic has it (UTC)."""
-    return EPOCH + message.timestamp * _MILLISECOND
+    return EPOCH + message.moment * _MILLISECOND
 
 
 @dataclass(frozen=True)

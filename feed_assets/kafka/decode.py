@@ -1,8 +1,10 @@
 """From a message to a row: the Confluent wire format, Avro, and the operation from a header or a field."""
 
 from collections.abc import Mapping
+from reprlib import repr as brief
 from typing import Any, NamedTuple, cast
 
+from feed_assets.core.limits import REASON_BYTES, excerpt
 from feed_assets.core.topics import OPERATIONS, Topic
 from feed_assets.kafka import avro, dialect
 from feed_assets.kafka.dialect import Unwritable
@@ -32,7 +34,7 @@ class Decoder:
         try:
             return self._row(message) if message.value is not None else self._tombstone(message)
         except (Poison, Unwritable) as error:
-            return DeadLetter(message, str(error))
+            return DeadLetter(message, excerpt(str(error), REASON_BYTES))
 
     def _row(self, message: Message) -> Row:
         schema_id, value = record(message.value or b"", "value", self._schemas)
@@ -43,7 +45,7 @@ class Decoder:
                 raise Poison(f"the key field {name} is null")
         cells: list[Any] = [key[name] for name in layout.missing]
         line = dialect.line([self._operation(message, value), message.offset, *cells, *value.values()])
-        return Row(message.offset, schema_id, layout.columns, line, message.timestamp)
+        return Row(message.offset, schema_id, layout.columns, line, message.moment)
 
     def _tombstone(self, message: Message) -> Tombstone:
         key = self._key(message)
@@ -51,14 +53,14 @@ class Decoder:
         if absent := [name for name, value in found.items() if value is None]:
             raise Poison(f"a tombstone whose key field {absent[0]} is null")
         dialect.line([*found.values()])  # Now, as its line is written with the first row's columns.
-        return Tombstone(message.offset, found, message.timestamp)
+        return Tombstone(message.offset, found, message.moment)
 
     def _operation(self, message: Message, value: Mapping[str, Any]) -> str:
         if not self._kind:
             return _DEFAULT
         found = value.get(self._name) if self._kind == "field" else self._header(message)
         if found not in OPERATIONS:
-            raise Poison(f"the {self._kind} {self._name} is {found!r}: expected one of {', '.join(OPERATIONS)}")
+            raise Poison(f"the {self._kind} {self._name} is {brief(found)}: expected one of {', '.join(OPERATIONS)}")
         return str(found)
 
     def _header(self, message: Message) -> str | None:
@@ -80,7 +82,10 @@ class Decoder:
         return found
 
     def _layout(self, schema_id: int) -> _Layout:
-        fields = tuple(str(each["name"]) for each in self._schemas.get(schema_id)["fields"])
+        found = avro.record_of(self._schemas.get(schema_id))
+        if found is None:
+            raise Poison(f"schema {schema_id} is of other types than one record, or null and one: expected such a one")
+        fields = tuple(str(each["name"]) for each in found["fields"])
         if taken := {OPERATION, OFFSET} & {*fields}:
             raise Poison(f"schema {schema_id} has a field {min(taken)}, which is a column of every chunk")
         missing = tuple(name for name in self._topic.key if name not in fields)

@@ -10,10 +10,10 @@
 | bytes, fixed | hexadecimal digits in quotes |
 | date, time | `2026-01-31`, `23:59:59.999999` in quotes |
 | timestamp | `2026-01-31 23:59:59.999999+00:00` in quotes; a local one without the offset |
-| array, map, record | JSON in quotes, values as above |
+| array, map, record | JSON in quotes, values as above; `nan`, `inf`, `-inf` are strings there |
 
-UTF-8, commas, lines that end with LF, one line of names first. NUL and lone surrogates cannot be written: no database
-takes them.
+UTF-8, commas, lines that end with LF, one line of names first. NUL and lone surrogates cannot be written, in JSON
+neither: no database takes them.
 """
 
 import json
@@ -21,7 +21,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from math import isfinite
+from typing import Any, cast
 from uuid import UUID
 
 from feed_assets.core.errors import FeedAssetsError
@@ -32,6 +33,9 @@ NAME = "feed_assets/1"
 NULL = "\\N"
 
 
+_HAS_NUL = "a text with a NUL, which no database takes"
+
+
 class Unwritable(FeedAssetsError):
     """A value that the dialect cannot hold; the message says why."""
 
@@ -40,8 +44,33 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""A NUL in JSON, and no text that looks like one."""
+
+
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_in_json)
+    try:
+        text = _dumped(value)
+    except ValueError:  # A number that JSON has not: seldom, so only then each is looked at.
+        text = _dumped(_spelled(value))
+    except RecursionError as error:
+        raise Unwritable("lists and records that are too deep within each other") from error
+    if "\\u0000" in text and _NUL.search(text):
+        raise Unwritable(_HAS_NUL)
+    return text
+
+
+def _dumped(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_in_json)
+
+
+def _spelled(value: Any) -> Any:
+    """The same with texts for those numbers."""
+    if isinstance(value, dict):
+        return {name: _spelled(each) for name, each in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [_spelled(each) for each in cast(list[Any], value)]
+    return repr(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def _in_json(value: object) -> str:
@@ -82,7 +111,7 @@ def line(values: Sequence[object]) -> bytes:
     """One line with its end. Raises Unwritable for NUL and lone surrogates."""
     written = ",".join([_CELLS[type(value)](value) for value in values])
     if "\0" in written:
-        raise Unwritable("a text with a NUL, which no database takes")
+        raise Unwritable(_HAS_NUL)
     try:
         return f"{written}\n".encode()
     except UnicodeEncodeError as error:

@@ -9,6 +9,9 @@ OPERATION, OFFSET = "_operation", "_offset"
 
 Headers = Sequence[tuple[str, bytes | None]]
 
+_LATEST = 253_370_764_800_000
+"""The year 9999, in milliseconds since 1970: dates end with it."""
+
 
 class Message(NamedTuple):
     """A message as it was read; `timestamp` in milliseconds since 1970."""
@@ -18,6 +21,11 @@ class Message(NamedTuple):
     value: bytes | None
     headers: Headers = ()
     timestamp: int = 0
+
+    @property
+    def moment(self) -> int:
+        """The timestamp as a date can be: of microseconds in the place of milliseconds it would be after the last."""
+        return min(max(self.timestamp, 0), _LATEST)
 
 
 class Row(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict
 
 from feed_assets.core.errors import InvalidShape
+from feed_assets.kafka.avro import record_of
 from feed_assets.warehouse.defaults import default_of, written_out
 
 OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
@@ -111,8 +112,11 @@ def shape_of(schema: Schema, key: Sequence[str]) -> Shape:
 
     Raises InvalidShape.
     """
-    named: Schema = schema.get("__named_schemas", {})
-    fields = {str(each["name"]): each for each in schema["fields"]}
+    record = record_of(schema)
+    if record is None:
+        raise InvalidShape("the schema is no record: expected one, or a union of null and one.")
+    named: Schema = record.get("__named_schemas", {})
+    fields = {str(each["name"]): each for each in record["fields"]}
     if taken := fields.keys() & {OPERATION, PARTITION, OFFSET}:
         raise InvalidShape(f"the schema has a field {min(taken)}: that is a column of every table. Rename the field.")
     absent = [Column(name=name, kind=TEXT, is_nullable=False) for name in key if name not in fields]

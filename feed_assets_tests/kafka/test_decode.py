@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feed_assets.core.topics import Topic
-from feed_assets.kafka import avro, dialect
+from feed_assets.core.limits import REASON_BYTES
+from feed_assets.core.topics import OPERATIONS, Topic
+from feed_assets.kafka import avro, dialect, messages
+from feed_assets.kafka.counts import moment_of
 from feed_assets.kafka.decode import Decoder
 from feed_assets.kafka.messages import DeadLetter, Message, Row, Tombstone
 from feed_assets.kafka.schemas import Poison
+from feed_assets.kafka.signals import minute_of
 
 VALUE = """{"type": "record", "name": "click", "fields": [
     {"name": "id", "type": "string"}, {"name": "n", "type": ["null", "long"]},
@@ -31,7 +34,12 @@ MANY = """{"type": "record", "name": "many", "fields": [
 ]}"""
 
 
-SCHEMAS = {number: avro.parsed(text, {}) for number, text in enumerate([VALUE, KEY, PLAIN, TAKEN, MANY, '"string"'], 1)}
+NULLABLE = f'["null", {VALUE}]'
+SEVERAL = f"[{PLAIN}, {TAKEN}]"
+MAP = '{"type": "map", "values": "long"}'
+
+ALL = [VALUE, KEY, PLAIN, TAKEN, MANY, '"string"', NULLABLE, SEVERAL, MAP]
+SCHEMAS = {number: avro.parsed(text, {}) for number, text in enumerate(ALL, 1)}
 
 
 class Registry:
@@ -64,6 +72,27 @@ def test_a_value_is_a_row_with_its_type_and_offset():
     row = decoder()(Message(5, None, CLICK))
     assert cells(row) == {"_operation": "update", "_offset": "5", "id": "a", "n": "7", "op": "create"}
     assert row.schema_id == 1
+
+
+def test_a_record_that_may_be_null_is_that_record():
+    row = decoder(operation="field:op")(Message(5, None, wire(7, {"id": "a", "n": 7, "op": "create"})))
+    assert cells(row) == {"_operation": "create", "_offset": "5", "id": "a", "n": "7", "op": "create"}
+
+
+@pytest.mark.parametrize(("stamp", "moment"), [(-1, 0), (7, 7), (1_600_000_000_000_000, messages._LATEST)])
+def test_a_timestamp_that_no_date_has_is_the_first_or_last_one(stamp, moment):
+    row = decoder()(Message(5, None, CLICK, (), stamp))
+    assert row.timestamp == decoder()(Message(5, wire(2, {"id": "a"}), None, (), stamp)).timestamp == moment
+    assert minute_of(row.timestamp // 60_000) == f"{moment_of(Message(5, None, None, (), stamp)):%Y-%m-%dT%H:%MZ}"
+
+
+def test_a_reason_is_short_whatever_it_is_about(monkeypatch):
+    long = decoder(operation="header:op")(Message(5, None, CLICK, [("op", b"z" * 600_000)]))
+    assert long.reason == f"the header op is '{'z' * 12}...{'z' * 13}': expected one of {', '.join(OPERATIONS)}"
+    monkeypatch.setitem(SCHEMAS, 10, avro.parsed(PLAIN, {}))
+    absent = decoder(key=["k" * 100_000])(Message(5, wire(10, {"n": 1}), None))
+    assert absent.reason.startswith("the key (schema 10) has no field kkk")
+    assert len(absent.reason) <= REASON_BYTES
 
 
 def test_every_kind_of_value_is_written_in_the_dialect():
@@ -118,6 +147,9 @@ POISON = {
     "a truncated value": (Message(5, None, CLICK[:-2]), "the value is no Avro of schema 1 (EOFError"),
     "more than a value": (Message(5, None, CLICK + b"x"), "the value has 1 bytes behind the Avro of schema 1"),
     "a value that is no record": (Message(5, None, b"\0\0\0\0\6\2a"), "the value (schema 6) is no record"),
+    "a null": (Message(5, None, wire(7, None)), "the value (schema 7) is no record"),
+    "one of several records": (Message(5, None, wire(8, {"n": 1})), "schema 8 is of other types than one record"),
+    "a map": (Message(5, None, wire(9, {"id": 1})), "schema 9 is of other types than one record, or null and one: exp"),
     "no UTF-8": (Message(5, None, b"\0\0\0\0\1\2\xff\0\0"), "the value is no Avro of schema 1 (UnicodeDecodeError"),
     "a lone surrogate": (Message(5, None, b"\0\0\0\0\1\6\xed\xa0\x80\0\0"), "the value is no Avro of schema 1 (Unico"),
     "a NUL": (Message(5, None, wire(1, {"id": "\0", "n": 1})), "a text with a NUL"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from uuid import UUID
 
@@ -138,14 +139,32 @@ def test_a_value_is_written_as_the_table_says(value, written):
     assert dialect.line([value]).decode() == f"{written}\n"
 
 
-@pytest.mark.parametrize("value", ["\0", "a\0b", "\ud800", "a\udfff", ["\ud800"], {"\udc00": 1}])
-def test_what_no_database_takes_is_refused(value):
-    with pytest.raises(Unwritable, match=r"NUL|no Unicode"):
-        dialect.line([1, value])
+DEEP = reduce(lambda value, _: [value], range(100_000), 1)
+REFUSED = ["\0", "a\0b", "\ud800", "a\udfff", ["\ud800"], {"\udc00": 1}, ["\0"], [{"a\0": "\\\0"}], DEEP]
 
 
-def test_a_nul_in_a_list_is_escaped_by_json():
-    assert json.loads(cells(table([["\0"]]))[0]) == ["\0"]
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_no_database_takes_is_refused(number):
+    with pytest.raises(Unwritable, match=r"NUL|no Unicode|too deep"):
+        dialect.line([1, REFUSED[number]])
+
+
+NESTED = [
+    [math.nan, {"up": math.inf, "down": [-math.inf, None, 0.5, {"deep": math.nan}]}],
+    {"no NUL": ["\\u0000", "\\\\u0000"], "at": [date(2026, 1, 31), math.inf]},
+]
+"""Numbers that JSON has not, and texts that look like a NUL."""
+
+
+def test_what_is_in_json_is_what_every_database_takes(connection):
+    texts = cells(table(NESTED))
+    assert [json.loads(each, parse_constant=pytest.fail) for each in texts] == [
+        ["nan", {"up": "inf", "down": ["-inf", None, 0.5, {"deep": "nan"}]}],
+        {"no NUL": ["\\u0000", "\\\\u0000"], "at": ["2026-01-31", "inf"]},
+    ]
+    assert copied(connection, table(NESTED), "jsonb") == [json.loads(each) for each in texts]
+    queries = [f"SELECT json_extract_string($json${each}$json$::JSON, '$')" for each in texts]
+    assert [json.loads(rows[0][0]) for rows in asked(queries)] == [json.loads(each) for each in texts]
 
 
 @pytest.mark.parametrize("content", [b'"a\n', b'"a"b\n', b'a"b\n', b"1,2", b'1,"2"'])

@@ -1,6 +1,8 @@
 """The connector, whole: from a real broker to files, signals and dead letters."""
 
-from feed_assets_tests.kafka.world import MORE, POISON, header
+from feed_assets.kafka import avro
+from feed_assets.kafka.lag import lag
+from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, header
 
 
 def test_what_was_produced_becomes_chunks_on_the_grid(world):
@@ -42,3 +44,29 @@ def test_a_new_schema_is_a_new_chunk(world):
     assert (first.schema_id, second.schema_id) == (world.schema_id(), world.schema_id(MORE))
     assert world.rows(second)[0]["note"] == "é, 3"
     assert world.rows(second)[-1] == {"_operation": "delete", "_offset": "7", "id": "k1", "n": None, "note": None}
+
+
+def test_values_of_any_schema_end_no_service(world):
+    record = {"type": "record", "name": "value", "fields": FIELDS}
+    datum = {"id": "a", "n": 1}
+    world.create()
+    for schema, value in ((["null", record], datum), ({"type": "map", "values": "long"}, {"n": 1})):
+        schema_id = world.schemas.register(f"{world.name}-any", schema)
+        world.send(avro.encoded(value, world.schemas.get(schema_id), schema_id))
+    world.run_until_done()
+    world.check()
+    assert [(each.records, each.dead_letters) for each in world.signals()] == [(1, 1)]
+
+
+def test_a_timestamp_in_microseconds_is_one_of_the_last_year(world):
+    world.create(**{"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"})
+    for stamp in (1_600_000_000_000_000, 1_700_000_000_000_000):
+        world.producer.produce(
+            world.name, world.value(1), world.key(1), 0, headers=[("op", b"update")], timestamp=stamp
+        )
+    assert world.producer.flush(30) == 0
+    (found,) = lag(world.place.chunking().clients, world.name)
+    assert (found.behind, found.since.year) == (2, 9999)
+    world.run_until_done()
+    world.check()
+    assert [each.minutes for each in world.signals()] == [{"9999-01-01T00:00Z": 2}]
