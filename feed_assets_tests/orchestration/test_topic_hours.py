@@ -1,5 +1,6 @@
 """The hours of a Kafka topic in the state store: complete once all that was produced is in chunks."""
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
@@ -11,8 +12,10 @@ from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import shown
 from feed_assets.settings import settings
 from feed_assets.testing import Given
+from feed_assets.warehouse import loader
 from feed_assets_tests.orchestration.topic_world import chunk, declared, kafka_world
 from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.warehouse.topics import check, loading_of, rows
 
 HOUR_15 = datetime(2026, 1, 1, 15, tzinfo=UTC)
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
@@ -46,7 +49,8 @@ def state_of(window):
     return found.state, found.records, dict(found.sources)
 
 
-def test_hour_15_is_complete_once_all_that_was_produced_is_in_chunks_and_then_it_is_built(topic):
+def test_hour_15_is_complete_from_the_broker_to_the_rows_of_the_warehouse(topic, tmp_path):
+    """Once all that was produced is in chunks it is built, and the table of the topic has each of its rows."""
     counted = declared(topic, counts=TopicCounts("ads/click_hours"))
     loop = harness(counted, CLICK_HOURS, clicked, give=lambda _: Given([{"n": "1"}]))
     send(topic, *range(0, 55, 5))
@@ -61,3 +65,9 @@ def test_hour_15_is_complete_once_all_that_was_produced_is_in_chunks_and_then_it
     assert (run.partition, run.succeeded) == ("2026-01-01-15:00", True)
     assert state_of("5min@2026-01-01-15:55") == ("complete", 2, {"reader": 2})
     assert state_of("hour@2026-01-01-15:00")[0] == "complete"
+    loading = loading_of(topic.place, f"duckdb://{tmp_path / 'warehouse.db'}")
+    with closing(loading.schemas):
+        assert loader.once(loading, {topic.name: topic.settings}) == 1
+    check(topic, loading.engine)
+    newest = {61, 59, 55, 50, 35, 30, 25}
+    assert {n for _, n, *_ in rows(loading.engine, topic.name).values()} == newest, "of each of seven keys"
