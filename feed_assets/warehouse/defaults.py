@@ -65,7 +65,7 @@ def _bytes(schema: Mapping[str, Any], default: Any, _: Mapping[str, Any]) -> obj
     content = str(default).encode("latin-1")
     if schema.get("logicalType") != "decimal":
         return content
-    return Decimal(int.from_bytes(content, signed=True)).scaleb(-schema.get("scale", 0))
+    return Decimal(f"{int.from_bytes(content, signed=True)}E-{schema.get('scale', 0)}")
 
 
 def _float(_: Mapping[str, Any], default: Any, __: Mapping[str, Any]) -> object:

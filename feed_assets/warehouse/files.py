@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from feed_assets.core.errors import ChunkBroken
+from feed_assets.core.errors import ChunkBroken, DiskFull
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
 from feed_assets.kafka.signals import Signal
@@ -39,7 +39,7 @@ def put_manifest(board: Blackboard, topic: str, signals: Iterable[Signal]) -> No
 
 
 def fetch(board: Blackboard, signals: Sequence[Signal], folder: Path) -> list[Copy]:
-    """Copy chunks to a folder. Raises ChunkBroken for one that is not what its signal says."""
+    """Copy chunks to a folder. Raises ChunkBroken for one that is not what its signal says, and DiskFull."""
     with_files = [each for each in signals if each.path]
     return [_fetched(board, each, folder / f"{number}.csv") for number, each in enumerate(with_files)]
 
@@ -47,7 +47,11 @@ def fetch(board: Blackboard, signals: Sequence[Signal], folder: Path) -> list[Co
 def _fetched(board: Blackboard, signal: Signal, target: Path) -> Copy:
     content = _content(board, signal)
     head, _, lines = (gzip.decompress(content) if str(signal.path).endswith(".gz") else content).partition(b"\n")
-    target.write_bytes(lines)
+    try:
+        target.write_bytes(lines)
+    except OSError as error:
+        more = "It needs room for all chunks of a load: make some, set TMPDIR, or let fewer be loaded at once."
+        raise DiskFull(f"cannot keep a copy of {signal.path} in {target.parent}: {error.strerror}. {more}") from error
     (columns,) = dialect.read(head + b"\n")
     return Copy(signal.partition, tuple(map(str, columns)), target)
 

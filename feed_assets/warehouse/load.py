@@ -119,7 +119,8 @@ class _Rows:
         self._stage(copies, destinations)
         self._run(statements.refuse(self._engine, self._table, self._shape))
         self._run(statements.newest(self._engine, self._shape))
-        for each in statements.strays(self._table, self._shape):
+        is_of_many = len({each.partition for each in copies}) > 1
+        for each in statements.strays(self._table, self._shape, is_of_many=is_of_many):
             self._check(self._connection.execute(each))
         self._run(statements.merge(self._engine, self._table, self._shape, self._deleted_days))
 

@@ -24,6 +24,9 @@ LOOK_SECONDS = 0.5
 LEASE_SECONDS = 30.0
 """After which a loader that has not renewed its lease has lost it; it is renewed three times as often."""
 
+SAY_SECONDS = 60.0
+"""From one line about how it goes to the next."""
+
 PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, then twice as long each time, up to the other number."""
 
@@ -66,7 +69,8 @@ class Session:
         self._loading, self._wanted, self._holder = loading, wanted, holder
         self._tables: dict[str, Table] = {}
         self._stopped: list[FeedAssetsError] = []
-        self._renewed = 0.0
+        self._renewed = self._said = 0.0
+        self._loads_said = 0
 
     @property
     def loads(self) -> int:
@@ -79,6 +83,7 @@ class Session:
             while len(self._stopped) < len(self._tables) and not stopping.is_set():
                 self._each(lambda table: table.look(monotonic()))
                 self._renew()
+                self._say(monotonic())
                 stopping.wait(LOOK_SECONDS)
         if not stopping.is_set():
             raise self._stopped[0]
@@ -97,7 +102,7 @@ class Session:
         with engine.open() as connection:
             state.prepare(connection)
             state.take(connection, engine, self._holder, LEASE_SECONDS)
-            self._renewed = monotonic()
+            self._renewed = self._said = monotonic()
             for name, topic in self._wanted.items():
                 self._tables[name] = Table(self._loading, self._holder, name, topic.key, state.read(connection, name))
         yield
@@ -122,6 +127,18 @@ class Session:
         say(f"warehouse {self._loading.name}: does not load {table.name} any more: {error}")
         with self._loading.engine.open() as connection:
             state.note(connection, table.name, str(error))
+
+    def _say(self, now: float) -> None:
+        if now < self._said + SAY_SECONDS:
+            return
+        seconds, loads, waiting = now - self._said, self.loads, sum(each.waiting for each in self._tables.values())
+        say(
+            f"warehouse {self._loading.name}: {len(self._tables)} tables, in {seconds:.0f} s "
+            f"{loads - self._loads_said:,} loads; {waiting:,} chunks wait for their time"
+        )
+        self._said, self._loads_said = now, loads
+        for error in self._stopped:
+            say(f"warehouse {self._loading.name}: a table has stopped: {error}")
 
     def _renew(self) -> None:
         if monotonic() >= self._renewed + LEASE_SECONDS / 3:

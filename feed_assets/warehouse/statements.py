@@ -113,13 +113,14 @@ def newest(engine: Engine, shape: Shape) -> Iterator[str]:
     yield f"ANALYZE {NEWEST}"
 
 
-def strays(table: str, shape: Shape) -> Iterator[str]:
-    """Ask for a key that came from two partitions: its values, and the two."""
+def strays(table: str, shape: Shape, *, is_of_many: bool) -> Iterator[str]:
+    """Ask for a key that came from two partitions: its values, and the two; among what is staged if that is of many."""
     names = _names(shape.key)
-    yield (
-        f"SELECT {names}, min({PARTITION}), max({PARTITION}) FROM {STAGING} GROUP BY {names} "
-        f"HAVING min({PARTITION}) <> max({PARTITION}) LIMIT 1"
-    )
+    if is_of_many:
+        yield (
+            f"SELECT {names}, min({PARTITION}), max({PARTITION}) FROM {STAGING} GROUP BY {names} "
+            f"HAVING min({PARTITION}) <> max({PARTITION}) LIMIT 1"
+        )
     for each in (quoted(table), deleted_of(table)):
         keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
         yield (

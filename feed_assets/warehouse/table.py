@@ -52,6 +52,11 @@ class Table:
         self.loads = 0
         self.is_stopped = False
 
+    @property
+    def waiting(self) -> int:
+        """Signals that were read and are not loaded yet."""
+        return len(self._buffer.signals)
+
     def look(self, now: float) -> None:
         """Read what is new, and load what is due."""
         self._read(now, self._buffer.room)

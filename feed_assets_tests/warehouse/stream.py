@@ -58,7 +58,7 @@ class Stream:
         start = self.ends.get(partition, 0)
         messages = [self._message(start + skips + number, schema_id, each) for number, each in enumerate(rows)]
         decoder = Decoder(self.topic, self.schemas)  # type: ignore[arg-type]
-        cutter = Cutter(start, Topic(key=self.topic.key))
+        cutter = Cutter(start, Topic(key=self.topic.key, messages=1_000_000))
         for each in messages:
             assert not [*cutter.add(decoder(each), 0)]
         chunk = cutter.due(1e9)

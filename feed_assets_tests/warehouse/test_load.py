@@ -1,12 +1,16 @@
 """Chunks become rows of a table: the same of each warehouse."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from feed_assets.core.errors import (
     ChunkBroken,
+    DiskFull,
     KeyStrayed,
     LoadFailed,
     OffsetsMissing,
@@ -14,6 +18,7 @@ from feed_assets.core.errors import (
     WarehouseUnavailable,
 )
 from feed_assets.warehouse import state
+from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import load
 from feed_assets.warehouse.runs import runs
 from feed_assets_tests.servers import wait_until
@@ -158,6 +163,39 @@ def test_a_chunk_that_is_not_as_signalled_fails_the_load(loader, stream, schema,
     with pytest.raises(ChunkBroken, match=said):
         loader.load(stream)
     assert loader.known(stream).positions == {}
+
+
+def test_a_disk_that_is_full_is_waited_for(loader, stream, schema, monkeypatch):
+    stream.send(schema, row(1))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(DiskFull, match=r"cannot keep a copy of memory://.*: No space left on device"):
+            loader.load(stream)
+    loader.load(stream)
+    assert stream.table(loader.engine) == stream.model()
+
+
+def test_a_server_that_is_away_is_said_without_the_password():
+    with pytest.raises(WarehouseUnavailable) as said, engine_of("postgresql://me:planted@127.0.0.1:1/d").open():
+        pass
+    assert "planted" not in str(said.value)
+
+
+def test_a_file_that_somebody_has_open_is_waited_for(tmp_path):
+    url = f"duckdb://{tmp_path}/held.db"
+    program = f"import duckdb; held = duckdb.connect('{tmp_path}/held.db'); print(1, flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as holder:
+        assert holder.stdout.readline()
+        with pytest.raises(WarehouseUnavailable, match="Check who else has the file open"), engine_of(url).open():
+            pass
+        holder.communicate(b"\n")
+    with engine_of(url).open() as connection:
+        assert connection.execute("SELECT 1") == [(1,)]
 
 
 def test_a_table_of_somebody_else_is_left_alone(loader, stream, schema):

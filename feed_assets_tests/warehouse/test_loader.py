@@ -90,9 +90,10 @@ def test_few_chunks_at_a_time(world, loading):
     check(world, loading.engine)
 
 
-def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeypatch):
+def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeypatch, capsys):
     monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(loader, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(loader, "SAY_SECONDS", 0.1)
     with world.connector(), loads(loading, world) as ended:
         for _ in range(2):
             world.produce(12)
@@ -102,6 +103,7 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
             load(loading, world)
     check(world, loading.engine)
     assert ended == []
+    assert "warehouse main: 1 tables, in 0 s 1 loads; " in capsys.readouterr().err
     assert load(loading, world) == 0
 
 

@@ -80,6 +80,7 @@ def test_a_type_may_be_a_name():
         ("double", 1, "1.0"),
         ("bytes", "\x00ÿ", "00ff"),
         (DECIMAL, "\xff", "-0.01"),
+        ({**DECIMAL, "precision": 38}, (10**37 + 1).to_bytes(16).decode("latin-1"), f"1{'0' * 35}.01"),
         ({"type": "int", "logicalType": "date"}, 1, "1970-01-02"),
         ({"type": "int", "logicalType": "time-millis"}, 1, "00:00:00.001000"),
         ({"type": "long", "logicalType": "time-micros"}, 1, "00:00:00.000001"),

@@ -1,0 +1,67 @@
+"""Rows by chance, of every type, through a chunk into each warehouse and back."""
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from random import Random
+from struct import pack, unpack
+from uuid import UUID
+
+import pytest
+
+from feed_assets_tests.warehouse.stream import ID
+from feed_assets_tests.warehouse.test_types import DECIMAL, TYPES, told
+
+DAY = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def text(chance: Random) -> str:
+    """Any Unicode but NUL and lone surrogates, and often what a dialect could trip over."""
+    odd = ['"', ",", "\n", "\r", "\\N", "\\", "'", " ", "\x01", "é", "\U0010ffff"]
+    letters = [chance.choice(odd), chr(chance.randint(1, 0xD7FF)), chr(chance.randint(0xE000, 0x10FFFF))]
+    return "".join(chance.choice(letters) for _ in range(chance.randint(0, 20)))
+
+
+def moment(chance: Random) -> datetime:
+    return DAY + timedelta(seconds=chance.randint(-60 * 10**9, 250 * 10**9), microseconds=chance.randint(0, 999_999))
+
+
+MAKERS = {
+    "boolean": lambda chance: chance.random() < 0.5,
+    "int": lambda chance: chance.randint(-(2**31), 2**31 - 1),
+    "long": lambda chance: chance.randint(-(2**63), 2**63 - 1),
+    "float": lambda chance: float(chance.randint(-(2**20), 2**20)) / 8,
+    "double": lambda chance: _finite(chance),
+    "string": text,
+    "bytes": lambda chance: chance.randbytes(chance.randint(0, 20)),
+    "decimal": lambda chance: Decimal(f"{chance.randint(-(10**37), 10**37)}E-{DECIMAL['scale']}"),
+    "uuid": lambda chance: UUID(int=chance.getrandbits(128)),
+    "date": lambda chance: date.fromordinal(chance.randint(1, date.max.toordinal())),
+    "time_us": lambda chance: moment(chance).time(),
+    "moment_us": moment,
+    "local_us": lambda chance: moment(chance).replace(tzinfo=None),
+    "array": lambda chance: [chance.choice([None, 1, -5]) for _ in range(chance.randint(0, 3))],
+    "map": lambda chance: {text(chance): text(chance) for _ in range(chance.randint(0, 2))},
+}
+
+
+def _finite(chance: Random) -> float:
+    (found,) = unpack("<d", pack("<Q", chance.getrandbits(64)))
+    return found if abs(found) < 1e300 else chance.random()
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_rows_come_back_as_they_were(loader, stream, count):
+    chance = Random(count)  # noqa: S311
+    fields = [{"name": name, "type": ["null", TYPES[name][0]]} for name in MAKERS]
+    rows = [
+        {"id": number, **{name: make(chance) if chance.random() < 0.9 else None for name, make in MAKERS.items()}}
+        for number in range(count)
+    ]
+    stream.send(stream.schemas.add(ID, *fields), *rows)
+    loader.load(stream)
+    columns = ", ".join(f'"{name}"' for name in MAKERS)
+    found = loader.ask(f'SELECT {columns} FROM "{stream.name}" ORDER BY id')
+    assert len(found) == count
+    for number, name in enumerate(MAKERS):
+        expected = [told(row[name]) for row in rows]
+        assert [told(row[number], as_json=name in ("array", "map")) for row in found] == expected, name
