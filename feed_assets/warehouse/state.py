@@ -17,12 +17,11 @@ from feed_assets.warehouse.statements import DELETED, STATE
 _TABLES = (
     f"CREATE SCHEMA IF NOT EXISTS {STATE}",
     f"CREATE SCHEMA IF NOT EXISTS {DELETED}",
-    f"CREATE TABLE IF NOT EXISTS {STATE}.tables (topic text PRIMARY KEY, schema_id bigint, shape text, problem text)",
-    f"CREATE TABLE IF NOT EXISTS {STATE}.positions (topic text, topic_partition integer, next_offset bigint NOT NULL, "
+    f"CREATE TABLE {STATE}.tables (topic text PRIMARY KEY, schema_id bigint, shape text, problem text)",
+    f"CREATE TABLE {STATE}.positions (topic text, topic_partition integer, next_offset bigint NOT NULL, "
     "signal_offset bigint NOT NULL, loaded_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition))",
-    f"CREATE TABLE IF NOT EXISTS {STATE}.lease (id integer PRIMARY KEY, holder text NOT NULL, "
-    "seen_at timestamptz NOT NULL)",
-    f"CREATE TABLE IF NOT EXISTS {STATE}.refused (topic text, topic_partition integer, topic_offset bigint, "
+    f"CREATE TABLE {STATE}.lease (id integer PRIMARY KEY, holder text NOT NULL, seen_at timestamptz NOT NULL)",
+    f"CREATE TABLE {STATE}.refused (topic text, topic_partition integer, topic_offset bigint, "
     "reason text NOT NULL, refused_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition, topic_offset))",
 )
 
@@ -59,9 +58,10 @@ class TableState(NamedTuple):
 
 
 def prepare(connection: Connection) -> None:
-    """Make the state tables, unless they are there."""
-    for statement in _TABLES:
-        connection.execute(statement)
+    """Make the state tables, unless they are there: who made them may have had more rights."""
+    if not exists(connection):
+        for statement in ("BEGIN", *_TABLES, "COMMIT"):
+            connection.execute(statement)
 
 
 def exists(connection: Connection) -> bool:

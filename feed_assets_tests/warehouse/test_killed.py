@@ -171,7 +171,7 @@ def test_killed_at_any_moment_while_others_produce(world, engine, url, fork, kil
     loaders.once(loading, {world.name: world.settings})
     loading.schemas.close()
     check_topic(world, engine)
-    assert loads > len(kills) // 10
+    assert loads >= len(kills) // 10  # Of few lives none may come so far on a busy machine.
     assert nexts(engine, world.name) == {0: world.end()}
 
 

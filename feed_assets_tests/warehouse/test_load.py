@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -177,6 +178,29 @@ def test_a_disk_that_is_full_is_waited_for(loader, stream, schema, monkeypatch):
             loader.load(stream)
     loader.load(stream)
     assert stream.table(loader.engine) == stream.model()
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_who_loads_needs_no_more_rights_than_the_docs_say(loader, stream, schema, url):
+    """State tables that are there are not made again, which would need `CREATE` on the database."""
+    role = f"loader_{uuid4().hex[:8]}"
+    for each in (
+        f"CREATE ROLE {role}",
+        f"GRANT CREATE ON SCHEMA public, feed_assets_deleted TO {role}",
+        f"GRANT USAGE ON SCHEMA feed_assets, feed_assets_deleted TO {role}",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA feed_assets TO {role}",
+    ):
+        loader.ask(each)
+    loader.place = replace(loader.place, engine=engine_of(f"{url}{'&' if '?' in url else '?'}options=-crole%3D{role}"))
+    stream.send(schema, row(1), (None, row(2)))
+    with loader.place.engine.open() as connection:
+        state.prepare(connection)
+        assert connection.execute("SELECT current_user") == [(role,)]
+    known = state.Known()
+    for run in runs(stream.signals):
+        known = load(loader.place, stream.name, known, run, stream.shape(run.schema_id))
+    with loader.engine.open() as connection:
+        assert connection.execute(f'SELECT count(*) FROM "{stream.name}"') == [(1,)]
 
 
 def test_a_server_that_is_away_is_said_without_the_password():
