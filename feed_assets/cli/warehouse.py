@@ -11,6 +11,7 @@ from feed_assets.cli.connector import stopped_by_signals, wanted_topics
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import Module
 from feed_assets.cli.show import View, show
+from feed_assets.core.errors import FeedAssetsError, InvalidShape, NotMigratable
 from feed_assets.home import say
 from feed_assets.settings import settings
 
@@ -57,19 +58,20 @@ def warehouse() -> None:
 
 @app.command()
 def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJson = False) -> None:
-    """Print the statements that make and migrate tables for what is signalled and not loaded yet."""
-    wanted = wanted_topics(module, topics or [])
+    """Print the statements that make and migrate tables for what is signalled and not loaded yet.
+
+    The last line is the error of a table that could not go along with its topic; the exit code is 1.
+    """
+    wanted, found, refused = wanted_topics(module, topics or []), list[ChangeView](), list[FeedAssetsError]()
     with _loading(name) as loading:
-        found = [each for topic, limits in wanted.items() for each in _changes(loading, topic, limits)]
-    if as_json:
-        show(found, as_json)
-        return
-    for each in found:
-        typer.echo(f"-- {each.topic}, schema {each.schema_id}")
-        for statement in each.statements:
-            typer.echo(f"{statement};")
-    if not found:
-        typer.echo("no table changes", err=True)
+        for topic, limits in wanted.items():
+            try:
+                found.extend([*_changes(loading, topic, limits)])
+            except (InvalidShape, NotMigratable) as error:
+                refused.append(error)
+    _print(found, as_json)
+    for error in refused:
+        raise error
 
 
 @app.command()
@@ -100,6 +102,18 @@ def state(name: Name, as_json: AsJson = False) -> None:
     with engine_of(settings().warehouse(name).url.get_secret_value()).open() as connection:
         found = states.tables(connection) if states.exists(connection) else []
     show(TableView.each(found), as_json, "" if found else f"nothing was loaded into {name} yet")
+
+
+def _print(found: list[ChangeView], as_json: bool) -> None:
+    if as_json:
+        show(found, as_json)
+        return
+    for each in found:
+        typer.echo(f"-- {each.topic}, schema {each.schema_id}")
+        for statement in each.statements:
+            typer.echo(f"{statement};")
+    if not found:
+        typer.echo("no table changes", err=True)
 
 
 def _changes(loading: "Loading", topic: str, limits: "Topic") -> Iterator[ChangeView]:

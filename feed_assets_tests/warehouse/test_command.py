@@ -15,6 +15,7 @@ from feed_assets.settings import Settings, settings
 from feed_assets_tests.kafka.test_command import LOCATION
 from feed_assets_tests.kafka.world import QUICK, World
 from feed_assets_tests.servers import ROOT
+from feed_assets_tests.warehouse.test_loader import other_type
 
 
 @pytest.fixture
@@ -39,13 +40,13 @@ def module(world: World) -> str:
     return f"location_{world.name.replace('.', '_')}"
 
 
-def said(monkeypatch, capsys, *arguments: str) -> str:
+def said(monkeypatch, capsys, *arguments: str, code: int = 0) -> str:
     settings.cache_clear()
     monkeypatch.setattr("sys.argv", ["feed-assets", "warehouse", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
     found = capsys.readouterr()
-    assert ended.value.code == 0, found.err
+    assert ended.value.code == code, found.err
     return found.out + found.err
 
 
@@ -65,6 +66,12 @@ def test_plan_load_and_state(world, monkeypatch, capsys):
         world.name, 0, 3, 0, None,
     )  # fmt: skip
     assert world.name in say("state", "main")
+    world.producer.produce(world.name, other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    assert world.producer.flush(30) == 0
+    world.run_until_done()
+    refused = said(monkeypatch, capsys, "plan", "main", "-m", module(world), code=1)
+    assert "no table changes\n" in refused
+    assert "n was bigint and is boolean, which would lose data" in refused
 
 
 def test_its_process_ends_without_a_word(home, tmp_path):
