@@ -109,6 +109,10 @@ class LogTrimmed(FeedAssetsError):
     """A topic partition has no longer, or never had, the offsets from which on it is to be read."""
 
 
+class LetterCut(FeedAssetsError):
+    """A dead letter is only the beginning of its message, so it cannot be produced again."""
+
+
 class SignalsLost(FeedAssetsError):
     """The downstream partition had signals and has none now, so nobody knows where to go on."""
 

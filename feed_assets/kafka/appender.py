@@ -18,12 +18,15 @@ class Appender:
         with translated(f"write to {topic}"):
             self._producer.init_transactions(SECONDS)
 
-    def tail(self, is_enough: Callable[[Sequence[Message]], bool]) -> list[Message]:
-        """The last messages of each partition, as far back as is enough, or all. Raises KafkaUnavailable."""
+    def tail(self, is_enough: Callable[[Sequence[Message]], bool], is_kept: Callable[[Message], bool]) -> list[Message]:
+        """The last messages of each partition, of those that are kept, as far back as is enough, or all.
+
+        Raises KafkaUnavailable.
+        """
         reader = self._clients.reader()
         try:
             numbers = log.partitions(reader, self._topic)
-            return [each for number in numbers for each in log.tail(reader, self._topic, number, is_enough)]
+            return [each for number in numbers for each in log.tail(reader, self._topic, number, is_enough, is_kept)]
         finally:
             reader.close()
 

@@ -19,7 +19,9 @@ _QUEUED_KB = 16 << 10
 
 _FETCHED = 8 << 20
 _PEEKED = 64 << 10
-_LONGEST_MESSAGE = 64 << 20
+LONGEST = 64 << 20
+"""Bytes of a message that is read or written at most."""
+
 _FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
 
 
@@ -46,7 +48,7 @@ class Clients:
     def producer(self, transactional_id: str, seconds: int) -> Producer:
         """One that writes in transactions, which the broker ends after so many seconds."""
         mine = {"transactional.id": transactional_id, "transaction.timeout.ms": seconds * 1000, "linger.ms": 0}
-        return Producer({**self._conf, **mine, "message.max.bytes": _LONGEST_MESSAGE})
+        return Producer({"compression.type": "gzip", **self._conf, **mine, **_WRITES})
 
     def admin(self) -> AdminClient:
         """One that makes topics."""
@@ -59,10 +61,13 @@ _READS: dict[str, Any] = {
     "auto.offset.reset": "error",
     "queued.max.messages.kbytes": _QUEUED_KB,
     "fetch.max.bytes": _FETCHED,
-    "receive.message.max.bytes": _LONGEST_MESSAGE + 512,
+    "receive.message.max.bytes": LONGEST + 512,
 }
 """What reading means here, whatever the settings say."""
 
+
+_WRITES: dict[str, Any] = {"message.max.bytes": LONGEST, "batch.size": 16 << 10}
+"""A topic's limit is for a batch: so a message that it would take is not refused for those beside it."""
 
 _ENDS: dict[str, Any] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
 
@@ -83,7 +88,17 @@ def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -
             f"cannot {action}: another process does. Nothing is lost, and nothing is there twice. Let all connectors "
             "of a topic have the same group.id, and if they have a group.instance.id, each one of its own."
         )
+    if is_too_long(error):
+        return KafkaUnavailable(
+            f"cannot {action}: {shown(str(error.args[0]))}. Set the topic's max.message.bytes higher."
+        )
     return KafkaUnavailable(f"cannot {action}: {shown(str(error.args[0]))}. Check the broker, and FEED_ASSETS_KAFKA.")
+
+
+def is_too_long(error: KafkaException) -> bool:
+    """Whether the broker refuses a message for its size."""
+    said = error.args[0]
+    return isinstance(said, KafkaError) and said.code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
 def is_fenced(error: KafkaException) -> bool:

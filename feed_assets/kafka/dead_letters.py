@@ -7,18 +7,20 @@ comes next begins behind the last receipt. Two at once share a transactional id:
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from confluent_kafka import Consumer, Producer
 
-from feed_assets.core.errors import LogTrimmed, NoTopic
+from feed_assets.core.chunks import OffsetRange
+from feed_assets.core.errors import LetterCut, LogTrimmed, NoTopic
 from feed_assets.core.topics import dead_letters_of
 from feed_assets.kafka import log
 from feed_assets.kafka.clients import SECONDS, Clients, translated
 from feed_assets.kafka.counts import moment_of
 from feed_assets.kafka.log import Placed
 from feed_assets.kafka.messages import Message
+from feed_assets.kafka.signals import CUT
 
 OURS = "feed_assets."
 """What the names of the headers begin with that the service adds."""
@@ -103,25 +105,36 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
     with translated(f"deal with the dead letters of {topic}"):
         producer.init_transactions(SECONDS)  # First: who was before can write no more, so what is read stays the last.
-        with closing(clients.reader()) as reader:
-            after = {each: _done(reader, topic, each) for each in _partitions(reader, topic)}
-        return _settle(clients, producer, topic, after, produces=produces) if after else 0
+        return _settle(clients, producer, topic, _open_ranges(clients, topic), produces=produces)
 
 
-def _settle(clients: Clients, producer: Producer, topic: str, after: Mapping[int, int], *, produces: bool) -> int:
-    count = 0
-    while True:
+def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
+    """Where the open letters of each partition begin, and end as it is now: what is replayed may be a letter again."""
+    with closing(clients.reader()) as reader:
+        bounds = log.bounds(reader, dead_letters_of(topic)) if _partitions(reader, topic) else {}
+        return {each: OffsetRange(max(low, _done(reader, topic, each)), high) for each, (low, high) in bounds.items()}
+
+
+def _settle(
+    clients: Clients, producer: Producer, topic: str, ranges: Mapping[int, OffsetRange], *, produces: bool
+) -> int:
+    count, after = 0, {each: start for each, (start, _) in ranges.items()}
+    while any(after[each] < end for each, (_, end) in ranges.items()):
         found = log.read(clients, dead_letters_of(topic), after, LETTERS_PER_READ, BYTES_PER_READ, SECONDS)
-        left = [each for each in found.messages if receipt_of(each.message) is None]
-        if left:
-            _write(producer, topic, left, produces=produces)
-            count += len(left)
-        elif found.is_complete:
-            return count
+        mine = [each for each in found.messages if each.partition in ranges]
+        left = [each for each in mine if each.message.offset < ranges[each.partition].end]
+        if open_ := [each for each in left if receipt_of(each.message) is None]:
+            _write(producer, topic, open_, produces=produces)
+            count += len(open_)
+        if found.is_complete:
+            break
         after = found.after
+    return count
 
 
 def _write(producer: Producer, topic: str, left: Sequence[Placed], *, produces: bool) -> None:
+    if produces:
+        _check_whole(topic, left)
     producer.begin_transaction()
     for partition, message in left if produces else ():
         _produce(producer, topic, partition, message)
@@ -130,6 +143,16 @@ def _write(producer: Producer, topic: str, left: Sequence[Placed], *, produces: 
         receipt: list[Header] = [(_UPTO, str(max(mine) + 1).encode()), (_COUNT, str(len(mine)).encode())]
         producer.produce(dead_letters_of(topic), None, partition=number, headers=receipt)
     producer.commit_transaction(SECONDS)
+
+
+def _check_whole(topic: str, left: Sequence[Placed]) -> None:
+    for number, message in left:
+        if CUT in dict(message.headers):
+            place = f"{topic}/{number} offset {_letter(number, message, is_open=True).offset}"
+            raise LetterCut(
+                f"the dead letter of {place} is only the beginning of its message, which was too long for the broker: "
+                "it cannot be produced again. Produce the message from that place, then --drop the letters."
+            )
 
 
 def _produce(producer: Producer, topic: str, partition: int, message: Message) -> None:
@@ -143,9 +166,15 @@ class Open:
     """How many letters of a topic are open, as far as it was read: `after` has the offset of each partition."""
 
     after: Mapping[int, int]
-    count: int = 0
+    counts: Mapping[int, int] = field(default_factory=dict[int, int])
+    """By partition."""
     last: str = ""
     """The place of the last one, and its reason."""
+
+    @property
+    def count(self) -> int:
+        """Of all partitions."""
+        return sum(self.counts.values())
 
 
 def opened(clients: Clients, topic: str, known: Open, limit: int, seconds: float) -> Open:
@@ -156,12 +185,17 @@ def opened(clients: Clients, topic: str, known: Open, limit: int, seconds: float
         return known
     except LogTrimmed:  # The topic was made anew: those of before are nowhere.
         return Open({})
-    return Open(found.after, known.count + _more(found.messages), _last(topic, found.messages) or known.last)
+    counts = _counted(known.counts, found.messages)
+    return Open(found.after, counts, _last(topic, found.messages) or known.last)
 
 
-def _more(placed: Iterable[Placed]) -> int:
-    receipts = [receipt_of(each.message) for each in placed]
-    return sum(1 if each is None else -each.count for each in receipts)
+def _counted(known: Mapping[int, int], placed: Iterable[Placed]) -> dict[int, int]:
+    """A receipt may be there of letters that the broker has removed before they were counted."""
+    counts = {**known}
+    for number, message in placed:
+        receipt, count = receipt_of(message), counts.get(number, 0)
+        counts[number] = count + 1 if receipt is None else max(0, count - receipt.count)
+    return counts
 
 
 def _last(topic: str, placed: Sequence[Placed]) -> str:

@@ -108,8 +108,10 @@ def _to_end(
             return found
         if error is not None:
             raise KafkaException(error)
-        if received is not None and is_kept(message := message_of(received)):
-            found.append(message)
+        if received is not None:
+            until = monotonic() + SECONDS
+            if is_kept(message := message_of(received)):
+                found.append(message)
     raise KafkaUnavailable(f"cannot read {begin.topic}/{begin.partition}: no answer within {SECONDS:g} s.")
 
 

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from time import monotonic
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from feed_assets.core.errors import FeedAssetsError, InvalidEvent, NoTopic, SignalsLost
 from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.kafka import avro, log
-from feed_assets.kafka.clients import SECONDS, Clients, failure, is_fenced, translated
+from feed_assets.kafka.clients import LONGEST, SECONDS, Clients, failure, is_fenced, is_too_long, translated
 from feed_assets.kafka.messages import DeadLetter
 
 SCHEMA = {
@@ -47,6 +47,12 @@ SCHEMA = {
 }
 TRANSACTION_SECONDS = 60
 """Seconds after which the broker undoes a transaction that was begun and not ended."""
+
+LEFT = 4096
+"""Bytes that are left of the value of a dead letter that is too long for a broker."""
+
+CUT = "feed_assets.cut"
+"""The header of such a letter: how many bytes its value had."""
 
 _PARSED = avro.parsed(json.dumps(SCHEMA), {})
 
@@ -123,6 +129,13 @@ def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:
     return [Signal.of(message.value or b"") for each in numbers for message in reversed(found[each][-limit:])]
 
 
+def shortened(letter: DeadLetter) -> DeadLetter:
+    """What is kept of a letter that is too long for a broker: its beginning. The whole is where its headers say."""
+    value = letter.message.value or b""
+    message = letter.message._replace(key=None, value=value[:LEFT], headers=[(CUT, str(len(value)).encode())])
+    return DeadLetter(message, letter.reason)
+
+
 class Signals:
     """Writes the signals of one topic partition. Once it is made nobody who was before can write any more."""
 
@@ -137,23 +150,41 @@ class Signals:
 
         Raises KafkaUnavailable: then it is either, and only `last` knows, after another one was made. Raises FencedOff.
         """
-        began = monotonic()
+        began, letters = monotonic(), [*dead]
+        long = {each.offset for each in letters if len(each.message.value or b"") > LONGEST - LEFT}
         try:
-            self._producer.begin_transaction()
+            if refused := self._try(signal, letters, long):
+                self._try(signal, letters, long | refused)
+        except KafkaException as error:
+            raise self._failed(error, monotonic() - began) from error
+
+    def _try(self, signal: Signal, dead: Iterable[DeadLetter], long: set[int]) -> set[int]:
+        """Write in one transaction; the offsets of letters that are too long for the broker, and then it is undone."""
+        refused = set[int]()
+        self._producer.begin_transaction()
+        try:
             for each in dead:
-                self._bury(each)
+                self._bury(shortened(each) if each.offset in long else each, refused)
             name = signals_of(self.topic)
             stamped = replace(signal, topic_id=self.topic_id)
             self._producer.produce(name, stamped.encoded(self._schema_id), partition=self.partition)
             self._producer.commit_transaction(SECONDS)
-        except KafkaException as error:
-            raise self._failed(error, monotonic() - began) from error
+        except KafkaException:
+            if refused <= long:
+                raise
+            self._producer.abort_transaction(SECONDS)
+        return refused
 
-    def _bury(self, letter: DeadLetter) -> None:
+    def _bury(self, letter: DeadLetter, refused: set[int]) -> None:
         """The message as it was, its headers and ours: what was wrong, and where it was."""
         message = letter.message
         said = {"topic": self.topic, "partition": self.partition, "offset": message.offset, "reason": letter.reason}
         ours = [(f"feed_assets.{name}", str(value).encode(errors="replace")) for name, value in said.items()]
+
+        def told(error: KafkaError | None, _: object) -> None:
+            if error is not None and is_too_long(KafkaException(error)):
+                refused.add(message.offset)
+
         self._producer.produce(
             dead_letters_of(self.topic),
             message.value,
@@ -161,6 +192,7 @@ class Signals:
             self.partition,
             timestamp=max(0, message.timestamp),
             headers=[*message.headers, *ours],
+            on_delivery=told,
         )
 
     def _failed(self, error: KafkaException, seconds: float) -> FeedAssetsError:

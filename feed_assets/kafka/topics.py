@@ -6,17 +6,30 @@ from time import monotonic, sleep
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigResource  # pyright: ignore[reportPrivateImportUsage] - where it is documented
+from confluent_kafka.admin import (
+    AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage] - where they are documented
+    ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+)
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from feed_assets.core.errors import KafkaUnavailable
 from feed_assets.core.topics import dead_letters_of, signals_of
+from feed_assets.home import say
 from feed_assets.kafka import log
 from feed_assets.kafka.clients import SECONDS, translated
 
-_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1"}
+_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+LEAST = 8 << 20
+"""Bytes of a message that the topics beside take at least: one that was packed upstream is longer than that takes."""
+
 _HEADERS = 64 << 10
 """Bytes by which a dead letter may be longer than the message that it is."""
+
+_LONGEST = "max.message.bytes"
+_REFUSALS = frozenset(
+    {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_CONFIG"}
+)
 
 _DONE = frozenset({"TOPIC_ALREADY_EXISTS", "INVALID_PARTITIONS"})
 """What is said where another process was faster."""
@@ -28,8 +41,10 @@ def prepare(admin: Any, topic: str) -> str:
         wanted = partitions(admin, topic)
         if not wanted:
             raise KafkaUnavailable(f"the broker has no topic {topic}. Create it, or correct the name.")
+        longest = max(LEAST, int(config_of(admin, topic)[_LONGEST].value) + _HEADERS)
         for name in (signals_of(topic), dead_letters_of(topic)):
-            _grow(admin, topic, name, wanted)
+            _widen(admin, name, longest)
+            _grow(admin, name, wanted, longest)
         return id_of(admin, topic)
 
 
@@ -49,26 +64,36 @@ def config_of(admin: Any, topic: str) -> Mapping[str, Any]:
     return admin.describe_configs([resource])[resource].result(SECONDS)
 
 
-def _grow(admin: Any, topic: str, name: str, wanted: int) -> None:
+def _widen(admin: Any, name: str, longest: int) -> None:
+    """Let a topic that is there take messages so long; whoever must not is told what to do."""
+    if not partitions(admin, name):
+        return
+    try:
+        if int(config_of(admin, name)[_LONGEST].value) < longest:
+            entry = ConfigEntry(_LONGEST, str(longest), incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+            admin.incremental_alter_configs([resource])[resource].result(SECONDS)
+    except KafkaException as error:
+        if error.args[0].name() not in _REFUSALS:
+            raise
+        said = f"{name} may take messages that are too short, and cannot be altered: {error.args[0].str()}"
+        say(f"connector: {said}. Set its {_LONGEST} to {longest}: else longer dead letters are cut.")
+
+
+def _grow(admin: Any, name: str, wanted: int, longest: int) -> None:
     there = partitions(admin, name)
     if there >= wanted:
         return
     if there:
         _done(admin.create_partitions([NewPartitions(name, wanted)])[name])
     else:
-        longest = _longest(admin, topic) + _HEADERS
-        config = {**_FOR_EVER, "max.message.bytes": str(longest)}
+        config = {**_FOR_EVER, _LONGEST: str(longest)}
         _done(admin.create_topics([NewTopic(name, wanted, config=config)])[name])
     until = monotonic() + SECONDS
     while partitions(admin, name) < wanted:
         if monotonic() > until:
             raise KafkaUnavailable(f"{name} has no {wanted} partitions after {SECONDS:g} s. Check the broker.")
         sleep(0.02)
-
-
-def _longest(admin: Any, topic: str) -> int:
-    """The bytes of a message that a topic takes."""
-    return int(config_of(admin, topic)["max.message.bytes"].value)
 
 
 def _done(made: Future[Any]) -> None:

@@ -31,7 +31,8 @@ class TopicSink:
             return ()
         with _translated():
             appender = Appender(self.clients, self.topic, "feed_assets-events")
-            there = {message.value for message in appender.tail(lambda found: _reaches(found, events[0][0]))}
+            ours = appender.tail(lambda found: _reaches(found, events[0][0]), _is_ours)
+            there = {message.value for message in ours}
             texts = [(event.table_name.encode(), line_of(number, event)) for number, event in events]
             if left := [each for each in texts if each[1] not in there]:
                 appender.write(left)
@@ -50,6 +51,11 @@ def topic_sink(topic: str) -> TopicSink:
 def _reaches(messages: Sequence[Message], first: int) -> bool:
     """Whether there is an event of ours from before one."""
     return any(number is not None and number < first for number in map(_number, messages))
+
+
+def _is_ours(message: Message) -> bool:
+    """What others have written, in any number, is not kept."""
+    return _number(message) is not None
 
 
 def _number(message: Message) -> int | None:

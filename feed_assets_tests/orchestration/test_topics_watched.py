@@ -1,15 +1,20 @@
 """Kafka topics whose chunks are behind, and dead letters: checks and alerts, tick by tick, over a real broker."""
 
 import json
+from contextlib import suppress
 from datetime import timedelta
+from itertools import count
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from feed_assets.core.errors import KafkaUnavailable
+from feed_assets.core.topics import dead_letters_of
 from feed_assets.kafka import dead_letters
 from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.dead_letters import Open
 from feed_assets.kafka.lag import lag
-from feed_assets.ledger.database import get_cursor, open_ledger
+from feed_assets.ledger.database import get_cursor, open_ledger, put_cursors
 from feed_assets.settings import settings
 from feed_assets.sources.topics import clients_for
 from feed_assets_tests.kafka.world import POISON
@@ -148,6 +153,9 @@ def test_dead_letters_are_produced_again_once_each_as_they_were(topic):
         (0, topic.key(5), POISON, [("op", b"create")]),
         (1, topic.key(6), POISON, [("op", b"update")]),
     ]
+    stamps = {each.key(): each.timestamp() for each in before}
+    buried = [each for each in topic.dead_letters() if each.key()]
+    assert [each.timestamp() for each in (*again, *buried)] == [stamps[each.key()] for each in (*again, *buried)]
     assert [each.is_open for each in dead_letters.letters(clients, topic.name, 10)] == [False, False]
 
 
@@ -169,8 +177,8 @@ def test_who_is_killed_before_its_transaction_ends_has_produced_nothing(topic):
     assert dead_letters.settle(clients, topic.name, produces=True) == 0
 
 
-class Killed:
-    """Clients of a process that is killed as it is about to commit."""
+class Spied:
+    """Clients, of which something is done otherwise in the transactions of their one producer."""
 
     def __init__(self, clients):
         self._clients = clients
@@ -191,9 +199,135 @@ class Killed:
     def produce(self, *args, **options):
         self._producer.produce(*args, **options)
 
+    def commit_transaction(self, seconds):
+        self._producer.commit_transaction(seconds)
+
+
+class Killed(Spied):
+    """Clients of a process that is killed as it is about to commit."""
+
     def commit_transaction(self, _):
         assert self._producer.flush(30) == 0, "all of it is at the broker"
         raise KeyboardInterrupt
+
+
+class KilledLater(Spied):
+    """The same, once something was committed."""
+
+    commits = 0
+
+    def commit_transaction(self, seconds):
+        self.commits += 1
+        if self.commits > 1:
+            raise KeyboardInterrupt
+        super().commit_transaction(seconds)
+
+
+def test_a_letter_and_its_receipt_are_one_transaction(topic):
+    topic.create()
+    topic.send(POISON)
+    chunk(topic)
+    clients = clients_for(topic.name)
+    with suppress(KeyboardInterrupt):
+        dead_letters.settle(KilledLater(clients), topic.name, produces=True)
+    assert dead_letters.settle(clients, topic.name, produces=True) == 0
+    assert len(topic.messages()) == 2
+
+
+class Beside(Spied):
+    """Clients of a process beside which another one does something as it begins, or has committed."""
+
+    def __init__(self, clients, before, after):
+        super().__init__(clients)
+        self._before, self._after = before, after
+
+    def init_transactions(self, seconds):
+        self._before()
+        super().init_transactions(seconds)
+
+    def commit_transaction(self, seconds):
+        super().commit_transaction(seconds)
+        self._after()
+
+
+def nothing():
+    pass
+
+
+def test_what_becomes_a_letter_again_meanwhile_waits_for_the_next_time(topic):
+    topic.create(partitions=2)
+    topic.send(POISON)
+    topic.send(POISON, partition=1)
+    chunk(topic)
+    rounds = count()
+
+    def again():
+        assert next(rounds) < 3, "it has no end"
+        topic.grow(2 + next(rounds))
+        topic.send(POISON)
+        chunk(topic)
+
+    clients = clients_for(topic.name)
+    assert dead_letters.settle(Beside(clients, nothing, again), topic.name, produces=True) == 2
+    assert dead_letters.settle(clients, topic.name, produces=False) == 3
+
+
+def test_what_another_one_has_dealt_with_before_is_not_dealt_with_again(topic):
+    topic.create()
+    topic.send(POISON)
+    chunk(topic)
+    clients = clients_for(topic.name)
+
+    def settle():
+        assert dead_letters.settle(clients, topic.name, produces=True) == 1
+
+    assert dead_letters.settle(Beside(clients, settle, nothing), topic.name, produces=True) == 0
+    assert len(topic.messages()) == 2
+
+
+def test_letters_that_the_broker_has_removed_are_not_counted_below_nothing(topic):
+    topic.create()
+    for each in (POISON, POISON):
+        topic.send(each)
+    chunk(topic)
+    clients = clients_for(topic.name)
+    assert dead_letters.settle(clients, topic.name, produces=False) == 2
+    topic.send(POISON)
+    chunk(topic)
+    place = TopicPartition(dead_letters_of(topic.name), 0, 3)
+    topic.admin.delete_records([place])[place].result(30)
+    found = dead_letters.opened(clients, topic.name, Open({}), 1000, 10)
+    assert (found.count, found.last.split(":")[0]) == (1, f"{topic.name}/0 offset 2")
+    loop_ = loop(topic)
+    loop_.run_until_idle()
+    assert open_alerts()[DEAD].startswith("1 messages of")
+    assert dead_letters.settle(clients, topic.name, produces=False) == 1
+
+
+def test_letters_of_a_topic_that_was_made_anew_are_counted_from_its_beginning(topic):
+    topic.create()
+    topic.send(POISON)
+    chunk(topic)
+    old = Open({0: 100}, {0: 7}, "one that is gone")
+    assert dead_letters.opened(clients_for(topic.name), topic.name, old, 1000, 10) == Open({})
+
+
+def test_who_counts_beside_another_one_keeps_what_that_one_has_counted(topic, monkeypatch):
+    topic.create()
+    topic.send(POISON)
+    chunk(topic)
+    ledger, name = open_ledger(settings().ledger), f"dead letters of {topic.name}"
+    opened = dead_letters.opened
+
+    def beside(*args):
+        with ledger.write() as connection:
+            put_cursors(connection, {name: "theirs"})
+        return opened(*args)
+
+    monkeypatch.setattr(dead_letters, "opened", beside)
+    loop(topic).tick()
+    with ledger.read() as connection:
+        assert get_cursor(connection, name) == "theirs"
 
 
 def test_of_two_at_once_the_first_is_put_out(topic):

@@ -4,13 +4,15 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import count
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.cimpl import TopicPartition
 
 from feed_assets.core.errors import SinkUnavailable, SourceUnavailable
 from feed_assets.core.limits import ROW_BYTES
-from feed_assets.kafka import avro
+from feed_assets.kafka import avro, log
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.schemas import Schemas
 from feed_assets.sources.rows import Columns, Constant
@@ -176,3 +178,25 @@ def test_of_two_that_publish_at_once_one_is_put_out_and_each_event_is_there_once
     assert published(theirs) == ["c-1", "c-2", "c-3"]
     other.publish(numbered(1, 5))
     assert published(theirs) == ["c-1", "c-2", "c-3", "c-4", "c-5"]
+
+
+def test_of_messages_of_others_none_is_kept_and_they_may_take_longer_than_an_answer(theirs, monkeypatch):
+    found, tail, clock = [], log.tail, count()
+
+    def spied(*args):
+        found.extend(kept := tail(*args))
+        return kept
+
+    monkeypatch.setattr(log, "tail", spied)
+    monkeypatch.setattr(log, "SECONDS", 60)
+    monkeypatch.setattr(log, "monotonic", lambda: next(clock))
+    producer = Producer({"bootstrap.servers": theirs.servers})
+    for _ in range(200):
+        producer.produce(theirs.topic, b"of somebody else", partition=0)
+    assert producer.flush(30) == 0
+    sink = TopicSink(Clients({"bootstrap.servers": theirs.servers}), theirs.topic)
+    sink.publish(numbered(1, 1))
+    assert found == []
+    sink.publish(numbered(1, 2))
+    assert [json.loads(each.value)["sequence"] for each in found] == [1]
+    assert len([each for each in published(theirs) if each is not None]) == 2

@@ -1,0 +1,88 @@
+"""Messages that are longer than a topic beside would take, and what is set there."""
+
+import os
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.cimpl import NewTopic
+
+from feed_assets.core.errors import LetterCut
+from feed_assets.core.topics import dead_letters_of, signals_of
+from feed_assets.kafka import dead_letters, topics
+from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.signals import CUT, LEFT
+from feed_assets_tests.kafka.world import POISON, World, header
+
+LONG = os.urandom(500_000)
+
+
+def narrow(world: World) -> None:
+    """A topic of dead letters that was there before, and takes little."""
+    name = dead_letters_of(world.name)
+    world.admin.create_topics([NewTopic(name, 1, config={"max.message.bytes": "20000"})])[name].result(30)
+
+
+def test_the_topics_beside_keep_everything_and_take_what_was_packed_upstream(world):
+    world.create(**{"max.message.bytes": "100000"})
+    packing = Producer(
+        {"bootstrap.servers": world.place.servers, "compression.type": "gzip", "message.max.bytes": 10**7}
+    )
+    packing.produce(world.name, b"x" * 3_000_000, world.key(1), 0)
+    assert packing.flush(30) == 0
+    world.run_until_done()
+    world.check()
+    assert [len(each.value()) for each in world.dead_letters()] == [3_000_000]
+    for name in (signals_of(world.name), dead_letters_of(world.name)):
+        found = {key: each.value for key, each in topics.config_of(world.admin, name).items()}
+        assert (found["retention.ms"], found["retention.bytes"]) == ("-1", "-1")
+        assert int(found["max.message.bytes"]) == topics.LEAST
+
+
+def test_one_that_is_there_and_takes_less_is_altered(world):
+    world.create()
+    narrow(world)
+    world.send(LONG)
+    world.run_until_done()
+    world.check()
+    assert [each.value() for each in world.dead_letters()] == [LONG]
+
+
+def test_what_the_broker_refuses_as_too_long_is_cut_and_stops_nothing(world, monkeypatch):
+    monkeypatch.setattr(topics, "_widen", lambda *_: None)
+    world.create()
+    narrow(world)
+    for value in (POISON, LONG, POISON):
+        world.send(value)
+    world.produce(2)
+    world.run_until_done()
+    world.check()
+    assert [each.value() for each in world.dead_letters()] == [POISON, LONG[:LEFT], POISON]
+    cut = world.dead_letters()[1]
+    assert (dict(cut.headers())[CUT], header(cut, "offset")) == (b"500000", "1")
+    assert header(cut, "reason").startswith("the value begins with byte")
+    clients = Clients({"bootstrap.servers": world.place.servers})
+    with pytest.raises(LetterCut, match=r"/0 offset 1 is only the beginning of its message.*then --drop"):
+        dead_letters.settle(clients, world.name, produces=True)
+    assert len(world.messages()) == 5
+    assert dead_letters.settle(clients, world.name, produces=False) == 3
+
+
+def test_who_must_not_alter_it_is_told_what_to_set(capfd, monkeypatch):
+    def refused(*_):
+        raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(topics, "partitions", lambda *_: 1)
+    monkeypatch.setattr(topics, "config_of", refused)
+    topics._widen(None, "clicks-signals", 123)
+    assert "clicks-signals may take messages that are too short" in (said := capfd.readouterr().err)
+    assert "Set its max.message.bytes to 123: else longer dead letters are cut." in said
+
+
+def test_letters_go_back_to_a_topic_that_takes_little_at_a_time(world):
+    world.create(**{"max.message.bytes": "20000"})
+    for number in range(5):
+        world.send(os.urandom(9000), number)
+    world.run_until_done()
+    clients = Clients({"bootstrap.servers": world.place.servers})
+    assert dead_letters.settle(clients, world.name, produces=True) == 5
+    assert [each.value() for each in world.messages()][5:] == [each.value() for each in world.messages()][:5]
