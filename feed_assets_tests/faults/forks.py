@@ -9,6 +9,16 @@ from multiprocessing.connection import Connection
 
 from feed_assets_tests.feeds.workers import processes, start
 
+LATER = (
+    "alembic.command",
+    "sqlite3",
+    "_strptime",
+    "feed_assets.orchestration.storage",
+    "feed_assets.orchestration.ticks.lineage",
+    "dagster._daemon.controller",
+)
+"""What is imported only when a ledger or Dagster's instance is opened: each fork would do so anew, for a second."""
+
 
 class Forks:
     """Runs functions in processes of their own, one after the other."""
@@ -27,19 +37,19 @@ class Forks:
 
 
 @contextmanager
-def forks(*modules: str) -> Iterator[Forks]:
-    """A process that has imported these modules, and forks until the block ends."""
+def forks() -> Iterator[Forks]:
+    """A process that forks until the block ends."""
     here, there = processes.Pipe()
-    parent = start(_serve, there, modules)
+    parent = start(_serve, there)
     there.close()
     yield Forks(here)
     here.close()
     parent.join()
 
 
-def _serve(connection: Connection, modules: tuple[str, ...]) -> None:
+def _serve(connection: Connection) -> None:
     """Fork for each job. No thread and no client of a store is ever made here: a fork would not survive them."""
-    for each in modules:
+    for each in LATER:
         import_module(each)
     while True:
         try:
@@ -54,6 +64,7 @@ def _serve(connection: Connection, modules: tuple[str, ...]) -> None:
 def _work(environment: dict[str, str], target: Callable[..., None], arguments: tuple[object, ...]) -> None:
     code = 1
     try:
+        os.environ.clear()
         os.environ.update(environment)
         target(*arguments)
         code = 0

@@ -1,7 +1,6 @@
 """A publisher killed at every step, on local disk and on S3: readers have the update before, or all of the new one."""
 
 import signal
-from collections.abc import Iterator
 
 import pytest
 
@@ -9,7 +8,7 @@ from feed_assets.core.feeds import MANIFEST, Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.read import latest
 from feed_assets.feeds.write import publish
-from feed_assets_tests.faults.forks import Forks, forks
+from feed_assets_tests.faults.forks import Forks
 from feed_assets_tests.faults.kills import POINTS, parts, publish_and_die
 from feed_assets_tests.faults.seeds import caught, seeds
 from feed_assets_tests.faults.ways import publish_counting_before_the_last_part
@@ -23,12 +22,6 @@ KILLED = {-signal.SIGKILL, -signal.SIGXFSZ}
 def shared(request: pytest.FixtureRequest) -> Blackboard:
     """A blackboard that other processes can open by its URL; S3 through the environment."""
     return request.getfixturevalue(f"{request.param}_board")
-
-
-@pytest.fixture(scope="module")
-def forker() -> Iterator[Forks]:
-    with forks() as made:
-        yield made
 
 
 def is_whole(board: Blackboard, update: Update, seed: int) -> bool:

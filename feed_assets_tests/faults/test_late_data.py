@@ -20,7 +20,7 @@ from feed_assets.ledger import runs, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import update
 from feed_assets.testing import rows_of
-from feed_assets_tests.faults.forks import Forks, forks
+from feed_assets_tests.faults.forks import Forks
 from feed_assets_tests.faults.late_ways import by_the_edge, by_the_last_look, snapshot_at_the_end, without_a_claim
 from feed_assets_tests.faults.late_world import (
     HOUR,
@@ -39,12 +39,6 @@ from feed_assets_tests.faults.seeds import caught, seeds
 
 KINDS = ("more", "more", "a little", "a little", "other", "fewer")
 ROUNDS_TO_REST = 40
-
-
-@pytest.fixture(scope="module")
-def forker():
-    with forks() as made:
-        yield made
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets_tests.faults.at_changes import call_and_die
-from feed_assets_tests.faults.forks import forks
 from feed_assets_tests.intake.partners import FIRST, Partner, never
 
 HOUR = "2024-02-29-05:00"
@@ -47,22 +46,21 @@ def folder(tmp_path: Path, empty_ledger: Path) -> Path:
     return tmp_path
 
 
-def test_who_is_killed_anywhere_has_lost_nothing_and_done_nothing_twice(folder):
+def test_who_is_killed_anywhere_has_lost_nothing_and_done_nothing_twice(folder, forker):
     codes = [-signal.SIGKILL]
-    with forks() as forker:
-        while codes[-1] == -signal.SIGKILL:
-            shutil.rmtree(folder / "ours")
-            shutil.copytree(folder / "ours before", folder / "ours")
-            for file in folder.glob("ledger.db*"):
-                file.unlink()
-            shutil.copyfile(folder / "ledger before.db", folder / "ledger.db")
-            codes.append(forker.run(pull_and_die, folder, len(codes)))
-            assert forker.run(pull_and_die, folder, 0) == 0
-            partner = partner_in(folder)
-            assert partner.held() == HELD, len(codes)
-            assert partner.known() == dict.fromkeys(HELD, 1)
-            assert partner.updates() == 4, f"killed at {len(codes) - 1}, one was published twice"
-            partner.ledger.engine.dispose()
+    while codes[-1] == -signal.SIGKILL:
+        shutil.rmtree(folder / "ours")
+        shutil.copytree(folder / "ours before", folder / "ours")
+        for file in folder.glob("ledger.db*"):
+            file.unlink()
+        shutil.copyfile(folder / "ledger before.db", folder / "ledger.db")
+        codes.append(forker.run(pull_and_die, folder, len(codes)))
+        assert forker.run(pull_and_die, folder, 0) == 0
+        partner = partner_in(folder)
+        assert partner.held() == HELD, len(codes)
+        assert partner.known() == dict.fromkeys(HELD, 1)
+        assert partner.updates() == 4, f"killed at {len(codes) - 1}, one was published twice"
+        partner.ledger.engine.dispose()
     assert codes[-1] == 0
     assert len(codes) > 20
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from feed_assets.cli import main
 from feed_assets.ledger.tables import metadata
-from feed_assets_tests.faults.forks import Forks, forks
+from feed_assets_tests.faults.forks import Forks
 from feed_assets_tests.integration import planted_project as project
 from feed_assets_tests.servers import PostgreSQL, family
 
@@ -104,7 +104,7 @@ def command(args: tuple[str, ...], folder: Path, output: Path) -> None:
 
 
 @pytest.fixture
-def told(planted: dict[str, str], tmp_path: Path) -> Told:
+def told(planted: dict[str, str], tmp_path: Path, forker: Forks) -> Told:
     """Every command once, and a run with a failure, an unreachable source, sink, webhook and mail server."""
     found, module = Told(planted, tmp_path), ["-m", project.__name__]
     (tmp_path / "rows.csv").write_text("k,n\na,1\n")
@@ -112,17 +112,16 @@ def told(planted: dict[str, str], tmp_path: Path) -> Told:
     found.call("run", *module, "--until-idle")
     found.call("doctor", *module)
     explain = ["explain", project.BROKEN, *module]
-    with forks("feed_assets.cli", project.__name__) as forker:
-        for each in (explain, [*explain, "--json"], ["events", "due", *module], ["events", "ls", "--json"]):
-            found.fork(forker, *each)
-        for name, value in {
-            "FEED_ASSETS_LEDGER": NOWHERE,
-            "FEED_ASSETS_BLACKBOARD": f"s3:/{SECRET}:{SECRET}@bucket",
-            "FEED_ASSETS_SPARK_REMOTE": f"sc://127.0.0.1:9/;token={SECRET}",
-            "FEED_ASSETS_EVENTS_TO": f"{NOWHERE}#events",
-            "FEED_ASSETS_ALERT_SMTP": f"smtp://me:{SECRET}/@x",
-        }.items():
-            found.fork(forker, "run", *module, "--until-idle", **{name: value})
+    for each in (explain, [*explain, "--json"], ["events", "due", *module], ["events", "ls", "--json"]):
+        found.fork(forker, *each)
+    for name, value in {
+        "FEED_ASSETS_LEDGER": NOWHERE,
+        "FEED_ASSETS_BLACKBOARD": f"s3:/{SECRET}:{SECRET}@bucket",
+        "FEED_ASSETS_SPARK_REMOTE": f"sc://127.0.0.1:9/;token={SECRET}",
+        "FEED_ASSETS_EVENTS_TO": f"{NOWHERE}#events",
+        "FEED_ASSETS_ALERT_SMTP": f"smtp://me:{SECRET}/@x",
+    }.items():
+        found.fork(forker, "run", *module, "--until-idle", **{name: value})
     return found
 
 

@@ -26,7 +26,6 @@ from feed_assets.sources import openlineage
 from feed_assets.sources.openlineage import OpenLineageSink
 from feed_assets_tests.alerts.slow import dripping
 from feed_assets_tests.faults.at_changes import call_and_die
-from feed_assets_tests.faults.forks import forks
 from feed_assets_tests.orchestration.worlds import (
     DAY,
     DAYS,
@@ -160,11 +159,10 @@ def tick_and_die():
     short(during=die).run_until_idle()
 
 
-def test_a_run_that_is_killed_goes_out_as_aborted_and_the_next_one_is_another(received):
+def test_a_run_that_is_killed_goes_out_as_aborted_and_the_next_one_is_another(received, forker):
     world = short()
     world.drop(RAW, DAY, rows(1))
-    with forks() as forker:
-        assert forker.run(tick_and_die) == -signal.SIGKILL
+    assert forker.run(tick_and_die) == -signal.SIGKILL
     world.run_until_idle()
     world.tick()
     assert received.told == [("START", SUMS), ("ABORT", SUMS), ("START", SUMS), ("COMPLETE", SUMS)]
@@ -242,20 +240,19 @@ def ten_runs(home):
 
 
 def test_who_is_killed_before_it_keeps_its_position_sends_the_very_same_again_and_misses_nothing(
-    home, ten_runs, received
+    home, ten_runs, received, forker
 ):
     """At each of its changes in turn, every time from the same ledger."""
     codes, sent = [-signal.SIGKILL], []
-    with forks() as forker:
-        while codes[-1] == -signal.SIGKILL:
-            for file in home.glob("ledger.db*"):
-                file.unlink()
-            shutil.copyfile(ten_runs, home / "ledger.db")
-            received.events.clear()
-            codes.append(forker.run(send_and_die, len(codes)))
-            first = [*received.events]
-            assert forker.run(send_and_die, 0) == 0
-            sent.append((first, received.events[len(first) :]))
+    while codes[-1] == -signal.SIGKILL:
+        for file in home.glob("ledger.db*"):
+            file.unlink()
+        shutil.copyfile(ten_runs, home / "ledger.db")
+        received.events.clear()
+        codes.append(forker.run(send_and_die, len(codes)))
+        first = [*received.events]
+        assert forker.run(send_and_die, 0) == 0
+        sent.append((first, received.events[len(first) :]))
     assert codes[-1] == 0
     whole, nothing = sent.pop()
     assert (len(whole), nothing) == (20, [])

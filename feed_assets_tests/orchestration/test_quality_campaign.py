@@ -6,7 +6,6 @@ The oracle knows what was reported and what waits for what, and nothing of the l
 import json
 import random
 import signal
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -29,7 +28,6 @@ from feed_assets.orchestration.decide.decisions import verdicts
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.settings import settings
-from feed_assets_tests.faults.forks import Forks, forks
 from feed_assets_tests.orchestration import campaign_world
 from feed_assets_tests.orchestration.campaign_oracle import HOURS, Hour, Oracle, key
 from feed_assets_tests.orchestration.campaign_world import (
@@ -48,12 +46,6 @@ KILLED_WITHIN = (20, 100, 500)
 """Changes of a tick at one of which its process is killed: the first run begins after a dozen, and makes a hundred."""
 KILLED_AFTER = (1, 5, 15)
 """Changes of a run from the call of its function on at one of which it is killed: nothing is written at the first."""
-
-
-@pytest.fixture(scope="module")
-def forker() -> Iterator[Forks]:
-    with forks() as made:
-        yield made
 
 
 class Campaign:

@@ -25,7 +25,6 @@ from feed_assets.orchestration.ends import outage
 from feed_assets.orchestration.runner import NO_TAGS
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, Ran
-from feed_assets_tests.faults.forks import forks
 from feed_assets_tests.orchestration.worlds import (
     BOTH,
     DAY,
@@ -456,10 +455,9 @@ def interrupted(at_a_time: int) -> None:
 @pytest.mark.parametrize(
     ("end", "code", "state"), [(killed, -signal.SIGKILL, "running"), (interrupted, 0, "abandoned")]
 )
-def test_after_a_kill_or_a_cancel_what_is_missing_is_built_and_nothing_else(end, code, state, at_a_time):
+def test_after_a_kill_or_a_cancel_what_is_missing_is_built_and_nothing_else(forker, end, code, state, at_a_time):
     world = three(1, 2, 3)
-    with forks() as forker:
-        assert forker.run(end, at_a_time) == code
+    assert forker.run(end, at_a_time) == code
     first = {1: "published", 2: state}[at_a_time]
     assert states() == {DAY: first, NEXT_DAY: state}
     before = world.newest(SUMS, DAY)

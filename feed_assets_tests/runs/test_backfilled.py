@@ -22,7 +22,6 @@ from feed_assets.runs.recipe import Recipe, Source
 from feed_assets.runs.reconcile import reconcile
 from feed_assets.runs.services import Services, this_process
 from feed_assets.testing import PlainMaker
-from feed_assets_tests.faults.forks import forks
 from feed_assets_tests.runs.lakes import CLEAN, DAY, NOW, RAW, Lake
 from feed_assets_tests.runs.test_reconcile import left_behind, no_spark
 
@@ -147,13 +146,12 @@ def make_and_die(board_url: str, ledger_url: str, last: str) -> None:
         ("published", WindowState.BACKFILLING, WindowState.BACKFILLED),
     ],
 )
-def test_killed_after_any_step_it_is_ended_by_whoever_reconciles(ledger, tmp_path, last, killed_in, after):
+def test_killed_after_any_step_it_is_ended_by_whoever_reconciles(ledger, tmp_path, forker, last, killed_in, after):
     url = (tmp_path / "lake").as_uri()
     services = Services(Blackboard.open(url, create=True), ledger, no_spark, lambda: NOW + timedelta(hours=1))
     lake = invalid(Lake(services))
     lake.drop("1")
-    with forks() as forker:
-        assert forker.run(make_and_die, url, str(ledger.engine.url), last) == -signal.SIGKILL
+    assert forker.run(make_and_die, url, str(ledger.engine.url), last) == -signal.SIGKILL
     assert state(lake)[0] is killed_in
     reconcile(services)
     assert state(lake)[0] is after
