@@ -31,9 +31,12 @@ class Forks:
     ) -> int:
         """The exit code of `target`'s process (-9 if it was killed); until there is one, look on again and again."""
         self._connection.send((dict(os.environ), target, arguments))
-        while meanwhile and not self._connection.poll():
-            meanwhile()
-        return self._connection.recv()
+        try:
+            while meanwhile and not self._connection.poll():
+                meanwhile()
+        finally:
+            code = self._connection.recv()  # Whatever `meanwhile` raises: the next one has a code of its own.
+        return code
 
 
 @contextmanager
