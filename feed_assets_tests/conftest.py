@@ -18,7 +18,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import Ledger, open_ledger
 from feed_assets.settings import Settings, settings
 from feed_assets_tests import classes, once, scratch
-from feed_assets_tests.faults.forks import Forks, forks
+from feed_assets_tests.faults.forks import LATER, Forks, forks
 from feed_assets_tests.kafka.brokers import Broker, Registry
 from feed_assets_tests.servers import BUCKET, PARTNERS, PostgreSQL, S3Server, fetched
 from feed_assets_tests.shared import shared
@@ -218,7 +218,7 @@ def registry(session_folder: Path) -> Iterator[Registry]:
 @pytest.fixture(scope="session")
 def forker() -> Iterator[Forks]:
     """What forks processes that are to be killed."""
-    with forks() as made:
+    with forks(*LATER) as made:
         yield made
 
 

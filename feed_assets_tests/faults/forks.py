@@ -40,19 +40,19 @@ class Forks:
 
 
 @contextmanager
-def forks() -> Iterator[Forks]:
-    """A process that forks until the block ends."""
+def forks(*modules: str) -> Iterator[Forks]:
+    """A process that has imported these modules, and forks until the block ends."""
     here, there = processes.Pipe()
-    parent = start(_serve, there)
+    parent = start(_serve, there, modules)
     there.close()
     yield Forks(here)
     here.close()
     parent.join()
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, modules: tuple[str, ...]) -> None:
     """Fork for each job. No thread and no client of a store is ever made here: a fork would not survive them."""
-    for each in LATER:
+    for each in modules:
         import_module(each)
     while True:
         try:
