@@ -7,7 +7,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 OPERATIONS = ("create", "update", "delete", "refresh")
 """The types of messages. Source: the S3 Spolt of "Streaming Messages from Kafka into Redshift" (Yelp, 2016)."""
 
-MOST_MESSAGES = 1_000_000
+MOST_MESSAGES, MOST_SECONDS = 1_000_000, 86_400
+
+
+def _key(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len({*value}) < len(value) or {"", "_operation", "_offset"} & {*value}:
+        raise ValueError("expected names of fields, each once, and none of _operation and _offset, which chunks have")
+    return value
 
 
 def _operation(value: str | None) -> str | None:
@@ -30,9 +36,9 @@ class Topic(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    key: Annotated[tuple[str, ...], Field(min_length=1)]
+    key: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_key)]
     messages: Annotated[int, Field(ge=1, le=MOST_MESSAGES)] = 10_000
-    seconds: Annotated[float, Field(gt=0)] = 60
+    seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)] = 60
     operation: Annotated[str | None, AfterValidator(_operation)] = None
     gzip: bool = False
 

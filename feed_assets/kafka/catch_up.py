@@ -11,13 +11,13 @@ from math import inf
 from confluent_kafka import Consumer
 
 from feed_assets.core.chunks import OffsetRange
-from feed_assets.core.errors import ChunkDiffers
+from feed_assets.core.errors import ChunkDiffers, LogTrimmed, SignalsLost
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import log, spark_job, topics
 from feed_assets.kafka.clients import translated
 from feed_assets.kafka.partition import Partition, signalling
 from feed_assets.kafka.ranges import Reached, follow
-from feed_assets.kafka.signals import Signal
+from feed_assets.kafka.signals import Signal, Signals
 from feed_assets.kafka.spark_job import Executors
 from feed_assets.kafka.stretch import Chunking, Place
 
@@ -25,7 +25,8 @@ from feed_assets.kafka.stretch import Chunking, Place
 def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors | None = None) -> list[Signal]:
     """Keep and signal the chunks of what a topic has now; the last one of each partition ends where the topic does.
 
-    Raises KafkaUnavailable, NoTopic, FencedOff, LogTrimmed and SignalsLost, and what Spark raises.
+    Raises KafkaUnavailable, NoTopic, FencedOff and what Spark raises; LogTrimmed and SignalsLost of a partition after
+    the others were taken.
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in log.bounds(reader, name).items()}
@@ -34,6 +35,8 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
         if executors:
             lag.by_executors(executors)
         lag.here()
+        for error in lag.aside.values():
+            raise error
         return lag.signalled
 
 
@@ -46,6 +49,8 @@ class _Lag:
         self._chunking, self._reader, self._name, self._topic = chunking, reader, name, topic
         self._ends, self._topic_id = ends, topic_id
         self.signalled = list[Signal]()
+        self.aside = dict[int, LogTrimmed | SignalsLost]()
+        """By partition: what a person has to look at."""
 
     def by_executors(self, executors: Executors) -> None:
         """Take what is in whole lines of the grid, if it is much, a Spark job at a time, until one gets nowhere."""
@@ -93,5 +98,11 @@ class _Lag:
     def _opened(self) -> dict[int, Partition]:
         places = [Place(self._name, number) for number in self._ends]
         made = signalling(self._chunking, places, {self._name: self._topic_id})
-        opened = [Partition(self._chunking, self._reader, each, self._topic) for each in made]
-        return {each.place.number: each for each in opened}
+        return {each.partition: found for each in made if (found := self._open(each))}
+
+    def _open(self, made: Signals) -> Partition | None:
+        try:
+            return Partition(self._chunking, self._reader, made, self._topic)
+        except (LogTrimmed, SignalsLost) as error:
+            self.aside[made.partition] = error
+        return None

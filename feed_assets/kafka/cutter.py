@@ -41,7 +41,7 @@ class Chunk:
     content: bytes
     dead: tuple[DeadLetter, ...] = ()
     minutes: Mapping[int, int] = field(default_factory=dict[int, int])
-    """Records by minute since 1970, as the messages' timestamps have it."""
+    """Messages by minute since 1970, as the messages' timestamps have it."""
 
 
 class Cutter:
@@ -95,11 +95,11 @@ class Cutter:
             line = line_after(decoded.offset, self._topic.messages)
             self._end = min(self._until, line) if decoded.offset < self._until else line
         self.next = decoded.offset + 1
+        self._minutes[decoded.timestamp // _MINUTE] += 1
         if isinstance(decoded, DeadLetter):
             self._dead.append(decoded)
             self._dead_bytes += len(decoded.message.key or b"") + len(decoded.message.value or b"")
             return
-        self._minutes[decoded.timestamp // _MINUTE] += 1
         if isinstance(decoded, Row):
             self._write_row(decoded)
         else:

@@ -59,5 +59,10 @@ class DeadLetter:
         """Where it was."""
         return self.message.offset
 
+    @property
+    def timestamp(self) -> int:
+        """When it was made."""
+        return self.message.moment
+
 
 Decoded = Row | Tombstone | DeadLetter

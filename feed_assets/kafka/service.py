@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from threading import Event
 from time import monotonic
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
 from feed_assets.core.errors import LogTrimmed, ServiceUnavailable, SignalsLost
@@ -73,14 +73,13 @@ class Session:
         self._chunking, self._wanted, self._stopping = chunking, wanted, stopping
         self._open: dict[tuple[str, int], Partition] = {}
         self._aside: dict[Place, LogTrimmed | SignalsLost] = {}
+        self._missing = set[str]()
         self._counts, self._said, self._looked = Counts(), monotonic(), 0.0
         self.has_signalled = False
 
     def run(self) -> None:
         """Take messages until the end. Raises what ends it."""
         self._admin = self._chunking.clients.admin()
-        for name in self._wanted:
-            topics.prepare(self._admin, name)
         self._reader, consumer = self._chunking.clients.reader(), self._chunking.clients.consumer()
         try:
             with translated(f"read {', '.join(self._wanted)}"):
@@ -108,11 +107,19 @@ class Session:
 
     def _take(self, received: Received, now: float) -> None:
         if error := received.error():  # Also where the broker has not what comes next: opened again, that is told.
-            raise failure(f"read {', '.join(self._wanted)}", KafkaException(error))
+            self._heed(error, received.topic() or "")
+            return
         partition = self._open.get((received.topic() or "", received.partition() or 0))
         if partition is not None:
             self._counts.messages += 1
             self._note(partition.take(message_of(received), now))
+
+    def _heed(self, error: KafkaError, name: str) -> None:
+        """A topic that is not there is waited for: the group gives its partitions to somebody once it is."""
+        if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or name in {each for each, _ in self._open}:
+            raise failure(f"read {', '.join(self._wanted)}", KafkaException(error))
+        self._missing.add(name)
+        self._say_missing()
 
     def _note(self, signals: Iterable[Signal]) -> None:
         for each in signals:
@@ -167,6 +174,12 @@ class Session:
         )
         for place, error in self._aside.items():
             say(f"connector: does not read {place}: {error}")
+        self._missing = {each for each in self._missing if not topics.partitions(self._admin, each)}
+        self._say_missing()
+
+    def _say_missing(self) -> None:
+        for each in sorted(self._missing):
+            say(f"connector: does not read {each}: {topics.NO_TOPIC.format(each)}")
 
     def _lag(self, consumer: Consumer) -> int:
         """Offsets that the broker has and that were not read, as far as it has said."""

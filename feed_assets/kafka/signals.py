@@ -40,7 +40,7 @@ SCHEMA = {
         {
             "name": "minutes",
             "type": {"type": "map", "values": "long"},
-            "doc": "records by the minute of their timestamps, such as 2026-01-31T15:59Z",
+            "doc": "messages by the minute of their timestamps, such as 2026-01-31T15:59Z; dead letters, too",
         },
         {"name": "topic_id", "type": "string", "doc": "of the broker; a topic that is made anew has another one"},
     ],

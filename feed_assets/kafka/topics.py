@@ -35,12 +35,15 @@ _DONE = frozenset({"TOPIC_ALREADY_EXISTS", "INVALID_PARTITIONS"})
 """What is said where another process was faster."""
 
 
+NO_TOPIC = "the broker has no topic {}. Create it, or correct the name."
+
+
 def prepare(admin: Any, topic: str) -> str:
     """Make the topics of signals and dead letters, or add partitions; the id of the topic. Raises KafkaUnavailable."""
     with translated(f"prepare the topics of {topic}"):
         wanted = partitions(admin, topic)
         if not wanted:
-            raise KafkaUnavailable(f"the broker has no topic {topic}. Create it, or correct the name.")
+            raise KafkaUnavailable(NO_TOPIC.format(topic))
         longest = max(LEAST, int(config_of(admin, topic)[_LONGEST].value) + _HEADERS)
         for name in (signals_of(topic), dead_letters_of(topic)):
             _widen(admin, name, longest)

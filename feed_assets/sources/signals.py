@@ -69,7 +69,7 @@ class TopicSignals(Messages):
         for partition, message in messages:
             with suppress(InvalidEvent):  # As an event it is rejected.
                 signal = Signal.of(message.value or b"")
-                if (signal.topic, signal.partition) == (self.upstream, partition) and signal.records:
+                if (signal.topic, signal.partition) == (self.upstream, partition) and signal.minutes:
                     yield _report(signal, *self.reported)
 
     def _event(self, partition: int, signal: Signal, moment: datetime) -> WriteEvent:

@@ -5,8 +5,11 @@ from itertools import count
 
 import pytest
 
-from feed_assets.core.errors import FencedOff
+from feed_assets.core.chunks import OffsetRange
+from feed_assets.core.errors import FencedOff, LogTrimmed
 from feed_assets.kafka.catch_up import catch_up
+from feed_assets.kafka.ranges import follow
+from feed_assets_tests.kafka.test_faults import trim
 from feed_assets_tests.kafka.world import MORE, POISON
 
 
@@ -70,3 +73,40 @@ def test_a_service_that_reads_the_topic_is_put_out(world):
         running.error = None
     take(world)
     world.check()
+
+
+def test_a_partition_that_a_person_has_to_look_at_does_not_stop_the_others(world):
+    world.create(partitions=2)
+    world.produce(10)
+    take(world)
+    world.produce(30)
+    world.produce(10, 1)
+    trim(world, world.name, 25)
+    with pytest.raises(LogTrimmed, match="/0 is to be read from offset 10 on"):
+        take(world)
+    assert (world.reached(), world.reached(1)) == (10, 10)
+
+
+def test_what_is_trimmed_while_it_is_read_raises(world):
+    world.create()
+    world.produce(10)
+    trim(world, world.name, 5)
+    with closing(world.place.chunking().clients.reader()) as reader, pytest.raises(LogTrimmed, match="offset 2 on"):
+        [*follow(reader, world.name, {0: OffsetRange(2, 10)})]
+
+
+def test_a_packed_chunk_that_its_time_had_ended_is_cut_again_as_it_was(world):
+    world.settings = world.settings.model_copy(update={"gzip": True})
+    world.create()
+    world.produce(4)
+
+    def kill(step):
+        if step == "signal":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        take(world, on_step=kill)
+    world.produce(3)
+    take(world)
+    world.check()
+    assert [each.last_offset for each in world.signals()] == [3, 6]

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from feed_assets.kafka import service
 from feed_assets_tests.kafka.brokers import kafka_at
 from feed_assets_tests.kafka.relay import relay
-from feed_assets_tests.kafka.world import World
+from feed_assets_tests.kafka.world import Connector, World
 from feed_assets_tests.servers import free_ports
 
 
@@ -54,6 +55,31 @@ def test_a_topic_that_is_not_there_yet_is_waited_for(world, capfd):
         world.produce(5)
         running.wait(world.is_done, "all to be signalled")
     world.check()
+
+
+def test_a_topic_that_is_not_there_does_not_stop_the_others(world, capfd, monkeypatch):
+    monkeypatch.setattr(service, "SAY_SECONDS", 0.3)
+    world.create()
+    world.produce(5)
+    missing = World(world.place)
+    running = Connector(world.place.chunking("one"), {world.name: world.settings, missing.name: missing.settings})
+    running.thread.start()
+    try:
+        running.wait(world.is_done, "the one that is there")
+        so_far: list[str] = []
+        line = f"does not read {missing.name}: the broker has no topic {missing.name}. Create it"
+        running.wait(lambda: said(capfd, f"(?s){line}.*{line}", so_far), "it to be said again")
+        missing.create()
+        missing.produce(5)
+        running.wait(missing.is_done, "the other one")
+        world.produce(5)
+        running.wait(world.is_done, "both")
+    finally:
+        running.stopping.set()
+        running.thread.join(60)
+        missing.schemas.close()
+    world.check()
+    missing.check()
 
 
 @pytest.mark.soak

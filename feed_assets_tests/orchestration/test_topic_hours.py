@@ -8,11 +8,14 @@ import pytest
 
 from feed_assets import Completeness, Input, TopicCounts, feed_asset, state_table
 from feed_assets.core.feeds import Feed
+from feed_assets.kafka import dead_letters
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.states import shown
 from feed_assets.settings import settings
+from feed_assets.sources.topics import clients_for
 from feed_assets.testing import Given
 from feed_assets.warehouse import loader
+from feed_assets_tests.kafka.world import POISON
 from feed_assets_tests.orchestration.topic_world import chunk, declared, kafka_world
 from feed_assets_tests.orchestration.worlds import harness
 from feed_assets_tests.warehouse.topics import check, loading_of, rows
@@ -71,3 +74,20 @@ def test_hour_15_is_complete_from_the_broker_to_the_rows_of_the_warehouse(topic,
     check(topic, loading.engine)
     newest = {61, 59, 55, 50, 35, 30, 25}
     assert {n for _, n, *_ in rows(loading.engine, topic.name).values()} == newest, "of each of seven keys"
+
+
+def test_a_dead_letter_is_accounted_for_and_once_it_is_replayed_so_is_that(topic):
+    loop = harness(declared(topic, counts=TopicCounts("ads/click_hours")), CLICK_HOURS)
+    send(topic, 50)
+    stamp = int((HOUR_15 + timedelta(minutes=50)).timestamp() * 1000)
+    topic.producer.produce(topic.name, POISON, topic.key(1), 0, timestamp=stamp)
+    assert topic.producer.flush(30) == 0
+    send(topic, 61)
+    chunk(topic)
+    loop.run_until_idle()
+    assert state_of("5min@2026-01-01-15:50") == ("complete", 2, {"reader": 2})
+    assert dead_letters.settle(clients_for(topic.name), topic.name, produces=True) == 1
+    chunk(topic)
+    assert [each.records for each in topic.signals()] == [2, 0]
+    loop.run_until_idle()
+    assert state_of("5min@2026-01-01-15:50") == ("complete", 3, {"reader": 3})
