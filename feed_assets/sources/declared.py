@@ -1,5 +1,6 @@
 """Event sources as they are declared: plain values, which travel as an asset's metadata."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -95,6 +96,10 @@ class EventTopic:
     topic: str
     format: Literal["json", "avro"] = "json"
     columns: Columns = field(default_factory=Columns)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.topic):
+            raise InvalidDefinition(f"topic {self.topic!r}: expected 1 to 249 letters, digits, '_', '-' and '.'.")
 
     def reader(self, _board: BoardNamed) -> Reader:
         """The reader of these events. Raises InvalidSetting where no broker, or registry, is set."""

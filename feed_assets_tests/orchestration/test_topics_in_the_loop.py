@@ -5,7 +5,7 @@ import json
 import pytest
 
 from feed_assets import EventSource, EventTopic
-from feed_assets.core.errors import SourceUnavailable
+from feed_assets.core.errors import InvalidDefinition, SourceUnavailable
 from feed_assets_tests.orchestration.test_event_tables import Team, markers, ranges, world
 from feed_assets_tests.sources.theirs import Topics, read_all, row
 
@@ -62,3 +62,8 @@ def test_without_a_broker_in_the_settings_it_is_said_what_to_set(theirs, setting
     setting(kafka="{}")
     with pytest.raises(SourceUnavailable, match="FEED_ASSETS_KAFKA names no broker"):
         world(TopicTeam(theirs), []).ask(name="events_team")
+
+
+def test_what_cannot_be_the_name_of_a_topic_is_refused():
+    with pytest.raises(InvalidDefinition, match="topic 'no topic !!': expected 1 to 249 letters"):
+        EventTopic("no topic !!")

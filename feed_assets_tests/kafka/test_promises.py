@@ -1,0 +1,70 @@
+"""What the connector promises of moments that are hard to come by."""
+
+from threading import Event
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from feed_assets.core.errors import FencedOff, KafkaUnavailable, LogTrimmed
+from feed_assets.kafka import service
+from feed_assets.kafka.signals import TRANSACTION_SECONDS, Signals
+from feed_assets_tests.kafka.test_faults import trim
+from feed_assets_tests.servers import wait_until
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1, FencedOff), (TRANSACTION_SECONDS + 1, KafkaUnavailable)])
+def test_who_slept_through_its_transaction_is_not_taken_for_one_that_was_put_out(seconds, expected):
+    signals = Signals.__new__(Signals)
+    signals.topic, signals.partition = "clicks", 0
+    assert type(signals._failed(KafkaException(KafkaError(KafkaError._FENCED)), seconds)) is expected
+
+
+def test_pauses_get_longer_until_something_was_signalled(monkeypatch):
+    pauses, signalled = list[float](), [False, False, False, True, False]
+
+    class Waiting(Event):
+        def wait(self, timeout=None):
+            pauses.append(timeout)
+            if len(pauses) == len(signalled):
+                self.set()
+
+    class Failing:
+        def __init__(self, *_):
+            self.has_signalled = signalled[len(pauses)]
+
+        def run(self):
+            raise KafkaUnavailable("away")
+
+    monkeypatch.setattr(service, "Session", Failing)
+    service.run(None, {}, Waiting(), (1, 60))
+    assert pauses == [1, 2, 4, 1, 2]
+
+
+def test_a_log_that_is_trimmed_while_it_is_read_raises(world, monkeypatch):
+    """A message at a time is read ahead, so the next one is gone by the time that it is asked for."""
+    monkeypatch.setattr("feed_assets_tests.kafka.world.QUICK", LITTLE)
+    asleep, awake = Event(), Event()
+
+    def sleep(step):
+        if step == "put":
+            asleep.set()
+            assert awake.wait(60)
+
+    world.settings = world.settings.model_copy(update={"messages": 1})
+    world.create()
+    for _ in range(30):
+        world.produce()
+    with world.connector(on_step=sleep) as running:
+        assert asleep.wait(60)
+        trim(world, world.name, 28)
+        awake.set()
+        wait_until(lambda: running.error is not None or world.reached() > 28, "an error", 60, 0.1)
+        assert isinstance(running.ended_with(), LogTrimmed)
+
+
+LITTLE = {
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "300",
+    "queued.min.messages": "1",
+    "max.partition.fetch.bytes": "1",
+}
