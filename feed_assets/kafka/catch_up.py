@@ -20,6 +20,7 @@ from feed_assets.kafka.ranges import Reached, follow
 from feed_assets.kafka.signals import Signal, Signals
 from feed_assets.kafka.spark_job import Executors
 from feed_assets.kafka.stretch import Chunking, Place
+from feed_assets.kafka.topics import About
 
 
 def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors | None = None) -> list[Signal]:
@@ -30,8 +31,8 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
     """
     with closing(chunking.clients.reader()) as reader, translated(f"catch up with {name}"):
         ends = {number: end for number, (_, end) in log.bounds(reader, name).items()}
-        topic_id = topics.prepare(chunking.clients.admin(), name)
-        lag = _Lag(chunking, reader, name, topic, ends, topic_id)
+        about = topics.prepare(chunking.clients.admin(), name)
+        lag = _Lag(chunking, reader, name, topic, ends, about)
         if executors:
             lag.by_executors(executors)
         lag.here()
@@ -44,10 +45,10 @@ class _Lag:
     """What is behind of a topic, up to the ends that were found. Each step opens its partitions anew."""
 
     def __init__(
-        self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int], topic_id: str
+        self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int], about: About
     ) -> None:
         self._chunking, self._reader, self._name, self._topic = chunking, reader, name, topic
-        self._ends, self._topic_id = ends, topic_id
+        self._ends, self._about = ends, about
         self.signalled = list[Signal]()
         self.aside = dict[int, LogTrimmed | SignalsLost]()
         """By partition: what a person has to look at."""
@@ -97,7 +98,7 @@ class _Lag:
 
     def _opened(self) -> dict[int, Partition]:
         places = [Place(self._name, number) for number in self._ends]
-        made = signalling(self._chunking, places, {self._name: self._topic_id})
+        made = signalling(self._chunking, places, {self._name: self._about})
         return {each.partition: found for each in made if (found := self._open(each))}
 
     def _open(self, made: Signals) -> Partition | None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from feed_assets.core.errors import FeedAssetsError, FencedOff, KafkaUnavailable
+from feed_assets.core.errors import FeedAssetsError, FencedOff, InvalidSetting, KafkaUnavailable
 from feed_assets.core.secrets import shown
 
 SECONDS = 30.0
@@ -34,25 +34,36 @@ class Clients:
     def consumer(self) -> Consumer:
         """One of the group: reads what is committed, and nothing from where it was not told to."""
         more = {"topic.metadata.refresh.interval.ms": 60_000, "partition.assignment.strategy": "roundrobin"}
-        return Consumer({**more, "group.id": GROUP, **self._conf, **_READS})
+        return _made(Consumer, {**more, "group.id": GROUP, **self._conf, **_READS})
 
     def reader(self) -> Consumer:
         """One for itself, that sees where a partition ends."""
-        return Consumer({"group.id": GROUP, **self._conf, **_READS, **_ENDS})
+        return _made(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS})
 
     def peeker(self) -> Consumer:
         """A reader that fetches hardly more than the next message of each partition."""
         little = {"queued.max.messages.kbytes": 1, "max.partition.fetch.bytes": _PEEKED}
-        return Consumer({"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
+        return _made(Consumer, {"group.id": GROUP, **self._conf, **_READS, **_ENDS, **little})
 
     def producer(self, transactional_id: str, seconds: int) -> Producer:
         """One that writes in transactions, which the broker ends after so many seconds."""
         mine = {"transactional.id": transactional_id, "transaction.timeout.ms": seconds * 1000, "linger.ms": 0}
-        return Producer({"compression.type": "gzip", **self._conf, **mine, **_WRITES})
+        return _made(Producer, {"compression.type": "gzip", **self._conf, **mine, **_WRITES})
 
     def admin(self) -> AdminClient:
         """One that makes topics."""
-        return AdminClient(self._conf)
+        return _made(AdminClient, self._conf)
+
+
+_Client = TypeVar("_Client")
+
+
+def _made(kind: Callable[[dict[str, Any]], _Client], conf: dict[str, Any]) -> _Client:
+    """A client. Raises InvalidSetting for a property that there is not, or a value that it cannot have."""
+    try:
+        return kind(conf)
+    except KafkaException as error:
+        raise InvalidSetting(f"FEED_ASSETS_KAFKA: {shown(str(error.args[0].str()))}. Correct it.") from error
 
 
 _READS: dict[str, Any] = {

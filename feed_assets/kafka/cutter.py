@@ -47,7 +47,8 @@ class Chunk:
 class Cutter:
     """Cuts the messages of one topic partition from an offset on, which it is given in their order.
 
-    `until` is where the first chunk ends at the latest; `body` makes the file that an open chunk is written to.
+    `until` is where the first chunk ends, as it was left unsignalled, whatever the grid is now;
+    `body` makes the file that an open chunk is written to.
     """
 
     def __init__(self, start: int, topic: Topic, until: int = 0, body: Callable[[], IO[bytes]] = BytesIO) -> None:
@@ -93,7 +94,7 @@ class Cutter:
         if self.opened is None:
             self.opened, self._body = now, self._new_body()
             line = line_after(decoded.offset, self._topic.messages)
-            self._end = min(self._until, line) if decoded.offset < self._until else line
+            self._end = self._until if decoded.offset < self._until else line
         self.next = decoded.offset + 1
         self._minutes[decoded.timestamp // _MINUTE] += 1
         if isinstance(decoded, DeadLetter):

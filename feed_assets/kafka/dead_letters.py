@@ -20,7 +20,7 @@ from feed_assets.kafka.clients import SECONDS, Clients, translated
 from feed_assets.kafka.counts import moment_of
 from feed_assets.kafka.log import Placed
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.signals import CUT
+from feed_assets.kafka.signals import CUT, OFFSET, TIMESTAMP
 
 OURS = "feed_assets."
 """What the names of the headers begin with that the service adds."""
@@ -55,9 +55,11 @@ class Receipt:
 
 
 def receipt_of(message: Message) -> Receipt | None:
-    """The receipt that a message is; None of a dead letter."""
+    """The receipt that a message is; None of a dead letter, whatever its producer has put into its headers."""
     found = dict(message.headers)
-    return Receipt(int(found[_UPTO] or 0), int(found[_COUNT] or 0)) if _UPTO in found else None
+    if _UPTO not in found or OFFSET in found:
+        return None
+    return Receipt(int(found[_UPTO] or 0), int(found[_COUNT] or 0))
 
 
 def letters(clients: Clients, topic: str, limit: int) -> list[Letter]:
@@ -79,7 +81,8 @@ def _letters(reader: Consumer, topic: str, partition: int, limit: int) -> list[L
 
 def _letter(partition: int, message: Message, *, is_open: bool) -> Letter:
     said = {name: (value or b"").decode(errors="replace") for name, value in message.headers}
-    return Letter(partition, int(said[f"{OURS}offset"]), said[f"{OURS}reason"], moment_of(message), is_open)
+    at = moment_of(message._replace(timestamp=int(said[TIMESTAMP])))
+    return Letter(partition, int(said[OFFSET]), said[f"{OURS}reason"], at, is_open)
 
 
 def _partitions(reader: Consumer, topic: str) -> list[int]:
@@ -158,7 +161,8 @@ def _check_whole(topic: str, left: Sequence[Placed]) -> None:
 def _produce(producer: Producer, topic: str, partition: int, message: Message) -> None:
     """The original message: without the headers of ours, with its own time."""
     headers: list[Header] = [each for each in message.headers if not each[0].startswith(OURS)]
-    producer.produce(topic, message.value, message.key, partition, headers=headers, timestamp=message.timestamp)
+    timestamp = int(dict(message.headers)[TIMESTAMP] or 0)
+    producer.produce(topic, message.value, message.key, partition, headers=headers, timestamp=timestamp)
 
 
 @dataclass(frozen=True)

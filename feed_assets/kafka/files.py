@@ -2,7 +2,7 @@
 
 Whoever was put out by another process may wake up and write what it had cut. So a chunk is created, and the store lets
 only one do so. What is there unsignalled as a topic partition is opened is cut again as it is; only if it cannot be, as
-the settings of its topic are others now, or it is no chunk, it is replaced.
+its topic has another key or operation now, or it is no chunk, it is replaced.
 """
 
 import gzip

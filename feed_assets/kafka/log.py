@@ -182,5 +182,8 @@ class _Reading:
 
 def message_of(received: Received) -> Message:
     """A message as the client gives it."""
-    headers = cast(Headers, received.headers() or ())
+    try:
+        headers = cast(Headers, received.headers() or ())
+    except SystemError:  # A name that is no UTF-8, which the client cannot give: then it gives none of them.
+        headers = ()
     return Message(received.offset() or 0, received.key(), received.value(), headers, received.timestamp()[1])

@@ -17,20 +17,21 @@ from feed_assets.kafka.clients import SECONDS, translated
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.signals import Signal, Signals
 from feed_assets.kafka.stretch import Chunking, Kept, Place, Stretch
+from feed_assets.kafka.topics import About
 
 _AT_ONCE = 16
 """Producers that are made at the same time."""
 
 
-def signalling(chunking: Chunking, places: Sequence[Place], topic_ids: Mapping[str, str]) -> list[Signals]:
-    """What signals each of these topic partitions: whoever did before cannot any more. `topic_ids` are by topic.
+def signalling(chunking: Chunking, places: Sequence[Place], about: Mapping[str, About]) -> list[Signals]:
+    """What signals each of these topic partitions: whoever did before cannot any more. `about` is by topic.
 
     All at the same time, as a broker lets each wait for up to a second. Raises FencedOff and KafkaUnavailable.
     """
     ids = {each: chunking.schemas.register(f"{signals_of(each)}-value", signals.SCHEMA) for each, _ in places}
 
     def made(place: Place) -> Signals:
-        return Signals(chunking.clients, place.topic, place.number, ids[place.topic], topic_ids[place.topic])
+        return Signals(chunking.clients, place.topic, place.number, ids[place.topic], about[place.topic])
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return [*pool.map(made, places)]

@@ -128,8 +128,8 @@ class Session:
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Open what the group gives us, before anything of it is read."""
-        topic_ids = {name: topics.prepare(self._admin, name) for name in {each.topic for each in places}}
-        made = signalling(self._chunking, [Place(each.topic, each.partition) for each in places], topic_ids)
+        about = {name: topics.prepare(self._admin, name) for name in {each.topic for each in places}}
+        made = signalling(self._chunking, [Place(each.topic, each.partition) for each in places], about)
         opened = [found for each in made if (found := self._opened(each))]
         self._open = {each.place: each for each in opened}
         consumer.assign([TopicPartition(*each.place, each.start) for each in opened])

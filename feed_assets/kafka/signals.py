@@ -12,13 +12,14 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from time import monotonic
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from feed_assets.core.errors import FeedAssetsError, InvalidEvent, NoTopic, SignalsLost
 from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.kafka import avro, log
-from feed_assets.kafka.clients import LONGEST, SECONDS, Clients, failure, is_fenced, is_too_long, translated
-from feed_assets.kafka.messages import DeadLetter
+from feed_assets.kafka.clients import LONGEST, SECONDS, Clients, failure, is_fenced, translated
+from feed_assets.kafka.messages import DeadLetter, Message
+from feed_assets.kafka.topics import About
 
 SCHEMA = {
     "type": "record",
@@ -48,8 +49,14 @@ SCHEMA = {
 TRANSACTION_SECONDS = 60
 """Seconds after which the broker undoes a transaction that was begun and not ended."""
 
+_ROOM = 4096
+"""Bytes of a letter beside its message: headers of ours, and what the broker adds."""
+
 LEFT = 4096
 """Bytes that are left of the value of a dead letter that is too long for a broker."""
+
+OFFSET, TIMESTAMP = "feed_assets.offset", "feed_assets.timestamp"
+"""Headers of a dead letter: where its message was, and when, in milliseconds since 1970, as a broker may refuse it."""
 
 CUT = "feed_assets.cut"
 """The header of such a letter: how many bytes its value had."""
@@ -136,11 +143,18 @@ def shortened(letter: DeadLetter) -> DeadLetter:
     return DeadLetter(message, letter.reason)
 
 
+def _size(message: Message) -> int:
+    """Bytes of a message, packed by nobody."""
+    headers = sum(len(name) + len(value or b"") for name, value in message.headers)
+    return len(message.key or b"") + len(message.value or b"") + headers
+
+
 class Signals:
     """Writes the signals of one topic partition. Once it is made nobody who was before can write any more."""
 
-    def __init__(self, clients: Clients, topic: str, partition: int, schema_id: int, topic_id: str) -> None:
-        self.topic, self.partition, self.topic_id, self._schema_id = topic, partition, topic_id, schema_id
+    def __init__(self, clients: Clients, topic: str, partition: int, schema_id: int, about: About) -> None:
+        self.topic, self.partition, self.topic_id, self._schema_id = topic, partition, about.topic_id, schema_id
+        self._longest = min(about.longest, LONGEST) - _ROOM
         self._producer = clients.producer(f"{signals_of(topic)}/{partition}", TRANSACTION_SECONDS)
         with translated(f"begin to signal {topic}/{partition}"):
             self._producer.init_transactions(SECONDS)
@@ -150,49 +164,30 @@ class Signals:
 
         Raises KafkaUnavailable: then it is either, and only `last` knows, after another one was made. Raises FencedOff.
         """
-        began, letters = monotonic(), [*dead]
-        long = {each.offset for each in letters if len(each.message.value or b"") > LONGEST - LEFT}
+        began = monotonic()
         try:
-            if refused := self._try(signal, letters, long):
-                self._try(signal, letters, long | refused)
+            self._producer.begin_transaction()
+            for each in dead:
+                self._bury(shortened(each) if _size(each.message) > self._longest else each)
+            stamped = replace(signal, topic_id=self.topic_id)
+            self._producer.produce(signals_of(self.topic), stamped.encoded(self._schema_id), partition=self.partition)
+            self._producer.commit_transaction(SECONDS)
         except KafkaException as error:
             raise self._failed(error, monotonic() - began) from error
 
-    def _try(self, signal: Signal, dead: Iterable[DeadLetter], long: set[int]) -> set[int]:
-        """Write in one transaction; the offsets of letters that are too long for the broker, and then it is undone."""
-        refused = set[int]()
-        self._producer.begin_transaction()
-        try:
-            for each in dead:
-                self._bury(shortened(each) if each.offset in long else each, refused)
-            name = signals_of(self.topic)
-            stamped = replace(signal, topic_id=self.topic_id)
-            self._producer.produce(name, stamped.encoded(self._schema_id), partition=self.partition)
-            self._producer.commit_transaction(SECONDS)
-        except KafkaException:
-            if refused <= long:
-                raise
-            self._producer.abort_transaction(SECONDS)
-        return refused
-
-    def _bury(self, letter: DeadLetter, refused: set[int]) -> None:
+    def _bury(self, letter: DeadLetter) -> None:
         """The message as it was, its headers and ours: what was wrong, and where it was."""
         message = letter.message
-        said = {"topic": self.topic, "partition": self.partition, "offset": message.offset, "reason": letter.reason}
-        ours = [(f"feed_assets.{name}", str(value).encode(errors="replace")) for name, value in said.items()]
-
-        def told(error: KafkaError | None, _: object) -> None:
-            if error is not None and is_too_long(KafkaException(error)):
-                refused.add(message.offset)
+        said = {"feed_assets.topic": self.topic, "feed_assets.partition": self.partition, OFFSET: message.offset}
+        said |= {TIMESTAMP: max(0, message.timestamp), "feed_assets.reason": letter.reason}
+        ours = [(name, str(value).encode(errors="replace")) for name, value in said.items()]
 
         self._producer.produce(
             dead_letters_of(self.topic),
             message.value,
             message.key,
             self.partition,
-            timestamp=max(0, message.timestamp),
             headers=[*message.headers, *ours],
-            on_delivery=told,
         )
 
     def _failed(self, error: KafkaException, seconds: float) -> FeedAssetsError:

@@ -77,8 +77,10 @@ def spans(opened: Mapping[int, Partition], ends: Mapping[int, int], limit: int) 
     """What can be read of partitions up to the last line of the grid before each one's end, in turns."""
     found = list[tuple[int, Span]]()
     for number, each in opened.items():
-        cut = plan(each.start, line_before(ends[number], limit), limit * max(1, SPAN // limit))
-        found += [(at, Span(number, *offsets, 0 if at else each.until)) for at, offsets in enumerate(cut)]
+        first = max(each.start, each.until)
+        cut = plan(first, line_before(ends[number], limit), limit * max(1, SPAN // limit))
+        starts = [each.start, *(start for start, _ in cut[1:])]
+        found += [(at, Span(number, starts[at], end, each.until)) for at, (_, end) in enumerate(cut)]
     return [span for _, span in sorted(found)]
 
 

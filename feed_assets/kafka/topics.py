@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import Future
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (
@@ -26,7 +26,9 @@ LEAST = 8 << 20
 _HEADERS = 64 << 10
 """Bytes by which a dead letter may be longer than the message that it is."""
 
-_LONGEST = "max.message.bytes"
+_LONGEST, _USUAL = "max.message.bytes", 1 << 20
+"""The setting, and what it is by default."""
+
 _REFUSALS = frozenset(
     {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_CONFIG"}
 )
@@ -38,17 +40,25 @@ _DONE = frozenset({"TOPIC_ALREADY_EXISTS", "INVALID_PARTITIONS"})
 NO_TOPIC = "the broker has no topic {}. Create it, or correct the name."
 
 
-def prepare(admin: Any, topic: str) -> str:
-    """Make the topics of signals and dead letters, or add partitions; the id of the topic. Raises KafkaUnavailable."""
+class About(NamedTuple):
+    """What the broker says of a topic that is read: its id, and the bytes of a dead letter that it takes."""
+
+    topic_id: str
+    longest: int
+
+
+def prepare(admin: Any, topic: str) -> About:
+    """Make the topics of signals and dead letters, or add partitions. Raises KafkaUnavailable."""
     with translated(f"prepare the topics of {topic}"):
         wanted = partitions(admin, topic)
         if not wanted:
             raise KafkaUnavailable(NO_TOPIC.format(topic))
         longest = max(LEAST, int(config_of(admin, topic)[_LONGEST].value) + _HEADERS)
+        taken = longest
         for name in (signals_of(topic), dead_letters_of(topic)):
-            _widen(admin, name, longest)
+            taken = _widen(admin, name, longest)
             _grow(admin, name, wanted, longest)
-        return id_of(admin, topic)
+        return About(id_of(admin, topic), taken)
 
 
 def id_of(admin: Any, topic: str) -> str:
@@ -67,20 +77,21 @@ def config_of(admin: Any, topic: str) -> Mapping[str, Any]:
     return admin.describe_configs([resource])[resource].result(SECONDS)
 
 
-def _widen(admin: Any, name: str, longest: int) -> None:
-    """Let a topic that is there take messages so long; whoever must not is told what to do."""
-    if not partitions(admin, name):
-        return
+def _widen(admin: Any, name: str, longest: int) -> int:
+    """Let a topic that is there take messages so long, and how long they may be then; who must not is told so."""
+    taken = _USUAL if partitions(admin, name) else longest
     try:
-        if int(config_of(admin, name)[_LONGEST].value) < longest:
+        if taken < longest and (taken := int(config_of(admin, name)[_LONGEST].value)) < longest:
             entry = ConfigEntry(_LONGEST, str(longest), incremental_operation=AlterConfigOpType.SET)
             resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
             admin.incremental_alter_configs([resource])[resource].result(SECONDS)
+            taken = longest
     except KafkaException as error:
         if error.args[0].name() not in _REFUSALS:
             raise
         said = f"{name} may take messages that are too short, and cannot be altered: {error.args[0].str()}"
         say(f"connector: {said}. Set its {_LONGEST} to {longest}: else longer dead letters are cut.")
+    return taken
 
 
 def _grow(admin: Any, name: str, wanted: int, longest: int) -> None:

@@ -5,16 +5,18 @@ from dataclasses import dataclass, field, replace
 
 from feed_assets.core.choosing import Choice
 from feed_assets.core.consistency import mixed, of_one_origin
-from feed_assets.core.errors import MixedInputs, NoValidUpdate
+from feed_assets.core.errors import InvalidDefinition, MixedInputs, NoValidUpdate
 from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.needs import Need, Reprocess
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
+from feed_assets.core.readiness import NAMED
 from feed_assets.core.spans import Span
 from feed_assets.core.waits import Waits
 from feed_assets.core.windows import WindowAddress
+from feed_assets.core.words import some
 from feed_assets.ledger import facts, lineage
 from feed_assets.runs import slices
 from feed_assets.runs.phases import Pinned
@@ -55,7 +57,7 @@ class Order:
 
 
 def pin_inputs(order: Order, services: Services) -> Pinned:
-    """Choose what is read of each input. Raises NoValidUpdate and MixedInputs."""
+    """Choose what is read of each input. Raises NoValidUpdate, MixedInputs and InvalidDefinition."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
     lacking = dict.fromkeys(order.absent, f"{order.output} needs what is no partition yet")
     spans, windows = _pinned_windows(order, services, lacking)
@@ -66,6 +68,7 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
     }
     _refuse_lacking(order, lacking, services)
     cut = {name: slices.cut(services.ledger, order.run_spec, order.inputs[name]) for name in tables}
+    _refuse_several(order, cut)
     read = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
     pins = tuple(sorted(read | windows | slices.carried(services.ledger, order.recipe, order.output, read)))
     if not pins:
@@ -74,6 +77,18 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
         _refuse_mixed(order, services, pins)
     updates = {name: [update for update, _ in pairs] for name, pairs in found.items()}
     return Pinned(updates, cut, spans, pins, tuple(map(str, sorted(lacking))))
+
+
+def _refuse_several(order: Order, cut: slices.Cut) -> None:
+    """Raise InvalidDefinition where a function that takes one slice would get one of several, and the others no one."""
+    for source in order.recipe.sources:
+        if len(found := cut.get(source.name, ())) > 1 and not source.fans_in:
+            keys = some([each.partition.key for each in found], NAMED)
+            raise InvalidDefinition(
+                f"{order.output}: {source.name} has new rows in {len(found)} partitions ({keys}): expected one, as it "
+                f"is declared without a mapping. Declare Input({source.name}, mapping=dg.AllPartitionMapping()): then "
+                "the function gets a list of slices. Or give the dataset the partitions of its input."
+            )
 
 
 Lacking = dict[Partition, str]

@@ -68,6 +68,12 @@ def test_it_runs_until_sigterm(world, home, tmp_path):
         ({}, "clicks", ["views"], "no topic 'views' is declared here: expected one of clicks."),
         ({}, "clicks", [], "FEED_ASSETS_KAFKA has no bootstrap.servers"),
         ({"KAFKA": {"bootstrap.servers": "h:1"}}, "clicks", [], "FEED_ASSETS_KAFKA_REGISTRY is not set"),
+        (
+            {"KAFKA": {"bootstrap.servers": "h:1", "sasl.pasword": "x"}, "KAFKA_REGISTRY": "http://h:2"},
+            "clicks",
+            [],
+            'FEED_ASSETS_KAFKA: No such configuration property: "sasl.pasword". Correct it.',
+        ),
     ],
 )
 def test_what_is_missing_is_said_in_a_line(given, topic, arguments, said, home, tmp_path, monkeypatch, capsys):
@@ -76,7 +82,7 @@ def test_what_is_missing_is_said_in_a_line(given, topic, arguments, said, home, 
     (tmp_path / f"{module}.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name, value in given.items():
-        monkeypatch.setenv(f"FEED_ASSETS_{name}", json.dumps(value))
+        monkeypatch.setenv(f"FEED_ASSETS_{name}", value if isinstance(value, str) else json.dumps(value))
     monkeypatch.setattr("sys.argv", ["feed-assets", "connector", "run", "-m", module, *arguments])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:

@@ -107,6 +107,11 @@ def test_what_was_left_unsignalled_is_cut_again_as_it_was():
     assert said(chunks) == [(20, 23, 3, 1), (23, 30, 7, 1), (30, 40, 10, 1)]
 
 
+def test_what_was_left_of_another_grid_is_cut_again_as_it_was_too():
+    chunks = cut(Cutter(0, TEN, until=25), *map(row, range(40)))
+    assert said(chunks) == [(0, 25, 25, 1), (25, 30, 5, 1), (30, 40, 10, 1)]
+
+
 def test_time_does_not_end_what_was_left_before_its_end():
     """Somebody else may have cut it as it was, and signalled it: it is never another one."""
     cutter = Cutter(20, TEN, until=23)

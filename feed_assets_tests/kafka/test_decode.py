@@ -38,7 +38,15 @@ NULLABLE = f'["null", {VALUE}]'
 SEVERAL = f"[{PLAIN}, {TAKEN}]"
 MAP = '{"type": "map", "values": "long"}'
 
-ALL = [VALUE, KEY, PLAIN, TAKEN, MANY, '"string"', NULLABLE, SEVERAL, MAP]
+NODE = """{"type": "record", "name": "node", "fields": [
+    {"name": "id", "type": "string"}, {"name": "next", "type": ["null", "node"]}
+]}"""
+AMOUNT = """{"type": "record", "name": "amount", "fields": [{"name": "id", "type": "string"},
+    {"name": "exact", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}},
+    {"name": "plain", "type": {"type": "bytes", "logicalType": "decimal"}}
+]}"""
+
+ALL = [VALUE, KEY, PLAIN, TAKEN, MANY, '"string"', NULLABLE, SEVERAL, MAP, NODE, AMOUNT]
 SCHEMAS = {number: avro.parsed(text, {}) for number, text in enumerate(ALL, 1)}
 
 
@@ -86,12 +94,31 @@ def test_a_timestamp_that_no_date_has_is_the_first_or_last_one(stamp, moment):
     assert minute_of(row.timestamp // 60_000) == f"{moment_of(Message(5, None, None, (), stamp)):%Y-%m-%dT%H:%MZ}"
 
 
+@pytest.mark.parametrize(("number", "text"), [(1234, "12.34"), (-9999, "-99.99"), (5, "0.05"), (0, "0.00")])
+def test_a_decimal_has_all_its_digits_and_one_without_a_precision_is_bytes(number, text):
+    exact = number.to_bytes(3, "big", signed=True)
+    row = decoder()(Message(5, None, avro.HEAD.pack(0, 11) + b"\x02a\x06" + exact + b"\x02\x07"))
+    assert (cells(row)["exact"], cells(row)["plain"]) == (text, "07")
+
+
+def test_a_decimal_with_more_digits_than_declared_is_not_rounded():
+    value = avro.HEAD.pack(0, 11) + b"\x02a\x06" + (123_456).to_bytes(3, "big") + b"\x02\x07"
+    assert "a decimal with more than 4 digits" in decoder()(Message(5, None, value)).reason
+
+
+def test_a_value_of_any_depth_ends_no_process():
+    deep = avro.HEAD.pack(0, 10) + b"\x02a\x02" * 10_000 + b"\x02a\x00"
+    assert "RecursionError" in decoder()(Message(5, None, deep)).reason
+    flat = avro.HEAD.pack(0, 10) + b"\x02a\x02" * 2 + b"\x02a\x00"
+    assert cells(decoder()(Message(5, None, flat)))["next"] == '{"id":"a","next":{"id":"a","next":null}}'
+
+
 def test_a_reason_is_short_whatever_it_is_about(monkeypatch):
     long = decoder(operation="header:op")(Message(5, None, CLICK, [("op", b"z" * 600_000)]))
     assert long.reason == f"the header op is '{'z' * 12}...{'z' * 13}': expected one of {', '.join(OPERATIONS)}"
-    monkeypatch.setitem(SCHEMAS, 10, avro.parsed(PLAIN, {}))
-    absent = decoder(key=["k" * 100_000])(Message(5, wire(10, {"n": 1}), None))
-    assert absent.reason.startswith("the key (schema 10) has no field kkk")
+    monkeypatch.setitem(SCHEMAS, 20, avro.parsed(PLAIN, {}))
+    absent = decoder(key=["k" * 100_000])(Message(5, wire(20, {"n": 1}), None))
+    assert absent.reason.startswith("the key (schema 20) has no field kkk")
     assert len(absent.reason) <= REASON_BYTES
 
 

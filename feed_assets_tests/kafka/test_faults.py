@@ -13,6 +13,7 @@ from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.kafka import files, topics
 from feed_assets.kafka.lag import lag
 from feed_assets.kafka.signals import Signals
+from feed_assets.kafka.topics import About
 from feed_assets_tests.kafka.world import FIELDS, MORE, World
 from feed_assets_tests.servers import wait_until
 
@@ -189,7 +190,7 @@ def test_the_last_signal_is_found_behind_what_was_undone(world):
     world.run_until_done()
     chunking = world.place.chunking()
     for _ in range(4):
-        undone = Signals(chunking.clients, world.name, 0, 1, "an id")
+        undone = Signals(chunking.clients, world.name, 0, 1, About("an id", 1_000_000))
         undone._producer.begin_transaction()
         undone._producer.produce(signals_of(world.name), b"undone", partition=0)
         undone._producer.flush(30)

@@ -47,8 +47,8 @@ def test_one_that_is_there_and_takes_less_is_altered(world):
     assert [each.value() for each in world.dead_letters()] == [LONG]
 
 
-def test_what_the_broker_refuses_as_too_long_is_cut_and_stops_nothing(world, monkeypatch):
-    monkeypatch.setattr(topics, "_widen", lambda *_: None)
+def test_what_the_broker_would_refuse_as_too_long_is_cut_and_stops_nothing(world, monkeypatch):
+    monkeypatch.setattr(topics, "_widen", lambda *_: 20_000)
     world.create()
     narrow(world)
     for value in (POISON, LONG, POISON):
@@ -73,9 +73,9 @@ def test_who_must_not_alter_it_is_told_what_to_set(capfd, monkeypatch):
 
     monkeypatch.setattr(topics, "partitions", lambda *_: 1)
     monkeypatch.setattr(topics, "config_of", refused)
-    topics._widen(None, "clicks-signals", 123)
+    topics._widen(None, "clicks-signals", 9_000_000)
     assert "clicks-signals may take messages that are too short" in (said := capfd.readouterr().err)
-    assert "Set its max.message.bytes to 123: else longer dead letters are cut." in said
+    assert "Set its max.message.bytes to 9000000: else longer dead letters are cut." in said
 
 
 def test_letters_go_back_to_a_topic_that_takes_little_at_a_time(world):

@@ -1,7 +1,10 @@
 """The connector, whole: from a real broker to files, signals and dead letters."""
 
 from feed_assets.kafka import avro
+from feed_assets.kafka.dead_letters import Open, letters, opened, settle
 from feed_assets.kafka.lag import lag
+from feed_assets.kafka.log import message_of
+from feed_assets.kafka.messages import Message
 from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, header
 
 
@@ -56,6 +59,48 @@ def test_values_of_any_schema_end_no_service(world):
     world.run_until_done()
     world.check()
     assert [(each.records, each.dead_letters) for each in world.signals()] == [(1, 1)]
+
+
+def test_poison_of_a_time_that_the_broker_refuses_elsewhere_is_a_dead_letter_of_that_time(world):
+    world.create(**{"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"})
+    stamp = 4_000_000_000_000
+    world.producer.produce(world.name, b"poison", world.key(1), 0, timestamp=stamp)
+    assert world.producer.flush(30) == 0
+    world.run_until_done()
+    clients = world.place.chunking().clients
+    (letter,) = letters(clients, world.name, 10)
+    assert letter.at.timestamp() * 1000 == stamp
+    assert settle(clients, world.name, produces=True) == 1
+    assert [each.timestamp()[1] for each in world.messages()] == [stamp, stamp]
+
+
+def test_no_header_of_a_producer_makes_a_dead_letter_a_receipt(world):
+    world.create()
+    world.produce(3)
+    headers = [("feed_assets.upto", b"99999"), ("feed_assets.count", b"abc")]
+    world.producer.produce(world.name, b"poison", world.key(1), 0, headers=headers)
+    assert world.producer.flush(30) == 0
+    world.run_until_done()
+    clients = world.place.chunking().clients
+    assert [(each.offset, each.is_open) for each in letters(clients, world.name, 10)] == [(3, True)]
+    assert opened(clients, world.name, Open({}), 100, 10).count == 1
+    assert settle(clients, world.name, produces=False) == 1
+    assert opened(clients, world.name, Open({}), 100, 10).count == 0
+
+
+def test_headers_that_the_client_cannot_give_are_none():
+    class Received:
+        """A message with a header whose name is no UTF-8."""
+
+        def headers(self):
+            raise SystemError("returned a result with an exception set")
+
+        def timestamp(self):
+            return 1, 7
+
+        offset = key = value = staticmethod(lambda: None)
+
+    assert message_of(Received()) == Message(0, None, None, (), 7)
 
 
 def test_a_timestamp_in_microseconds_is_one_of_the_last_year(world):

@@ -5,7 +5,7 @@ import re
 import dagster as dg
 import pytest
 
-from feed_assets import ByEvents, Cadence, event_table, feed_asset, kafka_topic, with_automation
+from feed_assets import ByEvents, Cadence, Input, event_table, feed_asset, kafka_topic, with_automation
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.topics import signals_of
 from feed_assets.kafka import topics
@@ -139,6 +139,27 @@ def test_a_dataset_by_events_takes_the_offsets_after_those_of_its_last_run(topic
     loop_.run_until_idle()
     ranges = [(each.start and int(each.start), int(each.end)) for spec in seen for each in spec.slices.values()]
     assert ranges == [(None, 12), (12, 13)]
+
+
+@pytest.mark.parametrize("mapping", [None, dg.AllPartitionMapping()])
+def test_of_several_partitions_a_dataset_gets_all_slices_or_none(topic, mapping):
+    topic.create(partitions=2)
+    topic.produce(3)
+    topic.produce(4, partition=1)
+    chunk(topic)
+    seen, clicks = [], declared(topic)
+
+    def give(task):
+        seen.append([each.partition.key for each in task.slices["clicks"]])
+        return Given([{"k": "a"}])
+
+    inputs = {"clicks": Input(clicks, mapping=mapping) if mapping else clicks}
+    by_events = ByEvents(pipelines={"p": [TABLE]})
+    loaded = feed_asset("ads/loaded/v1.0", inputs=inputs, by_events=by_events)(lambda clicks: None)
+    (ran,) = harness(clicks, loaded, give=give).run_until_idle()
+    assert (ran.succeeded, sorted(map(sorted, seen))) == ((True, [["0", "1"]]) if mapping else (False, []))
+    if not mapping:
+        assert "clicks has new rows in 2 partitions (0, 1): expected one" in ran.error
 
 
 def test_before_anything_is_signalled_there_is_nothing_and_no_error(topic):
