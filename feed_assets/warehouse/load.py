@@ -5,7 +5,7 @@ what was committed. A COMMIT whose answer was lost is no third case: whoever com
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,14 +48,14 @@ def change(engine: Engine, table: str, known: Known, schema_id: int | None, shap
         return Change((), known)
     if known.shape is None or known.schema_id is None:
         engine.check(table, shape)
-        return Change(tuple(statements.create(engine, table, shape)), Known(schema_id, shape, known.positions))
+        return Change(tuple(statements.create(engine, table, shape)), replace(known, schema_id=schema_id, shape=shape))
     if schema_id <= known.schema_id:
         places(known.shape, shape)
         return Change((), known)
     steps, merged = migrate(known.shape, shape)
     engine.check(table, merged)
     altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
-    return Change(tuple(altered), Known(schema_id, merged, known.positions))
+    return Change(tuple(altered), replace(known, schema_id=schema_id, shape=merged))
 
 
 def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) -> Known:
@@ -64,7 +64,8 @@ def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) 
     Raises WarehouseUnavailable if the table is not as it was known to be, and what the warehouse and the chunks raise.
     """
     wanted = change(place.engine, topic, known, run.schema_id, shape)
-    after = Known(wanted.known.schema_id, wanted.known.shape, _positions(topic, known, run.signals))
+    topic_id = run.signals[0].signal.topic_id
+    after = replace(wanted.known, positions=_positions(topic, known, run.signals), topic_id=topic_id)
     signals = [each.signal for each in run.signals]
     with TemporaryDirectory(prefix="feed-assets-") as folder:
         if any(each.path for each in signals):

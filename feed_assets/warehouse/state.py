@@ -17,7 +17,7 @@ from feed_assets.warehouse.statements import DELETED, STATE
 _TABLES = (
     f"CREATE SCHEMA IF NOT EXISTS {STATE}",
     f"CREATE SCHEMA IF NOT EXISTS {DELETED}",
-    f"CREATE TABLE {STATE}.tables (topic text PRIMARY KEY, schema_id bigint, shape text, problem text)",
+    f"CREATE TABLE {STATE}.tables (topic text PRIMARY KEY, schema_id bigint, shape text, problem text, topic_id text)",
     f"CREATE TABLE {STATE}.positions (topic text, topic_partition integer, next_offset bigint NOT NULL, "
     "signal_offset bigint NOT NULL, loaded_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition))",
     f"CREATE TABLE {STATE}.lease (id integer PRIMARY KEY, holder text NOT NULL, seen_at timestamptz NOT NULL)",
@@ -40,6 +40,8 @@ class Known:
     schema_id: int | None = None
     shape: Shape | None = None
     positions: Mapping[int, Position] = field(default_factory=dict[int, Position])
+    topic_id: str | None = None
+    """The broker's id of the topic that its positions are of."""
 
 
 class TableState(NamedTuple):
@@ -103,20 +105,22 @@ def release(connection: Connection, holder: str) -> None:
 def read(connection: Connection, topic: str) -> Known:
     """What is known of a topic."""
     where = f"WHERE topic = {literal(topic)}"
-    tables = connection.execute(f"SELECT schema_id, shape FROM {STATE}.tables {where}")
+    tables = connection.execute(f"SELECT schema_id, shape, topic_id FROM {STATE}.tables {where}")
     rows = connection.execute(f"SELECT topic_partition, next_offset, signal_offset FROM {STATE}.positions {where}")
-    schema_id, shape = tables[0] if tables else (None, None)
+    schema_id, shape, topic_id = tables[0] if tables else (None, None, None)
     positions = {partition: Position(*offsets) for partition, *offsets in rows}
-    return Known(schema_id, Shape.model_validate_json(shape) if shape else None, positions)
+    return Known(schema_id, Shape.model_validate_json(shape) if shape else None, positions, topic_id)
 
 
 def write(connection: Connection, engine: Engine, topic: str, known: Known) -> None:
     """Keep what is known of a topic now; it has no problem any more."""
     schema_id = "NULL" if known.schema_id is None else known.schema_id
     shape = "NULL" if known.shape is None else literal(known.shape.model_dump_json())
+    topic_id = "NULL" if known.topic_id is None else literal(known.topic_id)
     connection.execute(
-        f"INSERT INTO {STATE}.tables VALUES ({literal(topic)}, {schema_id}, {shape}, NULL) ON CONFLICT (topic) "
-        "DO UPDATE SET schema_id = excluded.schema_id, shape = excluded.shape, problem = NULL"
+        f"INSERT INTO {STATE}.tables VALUES ({literal(topic)}, {schema_id}, {shape}, NULL, {topic_id}) ON CONFLICT "
+        "(topic) DO UPDATE SET schema_id = excluded.schema_id, shape = excluded.shape, problem = NULL, "
+        "topic_id = excluded.topic_id"
     )
     for partition, (next_offset, signal_offset) in known.positions.items():
         connection.execute(
@@ -129,8 +133,8 @@ def write(connection: Connection, engine: Engine, topic: str, known: Known) -> N
 def note(connection: Connection, topic: str, problem: str) -> None:
     """Keep why a table has stopped."""
     connection.execute(
-        f"INSERT INTO {STATE}.tables VALUES ({literal(topic)}, NULL, NULL, {literal(problem)}) ON CONFLICT (topic) "
-        "DO UPDATE SET problem = excluded.problem"
+        f"INSERT INTO {STATE}.tables VALUES ({literal(topic)}, NULL, NULL, {literal(problem)}, NULL) "
+        "ON CONFLICT (topic) DO UPDATE SET problem = excluded.problem"
     )
 
 

@@ -91,11 +91,22 @@ class Table:
             return False
         for partition, message in found.messages:
             signal = Signal.of(message.value or b"")
+            self._refuse_another(signal)
             position = self._known.positions.get(partition)
             if position is None or signal.next_offset > position.next_offset:
                 self._buffer.add(Signalled(signal, message.offset + 1), now)
         self._after = found.after
         return found.is_complete
+
+    def _refuse_another(self, signal: Signal) -> None:
+        """Raise LogTrimmed of a topic that was made anew: what has the offsets of the old one would be passed over."""
+        if self._known.topic_id in (None, signal.topic_id):
+            return
+        raise LogTrimmed(
+            f"{self.name} was deleted and made anew: expected the topic that its table was loaded from, as offsets "
+            "begin again. To load the new one drop the table, and delete its rows in feed_assets.tables and "
+            "feed_assets.positions."
+        )
 
     def _load(self, due: Sequence[Run]) -> bool:
         """Load runs in their order; not all of them if the signals have to be read again."""

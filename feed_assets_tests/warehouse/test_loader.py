@@ -7,7 +7,14 @@ from threading import Event, Thread
 
 import pytest
 
-from feed_assets.core.errors import ChunkBroken, NotMigratable, OffsetsMissing, WarehouseTaken, WarehouseUnavailable
+from feed_assets.core.errors import (
+    ChunkBroken,
+    LogTrimmed,
+    NotMigratable,
+    OffsetsMissing,
+    WarehouseTaken,
+    WarehouseUnavailable,
+)
 from feed_assets.core.topics import signals_of
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import loader, state
@@ -106,6 +113,22 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
     assert ended == []
     assert re.search(r"warehouse main: 1 tables, in \d+ s [12] loads; \d chunks wait", capsys.readouterr().err)
     assert load(loading, world) == 0
+
+
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+def test_a_topic_that_was_made_anew_is_not_loaded_into_the_table_of_the_old_one(world, loading):
+    world.produce(25)
+    world.run_until_done()
+    load(loading, world)
+    for name in (world.name, signals_of(world.name)):
+        world.delete(name)
+    world.create()
+    world.produce(12)
+    world.board.delete(world.files())
+    world.run_until_done()
+    with pytest.raises(LogTrimmed, match="deleted and made anew: expected the topic that its table was loaded"):
+        load(loading, world)
+    assert nexts(loading.engine, world.name) == {0: 25}
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
