@@ -11,7 +11,7 @@ import pytest
 from feed_assets.kafka import service
 from feed_assets_tests.kafka.brokers import kafka_at
 from feed_assets_tests.kafka.relay import relay
-from feed_assets_tests.kafka.world import Connector, World
+from feed_assets_tests.kafka.world import MORE, Connector, World
 from feed_assets_tests.servers import free_ports
 
 
@@ -31,6 +31,39 @@ def test_a_registry_that_is_away_is_waited_for(world, capfd):
         with relay(port, target.port):
             running.wait(world.is_done, "all to be signalled")
     world.check()
+
+
+def test_a_registry_that_goes_away_is_waited_for_where_it_has_to_be_asked(world, capfd):
+    (port,) = free_ports(1)
+    target = urlsplit(world.place.registry)
+    elsewhere = replace(world.place, registry=f"http://127.0.0.1:{port}{target.path}")
+    world.create()
+    world.produce(5)
+    with ExitStack() as stack, world.connector(place=elsewhere) as running:
+        with relay(port, target.port):
+            running.wait(world.is_done, "the first ones")
+        world.produce(5, fields=MORE)
+        so_far: list[str] = []
+        running.wait(lambda: said(capfd, r"waits [\d.]+ s, then tries again: cannot look up schema", so_far), "a line")
+        stack.enter_context(relay(port, target.port))
+        running.wait(world.is_done, "all to be signalled")
+    world.check()
+
+
+def test_s3_that_goes_away_is_waited_for(s3_world, s3_env, capfd):
+    (port,) = free_ports(1)
+    elsewhere = replace(s3_world.place, endpoint=f"http://127.0.0.1:{port}")
+    s3_world.create()
+    s3_world.produce(5)
+    with ExitStack() as stack, s3_world.connector(place=elsewhere) as running:
+        with relay(port, urlsplit(s3_env.endpoint).port):
+            running.wait(s3_world.is_done, "the first ones")
+        s3_world.produce(5)
+        so_far: list[str] = []
+        running.wait(lambda: said(capfd, r"waits [\d.]+ s, then tries again: .*s3://", so_far), "a line")
+        stack.enter_context(relay(port, urlsplit(s3_env.endpoint).port))
+        running.wait(s3_world.is_done, "all to be signalled")
+    s3_world.check()
 
 
 def test_a_store_that_is_away_is_waited_for(world, capfd, tmp_path):
