@@ -80,14 +80,18 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
 
 
 def _refuse_several(order: Order, cut: slices.Cut) -> None:
-    """Raise InvalidDefinition where a function that takes one slice would get one of several, and the others no one."""
-    for source in order.recipe.sources:
+    """Raise InvalidDefinition where a function that takes one slice would get one of several, and the others no one.
+
+    One that takes the run spec finds all of them there.
+    """
+    for source in () if "run_spec" in order.recipe.wants else order.recipe.sources:
         if len(found := cut.get(source.name, ())) > 1 and not source.fans_in:
             keys = some([each.partition.key for each in found], NAMED)
             raise InvalidDefinition(
                 f"{order.output}: {source.name} has new rows in {len(found)} partitions ({keys}): expected one, as it "
                 f"is declared without a mapping. Declare Input({source.name}, mapping=dg.AllPartitionMapping()): then "
-                "the function gets a list of slices. Or give the dataset the partitions of its input."
+                "the function gets a list of slices. Or let it take run_spec, which has all of them, or give the "
+                "dataset the partitions of its input."
             )
 
 

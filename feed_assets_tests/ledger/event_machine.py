@@ -43,6 +43,7 @@ subsets = st.sets(tables, min_size=1).map(frozenset)
 pipelines = st.sampled_from(PIPELINES).map(
     lambda found: {name: frozenset(map(Feed.parse, found[name])) for name in found}
 )
+WANTS = frozenset({"run_spec"})
 PLACES = {str(table): [Partition(table), Partition(table, "k")] for table in TABLES}
 operations = st.sampled_from([Operation.UPSERT, Operation.UPSERT, Operation.UPSERT, Operation.OVERWRITE])
 whose = st.sampled_from(["early", "late"])
@@ -251,7 +252,7 @@ class EventMachine(RuleBasedStateMachine):
 
     def _recipe(self, reader) -> Recipe:
         sources = tuple(Source(str(table), table, is_table=True) for table in TABLES)
-        return Recipe(reader.output.feed, sources, lambda **_: None, code_version=str(next(self.numbers)))
+        return Recipe(reader.output.feed, sources, lambda **_: None, code_version=str(next(self.numbers)), wants=WANTS)
 
     def _build(self, reader, slices) -> SteppedBuild:
         run_spec = RunSpec({each.partition: each for each in slices}, consumes=True)
