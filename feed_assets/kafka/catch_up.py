@@ -33,16 +33,15 @@ def catch_up(chunking: Chunking, name: str, topic: Topic, executors: Executors |
         ends = {number: end for number, (_, end) in log.bounds(reader, name).items()}
         about = topics.prepare(chunking.clients.admin(), name)
         lag = _Lag(chunking, reader, name, topic, ends, about)
-        if executors:
-            lag.by_executors(executors)
-        lag.here()
+        opened = lag.opened()
+        lag.here(lag.by_executors(executors, opened) if executors else opened)
         for error in lag.aside.values():
             raise error
         return lag.signalled
 
 
 class _Lag:
-    """What is behind of a topic, up to the ends that were found. Each step opens its partitions anew."""
+    """What is behind of a topic, up to the ends that were found. Its partitions are opened anew behind each step."""
 
     def __init__(
         self, chunking: Chunking, reader: Consumer, name: str, topic: Topic, ends: Mapping[int, int], about: About
@@ -53,25 +52,29 @@ class _Lag:
         self.aside = dict[int, LogTrimmed | SignalsLost]()
         """By partition: what a person has to look at."""
 
-    def by_executors(self, executors: Executors) -> None:
-        """Take what is in whole lines of the grid, if it is much, a Spark job at a time, until one gets nowhere."""
-        opened, before = self._opened(), -1
-        if sum(self._ends[number] - each.start for number, each in opened.items()) < executors.least:
-            return
-        while len(self.signalled) > before:
+    def by_executors(self, executors: Executors, opened: Mapping[int, Partition]) -> Mapping[int, Partition]:
+        """Take what is in whole lines of the grid, if it is much, a Spark job at a time, until one gets nowhere.
+
+        Returns the partitions as they are open then.
+        """
+        before = -1
+        is_much = sum(self._ends[number] - each.start for number, each in opened.items()) >= executors.least
+        while is_much and len(self.signalled) > before:
             before = len(self.signalled)
             self._job(executors, opened)
-            opened = self._opened()
+            opened = self.opened()
+        return opened
 
-    def here(self) -> None:
+    def here(self, opened: Mapping[int, Partition]) -> None:
         """Take the rest. What was cut in another way, and nobody told of, is cut like that as it is opened anew."""
         while True:
             before = len(self.signalled)
             try:
-                self._rest(self._opened())
+                self._rest(opened)
             except ChunkDiffers:
                 if len(self.signalled) == before:
                     raise
+                opened = self.opened()
             else:
                 return
 
@@ -96,7 +99,8 @@ class _Lag:
             for each in opened.values():
                 each.drop()
 
-    def _opened(self) -> dict[int, Partition]:
+    def opened(self) -> dict[int, Partition]:
+        """The partitions, each from where its signals end; those that a person has to look at are put aside."""
         places = [Place(self._name, number) for number in self._ends]
         made = signalling(self._chunking, places, {self._name: self._about})
         return {each.partition: found for each in made if (found := self._open(each))}
