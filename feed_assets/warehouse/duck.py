@@ -5,6 +5,7 @@ import gc
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +23,9 @@ _LINE_BYTES = 2 << 20
 _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"', nullstr='\N',
     allow_quoted_nulls=false, new_line='\n', parallel=false"""
 
+_TURN = RLock()
+"""Held while a file is open: DuckDB refuses to open a file that another thread of the process is just closing."""
+
 _MAY_BE_OVER = (
     duckdb.IOException,
     duckdb.TransactionException,
@@ -37,13 +41,15 @@ class DuckDB(Engine):
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:
-        """A connection until the block ends."""
+        """A connection until the block ends; threads of a process take turns."""
+        with _TURN, self._opened() as opened:
+            yield _Connection(opened)
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
         with translated():
-            opened = duckdb.connect(
+            return duckdb.connect(
                 unquote(self._url.removeprefix("duckdb://")), config={"autoinstall_known_extensions": False}
             )
-        with opened:
-            yield _Connection(opened)
 
     def bytes_of(self, text: str) -> str:
         """By unhex."""

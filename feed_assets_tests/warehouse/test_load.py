@@ -222,6 +222,22 @@ def test_a_file_that_somebody_has_open_is_waited_for(tmp_path):
         assert connection.execute("SELECT 1") == [(1,)]
 
 
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+def test_threads_of_a_process_take_turns_with_a_file(loader):
+    inside, most = list[None](), list[int]()
+
+    def ask(_: int) -> None:
+        with loader.engine.open() as connection:
+            inside.append(None)
+            most.append(len(inside))
+            connection.execute("SELECT 1")
+            inside.pop()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(ask, range(40))] == [None] * 40
+    assert max(most) == 1
+
+
 def test_a_table_of_somebody_else_is_left_alone(loader, stream, schema):
     loader.ask(f'CREATE TABLE "{stream.name}" (mine integer)')
     stream.send(schema, row(1))
