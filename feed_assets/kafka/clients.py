@@ -99,14 +99,14 @@ def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -
             f"cannot {action}: another process does. Nothing is lost, and nothing is there twice. Let all connectors "
             "of a topic have the same group.id, and if they have a group.instance.id, each one of its own."
         )
-    if is_too_long(error):
+    if _is_too_long(error):
         return KafkaUnavailable(
             f"cannot {action}: {shown(str(error.args[0]))}. Set the topic's max.message.bytes higher."
         )
     return KafkaUnavailable(f"cannot {action}: {shown(str(error.args[0]))}. Check the broker, and FEED_ASSETS_KAFKA.")
 
 
-def is_too_long(error: KafkaException) -> bool:
+def _is_too_long(error: KafkaException) -> bool:
     """Whether the broker refuses a message for its size."""
     said = error.args[0]
     return isinstance(said, KafkaError) and said.code() == KafkaError.MSG_SIZE_TOO_LARGE

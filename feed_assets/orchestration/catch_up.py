@@ -93,17 +93,7 @@ def catch_up(name: str, topic: Topic) -> list[str]:
 
 def _sensor(topics: Mapping[str, Topic]) -> dg.SensorDefinition:
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        problems, requests = dict[str, str](), list[dg.RunRequest]()
-        with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
-            now = loading.effective_dt
-        for name, topic in sorted(topics.items()):
-            with failing_alone(problems, name):
-                requests += _requests(context.instance, name, topic, now)
-        for name, problem in problems.items():
-            context.log.warning(f"{name}: {problem}")
-        if len(problems) == len(topics):
-            raise dg.Failure("; ".join(f"{name}: {problem}" for name, problem in problems.items()))
-        return dg.SensorResult(run_requests=requests)
+        return _tick(context, topics)
 
     return dg.SensorDefinition(
         name=CATCH_UP,
@@ -114,6 +104,22 @@ def _sensor(topics: Mapping[str, Topic]) -> dg.SensorDefinition:
         description="Makes chunks by runs, where no service is wanted: requests the job `catch_up` once a message or "
         "time limit of a topic is reached. Either this, or `feed-assets connector run`: each puts the other out.",
     )
+
+
+def _tick(context: dg.SensorEvaluationContext, topics: Mapping[str, Topic]) -> dg.SensorResult:
+    """Request runs of the topics that can be looked at. Raises what is wrong where none can."""
+    problems, requests = dict[str, str](), list[dg.RunRequest]()
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance) as loading:
+        now = loading.effective_dt
+    for name, topic in sorted(topics.items()):
+        with failing_alone(problems, name):
+            requests += _requests(context.instance, name, topic, now)
+    said = [f"{name}: {problem}" for name, problem in problems.items()]
+    for each in said:
+        context.log.warning(each)
+    if len(problems) == len(topics):
+        raise dg.Failure("; ".join(said))
+    return dg.SensorResult(run_requests=requests)
 
 
 def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: datetime) -> list[dg.RunRequest]:
