@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Mapping
 from contextlib import closing
+from difflib import get_close_matches
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +11,16 @@ import typer
 
 from feed_assets.cli.location import Module, load_graph
 from feed_assets.core.errors import InvalidName
+from feed_assets.core.words import some
 from feed_assets.home import say
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
     from feed_assets.core.topics import Topic
+    from feed_assets.orchestration.declare.declarations import EventTable
+
+NAMED = 20
+"""Topics that an error names at most."""
 
 app = typer.Typer(help="Make files and signals of Kafka topics.", no_args_is_help=True)
 
@@ -59,12 +65,26 @@ def stopped_by_signals() -> Event:
 
 def wanted_topics(module: str | None, names: list[str]) -> "Mapping[str, Topic]":
     """The limits of these topics, or of all that are declared. Raises InvalidName."""
+    return {name: each.topic for name, each in named_topics(module, names).items() if each.topic}
+
+
+def named_topics(module: str | None, names: list[str]) -> "Mapping[str, EventTable]":
+    """The tables of these topics, or of all that are declared. Raises InvalidName, of a name that is no topic's."""
     from feed_assets.orchestration.ticks.topics import topics_of
 
-    known = {name: each.topic for name, each in topics_of(load_graph(module)).items() if each.topic}
-    if unknown := sorted({*names} - {*known}):
-        there = ", ".join(sorted(known)) or "none"
-        raise InvalidName(f"no topic {unknown[0]!r} is declared here: expected one of {there}.")
+    known = topics_of(load_graph(module))
     if not known:
         raise InvalidName("no topic is declared here: declare one by kafka_topic, or by a TopicsComponent.")
-    return {name: known[name] for name in names or known}
+    if unknown := sorted({*names} - {*known}):
+        raise InvalidName(
+            f"no topic {unknown[0]!r} is declared here{_near(unknown[0], known)}: expected one of "
+            f"{some(sorted(known), NAMED)}. Correct the name, or declare it by kafka_topic."
+        )
+    return {name: known[name] for name in names or sorted(known)}
+
+
+def _near(name: str, known: "Mapping[str, EventTable]") -> str:
+    """The topic that may be meant: that is like it, or whose table is."""
+    topics = {**{str(table.feed): topic for topic, table in known.items()}, **{topic: topic for topic in known}}
+    near = get_close_matches(name, topics, 1)
+    return f" (is {topics[near[0]]} meant?)" if near else ""

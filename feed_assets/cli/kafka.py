@@ -6,14 +6,15 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
+from feed_assets.cli.connector import named_topics
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, load_graph
+from feed_assets.cli.location import Module
 from feed_assets.cli.show import Values, View, show
 from feed_assets.core.errors import InvalidName
 
 app = typer.Typer(help="Kafka topics that become chunks: lag, signals, dead letters.", no_args_is_help=True)
 
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the broker, such as 'ads.clicks'.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the code location, such as 'ads.clicks'.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="So many of each partition at most.")]
 
 
@@ -63,7 +64,7 @@ def kafka() -> None:
 @app.command()
 def lag(
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC]...", help="By default all of the code location.")
+        list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics of the code location; by default all.")
     ] = None,
     module: Module = None,
     as_json: AsJson = False,
@@ -74,26 +75,19 @@ def lag(
 
     found = [
         LagView(topic=name, **vars(each))
-        for name in topics or _declared(module)
+        for name in named_topics(module, topics or [])
         for each in lag_of(clients_for(name), name)
     ]
     show(found, as_json)
 
 
-def _declared(module: str | None) -> list[str]:
-    from feed_assets.orchestration.ticks.topics import topics_of
-
-    if not (found := sorted(topics_of(load_graph(module)))):
-        raise InvalidName("no Kafka topic is declared here: name one, or declare it by kafka_topic.")
-    return found
-
-
 @app.command()
-def signals(topic: TopicName, limit: Limit = 10, as_json: AsJson = False) -> None:
+def signals(topic: TopicName, limit: Limit = 10, module: Module = None, as_json: AsJson = False) -> None:
     """List the last chunks of each partition, newest first, as their signals tell of them."""
     from feed_assets.kafka.signals import newest
     from feed_assets.sources.topics import clients_for
 
+    named_topics(module, [topic])
     found = newest(clients_for(topic), topic, limit)
     show(SignalView.each(found), as_json, "" if found else f"nothing of {topic} is signalled yet")
 
@@ -109,6 +103,7 @@ def dead_letters(
         bool, typer.Option("--drop", help="Count all open ones as dealt with, and produce nothing.")
     ] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Do it. Otherwise they are only listed.")] = False,
+    module: Module = None,
     as_json: AsJson = False,
 ) -> None:
     """List the messages that are no records, newest first, each with its place and the reason.
@@ -121,6 +116,7 @@ def dead_letters(
 
     if replay and drop:
         raise InvalidName("--replay and --drop: expected one of the two.")
+    named_topics(module, [topic])
     clients = clients_for(topic)
     if apply and (replay or drop):
         count = letters.settle(clients, topic, produces=replay)

@@ -1,6 +1,7 @@
 """`feed-assets kafka`: lag, signals and dead letters of a topic, over a real broker."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -24,7 +25,7 @@ defs = with_automation(dg.Definitions(assets=[kafka_topic("ads/clicks", topic="{
 
 
 @pytest.fixture
-def topic(broker, registry, monkeypatch):
+def topic(broker, registry, tmp_path, monkeypatch):
     def setting(**values):
         for name, value in values.items():
             monkeypatch.setenv(f"FEED_ASSETS_{name.upper()}", value)
@@ -32,6 +33,8 @@ def topic(broker, registry, monkeypatch):
 
     with kafka_world(broker, registry, setting) as made:
         made.create()
+        module = location(made, tmp_path, monkeypatch)
+        monkeypatch.setattr("feed_assets.cli.location.module_of_project", lambda: (module, tmp_path))
         yield made
 
 
@@ -43,15 +46,23 @@ def found(*args):
     return json.loads(said(*args, "--json"))
 
 
-def test_lag_is_told_by_partition_of_a_topic_or_of_all_that_are_declared(topic, tmp_path, monkeypatch):
+def test_lag_is_told_by_partition_of_a_topic_or_of_all_that_are_declared(topic):
     topic.produce(3)
     chunk(topic)
     topic.produce(2)
     (row,) = found("lag", topic.name)
     assert row.pop("since") is not None
     assert row == {"topic": topic.name, "partition": 0, "end": 5, "signalled": 3, "behind": 2}
-    module = location(topic, tmp_path, monkeypatch)
-    assert [each["behind"] for each in found("lag", "--module", module)] == [2]
+    assert [each["behind"] for each in found("lag")] == [2]
+
+
+@pytest.mark.parametrize("command", [["lag"], ["signals"], ["dead-letters"], ["dead-letters", "--drop", "--apply"]])
+@pytest.mark.parametrize("name", ["{}s", "{}-signals", "ads/clicks"])
+def test_a_name_that_is_not_declared_is_no_all_clear(command, name, topic):
+    wrong = name.format(topic.name)
+    near = f"no topic '{wrong}' is declared here (is {topic.name} meant?): expected one of {topic.name}."
+    with pytest.raises(InvalidName, match=re.escape(near)):
+        said(*command, wrong)
 
 
 def location(topic, folder, monkeypatch):

@@ -65,7 +65,10 @@ def test_it_runs_until_sigterm(world, home, tmp_path):
     ("given", "topic", "arguments", "said"),
     [
         ({}, "", [], "no topic is declared here: declare one by kafka_topic, or by a TopicsComponent."),
-        ({}, "clicks", ["views"], "no topic 'views' is declared here: expected one of clicks."),
+        ({}, "", ["views"], "no topic is declared here: declare one by kafka_topic, or by a TopicsComponent."),
+        ({}, "clicks", ["views"], "no topic 'views' is declared here: expected one of clicks. Correct the name, or"),
+        ({}, "clicks", ["click"], "no topic 'click' is declared here (is clicks meant?): expected one of clicks. "),
+        ({}, "c-l-i-x", ["ads/clicks"], "no topic 'ads/clicks' is declared here (is c-l-i-x meant?): expected one of"),
         ({}, "clicks", [], "FEED_ASSETS_KAFKA has no bootstrap.servers"),
         ({"KAFKA": {"bootstrap.servers": "h:1"}}, "clicks", [], "FEED_ASSETS_KAFKA_REGISTRY is not set"),
         (
