@@ -5,16 +5,20 @@ from contextlib import suppress
 from datetime import timedelta
 from itertools import count
 
+import dagster as dg
 import pytest
 from confluent_kafka import TopicPartition
 
 from feed_assets.core.errors import KafkaUnavailable
+from feed_assets.core.grid import Slots
 from feed_assets.core.topics import dead_letters_of
 from feed_assets.kafka import dead_letters
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.dead_letters import Open
 from feed_assets.kafka.lag import lag
 from feed_assets.ledger.database import get_cursor, open_ledger, put_cursors
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.settings import settings
 from feed_assets.sources.topics import clients_for
 from feed_assets_tests.kafka.world import POISON, header
@@ -123,6 +127,8 @@ def test_dead_letters_are_counted_once_and_are_an_alert_until_they_are_dealt_wit
     loop_.run_until_idle()
     said = f"messages of {topic.name} are no records, the last one {topic.name}/0 offset"
     assert open_alerts()[DEAD].startswith(f"1 {said} 1: the value begins with byte 110")
+    assert checks(loop_, TABLE, "no_dead_letters") == ["FAILED"]
+    assert noted(loop_) == (f"{TABLE}: {open_alerts()[DEAD]}",)
     with open_ledger(settings().ledger).read() as connection:
         position = json.loads(get_cursor(connection, f"dead letters of {topic.name}") or "")
     assert position["after"]["0"] >= 1, "the next tick reads on from there"
@@ -133,7 +139,17 @@ def test_dead_letters_are_counted_once_and_are_an_alert_until_they_are_dealt_wit
     assert dead_letters.settle(clients_for(topic.name), topic.name, produces=False) == 2
     loop_.run_until_idle()
     assert DEAD not in open_alerts()
+    assert checks(loop_, TABLE, "no_dead_letters") == ["SUCCEEDED", "FAILED", "FAILED"]
+    assert noted(loop_) == ()
     assert [each.metadata["dead_letters"] for each in loop_.reported(TABLE)] == [1, 1]
+
+
+def noted(loop_):
+    """What the status page says beside its grid."""
+    graph = Graph(loop_.definitions.resolve_asset_graph())
+    slots, known = Slots.of(loop_.now().date(), 1), dg.partition_loading_context(loop_.now(), loop_.instance)
+    with known, open_ledger(settings().ledger).read() as connection:
+        return status_of(graph, connection, nodes_shown(graph), slots, loop_.now()).notes
 
 
 def test_dead_letters_are_produced_again_once_each_as_they_were(topic):

@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.grid import CellState, Hole, Known, Shown, Slots, holes, judge
 from feed_assets.core.readiness import Need, State
 from feed_assets.core.windows import WindowAddress, tiles, window_at, window_of
-from feed_assets.ledger import pauses, status, waiting
+from feed_assets.ledger import pauses, quality, status, waiting
 from feed_assets.ledger.states.watermarks import Line, Watermarks, next_done, watermarks
 from feed_assets.ledger.status import Asked, Stale
 from feed_assets.orchestration.decide.decisions import decide_needs
@@ -90,9 +90,16 @@ def status_of(graph: Graph, connection: sa.Connection, nodes: Sequence[Node], sl
     marked = tuple(_with_marks(connection, rows))
     stale, in_all = status.stale(connection, [node.feed for node in mine if _is_built(node)], STALE_SHOWN)
     notes |= {str(feed): why for feed, why in pauses.paused(connection, [node.feed for node in mine]).items()}
-    said = tuple(f"{name}: {why}" for name, why in notes.items())
+    said = tuple(f"{name}: {why}" for name, why in [*notes.items(), *_of_topics(connection, mine)])
     elsewhere = tuple(_elsewhere(connection, {node.feed for node in mine}, shown))
     return Status(now, slots, marked, tuple(_holes(connection, marked)), tuple(stale), in_all, elsewhere, said)
+
+
+def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
+    """What the sensor `watch` has found of topics, such as dead letters: by their chunks they are complete."""
+    tables = [node for node in nodes if isinstance(node.declaration, EventTable) and node.declaration.topic]
+    known = quality.known(connection, [Partition(node.feed, "") for node in tables]) if tables else {}
+    return [(str(at.feed), each.reason) for (at, _), each in sorted(known.items()) if each.reason]
 
 
 def _is_built(node: Node) -> bool:

@@ -36,11 +36,13 @@ KEY = "feed_assets/declaration"
 STATUS_LINK = "feed_assets/status"
 """The metadata key of the link to the page that shows the asset's partitions; there is no other of ours."""
 
-ON_TIME, PROPAGATION, STALE, CAUGHT_UP = "on_time", "propagation", "stale", "caught_up"
-"""The names of the unpartitioned checks: of a table with a cadence, of a dataset by events, of every dataset, and of a
-topic with a limit of lag."""
+ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
+"""The names of the unpartitioned checks: of a table with a cadence, of a dataset by events, and of every dataset."""
 
-WATCHED = (ON_TIME, PROPAGATION, STALE, CAUGHT_UP)
+CAUGHT_UP, NO_DEAD_LETTERS = "caught_up", "no_dead_letters"
+"""Those of topics: of one with a limit of lag, and of every one."""
+
+WATCHED = (ON_TIME, PROPAGATION, STALE, CAUGHT_UP, NO_DEAD_LETTERS)
 """The checks that no run makes: a sensor tells their results."""
 
 TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
