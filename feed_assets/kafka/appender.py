@@ -15,7 +15,7 @@ class Appender:
     def __init__(self, clients: Clients, topic: str, name: str) -> None:
         self._clients, self._topic = clients, topic
         self._producer = clients.producer(f"{name}/{topic}", _TRANSACTION_SECONDS)
-        with translated(f"write to {topic}"):
+        with translated(f"write to {topic}", self._producer):
             self._producer.init_transactions(SECONDS)
 
     def tail(self, is_enough: Callable[[Sequence[Message]], bool], is_kept: Callable[[Message], bool]) -> list[Message]:

@@ -22,6 +22,20 @@ _PEEKED = 64 << 10
 LONGEST = 64 << 20
 """Bytes of a message that is read or written at most."""
 
+_ABOUT = {
+    "_RESOLVE": "bootstrap.servers, and the listeners that the broker advertises",
+    "_TRANSPORT": "bootstrap.servers and security.protocol",
+    "_SSL": "security.protocol and ssl.*",
+    "_AUTHENTICATION": "security.protocol, sasl.mechanism, sasl.username and sasl.password",
+}
+"""By what goes wrong between a client and the broker, the properties that say how to reach it."""
+
+_SILENT_CODES = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
+"""What a call ends with that got no answer: why, a client hears in the background, and tells who polls it."""
+
+_heard = list[KafkaError]()
+"""The first of that since it was last looked at."""
+
 _FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
 
 
@@ -29,7 +43,8 @@ class Clients:
     """Makes the clients of one configuration. What goes wrong in the background is told to `on_error`."""
 
     def __init__(self, conf: Mapping[str, str], on_error: Callable[[KafkaError], None] = lambda _: None) -> None:
-        self._conf: dict[str, Any] = {"log_level": 2, "error_cb": on_error, **conf}
+        self._on_error = on_error
+        self._conf: dict[str, Any] = {"log_level": 2, "error_cb": self._hear, **conf}
 
     def consumer(self) -> Consumer:
         """One of the group: reads what is committed, and nothing from where it was not told to."""
@@ -53,6 +68,11 @@ class Clients:
     def admin(self) -> AdminClient:
         """One that makes topics."""
         return _made(AdminClient, self._conf)
+
+    def _hear(self, error: KafkaError) -> None:
+        if not _heard and error.name() in _ABOUT:
+            _heard.append(error)
+        self._on_error(error)
 
 
 _Client = TypeVar("_Client")
@@ -84,12 +104,23 @@ _ENDS: dict[str, Any] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
 
 
 @contextmanager
-def translated(action: str) -> Generator[None]:
-    """Raise our errors for Kafka's."""
+def translated(action: str, client: Consumer | Producer | AdminClient | None = None) -> Generator[None]:
+    """Raise our errors for Kafka's. The client of which a first answer is expected says why there is none."""
     try:
         yield
     except KafkaException as error:
+        if client is not None and error.args[0].name() in _SILENT_CODES:
+            _heard.clear()
+            client.poll(0)
+            if _heard:
+                raise KafkaUnavailable(f"cannot {action}: {advice(_heard[0])}") from error
         raise failure(action, error) from error
+
+
+def advice(error: KafkaError) -> str:
+    """What a client has heard, and what to do."""
+    about = _ABOUT.get(error.name())
+    return f"{shown(error.str())}. Check {f'{about} of' if about else 'the broker, and'} FEED_ASSETS_KAFKA."
 
 
 def failure(action: str, error: KafkaException, *, may_be_fenced: bool = True) -> FeedAssetsError:

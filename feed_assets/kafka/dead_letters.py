@@ -106,7 +106,7 @@ def settle(clients: Clients, topic: str, *, produces: bool) -> int:
     then what was not dealt with is so the next time; FencedOff.
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
-    with translated(f"deal with the dead letters of {topic}"):
+    with translated(f"deal with the dead letters of {topic}", producer):
         producer.init_transactions(SECONDS)  # First: who was before can write no more, so what is read stays the last.
         return _settle(clients, producer, topic, _open_ranges(clients, topic), produces=produces)
 

@@ -117,7 +117,7 @@ def _to_end(
 
 def partitions(client: Consumer | AdminClient, topic: str, seconds: float = SECONDS) -> list[int]:
     """The partitions of a topic. Raises KafkaUnavailable, and NoTopic if there is no such topic."""
-    with translated(f"read {topic}"):
+    with translated(f"read {topic}", client):
         found = listed(client, topic, seconds)
     if not found:
         raise NoTopic(f"there is no topic {topic}: expected it at the broker. Create it, or correct the name.")

@@ -156,7 +156,7 @@ class Signals:
         self.topic, self.partition, self.topic_id, self._schema_id = topic, partition, about.topic_id, schema_id
         self._longest = min(about.longest, LONGEST) - _ROOM
         self._producer = clients.producer(f"{signals_of(topic)}/{partition}", TRANSACTION_SECONDS)
-        with translated(f"begin to signal {topic}/{partition}"):
+        with translated(f"begin to signal {topic}/{partition}", self._producer):
             self._producer.init_transactions(SECONDS)
 
     def write(self, signal: Signal, dead: Iterable[DeadLetter]) -> None:

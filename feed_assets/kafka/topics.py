@@ -49,7 +49,7 @@ class About(NamedTuple):
 
 def prepare(admin: Any, topic: str) -> About:
     """Make the topics of signals and dead letters, or add partitions. Raises KafkaUnavailable."""
-    with translated(f"prepare the topics of {topic}"):
+    with translated(f"prepare the topics of {topic}", admin):
         wanted = partitions(admin, topic)
         if not wanted:
             raise KafkaUnavailable(NO_TOPIC.format(topic))

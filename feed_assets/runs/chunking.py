@@ -1,8 +1,10 @@
 """What makes chunks of Kafka topics, as the settings say: for the service and for runs alike."""
 
+from confluent_kafka import KafkaError
+
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.home import say
-from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.clients import Clients, advice
 from feed_assets.kafka.schemas import Schemas
 from feed_assets.kafka.stretch import Chunking
 from feed_assets.runs.services import open_board
@@ -20,5 +22,5 @@ def chunking_of(config: Settings) -> Chunking:
     return Chunking(Clients(conf, _say_error), schemas, open_board(config))
 
 
-def _say_error(error: object) -> None:
-    say(f"kafka: {error}")
+def _say_error(error: KafkaError) -> None:
+    say(f"kafka: {advice(error)}")

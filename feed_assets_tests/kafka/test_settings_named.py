@@ -1,0 +1,56 @@
+"""Settings by which no broker is reached: the error names them, and what was found."""
+
+import pytest
+
+from feed_assets.core.errors import KafkaUnavailable
+from feed_assets.kafka import appender, log
+from feed_assets.kafka.appender import Appender
+from feed_assets.kafka.clients import Clients
+from feed_assets.runs.chunking import chunking_of
+from feed_assets.settings import Settings
+
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "pw"}
+CASES = {
+    "a host that is none": (
+        {"bootstrap.servers": "no-such-host.invalid:9092"},
+        r"Failed to resolve 'no-such-host.invalid:9092': .*\. Check bootstrap.servers, and the listeners",
+    ),
+    "nobody listens": (
+        {"bootstrap.servers": "127.0.0.1:1"},
+        r"127.0.0.1:1 failed: Connection refused .*\. Check bootstrap.servers and security.protocol of",
+    ),
+    "a broker without SASL": (
+        SASL,
+        "SASL PLAIN mechanism handshake failed: .* Check security.protocol, sasl.mechanism, sasl.username and",
+    ),
+    "a broker without SSL": (
+        {"security.protocol": "SSL"},
+        "connecting to a PLAINTEXT broker listener.* Check bootstrap.servers and security.protocol of FEED_ASSETS_KAFKA",
+    ),
+}
+
+
+def clients(broker, name):
+    return Clients({"bootstrap.servers": broker.servers, **CASES[name][0]})
+
+
+@pytest.mark.parametrize("kind", ["admin", "peeker"])
+@pytest.mark.parametrize("name", CASES)
+def test_who_gets_no_answer_is_told_which_setting_to_look_at(name, kind, broker):
+    client = getattr(clients(broker, name), kind)()
+    with pytest.raises(KafkaUnavailable, match=f"(?s)^cannot read clicks: .*{CASES[name][1]}"):
+        log.partitions(client, "clicks", 1)
+
+
+def test_who_writes_is_told_so_too(broker, monkeypatch):
+    monkeypatch.setattr(appender, "SECONDS", 1)
+    with pytest.raises(KafkaUnavailable, match=f"^cannot write to clicks: .*{CASES['a host that is none'][1]}"):
+        Appender(clients(broker, "a host that is none"), "clicks", "me")
+
+
+def test_what_a_service_hears_in_the_background_says_it_too(capsys, tmp_path):
+    conf = {"bootstrap.servers": "127.0.0.1:1"}
+    config = Settings(blackboard=tmp_path.as_uri(), kafka=conf, kafka_registry="http://127.0.0.1:1")
+    chunking = chunking_of(config)
+    chunking.clients.admin().poll(1)
+    assert "Check bootstrap.servers and security.protocol of FEED_ASSETS_KAFKA." in capsys.readouterr().err
