@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import typer
 
+from feed_assets.cli.kafka_looks import KafkaLooks
 from feed_assets.cli.location import Module, load_graph
 from feed_assets.cli.show import View, show
 from feed_assets.core.errors import SparkUnavailable, in_short
@@ -50,7 +51,7 @@ def doctor(
     module: Module = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Look at Java, Spark, blackboard, ledger, Dagster's home, module, clocks and disks, and say what to do.
+    """Look at Java, Spark, blackboard, ledger, Dagster's home, module, Kafka, clocks and disks, and say what to do.
 
     Exit code 1 if something failed. No folder is made; a few bytes are written to the blackboard and removed again.
     """
@@ -92,6 +93,7 @@ class _Doctor:
             ("Dagster's home", self.home),
             ("Dagster's daemon", self.daemon),
             ("module", self.definitions),
+            *KafkaLooks(self.settings, self.module).looks(),
             ("clocks", self.clocks),
             ("disks", self.disks),
         )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 
@@ -50,6 +50,11 @@ class Schemas:
                 raise Poison(reason)
             self._known[schema_id] = self._asked(schema_id)
         return self._known[schema_id]
+
+    def check(self) -> None:
+        """Ask for a schema, whether it is there or not. Raises KafkaUnavailable where no registry answers."""
+        with suppress(Poison):
+            self.get(0)
 
     def register(self, subject: str, schema: Mapping[str, Any]) -> int:
         """The id of a schema, which is registered unless it is. Raises KafkaUnavailable."""

@@ -1,10 +1,14 @@
 """`doctor`: what is found of each thing that runs need, with none of them keeping the others from being looked at."""
 
 import json
+import re
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from typer.testing import CliRunner
 
 from feed_assets.cli import app
@@ -137,3 +141,59 @@ def test_blackboards_of_others_are_listed(
     assert found["blackboard gone"][0] == "FAILED"
     assert "does not exist" in found["blackboard gone"][1]
     assert [path.name for path in tmp_path.glob("there/*")] == ["ads"]
+
+
+TOPIC = """
+import dagster as dg
+from feed_assets import kafka_topic
+defs = dg.Definitions(assets=[kafka_topic("ads/clicks", topic="{}", key=["id"])])
+"""
+
+
+@pytest.fixture
+def kafka(home: Path, no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What is said of Kafka with these settings, where one topic is declared."""
+
+    def look(topic: str = "clicks", **values: str) -> dict[str, tuple[str, str]]:
+        for name, value in values.items():
+            monkeypatch.setenv(f"FEED_ASSETS_{name.upper()}", value)
+        settings.cache_clear()
+        module = f"location_{abs(hash(topic))}"
+        (tmp_path / f"{module}.py").write_text(TOPIC.format(topic))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        code, found = looked("-m", module)
+        assert code == 1, "there is no Java"
+        return {name: found[name] for name in ("Kafka", "schema registry", "topics") if name in found}
+
+    return look
+
+
+def test_of_kafka_nothing_is_said_where_no_setting_is_about_it(kafka) -> None:
+    assert kafka() == {}
+
+
+def test_broker_registry_and_declared_topics_are_looked_at(kafka, broker, registry) -> None:
+    conf = json.dumps({"bootstrap.servers": broker.servers})
+    found = kafka(f"none.{uuid4()}", kafka=conf, kafka_registry=registry.url)
+    assert found["Kafka"][0] == found["schema registry"][0] == "ok", found
+    assert found["Kafka"][1].startswith(f"{broker.servers}: answers, 1 brokers, ")
+    assert found["topics"][0] == "FAILED"
+    assert re.match("not at the broker, of those that are declared: none.* Create them, or", found["topics"][1])
+    name = f"there.{uuid4()}"
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    admin.create_topics([NewTopic(name, 1)])[name].result(30)
+    assert kafka(name)["topics"] == ("ok", "1 declared, all of them at the broker")
+
+
+def test_a_broker_and_a_registry_that_do_not_answer_are_said_in_time(kafka, monkeypatch) -> None:
+    monkeypatch.setattr("feed_assets.cli.kafka_looks.SECONDS", 0.5)
+    found = kafka(kafka='{"bootstrap.servers": "127.0.0.1:1"}', kafka_registry="http://127.0.0.1:1")
+    assert [state for state, _ in found.values()] == ["FAILED"] * 3
+    assert "Connection refused" in found["Kafka"][1]
+    assert "Check bootstrap.servers" in found["Kafka"][1]
+    assert "Check that it answers, and the URL." in found["schema registry"][1]
+
+
+def test_kafka_without_a_broker_or_a_registry_is_said(kafka) -> None:
+    assert "FEED_ASSETS_KAFKA_REGISTRY is not set" in kafka(kafka='{"client.id": "x"}')["schema registry"][1]
+    assert "FEED_ASSETS_KAFKA has no bootstrap.servers" in kafka()["Kafka"][1]

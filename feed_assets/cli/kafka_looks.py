@@ -1,0 +1,74 @@
+"""What `feed-assets doctor` looks at where there are Kafka topics: the broker, the registry, the declared topics."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from feed_assets.cli.location import load_graph
+from feed_assets.core.errors import InvalidSetting, NoTopic
+from feed_assets.core.words import some
+
+if TYPE_CHECKING:
+    from feed_assets.settings import Settings
+
+SECONDS = 5
+"""For the broker to answer. The registry has those of its client, which tries it twice."""
+
+NAMED = 4
+
+
+@dataclass(frozen=True)
+class KafkaLooks:
+    """The looks, each of which returns what it found, or raises."""
+
+    settings: "Settings"
+    module: str | None
+
+    def looks(self) -> tuple[tuple[str, Callable[[], str]], ...]:
+        """None where no setting is about Kafka."""
+        if not self.settings.kafka.get_secret_value() and self.settings.kafka_registry is None:
+            return ()
+        return (("Kafka", self._broker), ("schema registry", self._registry), ("topics", self._topics))
+
+    def _broker(self) -> str:
+        topics, brokers = self._listed()
+        return f"{self._servers}: answers, {brokers} brokers, {len(topics)} topics"
+
+    def _registry(self) -> str:
+        from feed_assets.kafka.schemas import Schemas
+
+        if self.settings.kafka_registry is None:
+            raise InvalidSetting("FEED_ASSETS_KAFKA_REGISTRY is not set: expected the URL of the schema registry.")
+        with closing(Schemas(self.settings.kafka_registry.get_secret_value())) as schemas:
+            schemas.check()
+        return "answers"
+
+    def _topics(self) -> str:
+        from feed_assets.orchestration.ticks.topics import topics_of
+
+        declared = topics_of(load_graph(self.module))
+        there, _ = self._listed()
+        if absent := sorted({*declared} - there):
+            said = some(absent, NAMED)
+            raise NoTopic(f"not at the broker, of those that are declared: {said}. Create them, or correct the names.")
+        return f"{len(declared)} declared, all of them at the broker"
+
+    def _listed(self) -> tuple[set[str], int]:
+        """The names of the broker's topics, and how many brokers there are. Raises KafkaUnavailable."""
+        from feed_assets.kafka import check_installed
+
+        check_installed()
+        from feed_assets.kafka.clients import Clients, translated
+
+        conf = self.settings.kafka.get_secret_value()
+        if not self._servers:
+            raise InvalidSetting("FEED_ASSETS_KAFKA has no bootstrap.servers: expected host:port, by commas.")
+        client = Clients(conf).admin()
+        with translated(f"reach {self._servers}", client):
+            found = client.list_topics(timeout=SECONDS)
+        return {*found.topics}, len(found.brokers)
+
+    @property
+    def _servers(self) -> str:
+        return self.settings.kafka.get_secret_value().get("bootstrap.servers", "")
