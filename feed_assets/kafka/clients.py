@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from feed_assets.core.errors import FeedAssetsError, FencedOff, InvalidSetting, KafkaUnavailable
 from feed_assets.core.secrets import shown
+from feed_assets.home import say
 
 SECONDS = 30.0
 """For a broker to answer: then it is away."""
@@ -115,6 +116,11 @@ def translated(action: str, client: Consumer | Producer | AdminClient | None = N
             if _heard:
                 raise KafkaUnavailable(f"cannot {action}: {advice(_heard[0])}") from error
         raise failure(action, error) from error
+
+
+def say_heard(error: KafkaError) -> None:
+    """Say on standard error what a client hears in the background."""
+    say(f"kafka: {advice(error)}")
 
 
 def advice(error: KafkaError) -> str:

@@ -1,10 +1,7 @@
 """What makes chunks of Kafka topics, as the settings say: for the service and for runs alike."""
 
-from confluent_kafka import KafkaError
-
 from feed_assets.core.errors import InvalidSetting
-from feed_assets.home import say
-from feed_assets.kafka.clients import Clients, advice
+from feed_assets.kafka.clients import Clients, say_heard
 from feed_assets.kafka.schemas import Schemas
 from feed_assets.kafka.stretch import Chunking
 from feed_assets.runs.services import open_board
@@ -19,8 +16,4 @@ def chunking_of(config: Settings) -> Chunking:
     if config.kafka_registry is None:
         raise InvalidSetting("FEED_ASSETS_KAFKA_REGISTRY is not set: expected the URL of the schema registry.")
     schemas = Schemas(config.kafka_registry.get_secret_value())
-    return Chunking(Clients(conf, _say_error), schemas, open_board(config))
-
-
-def _say_error(error: KafkaError) -> None:
-    say(f"kafka: {advice(error)}")
+    return Chunking(Clients(conf, say_heard), schemas, open_board(config))
