@@ -25,7 +25,7 @@ CASES = {
     ),
     "a broker without SSL": (
         {"security.protocol": "SSL"},
-        "connecting to a PLAINTEXT broker listener.* Check bootstrap.servers and security.protocol of",
+        "SSL connection closed by peer.* Check bootstrap.servers and security.protocol of",
     ),
 }
 
