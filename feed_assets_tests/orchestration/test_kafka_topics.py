@@ -5,7 +5,7 @@ import re
 import dagster as dg
 import pytest
 
-from feed_assets import ByEvents, Cadence, Input, event_table, feed_asset, kafka_topic, with_automation
+from feed_assets import ByEvents, Cadence, EventSource, Input, event_table, feed_asset, kafka_topic, with_automation
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.topics import signals_of
 from feed_assets.kafka import topics
@@ -240,6 +240,23 @@ def test_a_topic_that_is_declared_twice_is_refused():
     twice = [kafka_topic(name, topic="ads.clicks", key=["id"]) for name in ("ads/clicks", "web/clicks")]
     with pytest.raises(InvalidDefinition, match="declared twice, as ads/clicks and web/clicks: expected one"):
         with_automation(dg.Definitions(assets=twice))
+
+
+@pytest.mark.parametrize("other", ["ads-clicks", "ads_clicks"])
+def test_topics_whose_names_differ_too_little_are_both_named(other):
+    alike = [kafka_topic(f"t/{each}", topic=each, key=["id"]) for each in ("ads.clicks", other)]
+    said = (
+        rf"the topics ads.clicks \(t/ads.clicks\) and {other} \(t/{other}\) are .* Give one of the topics another name"
+    )
+    with pytest.raises(InvalidDefinition, match=said):
+        with_automation(dg.Definitions(assets=alike))
+
+
+def test_a_source_that_is_declared_in_two_ways_names_both_tables():
+    topic = kafka_topic("ads/clicks", topic="ads.clicks", key=["id"])
+    theirs = event_table("web/clicks", source=EventSource("topic_ads_clicks", ()), table_name="clicks")
+    with pytest.raises(InvalidDefinition, match="twice and differs, with ads/clicks and with web/clicks: expected one"):
+        with_automation(dg.Definitions(assets=[topic, theirs]))
 
 
 def test_a_new_topic_is_a_few_lines_of_yaml(project):

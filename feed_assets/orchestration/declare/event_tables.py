@@ -57,8 +57,22 @@ def event_table(
 
 def declared_sources(declarations: Iterable[Declaration]) -> dict[str, EventSource]:
     """The event sources that tables declare, by name. Raises InvalidDefinition for two of one name."""
-    found: dict[str, EventSource] = {}
-    for source in [each.source for each in declarations if isinstance(each, EventTable)]:
-        if found.setdefault(source.name, source) != source:
-            raise InvalidDefinition(f"event source {source.name} is declared twice and differs: expected one.")
-    return found
+    found: dict[str, EventTable] = {}
+    for each in [each for each in declarations if isinstance(each, EventTable)]:
+        if (first := found.setdefault(each.source.name, each)).source != each.source:
+            raise _differing(first, each)
+    return {name: each.source for name, each in found.items()}
+
+
+def _differing(one: EventTable, other: EventTable) -> InvalidDefinition:
+    name = one.source.name
+    if one.topic and other.topic and one.table_name != other.table_name:
+        return InvalidDefinition(
+            f"the topics {one.table_name} ({one.feed}) and {other.table_name} ({other.feed}) are both the event source "
+            f"{name}: expected names that differ in more than '.', '-' and '_'. Give one of the topics another name, "
+            "or declare it in a code location with a ledger of its own."
+        )
+    return InvalidDefinition(
+        f"event source {name} is declared twice and differs, with {one.feed} and with {other.feed}: expected one. "
+        "Declare it once, or make the two equal."
+    )
