@@ -89,7 +89,7 @@ def _chunked(servers: str, schemas: Schemas, folder: Path, count: int) -> None:
 
 def _bare(servers: str, schemas: Schemas, folder: Path, count: int) -> None:
     """One loop: consume, decode, write."""
-    schema = schemas.get(schemas.register(f"{NAME}-value", SCHEMA))
+    schema = schemas.get(schemas.register(f"{NAME}-value", SCHEMA)).declared
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "bare", "enable.auto.commit": False})
     consumer.assign([TopicPartition(NAME, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
     with (folder / "bare.csv").open("w", newline="") as file:

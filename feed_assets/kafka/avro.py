@@ -2,33 +2,42 @@
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import time
 from decimal import MAX_PREC, Context, Decimal, Inexact
 from importlib import import_module
 from io import BytesIO
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from fastavro import parse_schema, schemaless_writer  # pyright: ignore[reportUnknownVariableType]
-from fastavro.schema import SchemaParseException
+
+from feed_assets.kafka.strict import strict
 
 HEAD = struct.Struct(">BI")
 """The magic byte and the id of the schema."""
-
-Schema = dict[str, Any]
-
 
 _FAST: Any = import_module("fastavro.read")
 _SLOW: Any = import_module("fastavro._read_py")
 """fastavro in Python, which it takes itself where it was not compiled."""
 
-_RECURSIVE = "feed_assets.is_recursive"
-"""The mark of such a schema."""
+_DATUM = "datum"
+"""The field of the record in which a schema is read that is none: fastavro knows only of records that it has parsed."""
 
 _NULL = ("null", {"type": "null"})
 
 
 class InvalidSchema(ValueError):
     """A text that is no Avro schema."""
+
+
+class Schema(NamedTuple):
+    """A schema as it is declared, the form in which it is read, and what reads it."""
+
+    declared: Any
+    form: Mapping[str, Any]
+    read: Callable[[BytesIO, Mapping[str, Any], None], Any]
+    is_wrapped: bool
+    """Whether it is read as the one field of a record."""
 
 
 def parsed(text: str, named: dict[str, Any]) -> Schema:
@@ -38,17 +47,15 @@ def parsed(text: str, named: dict[str, Any]) -> Schema:
     """
     try:
         found: Any = parse_schema(json.loads(text), named)
-    except (SchemaParseException, ValueError) as error:
-        raise InvalidSchema(str(error)) from error
-    if _is_recursive(found, named, frozenset()):
-        _mark(found)
-    return found
-
-
-def _mark(schema: Any) -> None:
-    for each in cast(list[Any], schema) if isinstance(schema, list) else [schema]:
-        if isinstance(each, dict):
-            each[_RECURSIVE] = True
+        form, names = strict(found, named), {name: strict(each, named) for name, each in named.items()}
+    except Exception as error:  # Whatever the text is, and the library makes of it.
+        raise InvalidSchema(f"{type(error).__name__}: {error}") from error
+    if is_wrapped := not isinstance(found, dict) or "fields" not in found:
+        form = {"type": "record", "name": "feed_assets.datum", "fields": [{"name": _DATUM, "type": form}]}
+    marked: dict[str, Any] = {**form, "__fastavro_parsed": True, "__named_schemas": names}
+    # Of what may be of any depth the compiled reader crashes where the other one raises.
+    reader = _SLOW if _is_recursive(found, named, frozenset()) else _FAST
+    return Schema(found, marked, reader.schemaless_reader, is_wrapped)
 
 
 def _is_recursive(schema: Any, named: Mapping[str, Any], above: frozenset[str]) -> bool:
@@ -61,13 +68,6 @@ def _is_recursive(schema: Any, named: Mapping[str, Any], above: frozenset[str]) 
     parts = [each["type"] for each in schema.get("fields", ())]
     parts += [schema[name] for name in ("type", "items", "values") if name in schema]
     return any(_is_recursive(each, named, inside) for each in parts)
-
-
-def _is_flat(schema: Any) -> bool:
-    """Whether the compiled reader may read it: of what may be of any depth it crashes where the other one raises."""
-    if isinstance(schema, dict):
-        return _RECURSIVE not in schema
-    return not isinstance(schema, list) or all(map(_is_flat, cast(list[Any], schema)))
 
 
 def _decimal(data: bytes, schema: Mapping[str, Any], _: object = None) -> Decimal | bytes:
@@ -83,30 +83,45 @@ def _decimal(data: bytes, schema: Mapping[str, Any], _: object = None) -> Decima
     return Decimal(number).scaleb(-schema.get("scale", 0), _EXACT)
 
 
+def _time_of(read: Callable[..., time]) -> Callable[..., time]:
+    """What reads a time of day: fastavro would take those of less than an hour before midnight."""
+
+    def checked(count: int, *schemas: object) -> time:
+        if count < 0:
+            raise ValueError(f"{count} is no time of day")
+        return read(count, *schemas)
+
+    return checked
+
+
 _EXACT = Context(prec=MAX_PREC, traps=[Inexact])
-for _readers in (_FAST.LOGICAL_READERS, _SLOW.LOGICAL_READERS):
-    _readers["bytes-decimal"] = _readers["fixed-decimal"] = _decimal
+_readers: Any = _FAST.LOGICAL_READERS
+"""Of both."""
+_readers["bytes-decimal"] = _readers["fixed-decimal"] = _decimal
+for _name in ("int-time-millis", "long-time-micros"):
+    _readers[_name] = _time_of(_readers[_name])
 
 
-def record_of(schema: Any) -> Schema | None:
-    """The record that a parsed schema is, or the one in a union with null; None if it is anything else."""
-    branches = cast(list[Any], schema) if isinstance(schema, list) else [schema]
+def record_of(schema: Schema) -> Mapping[str, Any] | None:
+    """The record that a schema is, or the one in a union with null, as it is declared; None if it is anything else."""
+    declared: Any = schema.declared
+    branches = cast(list[Any], declared) if isinstance(declared, list) else [declared]
     found = [each for each in branches if each not in _NULL]
     is_record = len(found) == 1 and isinstance(found[0], dict) and "fields" in found[0]
-    return cast(Schema, found[0]) if is_record else None
+    return cast(Mapping[str, Any], found[0]) if is_record else None
 
 
 def decoded(data: bytes, schema: Schema) -> tuple[Any, int]:
     """The datum behind the head, and how many bytes are left. What it raises for other bytes may be anything."""
     stream = BytesIO(data)
     stream.seek(HEAD.size)
-    read = _FAST.schemaless_reader if _is_flat(schema) else _SLOW.schemaless_reader
-    return read(stream, schema, None), len(data) - stream.tell()
+    found = schema.read(stream, schema.form, None)
+    return found[_DATUM] if schema.is_wrapped else found, len(data) - stream.tell()
 
 
 def encoded(datum: Mapping[str, Any], schema: Schema, schema_id: int) -> bytes:
     """A message's value."""
     stream = BytesIO()
     stream.write(HEAD.pack(0, schema_id))
-    schemaless_writer(stream, schema, datum)
+    schemaless_writer(stream, schema.declared, datum)
     return stream.getvalue()

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict
 
 from feed_assets.core.errors import InvalidShape
-from feed_assets.kafka.avro import record_of
+from feed_assets.kafka import avro
 from feed_assets.warehouse.defaults import default_of, written_out
 
 OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
@@ -107,12 +107,12 @@ _TEXTS = frozenset({"boolean", "integer", "bigint", "decimal", "uuid", "date"})
 """Kinds of which every warehouse makes the text that chunks have of them."""
 
 
-def shape_of(schema: Schema, key: Sequence[str]) -> Shape:
+def shape_of(schema: avro.Schema, key: Sequence[str]) -> Shape:
     """The shape of a table of values of a parsed schema. Fields of the key that the value has not are text.
 
     Raises InvalidShape.
     """
-    record = record_of(schema)
+    record = avro.record_of(schema)
     if record is None:
         raise InvalidShape("the schema is no record: expected one, or a union of null and one.")
     named: Schema = record.get("__named_schemas", {})

@@ -46,7 +46,7 @@ def produce(stream: Stream, chance: Random) -> None:
         made.append(stream.schemas.add(ID, TEXT, *extra))
     for _ in range(chance.randint(1, 3)):
         partition, schema = chance.randint(0, 1), chance.choice(made[-2:])
-        names = [each["name"] for each in stream.schemas.get(schema)["fields"]][2:]
+        names = [each["name"] for each in stream.schemas.get(schema).declared["fields"]][2:]
         keys = [2 * chance.randint(0, 9) + partition for _ in range(chance.randint(1, 6))]
         rows = [{"id": key, "text": f"é{chance.random()}", **dict.fromkeys(names, 7)} for key in keys]
         stream.send(
