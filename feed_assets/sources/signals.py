@@ -76,6 +76,7 @@ class TopicSignals(Messages):
         if (signal.topic, signal.partition) != (self.upstream, partition):
             raise InvalidEvent(f"it tells of {signal.topic}/{signal.partition}: expected {self.upstream}/{partition}.")
         said = {name: value for name, value in asdict(signal).items() if name not in _NAMED and value is not None}
+        said["bytes"] = said.pop("size")  # As all events call it, and rules read it.
         event = WriteEvent(
             table_name=signal.topic,
             marker=signal.next_offset,

@@ -5,7 +5,18 @@ import re
 import dagster as dg
 import pytest
 
-from feed_assets import ByEvents, Cadence, EventSource, Input, event_table, feed_asset, kafka_topic, with_automation
+from feed_assets import (
+    ByEvents,
+    Cadence,
+    EventSource,
+    Input,
+    Plan,
+    Rule,
+    event_table,
+    feed_asset,
+    kafka_topic,
+    with_automation,
+)
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.topics import signals_of
 from feed_assets.kafka import topics
@@ -55,7 +66,7 @@ def test_a_signal_is_a_write_event_of_the_topics_table(topic):
         "dead_letters": 0,
         "dialect": signal.dialect,
         "path": signal.path,
-        "size": signal.size,
+        "bytes": signal.size,
         "sha256": signal.sha256,
         "schema_id": topic.schema_id(),
         "topic_id": topic_id,
@@ -139,6 +150,25 @@ def test_a_dataset_by_events_takes_the_offsets_after_those_of_its_last_run(topic
     loop_.run_until_idle()
     ranges = [(each.start and int(each.start), int(each.end)) for spec in seen for each in spec.slices.values()]
     assert ranges == [(None, 12), (12, 13)]
+
+
+@pytest.mark.parametrize(("more", "plan"), [(0, "reload"), (1, "incremental")])
+def test_a_rule_may_go_by_the_bytes_of_the_chunks(topic, more, plan):
+    topic.create()
+    topic.produce(12)
+    size, seen, clicks = sum(each.size for each in chunk(topic)), [], declared(topic)
+
+    def give(task):
+        seen.append(task.run_spec.plan.kind)
+        return Given([{"k": "a"}])
+
+    rule = Rule(Plan("reload"), at_least=size + more)
+    by_events = ByEvents(pipelines={"p": [TABLE]}, plans=[rule])
+    loaded = feed_asset(
+        "ads/loaded/v1.0", inputs={"clicks": clicks}, partitions_def=clicks.partitions_def, by_events=by_events
+    )(lambda clicks: None)
+    harness(clicks, loaded, give=give).run_until_idle()
+    assert seen == [plan]
 
 
 @pytest.mark.parametrize("mapping", [None, dg.AllPartitionMapping()])
