@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.declare.mappings import BatchDate, DayToDate, Within
     from feed_assets.orchestration.declare.state_tables import state_table
     from feed_assets.orchestration.declare.topics import kafka_topic
+    from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
     from feed_assets.orchestration.location import with_automation
     from feed_assets.runs import checks
     from feed_assets.settings import Settings
@@ -74,6 +75,7 @@ _MODULES = {
     "orchestration.declare.mappings": ("BatchDate", "DayToDate", "Within"),
     "orchestration.declare.state_tables": ("state_table",),
     "orchestration.declare.topics": ("kafka_topic",),
+    "orchestration.declare.warehouse_tables": ("warehouse_table",),
     "orchestration.location": ("with_automation",),
     "settings": ("Settings",),
     "sources.declared": ("EventFiles", "EventSource", "EventTopic", "SqlTable", "TopicCounts"),
@@ -139,6 +141,7 @@ __all__ = [
     "reject_duplicates",
     "report_state",
     "state_table",
+    "warehouse_table",
     "with_automation",
 ]
 

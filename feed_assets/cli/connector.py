@@ -17,6 +17,7 @@ from feed_assets.settings import settings
 
 if TYPE_CHECKING:
     from feed_assets.core.topics import Topic
+    from feed_assets.orchestration.decide.graph import Graph
     from feed_assets.orchestration.declare.declarations import EventTable
 
 NAMED = 20
@@ -44,7 +45,7 @@ def run(
     from feed_assets.kafka import service
     from feed_assets.runs.chunking import chunking_of
 
-    wanted, stopping = wanted_topics(module, topics or []), stopped_by_signals()
+    wanted, stopping = wanted_topics(load_graph(module), topics or []), stopped_by_signals()
     chunking = chunking_of(settings())
     with closing(chunking.schemas):
         service.run(chunking, wanted, stopping)
@@ -63,16 +64,16 @@ def stopped_by_signals() -> Event:
     return stopping
 
 
-def wanted_topics(module: str | None, names: list[str]) -> "Mapping[str, Topic]":
+def wanted_topics(graph: "Graph", names: list[str]) -> "Mapping[str, Topic]":
     """The limits of these topics, or of all that are declared. Raises InvalidName."""
-    return {name: each.topic for name, each in named_topics(module, names).items() if each.topic}
+    return {name: each.topic for name, each in named_topics(graph, names).items() if each.topic}
 
 
-def named_topics(module: str | None, names: list[str]) -> "Mapping[str, EventTable]":
+def named_topics(graph: "Graph", names: list[str]) -> "Mapping[str, EventTable]":
     """The tables of these topics, or of all that are declared. Raises InvalidName, of a name that is no topic's."""
     from feed_assets.orchestration.ticks.topics import topics_of
 
-    known = topics_of(load_graph(module))
+    known = topics_of(graph)
     if not known:
         raise InvalidName("no topic is declared here: declare one by kafka_topic, or by a TopicsComponent.")
     if unknown := sorted({*names} - {*known}):

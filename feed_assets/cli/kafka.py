@@ -8,7 +8,7 @@ from pydantic import Field
 
 from feed_assets.cli.connector import named_topics
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module
+from feed_assets.cli.location import Module, load_graph
 from feed_assets.cli.show import Values, View, show
 from feed_assets.core.errors import InvalidName
 
@@ -75,7 +75,7 @@ def lag(
 
     found = [
         LagView(topic=name, **vars(each))
-        for name in named_topics(module, topics or [])
+        for name in named_topics(load_graph(module), topics or [])
         for each in lag_of(clients_for(name), name)
     ]
     show(found, as_json)
@@ -87,7 +87,7 @@ def signals(topic: TopicName, limit: Limit = 10, module: Module = None, as_json:
     from feed_assets.kafka.signals import newest
     from feed_assets.sources.topics import clients_for
 
-    named_topics(module, [topic])
+    named_topics(load_graph(module), [topic])
     found = newest(clients_for(topic), topic, limit)
     show(SignalView.each(found), as_json, "" if found else f"nothing of {topic} is signalled yet")
 
@@ -116,7 +116,7 @@ def dead_letters(
 
     if replay and drop:
         raise InvalidName("--replay and --drop: expected one of the two.")
-    named_topics(module, [topic])
+    named_topics(load_graph(module), [topic])
     clients = clients_for(topic)
     if apply and (replay or drop):
         count = letters.settle(clients, topic, produces=replay)

@@ -1,6 +1,6 @@
 """`feed-assets warehouse`: chunks become tables."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -9,9 +9,9 @@ import typer
 
 from feed_assets.cli.connector import stopped_by_signals, wanted_topics
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module
+from feed_assets.cli.location import Module, load_graph
 from feed_assets.cli.show import View, show
-from feed_assets.core.errors import FeedAssetsError, InvalidShape, NotMigratable
+from feed_assets.core.errors import FeedAssetsError, InvalidName, InvalidShape, NotMigratable
 from feed_assets.home import say
 from feed_assets.settings import settings
 
@@ -23,7 +23,7 @@ app = typer.Typer(help="Chunks of Kafka topics become tables of a warehouse.", n
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A warehouse of FEED_ASSETS_WAREHOUSES.")]
 Topics = Annotated[
-    list[str] | None, typer.Argument(metavar="TOPIC...", help="Topics of the code location; by default all.")
+    list[str] | None, typer.Argument(metavar="TOPIC...", help="Topics that have a table there; by default all.")
 ]
 
 
@@ -62,7 +62,7 @@ def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJs
 
     The last line is the error of a table that could not go along with its topic; the exit code is 1.
     """
-    wanted, found, refused = wanted_topics(module, topics or []), list[ChangeView](), list[FeedAssetsError]()
+    wanted, found, refused = _wanted(module, name, topics or []), list[ChangeView](), list[FeedAssetsError]()
     with _loading(name) as loading:
         for topic, limits in wanted.items():
             try:
@@ -84,7 +84,7 @@ def load(
     """Load the chunks of topics until Ctrl-C or SIGTERM: one process for each warehouse."""
     from feed_assets.warehouse import loader
 
-    wanted = wanted_topics(module, topics or [])
+    wanted = _wanted(module, name, topics or [])
     with _loading(name) as loading:
         if once:
             say(f"warehouse {name}: {loader.once(loading, wanted)} loads")
@@ -102,6 +102,22 @@ def state(name: Name, as_json: AsJson = False) -> None:
     with engine_of(settings().warehouse(name).url.get_secret_value()).open() as connection:
         found = states.tables(connection) if states.exists(connection) else []
     show(TableView.each(found), as_json, "" if found else f"nothing was loaded into {name} yet")
+
+
+def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Mapping[str, Topic]":
+    """The topics that have a table in a warehouse, or these of them, with their keys. Raises InvalidName."""
+    from feed_assets.orchestration.declare.warehouse_tables import declared_tables
+
+    graph = load_graph(module)
+    known = declared_tables((node.declaration for node in graph.tables()), warehouse)
+    if not known:
+        raise InvalidName(
+            f"no table of the warehouse {warehouse} is declared here: declare one by warehouse_table, or by "
+            "`warehouses` of a TopicsComponent."
+        )
+    if unknown := sorted({*names} - {*known}):
+        raise InvalidName(f"{unknown[0]!r} has no table in {warehouse}: expected one of {', '.join(sorted(known))}.")
+    return wanted_topics(graph, names or known)
 
 
 def _print(found: list[ChangeView], as_json: bool) -> None:

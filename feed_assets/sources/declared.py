@@ -20,6 +20,9 @@ from feed_assets.sources.files import FileEvents
 from feed_assets.sources.rows import Columns
 from feed_assets.sources.sql import SqlEvents
 
+COLUMNS = "columns"
+"""What an event of a warehouse's table has in its context if that has other columns than at the event before."""
+
 BoardNamed = Callable[[str | None], Blackboard]
 """Gives the blackboard of a name; without one ours."""
 
@@ -187,6 +190,33 @@ class CountedTopic:
 
 @typed
 @dataclass(frozen=True)
+class LoadedTables:
+    """The tables that a loader keeps in a warehouse: an event whenever one was loaded. `warehouse_table` declares it.
+
+    Args:
+        warehouse: The warehouse's name, of those in `FEED_ASSETS_WAREHOUSES`.
+
+    Raises:
+        InvalidDefinition: A value is of a wrong type.
+    """
+
+    warehouse: str
+
+    def reader(self, _board: BoardNamed) -> Reader:
+        """The reader of these events. Raises InvalidSetting where there is no such warehouse, or no broker is set."""
+        check_installed()
+        from feed_assets.sources.warehouses import table_loads
+
+        return table_loads(self.warehouse)
+
+
+def table_of(warehouse: str, topic: str) -> str:
+    """What events call the table of a topic in a warehouse."""
+    return f"{warehouse}/{topic}"
+
+
+@typed
+@dataclass(frozen=True)
 class EventSource:
     """A table of events that others own, in one part or split into several, by table or pipeline, or in none.
 
@@ -202,7 +232,7 @@ class EventSource:
     """
 
     name: str
-    parts: tuple[SqlTable | EventFiles | EventTopic | SignalTopic | CountedTopic, ...]
+    parts: tuple[SqlTable | EventFiles | EventTopic | SignalTopic | CountedTopic | LoadedTables, ...]
     out_of_order: Literal["flag", "refuse"] = "flag"
 
     def __post_init__(self) -> None:

@@ -54,6 +54,10 @@ DECLARED: dict[str, tuple[Any, dict[str, Any]]] = {
     "kafka_topic": (feed_assets.kafka_topic, {"name": "t/clicks", "topic": "clicks", "key": ["id"]}),
     "profiled": (feed_assets.profiled, {"table": HOURLY, "profile": feed_assets.Profile()}),
     "state_table": (feed_assets.state_table, {"name": "web/foo", "partitions_def": HOURS}),
+    "warehouse_table": (
+        feed_assets.warehouse_table,
+        {"name": "t/table", "topic": feed_assets.kafka_topic("t/clicks", topic="clicks", key=["id"]), "warehouse": "w"},
+    ),
     "with_automation": (feed_assets.with_automation, {"definitions": dg.Definitions()}),
 }
 NO_DECLARATIONS = {

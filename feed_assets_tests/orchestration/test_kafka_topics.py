@@ -294,7 +294,8 @@ def test_a_new_topic_is_a_few_lines_of_yaml(project):
 type: feed_assets.TopicsComponent
 attributes:
   topics:
-    - {table: ads/clicks, topic: ads.clicks, key: [id], messages: 50, lag: 1000, cadence: {cron: "0 * * * *"}}
+    - {table: ads/clicks, topic: ads.clicks, key: [id], messages: 50, lag: 1000, cadence: {cron: "0 * * * *"},
+       warehouses: [main]}
     - {table: ads/views, topic: ads.views, key: [id], operation: "header:op"}
 """
     found = project({"topics/defs.yaml": lines})
@@ -302,7 +303,12 @@ attributes:
     clicks, views = (declaration_of(specs[name]) for name in ("ads/clicks", "ads/views"))
     assert (clicks.topic.messages, clicks.lag, clicks.cadence.cron) == (50, 1000, "0 * * * *")
     assert (views.topic.operation, views.topic.messages) == ("header:op", 10_000)
-    assert {"events_topic_ads_clicks", "events_topic_ads_views"} <= {each.name for each in found.sensors}
+    table = declaration_of(specs["main/ads/clicks"])
+    assert (table.loaded.topic, table.loaded.warehouse, table.lag, table.cadence) == (
+        "ads.clicks", "main", 1000, clicks.cadence,
+    )  # fmt: skip
+    sensors = {"events_topic_ads_clicks", "events_topic_ads_views", "events_warehouse_main"}
+    assert sensors <= {each.name for each in found.sensors}
 
 
 def test_an_event_topic_in_yaml_is_none_of_signals():

@@ -12,10 +12,17 @@ from feed_assets.cli import main
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.settings import Settings, settings
-from feed_assets_tests.kafka.test_command import LOCATION
 from feed_assets_tests.kafka.world import QUICK, World
 from feed_assets_tests.servers import ROOT
 from feed_assets_tests.warehouse.test_loader import other_type
+
+LOCATION = """
+import dagster as dg
+from feed_assets import kafka_topic, warehouse_table
+clicks = kafka_topic("ads/clicks", topic={topic!r}, key=["id"], **{limits!r})
+views = kafka_topic("ads/views", topic="views", key=["id"])
+defs = dg.Definitions(assets=[clicks, views, warehouse_table("main/clicks", topic=clicks, warehouse="main")])
+"""
 
 
 @pytest.fixture
@@ -72,6 +79,15 @@ def test_plan_load_and_state(world, monkeypatch, capsys):
     refused = said(monkeypatch, capsys, "plan", "main", "-m", module(world), code=1)
     assert "no table changes\n" in refused
     assert "n was bigint and is boolean, which would lose data" in refused
+
+
+def test_what_is_loaded_is_declared(world, monkeypatch, capsys):
+    for name, arguments, expected in (
+        ("main", ["views"], f"'views' has no table in main: expected one of {world.name}."),
+        ("other", [], "no table of the warehouse other is declared here: declare one by warehouse_table, or by"),
+    ):
+        said_ = said(monkeypatch, capsys, "load", name, *arguments, "-m", module(world), code=1)
+        assert expected in " ".join(said_.split())
 
 
 def test_its_process_ends_without_a_word(home, tmp_path):

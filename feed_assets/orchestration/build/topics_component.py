@@ -1,11 +1,14 @@
-"""A YAML component: Kafka topics that become chunks. A new topic is a few lines of `defs.yaml`, and no code."""
+"""A YAML component: Kafka topics that become chunks and tables. A new one is a few lines of `defs.yaml`, no code."""
+
+from collections.abc import Iterator
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from feed_assets.core.cadence import Cadence
 from feed_assets.orchestration.build.yaml_models import DeclaredComponent, placed
 from feed_assets.orchestration.declare.topics import kafka_topic
+from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
 from feed_assets.sources.declared import TopicCounts
 
 
@@ -26,23 +29,29 @@ class TopicModel(BaseModel):
     cadence: Cadence | None = None
     description: str | None = None
     owners: list[str] | None = None
+    warehouses: list[str] = Field(default_factory=list)
 
 
 class TopicsComponent(DeclaredComponent):
-    """Kafka topics that become chunks, each as an external asset: what `kafka_topic` declares.
+    """Kafka topics that become chunks, each as an external asset: what `kafka_topic` and `warehouse_table` declare.
 
     Args:
-        topics: The topics, each with `table`, `topic`, `key`, and what else `kafka_topic` takes.
+        topics: The topics, each with `table`, `topic`, `key`, and what else `kafka_topic` takes; `warehouses` are those
+            that it is loaded into, each by a table called `<warehouse>/<table>` with the topic's lag and cadence.
     """
 
     topics: list[TopicModel]
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """One external asset for each topic."""
+        """One external asset for each topic, and for each of its tables."""
         with placed(context):
-            return dg.Definitions(assets=[_spec(each) for each in self.topics])
+            return dg.Definitions(assets=[spec for each in self.topics for spec in _specs(each)])
 
 
-def _spec(declared: TopicModel) -> dg.AssetSpec:
-    given = {name: getattr(declared, name) for name in declared.model_fields_set - {"table"}}
-    return kafka_topic(declared.table, **given)
+def _specs(declared: TopicModel) -> Iterator[dg.AssetSpec]:
+    given = {name: getattr(declared, name) for name in declared.model_fields_set - {"table", "warehouses"}}
+    topic = kafka_topic(declared.table, **given)
+    yield topic
+    for warehouse in declared.warehouses:
+        name = f"{warehouse}/{declared.table}"
+        yield warehouse_table(name, topic=topic, warehouse=warehouse, lag=declared.lag, cadence=declared.cadence)

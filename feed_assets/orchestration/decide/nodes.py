@@ -11,7 +11,6 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import SetInput, TableInput, UpdateInput
 from feed_assets.core.limits import check_partition
 from feed_assets.core.members import Tracked
-from feed_assets.core.topics import Topic
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.declarations import (
     Dataset,
@@ -65,9 +64,12 @@ class Node:
         return self.declaration.source.name if isinstance(self.declaration, EventTable) else None
 
     @property
-    def topic(self) -> Topic | None:
-        """How it becomes chunks, of a Kafka topic."""
-        return self.declaration.topic if isinstance(self.declaration, EventTable) else None
+    def partitioned_as(self) -> str | None:
+        """The Kafka topic whose partitions it has: that it is, or that it is loaded from."""
+        declared = self.declaration
+        if not isinstance(declared, EventTable):
+            return None
+        return declared.loaded.topic if declared.loaded else (declared.table_name if declared.topic else None)
 
     @property
     def cadence(self) -> Cadence | None:

@@ -26,7 +26,7 @@ from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.mappings import Declared as Mapped
 from feed_assets.runs.recipe import Format
-from feed_assets.sources.declared import EventSource
+from feed_assets.sources.declared import EventSource, table_of
 
 _log = logging.getLogger(__name__)
 
@@ -39,10 +39,10 @@ STATUS_LINK = "feed_assets/status"
 ON_TIME, PROPAGATION, STALE = "on_time", "propagation", "stale"
 """The names of the unpartitioned checks: of a table with a cadence, of a dataset by events, and of every dataset."""
 
-CAUGHT_UP, NO_DEAD_LETTERS = "caught_up", "no_dead_letters"
-"""Those of topics: of one with a limit of lag, and of every one."""
+CAUGHT_UP, NO_DEAD_LETTERS, LOADED = "caught_up", "no_dead_letters", "loaded"
+"""Those of a topic, or a warehouse's table, with a limit of lag; of every topic; of every table of a warehouse."""
 
-WATCHED = (ON_TIME, PROPAGATION, STALE, CAUGHT_UP, NO_DEAD_LETTERS)
+WATCHED = (ON_TIME, PROPAGATION, STALE, CAUGHT_UP, NO_DEAD_LETTERS, LOADED)
 """The checks that no run makes: a sensor tells their results."""
 
 TAKEN = frozenset({*WATCHED, "rejects", INPUTS})
@@ -119,6 +119,19 @@ class Rejects:
 
 
 @dataclass(frozen=True)
+class LoadedTopic:
+    """A Kafka topic whose chunks are loaded into a warehouse."""
+
+    topic: str
+    warehouse: str
+
+    @property
+    def table_name(self) -> str:
+        """What events call its table."""
+        return table_of(self.warehouse, self.topic)
+
+
+@dataclass(frozen=True)
 class EventTable:
     """A table of which an event source tells; `table_name` is what the source calls it."""
 
@@ -129,7 +142,9 @@ class EventTable:
     topic: Topic | None = None
     """How the Kafka topic that it is becomes chunks: then `table_name` is that topic's."""
     lag: int | None = None
-    """Messages of a partition that may be without a signal before that is an alert."""
+    """Messages of a partition that may be without a signal, or without a row, before that is an alert."""
+    loaded: LoadedTopic | None = None
+    """What it is loaded from, if it is a table of a warehouse."""
     role: Literal["table"] = "table"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

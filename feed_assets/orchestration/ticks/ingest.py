@@ -66,7 +66,7 @@ class Naming:
         found = {(event.table_name, event.partition_key) for event in events}
         mine = [(self._nodes[table], key) for table, key in found if table in self._nodes]
         absent = [(node, key) for node, key in mine if existence(node.partitions_def, key, now) is Existence.NOT_YET]
-        return {f"{node.feed}/{key}" for node, key in absent if node.topic}
+        return {f"{node.feed}/{key}" for node, key in absent if node.partitioned_as}
 
     @cached_property
     def _nodes(self) -> dict[str, Node]:

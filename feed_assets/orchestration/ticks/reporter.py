@@ -18,7 +18,7 @@ sensors has a position of its own.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import dagster as dg
 import sqlalchemy as sa
@@ -33,7 +33,14 @@ from feed_assets.orchestration.build.reports import DATA_VERSION_TAG, NEWEST, UP
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import own_grain
-from feed_assets.orchestration.declare.declarations import WATCHED, Dataset, Declaration, Foreign, StateTable
+from feed_assets.orchestration.declare.declarations import (
+    WATCHED,
+    Dataset,
+    Declaration,
+    EventTable,
+    Foreign,
+    StateTable,
+)
 from feed_assets.orchestration.declare.partitions import Existence, existence
 from feed_assets.orchestration.ticks.observed import (
     Report,
@@ -43,6 +50,7 @@ from feed_assets.orchestration.ticks.observed import (
     unsaid,
 )
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
+from feed_assets.sources.declared import COLUMNS
 
 REPORTED = "feed_assets/reported"
 """Where an instance keeps the position of a sensor, whichever program drives it; the name goes on with the sensor's."""
@@ -276,9 +284,22 @@ def _event(node: Node, event: Recorded) -> dg.AssetMaterialization:
             "operation": event.operation.value,
             **({"flag": event.flag} if event.flag else {}),
             **context,
+            **_columns(node, event),
         },
         tags={DATA_VERSION_TAG: event.marker},
     )
+
+
+def _columns(node: Node, event: Recorded) -> Mapping[str, Any]:
+    """The columns of a warehouse's table, where they changed: Dagster shows the newest that were told."""
+    columns = event.context.get(COLUMNS)
+    if not isinstance(node.declaration, EventTable) or not node.declaration.loaded or not columns:
+        return {}
+    found = [
+        dg.TableColumn(each["name"], each["type"], each["description"], dg.TableColumnConstraints(each["nullable"]))
+        for each in columns
+    ]
+    return {"dagster/column_schema": dg.TableSchema(found)}
 
 
 _REPORTS_OF: dict[str, Callable[[Graph, sa.Connection, Sequence[Numbered]], list[Report]]] = {

@@ -69,7 +69,7 @@ def _ingest(tick: Tick, out_of_time: OutOfTime) -> None:
 
 def _extend(tick: Tick, _: OutOfTime) -> None:
     """Let Dagster have a partition for each of a Kafka topic's; of those that are there nothing goes."""
-    for node in [each for each in tick.graph.tables() if each.topic and each.source == tick.source]:
+    for node in [each for each in tick.graph.tables() if each.partitioned_as and each.source == tick.source]:
         with failing_alone(tick.problems, str(node.feed)):
             tick.partitions = [*tick.partitions, *new_partitions(node)]
 

@@ -1,6 +1,8 @@
-"""What ticks ask the broker about Kafka topics: partitions, how far chunks are behind, dead letters."""
+"""What ticks ask about Kafka topics and their tables: partitions, how far chunks and rows are behind, what is wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import TypeAdapter
@@ -14,11 +16,17 @@ from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.ours import Ours
-from feed_assets.orchestration.declare.declarations import EventTable
+from feed_assets.orchestration.declare.declarations import EventTable, LoadedTopic
 from feed_assets.orchestration.declare.topics import declared_topics
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
-BEHIND, DEAD_LETTERS = "behind", "dead_letters"
+if TYPE_CHECKING:
+    from feed_assets.warehouse.state import TableState
+
+StatesOf = Callable[[str], "list[TableState]"]
+"""Gives the states of a warehouse's tables; within a tick it is asked once."""
+
+BEHIND, DEAD_LETTERS, NOT_LOADED = KINDS = "behind", "dead_letters", "not_loaded"
 """Kinds of alerts: the name goes on with the table's."""
 
 LETTERS_PER_TICK = 5000
@@ -33,11 +41,11 @@ def new_partitions(node: Node) -> list[dg.AddDynamicPartitionsRequest]:
     check_installed()
     from feed_assets.sources.signals import partitions_of
 
-    declared, parts = node.declaration, node.partitions_def
-    if not isinstance(declared, EventTable) or not isinstance(parts, dg.DynamicPartitionsDefinition):
+    topic, parts = node.partitioned_as, node.partitions_def
+    if not topic or not isinstance(parts, dg.DynamicPartitionsDefinition):
         return []
     there = {*parts.get_partition_keys()}
-    new = [each for each in partitions_of(declared.table_name, ANSWER_SECONDS) if each not in there]
+    new = [each for each in partitions_of(topic, ANSWER_SECONDS) if each not in there]
     return [parts.build_add_request(new)] if new else []
 
 
@@ -47,37 +55,85 @@ def topics_of(graph: Graph) -> dict[str, EventTable]:
 
 
 def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
-    """Keep the alerts of topics. What cannot be looked at now stays as it was, and is a problem."""
-    topics = topics_of(tick.graph)
+    """Keep the alerts of topics and tables. What cannot be looked at now stays as it was, and is a problem."""
+    tables, states_of = followers_of(tick.graph), cache(_states)
     with tick.ledger.read() as connection:
         opened = alerts.open_alerts(connection)
-    known = {each.name: each.reason for each in opened if each.name.partition(":")[0] in (BEHIND, DEAD_LETTERS)}
-    if not topics and not known:
+    known = {each.name: each.reason for each in opened if each.name.partition(":")[0] in KINDS}
+    if not tables and not known:
         return
-    found = {alert: known[alert] for table in topics.values() for alert in _alerts_of(table) if alert in known}
-    for name, table in topics.items():
+    found = {alert: known[alert] for table in tables for alert in _alerts_of(table) if alert in known}
+    for table in tables:
         if out_of_time():
             break
         with failing_alone(tick.problems, str(table.feed)):
-            _look(tick.ledger, name, table, known, found)
+            _look(tick.ledger, table, states_of, known, found)
     ours = Ours(tick.graph, tick.ledger, tick.now)
-    for kind in (BEHIND, DEAD_LETTERS):
+    for kind in KINDS:
         mine = {name.removeprefix(f"{kind}:"): why for name, why in found.items() if name.startswith(f"{kind}:")}
         alerts.keep(tick.ledger, kind, {key: why for key, why in mine.items() if why}, tick.now, ours.has_feed)
 
 
+def followers_of(graph: Graph) -> list[EventTable]:
+    """The Kafka topics, and the tables that follow one, of a code location."""
+    return [each for node in graph.tables() if isinstance(each := node.declaration, EventTable) and node.partitioned_as]
+
+
 def _alerts_of(table: EventTable) -> list[str]:
-    return [f"{DEAD_LETTERS}:{table.feed}", *([f"{BEHIND}:{table.feed}"] if table.lag else [])]
+    kinds = (NOT_LOADED if table.loaded else DEAD_LETTERS, *([BEHIND] if table.lag else []))
+    return [f"{kind}:{table.feed}" for kind in kinds]
 
 
-def _look(ledger: Ledger, name: str, table: EventTable, known: Mapping[str, str], found: dict[str, str]) -> None:
-    """Put what is wrong with a topic into `found`, by the names of alerts; '' where nothing is."""
+def _look(
+    ledger: Ledger, table: EventTable, states_of: StatesOf, known: Mapping[str, str], found: dict[str, str]
+) -> None:
+    """Put what is wrong with a topic or a table into `found`, by the names of alerts; '' where nothing is."""
     check_installed()
-    found[f"{DEAD_LETTERS}:{table.feed}"] = _dead(ledger, name)
+    if table.loaded:
+        found[f"{NOT_LOADED}:{table.feed}"] = _not_loaded(table.loaded, states_of)
+    else:
+        found[f"{DEAD_LETTERS}:{table.feed}"] = _dead(ledger, table.table_name)
     if table.lag is not None:
         alert = f"{BEHIND}:{table.feed}"
-        why = _behind(name, table.lag)
+        why = _unloaded(table.loaded, table.lag, states_of) if table.loaded else _behind(table.table_name, table.lag)
         found[alert] = (known.get(alert) or why) if why else ""  # Its numbers are those of when it began.
+
+
+def _states(warehouse: str) -> "list[TableState]":
+    from feed_assets.sources.warehouses import states
+
+    return states(warehouse)
+
+
+def _not_loaded(loaded: LoadedTopic, states_of: StatesOf) -> str:
+    """Why a table has stopped, and how many rows its warehouse could not hold."""
+    mine = [each for each in states_of(loaded.warehouse) if each.topic == loaded.topic]
+    if mine and mine[0].problem:
+        return f"{loaded.topic} is not loaded into {loaded.warehouse} any more: {mine[0].problem}"
+    if not (refused := sum(each.refused for each in mine)):
+        return ""
+    return (
+        f"{refused:,} rows of {loaded.topic} are none that {loaded.warehouse} can hold. Its table feed_assets.refused "
+        "has the offset and the reason of each; delete them there once they are dealt with."
+    )
+
+
+def _unloaded(loaded: LoadedTopic, most: int, states_of: StatesOf) -> str:
+    from feed_assets.kafka.lag import ends
+    from feed_assets.sources.topics import clients_for, translated
+
+    with translated():
+        found = ends(clients_for(loaded.topic), loaded.topic)
+    nexts = {each.partition: each.next_offset for each in states_of(loaded.warehouse) if each.topic == loaded.topic}
+    behind = {each: end - (nexts.get(each) or 0) for each, end in sorted(found.items())}
+    said = [f"{loaded.topic}/{each} {count:,}" for each, count in behind.items() if count > most]
+    if not said:
+        return ""
+    return (
+        f"messages without a row: {some(said, NAMED)}. Expected at most {most:,} of a partition (lag). Look whether "
+        f"`feed-assets warehouse load {loaded.warehouse}` runs; `feed-assets warehouse state {loaded.warehouse}` says "
+        "how far it is."
+    )
 
 
 def _behind(name: str, most: int) -> str:

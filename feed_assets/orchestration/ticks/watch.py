@@ -25,6 +25,7 @@ from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.ours import Ours
 from feed_assets.orchestration.declare.declarations import (
     CAUGHT_UP,
+    LOADED,
     NO_DEAD_LETTERS,
     ON_TIME,
     PROPAGATION,
@@ -40,7 +41,7 @@ from feed_assets.orchestration.declare.inputs import asset_key
 from feed_assets.orchestration.ticks.deadlines import DEADLINE, missed, with_deadlines
 from feed_assets.orchestration.ticks.reruns import report_reruns
 from feed_assets.orchestration.ticks.staleness import stale_states
-from feed_assets.orchestration.ticks.topics import BEHIND, DEAD_LETTERS, topics_of
+from feed_assets.orchestration.ticks.topics import BEHIND, DEAD_LETTERS, NOT_LOADED, followers_of
 from feed_assets.settings import settings
 
 LATE, STUCK, UNREACHABLE, UNDECIDED = "late", "stuck", "unreachable", "undecided"
@@ -210,6 +211,7 @@ def watch_checks(declarations: Sequence[Declaration]) -> list[dg.AssetChecksDefi
     tables = [each for each in declarations if isinstance(each, EventTable)]
     named += [(each.feed, CAUGHT_UP) for each in tables if each.lag]
     named += [(each.feed, NO_DEAD_LETTERS) for each in tables if each.topic]
+    named += [(each.feed, LOADED) for each in tables if each.loaded]
     named += [(each.feed, PROPAGATION) for each in datasets if each.by_events]
     named += [(each.feed, STALE) for each in datasets]
     return [_check(feed, name) for feed, name in named]
@@ -225,9 +227,9 @@ def _judge(graph: Graph, ledger: Ledger, now: datetime) -> None:
     """Record open alerts and what is out of date as the states of the checks that no run makes: warnings at most."""
     expected = {node.feed for node in [*_with_cadence(graph), *with_deadlines(graph)]}
     checks = [(feed, ON_TIME) for feed in sorted(expected)]
-    topics = sorted(topics_of(graph).values(), key=lambda each: each.feed)
-    checks += [(each.feed, CAUGHT_UP) for each in topics if each.lag]
-    checks += [(each.feed, NO_DEAD_LETTERS) for each in topics]
+    followers = followers_of(graph)
+    checks += [(each.feed, CAUGHT_UP) for each in followers if each.lag]
+    checks += [(each.feed, LOADED if each.loaded else NO_DEAD_LETTERS) for each in followers]
     checks += [(node.feed, PROPAGATION) for node in graph.datasets() if node.by_events]
     datasets = [node.feed for node in graph.datasets()]
     with ledger.read() as connection:
@@ -246,7 +248,8 @@ def _state(reasons: Sequence[str]) -> CheckState:
 
 
 _SAID = {
-    CAUGHT_UP: "Its messages become chunks as fast as they come.",
+    CAUGHT_UP: "Its messages are taken as fast as they come.",
+    LOADED: "It is loaded, with every row.",
     NO_DEAD_LETTERS: "All of its messages are records, or somebody has dealt with those that are none.",
     ON_TIME: "Its events come when they are expected.",
     PROPAGATION: "No update is stuck on its way to it.",
@@ -268,7 +271,7 @@ def _check(feed: Feed, name: str) -> dg.AssetChecksDefinition:
     return check
 
 
-_ALERTS = {ON_TIME: LATE, CAUGHT_UP: BEHIND, NO_DEAD_LETTERS: DEAD_LETTERS}
+_ALERTS = {ON_TIME: LATE, CAUGHT_UP: BEHIND, NO_DEAD_LETTERS: DEAD_LETTERS, LOADED: NOT_LOADED}
 """By check the kind of alerts that it tells; UNDECIDED of all others."""
 
 

@@ -1,0 +1,146 @@
+"""The tables of a warehouse as event tables: an event of each topic partition of which more is loaded."""
+
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from feed_assets.core.errors import LoadFailed, NoTopic, SourceUnavailable, WarehouseUnavailable
+from feed_assets.core.events import Operation, WriteEvent, check_event
+from feed_assets.kafka.lag import ends
+from feed_assets.settings import settings
+from feed_assets.sources.contract import Batch, Positions
+from feed_assets.sources.declared import COLUMNS, table_of
+from feed_assets.sources.topics import clients_for, translated
+from feed_assets.warehouse import state
+from feed_assets.warehouse.engines import Connection, Engine, engine_of
+from feed_assets.warehouse.state import TableState
+
+
+class Loaded(NamedTuple):
+    """A topic partition, up to where its table has it, and when (UTC) the last load of it was."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    loaded_at: datetime
+    schema_id: int | None
+    refused: int
+
+    @property
+    def name(self) -> str:
+        """Its name in positions."""
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True)
+class TableLoads:
+    """The loads of a warehouse's tables, as its state tables have them: these change in the transaction of the rows.
+
+    Several loads between two looks are one event. Its marker is the first offset that is not loaded, so it covers the
+    offsets from the marker before on.
+    """
+
+    warehouse: str
+    engine: Engine = field(repr=False)
+
+    def read(self, after: str | None, limit: int, _seconds: float, /) -> Batch:
+        """Events of up to `limit` partitions that are loaded otherwise than at a position. Raises SourceUnavailable."""
+        place = self._positions.load(after) or {}
+        nexts, schemas = dict(place.get("next", {})), dict(place.get("schemas", {}))
+        with looking(self.engine) as connection:
+            moved = [each for each in _loaded(connection) if nexts.get(each.name) != each.next_offset]
+            new = moved[:limit]
+            changed = {each.topic for each in new if each.schema_id != schemas.get(each.topic)}
+            columns = self._columns(connection, changed)
+        events = tuple(self._events(new, columns))
+        nexts |= {each.name: each.next_offset for each in new}
+        schemas |= {each.topic: each.schema_id for each in new}
+        position = self._positions.dump({"next": nexts, "schemas": schemas}) if new else after
+        return Batch(events, (), position, is_complete=len(new) == len(moved))
+
+    def _columns(self, connection: Connection, topics: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+        """The columns of tables, for Dagster to show."""
+        shapes = {each: state.read(connection, each).shape for each in topics}
+        return {
+            topic: [
+                {
+                    "name": each.name,
+                    "type": self.engine.type_of(each.kind),
+                    "description": each.comment,
+                    "nullable": each.is_nullable,
+                }
+                for each in shape.columns
+            ]
+            for topic, shape in shapes.items()
+            if shape
+        }
+
+    def _events(self, new: Sequence[Loaded], columns: Mapping[str, Any]) -> Iterator[WriteEvent]:
+        found = {each: _ends(each) for each in {each.topic for each in new}}
+        for each in new:
+            lag = max(0, found[each.topic].get(each.partition, 0) - each.next_offset)
+            said = {"schema_id": each.schema_id, "refused": each.refused, "lag": lag, COLUMNS: columns.get(each.topic)}
+            yield self._event(each, {name: value for name, value in said.items() if value is not None})
+
+    def _event(self, loaded: Loaded, context: Mapping[str, Any]) -> WriteEvent:
+        event = WriteEvent(
+            table_name=table_of(self.warehouse, loaded.topic),
+            marker=loaded.next_offset,
+            event_marker=loaded.loaded_at,
+            correlation_id=f"{self.warehouse}/{loaded.name}/{loaded.next_offset}@{loaded.loaded_at.isoformat()}",
+            write_operation=Operation.UPSERT,
+            partition_key=str(loaded.partition),
+            context=context,
+        )
+        check_event(event)
+        return event
+
+    @property
+    def _positions(self) -> Positions:
+        return Positions(self.warehouse)
+
+
+def table_loads(warehouse: str) -> TableLoads:
+    """The loads of a warehouse of the settings. Raises InvalidSetting where it is not set."""
+    return TableLoads(warehouse, _engine(warehouse))
+
+
+def states(warehouse: str) -> list[TableState]:
+    """The tables of a warehouse of the settings, as its state tables have them. Raises SourceUnavailable."""
+    with looking(_engine(warehouse)) as connection:
+        return state.tables(connection) if state.exists(connection) else []
+
+
+@contextmanager
+def looking(engine: Engine) -> Generator[Connection]:
+    """A connection to a warehouse, with the errors of an event source for those of the warehouse."""
+    try:
+        with engine.open() as connection:
+            yield connection
+    except (WarehouseUnavailable, LoadFailed) as error:
+        raise SourceUnavailable(str(error)) from error
+
+
+def _engine(warehouse: str) -> Engine:
+    return engine_of(settings().warehouse(warehouse).url.get_secret_value())
+
+
+def _ends(topic: str) -> dict[int, int]:
+    """Where the partitions of a topic end; none of one that is gone, while its table stays."""
+    with translated():
+        try:
+            return ends(clients_for(topic), topic)
+        except NoTopic:
+            return {}
+
+
+def _loaded(connection: Connection) -> list[Loaded]:
+    """The partitions of which anything is loaded."""
+    found = state.tables(connection) if state.exists(connection) else []
+    return [
+        Loaded(each.topic, each.partition, each.next_offset, each.loaded_at, each.schema_id, each.refused)
+        for each in found
+        if each.partition is not None and each.next_offset is not None and each.loaded_at is not None
+    ]

@@ -1,0 +1,175 @@
+"""Tables of a warehouse as assets: loads are events, what is wrong with them checks and alerts, over a real broker."""
+
+import json
+from contextlib import closing
+
+import dagster as dg
+import pytest
+
+from feed_assets import warehouse_table
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.warehouses import Warehouse
+from feed_assets.ledger import events
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.declare.warehouse_tables import declared_tables
+from feed_assets.settings import settings
+from feed_assets.warehouse import loader, state
+from feed_assets.warehouse.engines import Engine, engine_of
+from feed_assets_tests.kafka.world import MORE
+from feed_assets_tests.orchestration.test_watch import checks
+from feed_assets_tests.orchestration.topic_world import chunk, declared, kafka_world, open_alerts
+from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.warehouse.topics import loading_of
+
+TABLE = "main/clicks"
+
+
+@pytest.fixture(params=["duckdb", "postgresql"])
+def topic(broker, registry, setting, tmp_path, request):
+    is_file = request.param == "duckdb"
+    url = f"duckdb://{tmp_path}/main.db" if is_file else request.getfixturevalue("postgresql").database()
+    setting(warehouses=json.dumps({"main": {"url": url}}))
+    with kafka_world(broker, registry, setting) as made:
+        made.create()
+        yield made
+
+
+def warehouse() -> Warehouse:
+    return settings().warehouse("main")
+
+
+def engine() -> Engine:
+    return engine_of(warehouse().url.get_secret_value())
+
+
+def load(topic):
+    """Make chunks of all that is there, and rows of these."""
+    chunk(topic)
+    loading = loading_of(topic.place, warehouse().url.get_secret_value())
+    with closing(loading.schemas):
+        loader.once(loading, {topic.name: topic.settings})
+
+
+def loop(topic, **options):
+    upstream = declared(topic)
+    return harness(upstream, warehouse_table(TABLE, topic=upstream, warehouse="main", **options))
+
+
+def recorded():
+    with open_ledger(settings().ledger).read() as connection:
+        found = [each for each in events.newest(connection, 100) if str(each.partition.feed) == TABLE]
+    return sorted(found, key=lambda each: int(each.marker))
+
+
+def materialized(loop_):
+    wanted = dg.AssetRecordsFilter(dg.AssetKey(TABLE.split("/")))
+    return [each.asset_materialization for each in loop_.instance.fetch_materializations(wanted, 100).records]
+
+
+def test_each_load_is_an_event_of_the_table_with_what_it_is_now(topic):
+    loop_ = loop(topic)
+    loop_.run_until_idle()
+    assert recorded() == []
+    topic.produce(12)
+    load(topic)
+    loop_.run_until_idle()
+    topic.produce(3, fields=MORE)
+    chunk(topic)
+    topic.produce(5)
+    load(topic)
+    loop_.run_until_idle()
+    loop_.run_until_idle()
+    assert [(int(each.marker), each.previous and int(each.previous)) for each in recorded()] == [(12, None), (20, 12)]
+    newest, first = materialized(loop_)
+    assert (first.partition, newest.metadata["marker"].value) == ("0", "20")
+    assert newest.metadata["lag"].value == 0
+    assert newest.metadata["schema_id"].value > first.metadata["schema_id"].value
+    columns = [{each.name for each in told.metadata["dagster/column_schema"].value.columns} for told in (first, newest)]
+    assert columns[1] - columns[0] == {each["name"] for each in MORE} - columns[0] != set()
+
+
+def test_the_columns_are_told_once(topic):
+    loop_ = loop(topic)
+    for _ in range(2):
+        topic.produce(10)
+        load(topic)
+        loop_.run_until_idle()
+    assert ["dagster/column_schema" in each.metadata for each in materialized(loop_)] == [False, True]
+
+
+def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended(topic):
+    topic.produce(5)
+    load(topic)
+    loop_ = loop(topic)
+    loop_.run_until_idle()
+    assert checks(loop_, TABLE, "loaded") == ["SUCCEEDED"]
+    with engine().open() as connection:
+        state.note(connection, topic.name, "a chunk is gone")
+    loop_.run_until_idle()
+    assert open_alerts()[f"not_loaded:{TABLE}"] == f"{topic.name} is not loaded into main any more: a chunk is gone"
+    topic.produce(1)
+    load(topic)
+    with engine().open() as connection:
+        connection.execute(
+            "INSERT INTO feed_assets.refused SELECT topic, 0, 3, 'too large', now() FROM feed_assets.tables"
+        )
+    loop_.run_until_idle()
+    assert open_alerts()[f"not_loaded:{TABLE}"].startswith(f"1 rows of {topic.name} are none that main can hold.")
+    with engine().open() as connection:
+        connection.execute("DELETE FROM feed_assets.refused")
+    loop_.run_until_idle()
+    assert f"not_loaded:{TABLE}" not in open_alerts()
+    assert checks(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
+
+
+def test_more_lag_than_declared_is_an_alert_until_it_is_loaded(topic):
+    loop_ = loop(topic, lag=5)
+    topic.produce(5)
+    loop_.run_until_idle()
+    assert f"behind:{TABLE}" not in open_alerts()
+    topic.produce(1)
+    loop_.run_until_idle()
+    assert open_alerts()[f"behind:{TABLE}"].startswith(f"messages without a row: {topic.name}/0 6. Expected at most 5")
+    load(topic)
+    loop_.run_until_idle()
+    assert f"behind:{TABLE}" not in open_alerts()
+    assert checks(loop_, TABLE, "caught_up") == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+
+
+def test_a_warehouse_that_is_away_is_a_problem_and_what_was_known_stays(topic, setting):
+    loop_ = loop(topic, lag=5)
+    topic.produce(6)
+    loop_.run_until_idle()
+    opened = open_alerts()[f"behind:{TABLE}"]
+    setting(warehouses=json.dumps({"main": {"url": "postgresql://nobody@127.0.0.1:1/none"}}))
+    loop_.tick()
+    assert open_alerts()[f"behind:{TABLE}"] == opened
+    assert any("127.0.0.1" in each for each in loop_.runner.failing().values())
+
+
+@pytest.fixture
+def upstream():
+    from feed_assets import kafka_topic
+
+    return kafka_topic("ads/clicks", topic="ads.clicks", key=["id"], owners=["team:ads"])
+
+
+def test_a_table_depends_on_its_topic_and_has_its_owners(upstream):
+    spec = warehouse_table(TABLE, topic=upstream, warehouse="main")
+    assert [each.asset_key for each in spec.deps] == [upstream.key]
+    assert (spec.owners, spec.partitions_def) == (["team:ads"], upstream.partitions_def)
+
+
+def test_what_is_no_topic_is_refused():
+    with pytest.raises(InvalidDefinition, match="main/clicks: topic is other: expected what kafka_topic returns"):
+        warehouse_table(TABLE, topic=dg.AssetSpec("other"), warehouse="main")
+
+
+def test_two_tables_of_a_topic_in_a_warehouse_are_refused(upstream):
+    from feed_assets.orchestration.declare.declarations import declaration_of
+
+    specs = [warehouse_table(name, topic=upstream, warehouse="main") for name in (TABLE, "main/again")]
+    with pytest.raises(
+        InvalidDefinition, match=r"ads\.clicks in main is declared twice, as main/clicks and main/again"
+    ):
+        declared_tables([found for each in specs if (found := declaration_of(each))], "main")
