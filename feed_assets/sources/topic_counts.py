@@ -54,7 +54,7 @@ class SourceCounts:
         with translated():
             if self.tier == "reader":
                 return self._by_reading(place, after, seconds)
-            if place is None and (why := counts.refusal(self.clients, self.topic)):
+            if why := counts.refusal(self.clients, self.topic):  # Each time: a topic may be altered.
                 raise SourceUnavailable(f"the broker cannot count: {why}. Declare the tier 'reader'.")
             return self._by_broker(place, after)
 

@@ -21,7 +21,7 @@ LATER = (
 
 
 class Forks:
-    """Runs functions in processes of their own, one after the other."""
+    """Runs functions in processes of their own, one after the other or side by side."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -30,7 +30,16 @@ class Forks:
         self, target: Callable[..., None], *arguments: object, meanwhile: Callable[[], object] | None = None
     ) -> int:
         """The exit code of `target`'s process (-9 if it was killed); until there is one, look on again and again."""
+        return self.wait(self.start(target, *arguments), meanwhile)
+
+    def start(self, target: Callable[..., None], *arguments: object) -> int:
+        """The id of `target`'s process, which somebody has to wait for."""
         self._connection.send((dict(os.environ), target, arguments))
+        return self._connection.recv()
+
+    def wait(self, child: int, meanwhile: Callable[[], object] | None = None) -> int:
+        """The exit code of a process; until there is one, look on again and again."""
+        self._connection.send(child)
         try:
             while meanwhile and not self._connection.poll():
                 meanwhile()
@@ -56,12 +65,15 @@ def _serve(connection: Connection, modules: tuple[str, ...]) -> None:
         import_module(each)
     while True:
         try:
-            environment, target, arguments = connection.recv()
+            asked = connection.recv()
         except EOFError:
             return
-        if not (child := os.fork()):
-            _work(environment, target, arguments)
-        connection.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        if isinstance(asked, int):
+            connection.send(os.waitstatus_to_exitcode(os.waitpid(asked, 0)[1]))
+        else:
+            if not (child := os.fork()):
+                _work(*asked)
+            connection.send(child)
 
 
 def _work(environment: dict[str, str], target: Callable[..., None], arguments: tuple[object, ...]) -> None:

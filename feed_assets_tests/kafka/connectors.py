@@ -78,7 +78,7 @@ def _when(condition: Callable[[], bool], then: Callable[[], None]) -> None:
 
 def logging(place: Place, log: Path) -> Chunking:
     """What an executor makes chunks with."""
-    _log_puts(log)
+    log_puts(log)
     return place.chunking()
 
 
@@ -108,11 +108,11 @@ def killed_in_a_transaction(place: Place, name: str, topic: Topic, log: Path) ->
 
 def _serve(place: Place, name: str, topic: Topic, log: Path, wrong: str = "", **changes) -> None:
     {"": lambda: None, "clock": by_the_clock, "checkpoint": lambda: by_a_checkpoint(log)}[wrong]()
-    _log_puts(log)
+    log_puts(log)
     service.run(place.chunking(MEMBER, **changes), {name: topic}, Event(), (0.1, 1))
 
 
-def _log_puts(log: Path) -> None:
+def log_puts(log: Path) -> None:
     """Note the digest of each chunk as it is there."""
     if files.put.__name__ == "noted":
         return

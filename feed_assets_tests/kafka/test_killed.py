@@ -1,17 +1,24 @@
 """A connector killed over a real broker and S3: every offset is signalled once, and files stay what they are."""
 
+import os
+import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
 from time import sleep
+from uuid import uuid4
 
 import pytest
+from confluent_kafka import ConsumerGroupState
 
 from feed_assets_tests.faults.forks import Forks, forks
 from feed_assets_tests.faults.seeds import seeds
 from feed_assets_tests.kafka.connectors import job_killed_after, killed_after, killed_at, killed_in_a_transaction
+from feed_assets_tests.kafka.members import AWAITED, BEGUN, DEAD, ELDERS, NEWCOMER, PARTITIONS, cast, member
 from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, World
+from feed_assets_tests.servers import wait_until
 
 KILLED = -9
 
@@ -36,9 +43,9 @@ def digests(log: Path) -> dict[str, set[str]]:
     return found
 
 
-def check(world: World, log: Path) -> None:
+def check(world: World, log: Path, partitions: int = 1) -> None:
     assert [key for key, found in digests(log).items() if len(found) > 1] == [], "a key with other bytes"
-    world.check()
+    world.check(partitions)
 
 
 @pytest.mark.parametrize("step", ["put", "signal", "signalled"])
@@ -98,6 +105,52 @@ def test_the_job_and_the_service_are_killed_in_turns(s3_world, fork, log, kills)
     check(s3_world, log)
 
 
+@pytest.mark.parametrize("kills", seeds(3, 60))
+def test_one_of_three_is_killed_in_the_middle_of_a_rebalance(s3_world, fork, log, kills):
+    """Most chunks end by their time, so that what one has left is not what another one would make."""
+    s3_world.settings = s3_world.settings.model_copy(update={"messages": 50})
+    s3_world.create(PARTITIONS)
+    for seed in kills:
+        rebalance(s3_world, fork, log, seed)
+    check(s3_world, log, PARTITIONS)
+
+
+def rebalance(world: World, fork: Forks, log: Path, seed: int) -> None:
+    """Two share the partitions, a third one comes, and one is killed; the other two do all that was produced."""
+    chance = Random(seed)  # noqa: S311
+    world.place = replace(world.place, group=f"group-{uuid4().hex}", conf={"session.timeout.ms": "1500"})
+    (said := log.with_name(f"said {seed}")).mkdir()
+    (victim, parts), lives = cast(seed), dict[str, int]()
+
+    def start(*names: str) -> None:
+        for who in names:
+            job = world.place, world.name, world.settings, log, said, who, parts.get(who)
+            lives[who] = fork.start(member, *job)
+
+    def meanwhile() -> None:
+        for number in range(PARTITIONS):
+            load(world, chance, number)
+        if state(world) is ConsumerGroupState.PREPARING_REBALANCING:
+            (said / AWAITED).touch()
+
+    try:
+        start(*ELDERS)
+        wait_until(lambda: all((said / f"{who} shares").exists() for who in ELDERS), "two to share the partitions")
+        (said / BEGUN).touch()
+        start(NEWCOMER)
+        assert fork.wait(lives.pop(victim), meanwhile) == KILLED
+        (said / DEAD).touch()
+        wait_until(lambda: world.is_done(PARTITIONS), f"{[*lives]} to do what {victim} had", pause=0.1)
+    finally:
+        for each in lives.values():
+            os.kill(each, signal.SIGKILL)
+            fork.wait(each)
+
+
+def state(world: World) -> ConsumerGroupState:
+    return world.admin.describe_consumer_groups([world.place.group])[world.place.group].result(30).state
+
+
 def kill(world: World, fork: Forks, log: Path, seed: int) -> None:
     """One life of a connector, in which somebody produces."""
     chance = Random(seed)  # noqa: S311
@@ -115,12 +168,12 @@ def kill_job(world: World, fork: Forks, log: Path, seed: int) -> None:
     assert fork.run(job_killed_after, *job, meanwhile=partial(load, world, chance)) == KILLED
 
 
-def load(world: World, chance: Random) -> None:
+def load(world: World, chance: Random, partition: int = 0) -> None:
     """A few messages, some of them poison or by another schema."""
     sleep(0.02)  # A load that leaves the connector the time to get somewhere.
-    world.produce(chance.randint(1, 4), fields=MORE if chance.random() < 0.1 else FIELDS)
+    world.produce(chance.randint(1, 4), partition, MORE if chance.random() < 0.1 else FIELDS)
     if chance.random() < 0.1:
-        world.send(POISON)
+        world.send(POISON, partition=partition)
 
 
 @pytest.mark.parametrize(("wrong", "said"), [("clock", "with other bytes"), ("checkpoint", "a hole")])

@@ -3,7 +3,7 @@
 import gzip
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from feed_assets.core.topics import Topic, dead_letters_of, signals_of
@@ -44,9 +44,10 @@ class Place:
     board: str
     endpoint: str | None = None
     group: str = field(default_factory=lambda: f"group-{uuid4().hex}")
+    conf: Mapping[str, str] = field(default_factory=dict)
 
     def chunking(self, member: str = "", **changes: Any) -> Chunking:
-        conf = {"bootstrap.servers": self.servers, "group.id": self.group, **QUICK}
+        conf = {"bootstrap.servers": self.servers, "group.id": self.group, **QUICK, **self.conf}
         conf |= {"group.instance.id": member} if member else {}
         board = Blackboard.open(self.board, endpoint=self.endpoint, **_keys(self.board))
         return Chunking(Clients(conf), Schemas(self.registry), board, **changes)
@@ -103,6 +104,14 @@ class World:
 
     def create(self, partitions: int = 1, **config: str) -> None:
         self.admin.create_topics([NewTopic(self.name, partitions, 1, config=config)])[self.name].result(30)
+
+    def alter(self, **config: str) -> None:
+        """Set some of the topic's configuration."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(30)
 
     def grow(self, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)

@@ -14,6 +14,7 @@ from feed_assets.core.readiness import NAMED
 from feed_assets.core.words import some
 from feed_assets.ledger import event_rejects, events
 from feed_assets.ledger.database import drop_cursor, get_cursor, put_cursors
+from feed_assets.ledger.states.windows import declare
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.declare.event_tables import declared_sources
@@ -187,7 +188,15 @@ class _Part:
                 return
 
     def _report(self, reports: Sequence[Mapping[str, Any]]) -> int:
-        """Counts, before the position moves: a kill repeats them, and they are known. How many were rejected."""
+        """Counts, before the position moves: a kill repeats them, and they are known. How many were rejected.
+
+        They are judged as their datasets are declared now: the tick that tells the ledger so may come later.
+        """
+        if not reports:
+            return 0
+        named = {each["dataset"] for each in reports}
+        tracked = {feed: each for feed, each in self.naming.graph.tracked().items() if str(feed) in named}
+        declare(self.services.ledger, tracked, self.now)  # What it refuses is a problem of that tick.
         by, lines = self.naming.source.name, map(as_text, reports)
         return sum(len(outcome.rejected) for outcome in record(self.services.ledger, lines, by))
 
