@@ -124,7 +124,8 @@ def _check(topic: str, after: Offsets, first: Offsets, ends: _Ends, moment: date
         if is_lost:
             raise LogTrimmed(
                 f"{topic}/{partition} is to be counted from {moment:%Y-%m-%d %H:%M} UTC on, and begins with offset "
-                f"{low}: the broker has removed what was before it, so nobody knows how many there were."
+                f"{low}: the broker has removed what was before it, so nobody knows how many there were. "
+                "`feed-assets reconcile` counts what is there from the beginning, and goes on from there."
             )
 
 

@@ -173,7 +173,8 @@ class _Reading:
         low, high = self._consumer.get_watermark_offsets(self._place(partition), timeout=SECONDS)
         return LogTrimmed(
             f"{self._topic}/{partition} was read up to offset {self._begins[partition]}: expected it within {low} to "
-            f"{high}, which the broker has. Messages were removed before they were read, or the topic was made anew."
+            f"{high}, which the broker has. Messages were removed before they were read, or the topic was made anew. "
+            "`feed-assets reconcile` reads what is there from the beginning, and goes on from there."
         )
 
     def _place(self, partition: int, offset: int = OFFSET_BEGINNING) -> TopicPartition:

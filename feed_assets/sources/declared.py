@@ -120,7 +120,7 @@ class TopicCounts:
     Its chunks are reported as parts, by the timestamps of the messages.
 
     Args:
-        dataset: The dataset's name, such as `web/clicks`.
+        dataset: The dataset's name, such as `web/clicks`, which the code location declares with its windows.
         tier: Who tells the source's counts: the `broker`, by its offsets, where it stamps messages as they come and
             nobody writes in transactions; for any other topic we, a `reader` of all messages.
         grain: The dataset's smallest windows: minutes that divide an hour, or `hour`.

@@ -46,12 +46,16 @@ class TopicSignals(Messages):
         return replace(found, events=self._with_lag(found.events)) if found.events else found
 
     def _with_lag(self, events: Sequence[WriteEvent]) -> tuple[WriteEvent, ...]:
-        """The events, each with how many offsets of its partition were behind its chunk as its signal was read."""
+        """The events, each with how many offsets of its partition were behind its chunk as its signal was read.
+
+        And with how many partitions there are: a page that shows the last event shows one of them.
+        """
         with translated():
             found = ends(self.clients, self.upstream)
         lags = [max(0, found.get(int(each.partition_key), 0) - cast(int, each.marker)) for each in events]
         return tuple(
-            replace(each, context={**each.context, "lag": lag}) for each, lag in zip(events, lags, strict=True)
+            replace(each, context={**each.context, "lag": lag, "partitions": len(found)})
+            for each, lag in zip(events, lags, strict=True)
         )
 
     def _row(self, placed: Placed) -> WriteEvent | Rejected:

@@ -97,11 +97,8 @@ def translated() -> Generator[None]:
     """Raise the errors of an event source for Kafka's."""
     try:
         yield
-    except KafkaUnavailable as error:
+    except (KafkaUnavailable, LogTrimmed) as error:
         raise SourceUnavailable(str(error)) from error
-    except LogTrimmed as error:
-        said = "`feed-assets reconcile` reads what is there from the beginning, and goes on from there."
-        raise SourceUnavailable(f"{error} {said}") from error
 
 
 def topic_events(topic: str, form: Literal["json", "avro"], columns: Columns) -> TopicEvents:

@@ -8,13 +8,16 @@ import pytest
 from feed_assets import (
     ByEvents,
     Cadence,
+    Completeness,
     EventSource,
     Input,
     Plan,
     Rule,
+    TopicCounts,
     event_table,
     feed_asset,
     kafka_topic,
+    state_table,
     with_automation,
 )
 from feed_assets.core.errors import InvalidDefinition
@@ -71,6 +74,7 @@ def test_a_signal_is_a_write_event_of_the_topics_table(topic):
         "schema_id": topic.schema_id(),
         "topic_id": topic_id,
         "lag": 15,
+        "partitions": 1,
     }
 
 
@@ -111,6 +115,7 @@ def test_dagster_has_a_partition_for_each_of_the_topics_and_the_chunks_as_its_ma
     assert {key: int(each.version) for key, each in reported.items()} == {"0": 3, "1": 2}
     assert reported["1"].metadata["last_offset"] == 1
     assert reported["1"].metadata["schema_id"] == topic.schema_id()
+    assert reported["1"].metadata["partitions"] == 2
     assert len(loop_.reported(TABLE)) == 2, "each once"
 
 
@@ -287,6 +292,28 @@ def test_a_source_that_is_declared_in_two_ways_names_both_tables():
     theirs = event_table("web/clicks", source=EventSource("topic_ads_clicks", ()), table_name="clicks")
     with pytest.raises(InvalidDefinition, match="twice and differs, with ads/clicks and with web/clicks: expected one"):
         with_automation(dg.Definitions(assets=[topic, theirs]))
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"dataset": "ads/hours"}, "is counted for ads/hours, which nothing here declares: expected .*ads/click_hours"),
+        ({"tier": "broker"}, "by the tier 'broker', which it is not judged by: expected one of reader"),
+        ({"grain": "hour"}, "in windows of hour: expected its smallest, 5min"),
+    ],
+)
+def test_counts_that_no_window_would_be_judged_by_are_refused(counts, said):
+    hours = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+    table = state_table("ads/click_hours", partitions_def=hours, completeness=Completeness(tiers=("reader",)))
+    counted = TopicCounts(**{"dataset": "ads/click_hours", **counts})
+    clicks = kafka_topic("ads/clicks", topic="ads.clicks", key=["id"], counts=counted)
+    with pytest.raises(InvalidDefinition, match=said):
+        with_automation(dg.Definitions(assets=[table, clicks]))
+
+
+def test_a_tier_that_there_is_not_is_refused():
+    with pytest.raises(InvalidDefinition, match="tier"):
+        TopicCounts("ads/click_hours", tier="kafka")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_new_topic_is_a_few_lines_of_yaml(project):

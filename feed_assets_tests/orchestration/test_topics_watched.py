@@ -106,6 +106,21 @@ def test_without_a_limit_there_is_no_alert_any_more(topic):
     assert BEHIND not in open_alerts()
 
 
+def test_of_a_topic_that_was_made_anew_there_is_one_advice(topic):
+    topic.create()
+    topic.produce(12)
+    chunk(topic)
+    loop_ = loop(topic, lag=5)
+    loop_.run_until_idle()
+    topic.delete(topic.name)
+    topic.create()
+    topic.produce(1)
+    loop_.tick()
+    why = loop_.runner.failing()[f"watch:{TABLE}"]
+    assert "declare it as another table" in why
+    assert "reconcile" not in why, "the old signals would be read again, and the connector would not go on"
+
+
 def test_what_cannot_be_looked_at_stays_as_it_was_and_is_a_problem(topic, setting):
     topic.create()
     topic.produce(6)

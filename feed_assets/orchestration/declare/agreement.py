@@ -8,16 +8,21 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed, check_segment
+from feed_assets.core.members import Tracked
 from feed_assets.core.secrets import shown
 from feed_assets.orchestration.declare.declarations import (
     KEY,
     Dataset,
     Declaration,
+    EventTable,
+    Foreign,
+    StateTable,
     declaration_of,
     declarations_of,
     specs_of,
 )
 from feed_assets.orchestration.declare.partitions import by_dimension
+from feed_assets.sources.declared import SignalTopic, TopicCounts
 
 _TYPED = {"tracked": "completeness"}
 """What a user calls what a declaration keeps under another name."""
@@ -34,6 +39,7 @@ def agreed(definitions: dg.Definitions) -> dg.Definitions:
     _refuse_keys(specs_of(definitions))
     _refuse_cycles(specs_of(definitions))
     _refuse_unknown_tables(declarations_of(definitions))
+    _refuse_unknown_counts(declarations_of(definitions))
     if len(kept) == len(assets):
         return definitions
     return dg.Definitions(
@@ -169,6 +175,30 @@ def _tables_of(dataset: Dataset) -> list[str]:
     pipelines = by_events.pipelines.values() if isinstance(by_events.pipelines, Mapping) else ()
     named = [str(Feed.parse(table)) for tables in pipelines for table in tables]
     return named + sorted(table for rule in by_events.plans for table in rule.tables)
+
+
+def _refuse_unknown_counts(declared: Sequence[Declaration]) -> None:
+    """Raise InvalidDefinition for counts of a topic that nobody would ever judge a window by."""
+    judged = [each for each in declared if isinstance(each, Foreign | Dataset | StateTable)]
+    tracked = {str(each.feed): each.tracked for each in judged if each.tracked}
+    for table in [each for each in declared if isinstance(each, EventTable)]:
+        for counts in [each.counts for each in table.source.parts if isinstance(each, SignalTopic) and each.counts]:
+            if why := _why_uncounted(counts, tracked):
+                raise InvalidDefinition(f"{table.feed} is counted for {counts.dataset}, {why}")
+
+
+def _why_uncounted(counts: TopicCounts, tracked: Mapping[str, Tracked]) -> str | None:
+    if (found := tracked.get(counts.dataset)) is None:
+        there = ", ".join(sorted(tracked)) or "none is declared"
+        return f"which nothing here declares: expected a state table ({there}). Declare it by state_table."
+    if found.tiers and counts.tier not in found.tiers:
+        return (
+            f"by the tier {counts.tier!r}, which it is not judged by: expected one of {', '.join(found.tiers)}. Name "
+            "the tier in its Completeness(tiers=), or another one in TopicCounts(tier=)."
+        )
+    if counts.grain != found.grains[0]:
+        return f"in windows of {counts.grain}: expected its smallest, {found.grains[0]}. Correct TopicCounts(grain=)."
+    return None
 
 
 def _placed(message: str, place: str | None) -> InvalidDefinition:
