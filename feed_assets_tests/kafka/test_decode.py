@@ -1,5 +1,6 @@
 """From messages to rows, tombstones and dead letters; the registry is a mapping here."""
 
+import json
 import struct
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -149,6 +150,32 @@ def test_every_kind_of_value_is_written_in_the_dialect():
 def test_the_operation_is_in_a_header_or_a_field(operation, headers, op, expected):
     message = Message(5, None, wire(1, {"id": "a", "n": None, "op": op}), headers)
     assert cells(decoder(operation=operation)(message))["_operation"] == expected
+
+
+NANOS = 1_767_225_600_000_000_001
+UNNAMED = {
+    "timestamp-nanos": ({"type": "long", "logicalType": "timestamp-nanos"}, NANOS, str(NANOS)),
+    "local-timestamp-nanos": ({"type": "long", "logicalType": "local-timestamp-nanos"}, -NANOS, str(-NANOS)),
+    "duration": (
+        {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"},
+        b"\0" * 11 + b"\1",
+        "0" * 23 + "1",
+    ),
+    "uuid": ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, b"\xab" * 16, "ab" * 16),
+    "big-decimal": ({"type": "bytes", "logicalType": "big-decimal"}, b"\1\2", "0102"),
+    "decimal": ({"type": "bytes", "logicalType": "decimal"}, b"\1\2", "0102"),
+    "nobody's": ({"type": "int", "logicalType": "celsius"}, -273, "-273"),
+}
+
+
+@pytest.mark.parametrize("name", UNNAMED)
+def test_a_logical_type_that_the_dialect_does_not_name_is_the_type_below_it(name, monkeypatch):
+    type_, value, text = UNNAMED[name]
+    fields = [{"name": "id", "type": "string"}, {"name": "f", "type": ["null", type_]}]
+    schema = avro.parsed(json.dumps({"type": "record", "name": "R", "fields": fields}), {})
+    monkeypatch.setitem(SCHEMAS, 20, schema)
+    row = decoder()(Message(5, None, wire(20, {"id": "a", "f": value})))
+    assert cells(row)["f"] == text
 
 
 def test_a_message_without_a_value_is_a_tombstone_of_its_key():
