@@ -80,7 +80,7 @@ def leaves(command, name=""):
 
 
 def named(sentence):
-    return set(re.findall(r"`([a-z ]+)`", sentence))
+    return set(re.findall(r"`([a-z -]+)`", sentence))
 
 
 def test_the_readme_says_which_commands_take_definitions_and_json():
