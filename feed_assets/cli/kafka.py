@@ -109,7 +109,7 @@ def dead_letters(
     """List the messages that are no records, newest first, each with its place and the reason.
 
     An open one is one that nobody has dealt with. A message that is produced again and is still no record is a dead
-    letter again: mend what its reason names before.
+    letter again: mend what its reason names before. It is the newest of its key then, whatever was produced since.
     """
     from feed_assets.kafka import dead_letters as letters
     from feed_assets.sources.topics import clients_for

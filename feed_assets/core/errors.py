@@ -109,8 +109,8 @@ class LogTrimmed(FeedAssetsError):
     """A topic partition has no longer, or never had, the offsets from which on it is to be read."""
 
 
-class LetterCut(FeedAssetsError):
-    """A dead letter is only the beginning of its message, so it cannot be produced again."""
+class LetterLeft(FeedAssetsError):
+    """A dead letter cannot be produced again: it is cut, or older than what its topic keeps."""
 
 
 class SignalsLost(FeedAssetsError):

@@ -94,7 +94,7 @@ class _Lag:
                 if isinstance(each, Reached):
                     self.signalled += opened[each.partition].look(inf)
                 else:
-                    self.signalled += opened[each.partition].take(each.message, 0)
+                    self.signalled += opened[each.partition].take(each.message)
         finally:
             for each in opened.values():
                 each.drop()

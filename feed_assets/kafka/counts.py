@@ -17,7 +17,7 @@ from feed_assets.core.errors import LogTrimmed
 from feed_assets.kafka import log
 from feed_assets.kafka.clients import SECONDS, Clients, translated
 from feed_assets.kafka.messages import Message
-from feed_assets.kafka.topics import config_of
+from feed_assets.kafka.topics import config_of, id_of
 
 CELL = 10_000
 """Offsets of a partition whose messages are counted as one part: no more than these are counted anew after a kill."""
@@ -39,6 +39,18 @@ def refusal(clients: Clients, topic: str) -> str | None:
     if stamped != "LogAppendTime":
         return f"message.timestamp.type of {topic} is {stamped}: a message may come into any window, at any time"
     return None if removed == "delete" else f"cleanup.policy of {topic} is {removed}: the messages of some offsets go"
+
+
+def same_topic(clients: Clients, topic: str, known: str | None) -> str:
+    """The broker's id of a topic. Raises LogTrimmed if it is another than the known one, and KafkaUnavailable."""
+    with translated(f"describe {topic}"):
+        found = id_of(clients.admin(), topic)
+    if known not in (None, found):
+        raise LogTrimmed(
+            f"{topic} was deleted and made anew: expected the topic that was counted, as offsets begin again. Declare "
+            "it with another dataset for its counts."
+        )
+    return found
 
 
 @dataclass(frozen=True)

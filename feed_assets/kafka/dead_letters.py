@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
+from time import time
 
 from confluent_kafka import Consumer, Producer
 
 from feed_assets.core.chunks import OffsetRange
-from feed_assets.core.errors import LetterCut, LogTrimmed, NoTopic
+from feed_assets.core.errors import LetterLeft, LogTrimmed, NoTopic
 from feed_assets.core.topics import dead_letters_of
 from feed_assets.kafka import log
 from feed_assets.kafka.clients import SECONDS, Clients, translated
@@ -21,6 +22,7 @@ from feed_assets.kafka.counts import moment_of
 from feed_assets.kafka.log import Placed
 from feed_assets.kafka.messages import Message
 from feed_assets.kafka.signals import CUT, OFFSET, TIMESTAMP
+from feed_assets.kafka.topics import config_of
 
 OURS = "feed_assets."
 """What the names of the headers begin with that the service adds."""
@@ -102,13 +104,26 @@ def _done(reader: Consumer, topic: str, partition: int) -> int:
 def settle(clients: Clients, topic: str, *, produces: bool) -> int:
     """Deal with all open letters; how many they were.
 
-    `produces`: their messages go to the topic again, as they were, to their partitions. Raises KafkaUnavailable, and
-    then what was not dealt with is so the next time; FencedOff.
+    `produces`: their messages go to the topic again, as they were, to their partitions. Of a letter that is only the
+    beginning of its message, or that the topic would remove at once, a copy stays open behind the others: then
+    LetterLeft is raised at the end. Raises KafkaUnavailable, and then what was not dealt with is so the next time;
+    FencedOff.
     """
     producer = clients.producer(f"feed_assets-settle/{topic}", _TRANSACTION_SECONDS)
     with translated(f"deal with the dead letters of {topic}", producer):
         producer.init_transactions(SECONDS)  # First: who was before can write no more, so what is read stays the last.
-        return _settle(clients, producer, topic, _open_ranges(clients, topic), produces=produces)
+        settling = _Settling(producer, topic, _first_kept(clients, topic) if produces else None)
+        count = _settle(clients, settling, topic, _open_ranges(clients, topic))
+    settling.check()
+    return count
+
+
+def _first_kept(clients: Clients, topic: str) -> int:
+    """The first moment, in milliseconds since 1970, of which the topic keeps messages as they are produced."""
+    config = config_of(clients.admin(), topic)
+    kept = int(config["retention.ms"].value)
+    is_removed = "delete" in config["cleanup.policy"].value and config["message.timestamp.type"].value == "CreateTime"
+    return int(time() * 1000) - kept if is_removed and kept >= 0 else -1
 
 
 def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
@@ -118,16 +133,14 @@ def _open_ranges(clients: Clients, topic: str) -> dict[int, OffsetRange]:
         return {each: OffsetRange(max(low, _done(reader, topic, each)), high) for each, (low, high) in bounds.items()}
 
 
-def _settle(
-    clients: Clients, producer: Producer, topic: str, ranges: Mapping[int, OffsetRange], *, produces: bool
-) -> int:
+def _settle(clients: Clients, settling: "_Settling", topic: str, ranges: Mapping[int, OffsetRange]) -> int:
     count, after = 0, {each: start for each, (start, _) in ranges.items()}
     while any(after[each] < end for each, (_, end) in ranges.items()):
         found = log.read(clients, dead_letters_of(topic), after, LETTERS_PER_READ, BYTES_PER_READ, SECONDS)
         mine = [each for each in found.messages if each.partition in ranges]
         left = [each for each in mine if each.message.offset < ranges[each.partition].end]
         if open_ := [each for each in left if receipt_of(each.message) is None]:
-            _write(producer, topic, open_, produces=produces)
+            settling.write(open_)
             count += len(open_)
         if found.is_complete:
             break
@@ -135,33 +148,60 @@ def _settle(
     return count
 
 
-def _write(producer: Producer, topic: str, left: Sequence[Placed], *, produces: bool) -> None:
-    if produces:
-        _check_whole(topic, left)
-    producer.begin_transaction()
-    for partition, message in left if produces else ():
-        _produce(producer, topic, partition, message)
-    for number in sorted({each.partition for each in left}):
-        mine = [each.message.offset for each in left if each.partition == number]
-        receipt: list[Header] = [(_UPTO, str(max(mine) + 1).encode()), (_COUNT, str(len(mine)).encode())]
-        producer.produce(dead_letters_of(topic), None, partition=number, headers=receipt)
-    producer.commit_transaction(SECONDS)
+class _Settling:
+    """Deals with letters, those of one read in one transaction; without `first_kept` they are dropped."""
 
+    def __init__(self, producer: Producer, topic: str, first_kept: int | None) -> None:
+        self._producer, self._topic, self._first_kept = producer, topic, first_kept
+        self._left: list[str] = []
 
-def _check_whole(topic: str, left: Sequence[Placed]) -> None:
-    for number, message in left:
-        if CUT in dict(message.headers):
-            place = f"{topic}/{number} offset {_letter(number, message, is_open=True).offset}"
-            raise LetterCut(
-                f"the dead letter of {place} is only the beginning of its message, which was too long for the broker: "
-                "it cannot be produced again. Produce the message from that place, then --drop the letters."
+    def write(self, letters: Sequence[Placed]) -> None:
+        """Produce letters again, or put them behind the others, and a receipt of all of them."""
+        self._producer.begin_transaction()
+        if self._first_kept is not None:
+            for each in letters:
+                self._produce(each, self._first_kept)
+        for number in sorted({each.partition for each in letters}):
+            mine = [each.message.offset for each in letters if each.partition == number]
+            receipt: list[Header] = [(_UPTO, str(max(mine) + 1).encode()), (_COUNT, str(len(mine)).encode())]
+            self._producer.produce(dead_letters_of(self._topic), None, partition=number, headers=receipt)
+        self._producer.commit_transaction(SECONDS)
+
+    def check(self) -> None:
+        """Raise LetterLeft if not all were produced."""
+        if self._left:
+            raise LetterLeft(
+                f"{len(self._left):,} dead letters stay open, the others were produced again. The first: "
+                f"{self._left[0]} Then --drop what is left."
             )
 
+    def _produce(self, placed: Placed, first_kept: int) -> None:
+        number, message = placed
+        place = f"{self._topic}/{number} offset {_letter(number, message, is_open=True).offset}"
+        timestamp = int(dict(message.headers)[TIMESTAMP] or 0)
+        if CUT in dict(message.headers):
+            self._keep(placed, f"{place} is only the beginning of its message: produce the message from that place.")
+        elif timestamp < first_kept:
+            self._keep(
+                placed,
+                f"{place} is older than {self._topic} keeps messages, which would remove it at once: set its "
+                "retention.ms higher for the while, and replay again.",
+            )
+        else:
+            _produce(self._producer, self._topic, number, message, timestamp)
 
-def _produce(producer: Producer, topic: str, partition: int, message: Message) -> None:
+    def _keep(self, placed: Placed, why: str) -> None:
+        """Put a letter behind the others, open: a receipt is of all letters before an offset."""
+        number, message = placed
+        self._left.append(why)
+        self._producer.produce(
+            dead_letters_of(self._topic), message.value, message.key, number, headers=[*message.headers]
+        )
+
+
+def _produce(producer: Producer, topic: str, partition: int, message: Message, timestamp: int) -> None:
     """The original message: without the headers of ours, with its own time."""
     headers: list[Header] = [each for each in message.headers if not each[0].startswith(OURS)]
-    timestamp = int(dict(message.headers)[TIMESTAMP] or 0)
     producer.produce(topic, message.value, message.key, partition, headers=headers, timestamp=timestamp)
 
 

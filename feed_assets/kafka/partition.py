@@ -55,9 +55,9 @@ class Partition:
         """The first offset that was not read."""
         return self._stretch.next_offset
 
-    def take(self, message: Message, now: float) -> Iterator[Signal]:
+    def take(self, message: Message) -> Iterator[Signal]:
         """Take a message; what is signalled of it, as it is asked for."""
-        return self.write(self._stretch.take(message, now))
+        return self.write(self._stretch.take(message))
 
     def look(self, now: float) -> Iterator[Signal]:
         """Signal the open chunk, if its time is over."""

@@ -96,23 +96,23 @@ class Session:
 
     def _step(self, consumer: Consumer) -> None:
         received = consumer.poll(POLL_SECONDS)
-        now = monotonic()
         if received is not None:
-            self._take(received, now)
+            self._take(received)
+        now = monotonic()
         if now >= self._looked + LOOK_SECONDS:
             self._looked = now
             for each in [*self._open.values()]:
                 self._note(each.look(now))
             self._say(consumer, now)
 
-    def _take(self, received: Received, now: float) -> None:
+    def _take(self, received: Received) -> None:
         if error := received.error():  # Also where the broker has not what comes next: opened again, that is told.
             self._heed(error, received.topic() or "")
             return
         partition = self._open.get((received.topic() or "", received.partition() or 0))
         if partition is not None:
             self._counts.messages += 1
-            self._note(partition.take(message_of(received), now))
+            self._note(partition.take(message_of(received)))
 
     def _heed(self, error: KafkaError, name: str) -> None:
         """A topic that is not there is waited for: the group gives its partitions to somebody once it is."""

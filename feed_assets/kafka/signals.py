@@ -108,11 +108,11 @@ def minute_of(minutes: int) -> str:
 def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
     """The last committed signal of a topic partition; None if there never was one.
 
-    Raises SignalsLost where the broker has deleted it, and KafkaUnavailable.
+    Raises SignalsLost where the broker has deleted it, or somebody else has written behind it, and KafkaUnavailable.
     """
     name = signals_of(topic)
     if found := log.tail(reader, name, partition, bool):
-        return Signal.of(found[-1].value or b"")
+        return _ours(topic, partition, found[-1])
     with translated(f"read {name}/{partition}"):
         low, _ = reader.get_watermark_offsets(TopicPartition(name, partition), timeout=SECONDS)
     if low > 0:
@@ -122,6 +122,18 @@ def last(reader: Consumer, topic: str, partition: int) -> Signal | None:
             "If that is not 0 any more declare it as another table: a chunk that begins elsewhere would be there twice."
         )
     return None
+
+
+def _ours(topic: str, partition: int, message: Message) -> Signal:
+    try:
+        return Signal.of(message.value or b"")
+    except InvalidEvent as error:
+        name = signals_of(topic)
+        raise SignalsLost(
+            f"the last message of {name}/{partition}, at offset {message.offset}, is none of the connector's: {error} "
+            f"Let nobody else write there, and delete the topic {name}: then {topic}/{partition} is read again from "
+            "its first offset on. If that is not 0 any more declare it as another table."
+        ) from error
 
 
 def newest(clients: Clients, topic: str, limit: int) -> list[Signal]:

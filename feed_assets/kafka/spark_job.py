@@ -122,7 +122,7 @@ def _cut(chunking: Chunking, name: str, topic: Topic, span: Span) -> Iterator[Ke
         size = 0
         for each in follow(reader, name, {span.number: OffsetRange(span.start, span.end)}):
             if not isinstance(each, Reached):
-                ended = stretch.take(each.message, 0)
+                ended = stretch.take(each.message)
             else:
                 ended = stretch.reach(each.offset) if each.offset == span.end else ()
             try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from tempfile import SpooledTemporaryFile
+from time import monotonic
 from typing import IO, NamedTuple
 
 from feed_assets.core.chunks import key_of
@@ -74,9 +75,10 @@ class Stretch:
         """The first offset that was not read."""
         return self._cutter.next
 
-    def take(self, message: Message, now: float) -> Iterator[Kept]:
+    def take(self, message: Message) -> Iterator[Kept]:
         """Take a message; the chunks that end by it, each of which is put as it is asked for."""
-        return map(self._keep, self._cutter.add(self._decode(message), now))
+        decoded = self._decode(message)  # First: while the registry is asked no chunk gets older.
+        return map(self._keep, self._cutter.add(decoded, monotonic()))
 
     def reach(self, offset: int) -> Iterator[Kept]:
         """The chunks that end before an offset, as nothing else comes before it."""

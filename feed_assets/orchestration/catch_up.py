@@ -144,6 +144,6 @@ def _requests(instance: dg.DagsterInstance, name: str, topic: Topic, now: dateti
 
 
 def is_due(lag: "Lag", topic: Topic, now: datetime) -> bool:
-    """Whether a chunk of a partition is full, or its time over."""
-    is_over = lag.since is not None and now >= lag.since + timedelta(seconds=topic.seconds)
+    """Whether a chunk of a partition is full, or its time over; of a message from the future nobody knows."""
+    is_over = lag.since is not None and not lag.since <= now < lag.since + timedelta(seconds=topic.seconds)
     return lag.behind >= topic.messages or is_over

@@ -52,18 +52,20 @@ class SourceCounts:
         """The reports on what came after a position. Raises SourceUnavailable."""
         place = self._positions.load(after)
         with translated():
+            topic_id = counts.same_topic(self.clients, self.topic, (place or {}).get("topic_id"))
             if self.tier == "reader":
-                return self._by_reading(place, after, seconds)
+                return self._by_reading(place, after, topic_id, seconds)
             if why := counts.refusal(self.clients, self.topic):  # Each time: a topic may be altered.
                 raise SourceUnavailable(f"the broker cannot count: {why}. Declare the tier 'reader'.")
-            return self._by_broker(place, after)
+            return self._by_broker(place, after, topic_id)
 
-    def _by_reading(self, place: Mapping[str, Any] | None, after: str | None, seconds: float) -> Batch:
+    def _by_reading(self, place: Mapping[str, Any] | None, after: str | None, topic_id: str, seconds: float) -> Batch:
         known = {cell.partition: cell for cell in map(_loaded, (place or {}).get("cells", ()))}
         changed, last, is_complete = counts.by_reading(
             self.clients, self.topic, known, MESSAGES, seconds, self._start_of
         )
-        position = self._positions.dump({"cells": [_dumped(last[each]) for each in sorted(last)]}) if changed else after
+        cells = [_dumped(last[each]) for each in sorted(last)]
+        position = self._positions.dump({"topic_id": topic_id, "cells": cells}) if changed else after
         return Batch((), (), position, is_complete, reports=tuple(map(self._of_cell, changed)))
 
     def _of_cell(self, cell: Cell) -> Mapping[str, Any]:
@@ -74,7 +76,7 @@ class SourceCounts:
             "offsets": {str(cell.partition): [cell.start, cell.next_offset - 1]},
         }
 
-    def _by_broker(self, place: Mapping[str, Any] | None, after: str | None) -> Batch:
+    def _by_broker(self, place: Mapping[str, Any] | None, after: str | None, topic_id: str) -> Batch:
         first = datetime.fromisoformat(place["until"]) if place else self._first()
         last = self._start_of(self.now() - self.step)
         bounds = [*_moments(first, last, self.step)][: WINDOWS + 1] if first else []
@@ -82,7 +84,7 @@ class SourceCounts:
             return Batch((), (), after, is_complete=True)
         offsets = {int(partition): offset for partition, offset in place["offsets"].items()} if place else {}
         found = counts.by_offsets(self.clients, self.topic, offsets, bounds)
-        position = self._positions.dump({"until": bounds[-1].isoformat(), "offsets": found.after})
+        position = self._positions.dump({"topic_id": topic_id, "until": bounds[-1].isoformat(), "offsets": found.after})
         return Batch((), (), position, bounds[-1] == last, reports=(self._said(found.windows),))
 
     def _first(self) -> datetime | None:

@@ -57,11 +57,12 @@ def killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: floa
 
 
 def job_killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: float) -> None:
-    """Catch up by Spark again and again, and be killed so many seconds after its executors had begun to put chunks.
+    """Catch up by Spark again and again, and be killed so many seconds after it had begun to put chunks.
 
     They end when they notice: what they put until then is nobody's.
     """
     spark_job.SPAN = 2 * topic.messages
+    log_puts(log)
     spark, timer = session(Settings()), Timer(seconds, die)
     before = log.stat().st_size
     Thread(target=_when, args=(lambda: log.stat().st_size > before, timer.start), daemon=True).start()
@@ -72,7 +73,7 @@ def job_killed_after(place: Place, name: str, topic: Topic, log: Path, seconds: 
 
 
 def _when(condition: Callable[[], bool], then: Callable[[], None]) -> None:
-    wait_until(condition, "a chunk", 60, 0.005)
+    wait_until(condition, "a chunk", 300, 0.005)
     then()
 
 

@@ -16,7 +16,7 @@ from feed_assets_tests.kafka.world import MORE, POISON
 def take(world, **changes):
     chunking = world.place.chunking(**changes)
     with closing(chunking.schemas):
-        return catch_up(chunking, world.name, world.settings)
+        return world.committed(catch_up(chunking, world.name, world.settings))
 
 
 def test_all_that_there_is_becomes_the_chunks_that_the_service_makes(world):

@@ -183,6 +183,23 @@ def test_signals_that_were_deleted_are_missed(world):
         world.run_until_it_fails()
 
 
+def test_what_somebody_else_wrote_behind_the_signals_stops_that_partition_alone(world, capfd):
+    world.create(partitions=2)
+    world.produce(10)
+    world.run_until_done()
+    world.producer.produce(signals_of(world.name), b"stray", partition=0)
+    assert world.producer.flush(30) == 0
+    world.produce(10, 1)
+    with world.connector() as running:
+        running.wait(lambda: world.reached(1) == 10, "the other one")
+        running.stopping.set()
+        running.thread.join(60)
+        ended = running.ended_with()
+    assert isinstance(ended, SignalsLost)
+    assert re.search(r"signals/0, at offset \d+, is none of the connector's: b'stray' is no signal", str(ended))
+    assert f"does not read {world.name}/0" in capfd.readouterr().err
+
+
 def test_the_last_signal_is_found_behind_what_was_undone(world):
     """Also a transaction that a killed one had begun, which the next one undoes."""
     world.create()

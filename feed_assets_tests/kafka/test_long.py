@@ -1,17 +1,20 @@
 """Messages that are longer than a topic beside would take, and what is set there."""
 
 import os
+from collections import Counter
+from time import time
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.cimpl import NewTopic
 
-from feed_assets.core.errors import LetterCut
+from feed_assets.core.errors import LetterLeft
 from feed_assets.core.topics import dead_letters_of, signals_of
 from feed_assets.kafka import dead_letters, topics
 from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.signals import CUT, LEFT
 from feed_assets_tests.kafka.world import POISON, World, header
+from feed_assets_tests.servers import wait_until
 
 LONG = os.urandom(500_000)
 
@@ -38,6 +41,13 @@ def test_the_topics_beside_keep_everything_and_take_what_was_packed_upstream(wor
         assert int(found["max.message.bytes"]) == topics.LEAST
 
 
+def test_they_take_what_a_topic_of_long_messages_takes(world):
+    world.create(**{"max.message.bytes": "20000000"})
+    assert topics.prepare(world.admin, world.name).longest > 20_000_000
+    for name in (signals_of(world.name), dead_letters_of(world.name)):
+        assert int(topics.config_of(world.admin, name)["max.message.bytes"].value) > 20_000_000
+
+
 def test_one_that_is_there_and_takes_less_is_altered(world):
     world.create()
     narrow(world)
@@ -61,10 +71,43 @@ def test_what_the_broker_would_refuse_as_too_long_is_cut_and_stops_nothing(world
     assert (dict(cut.headers())[CUT], header(cut, "offset")) == (b"500000", "1")
     assert header(cut, "reason").startswith("the value begins with byte")
     clients = Clients({"bootstrap.servers": world.place.servers})
-    with pytest.raises(LetterCut, match=r"/0 offset 1 is only the beginning of its message.*then --drop"):
+    with pytest.raises(LetterLeft, match=r"1 dead letters stay open.*/0 offset 1 is only the beginning of its message"):
         dead_letters.settle(clients, world.name, produces=True)
-    assert len(world.messages()) == 5
-    assert dead_letters.settle(clients, world.name, produces=False) == 3
+    wait_until(lambda: [each.value() for each in world.messages()][5:] == [POISON, POISON], "the replayed ones")
+    left = [each for each in dead_letters.letters(clients, world.name, 10) if each.is_open]
+    assert [(each.offset, each.reason[:22]) for each in left] == [(1, "the value begins with ")]
+    assert dead_letters.settle(clients, world.name, produces=False) == 1
+
+
+def test_letters_that_their_topic_would_remove_at_once_stay_open(world):
+    day = 86_400_000
+    world.create(**{"retention.ms": str(day)})
+    now = int(time() * 1000)
+    for number, timestamp in enumerate((now - 2 * day, now)):
+        headers = [("op", b"update")]
+        world.producer.produce(world.name, POISON, world.key(number), 0, headers=headers, timestamp=timestamp)
+    assert world.producer.flush(30) == 0
+    world.run_until_done()
+    clients = Clients({"bootstrap.servers": world.place.servers})
+    with pytest.raises(LetterLeft, match=r"/0 offset 0 is older than clicks.* keeps messages.*retention.ms higher"):
+        dead_letters.settle(clients, world.name, produces=True)
+    wait_until(lambda: [each.timestamp()[1] for each in world.messages()][2:] == [now], "the replayed one")
+    world.configure(**{"retention.ms": "-1"})
+    assert dead_letters.settle(clients, world.name, produces=True) == 1
+    wait_until(lambda: [each.timestamp()[1] for each in world.messages()][3:] == [now - 2 * day], "the other one")
+
+
+def test_more_letters_than_a_read_has_are_dealt_with_by_several(world, monkeypatch):
+    monkeypatch.setattr(dead_letters, "LETTERS_PER_READ", 2)
+    world.create(partitions=2)
+    for number in range(7):
+        world.send(POISON, number, number % 2)
+    world.run_until_done(2)
+    clients = Clients({"bootstrap.servers": world.place.servers})
+    assert dead_letters.settle(clients, world.name, produces=True) == 7
+    twice = Counter({(number % 2, world.key(number)): 2 for number in range(7)})
+    wait_until(lambda: Counter((each.partition(), each.key()) for each in world.messages()) == twice, "all of them")
+    assert not any(each.is_open for each in dead_letters.letters(clients, world.name, 10))
 
 
 def test_who_must_not_alter_it_is_told_what_to_set(capfd, monkeypatch):
@@ -85,4 +128,5 @@ def test_letters_go_back_to_a_topic_that_takes_little_at_a_time(world):
     world.run_until_done()
     clients = Clients({"bootstrap.servers": world.place.servers})
     assert dead_letters.settle(clients, world.name, produces=True) == 5
-    assert [each.value() for each in world.messages()][5:] == [each.value() for each in world.messages()][:5]
+    values = [each.value() for each in world.messages()][:5]
+    wait_until(lambda: [each.value() for each in world.messages()] == values * 2, "all of them")

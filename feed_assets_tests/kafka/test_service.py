@@ -1,10 +1,17 @@
 """The connector, whole: from a real broker to files, signals and dead letters."""
 
-from feed_assets.kafka import avro
+import re
+
+from confluent_kafka import Producer
+
+from feed_assets.core.topics import signals_of
+from feed_assets.kafka import avro, log, service
+from feed_assets.kafka.clients import Clients
 from feed_assets.kafka.dead_letters import Open, letters, opened, settle
 from feed_assets.kafka.lag import lag
 from feed_assets.kafka.log import message_of
 from feed_assets.kafka.messages import Message
+from feed_assets.kafka.signals import SCHEMA
 from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, header
 
 
@@ -19,6 +26,50 @@ def test_what_was_produced_becomes_chunks_on_the_grid(world):
     assert (first.topic, first.partition, first.dialect) == (world.name, 0, "feed_assets/1")
     assert first.schema_id == world.schema_id()
     assert world.rows(first)[3] == {"_operation": "update", "_offset": "3", "id": "k3", "n": "3"}
+
+
+def test_signals_are_avro_by_the_schema_that_is_registered(world):
+    world.create()
+    world.produce(1)
+    world.run_until_done()
+    (signal,) = world.messages(signals_of(world.name))
+    _, schema_id = avro.HEAD.unpack_from(signal.value())
+    subject = f"{signals_of(world.name)}-value"
+    assert schema_id == world.schemas.register(subject, SCHEMA)
+
+
+def test_what_reading_means_is_not_left_to_the_settings(world):
+    world.create()
+    conf = {"bootstrap.servers": world.place.servers}
+    producer = Producer({**conf, "transactional.id": world.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(world.name, world.value(1), world.key(1), 0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    reading = {"isolation.level": "read_uncommitted", "enable.partition.eof": "false", "auto.offset.reset": "latest"}
+    assert log.read(Clients({**conf, **reading}), world.name, {}, 10, 1000, 10).messages == []
+
+
+def test_a_line_says_from_time_to_time_how_it_goes(world, monkeypatch, capfd):
+    monkeypatch.setattr(service, "SAY_SECONDS", 0.1)
+    world.create()
+    world.produce(12)
+    world.send(POISON)
+    producer = Producer({"bootstrap.servers": world.place.servers, "transactional.id": world.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(world.name, world.value(1), world.key(1), 0)
+    producer.flush(30)
+    lines, pattern = [], r"in \d+ s ([\d,]+) messages, (\d+) chunks, (\d+) dead letters; (\d+) messages behind"
+
+    def is_said():
+        lines.extend(tuple(map(int, each)) for each in re.findall(pattern, capfd.readouterr().err))
+        return [*map(sum, zip(*lines, strict=True))][:3] == [13, 2, 1] and lines[-1][3] == 1
+
+    with world.connector() as running:
+        running.wait(is_said, "the lines")
+        producer.abort_transaction(30)
 
 
 def test_poison_goes_to_the_dead_letters_with_its_reason(world):

@@ -39,7 +39,8 @@ class Taker:
         chunking = self.world.place.chunking(**changes)
         executors = Executors(lambda: self.spark, made or self.world.place.chunking, least)
         with closing(chunking.schemas):
-            return module.catch_up(chunking, self.world.name, self.world.settings, executors)
+            found = module.catch_up(chunking, self.world.name, self.world.settings, executors)
+        return self.world.committed(found)
 
 
 @pytest.fixture
@@ -79,12 +80,14 @@ def test_what_executors_make_are_the_chunks_that_the_service_makes(world, take):
     other = World(world.place)
     with closing(other.schemas):
         fill(other)
-        other.settings = world.settings.model_copy(update={"seconds": 2})
+        other.settings = world.settings.model_copy(update={"seconds": 4})
         other.run_until_done(2)
         assert told(world) == told(other)
     (letter,) = world.dead_letters()
     headers = dict(letter.headers())
     assert (letter.value(), headers["op"], headers["feed_assets.offset"]) == (POISON, b"create", b"24")
+    (poison,) = [each for each in world.messages() if each.value() == POISON]
+    assert (letter.key(), int(headers["feed_assets.timestamp"])) == (poison.key(), poison.timestamp()[1])
     assert take() == []
 
 
@@ -190,10 +193,14 @@ def test_files_of_another_grid_that_nobody_was_told_of_are_in_nobodys_way(world,
     world.check()
 
 
+LONG = {"transaction.timeout.ms": 900_000}
+"""A transaction that stays open while Spark starts."""
+
+
 def test_what_a_transaction_holds_back_is_left_to_the_next_run(world, take):
     world.create()
     world.produce(23)
-    producer = Producer({"bootstrap.servers": world.place.servers, "transactional.id": world.name})
+    producer = Producer({"bootstrap.servers": world.place.servers, "transactional.id": world.name, **LONG})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(world.name, world.value(1), world.key(1), 0)

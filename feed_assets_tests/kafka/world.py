@@ -77,7 +77,7 @@ class World:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.name = f"clicks.{uuid4().hex}"
-        self.settings = Topic(key=("id",), messages=10, seconds=0.2, operation="header:op")
+        self.settings = Topic(key=("id",), messages=10, seconds=0.5, operation="header:op")
         self._conf = {"bootstrap.servers": place.servers, "log_level": 0}
         self.admin = AdminClient(self._conf)
         self.board = Blackboard.open(place.board, endpoint=place.endpoint, **_keys(place.board))
@@ -104,6 +104,14 @@ class World:
 
     def create(self, partitions: int = 1, **config: str) -> None:
         self.admin.create_topics([NewTopic(self.name, partitions, 1, config=config)])[self.name].result(30)
+        wait_until(lambda: topics.partitions(self.admin, self.name) == partitions, "the topic")
+
+    def configure(self, **config: str) -> None:
+        """Set entries of the topic's configuration."""
+        set_ = AlterConfigOpType.SET
+        entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in config.items()]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(30)
 
     def alter(self, **config: str) -> None:
         """Set some of the topic's configuration."""
@@ -205,6 +213,12 @@ class World:
 
     def reached(self, partition: int = 0) -> int:
         return max((each.next_offset for each in self.signals(partition)), default=0)
+
+    def committed(self, found: list[Signal]) -> list[Signal]:
+        """Signals, once readers see them: the broker writes the ends of transactions after it has answered."""
+        for number, signal in {each.partition: each for each in found}.items():
+            wait_until(lambda at=number, end=signal.next_offset: self.reached(at) >= end, "a signal to be committed")
+        return found
 
     def check(self, partitions: int = 1, first: int = 0) -> None:
         """Everything that was produced is in a signalled chunk, or a dead letter, once; files are as was signalled."""

@@ -22,9 +22,9 @@ def topic(broker, registry, setting):
 
 @pytest.mark.parametrize(
     ("behind", "seconds_ago", "due"),
-    [(0, None, False), (9, 0, False), (9, 59, False), (10, 0, True), (1, 60, True), (1, 61, True)],
+    [(0, None, False), (9, 0, False), (9, 59, False), (10, 0, True), (1, 60, True), (1, 61, True), (1, -3600, True)],
 )
-def test_a_run_is_due_at_the_message_limit_or_the_time_limit(behind, seconds_ago, due):
+def test_a_run_is_due_at_the_message_limit_or_the_time_limit_or_for_what_is_of_the_future(behind, seconds_ago, due):
     since = None if seconds_ago is None else NOW - timedelta(seconds=seconds_ago)
     limits = Topic(key=("id",), messages=10, seconds=60)
     assert is_due(Lag(0, 100, 100 - behind, behind, since), limits, NOW) is due

@@ -18,6 +18,7 @@ from feed_assets.warehouse import loader
 from feed_assets_tests.kafka.world import POISON
 from feed_assets_tests.orchestration.topic_world import chunk, declared, kafka_world
 from feed_assets_tests.orchestration.worlds import harness
+from feed_assets_tests.servers import wait_until
 from feed_assets_tests.warehouse.topics import check, loading_of, rows
 
 HOUR_15 = datetime(2026, 1, 1, 15, tzinfo=UTC)
@@ -87,6 +88,7 @@ def test_a_dead_letter_is_accounted_for_and_once_it_is_replayed_so_is_that(topic
     loop.run_until_idle()
     assert state_of("5min@2026-01-01-15:50") == ("complete", 2, {"reader": 2})
     assert dead_letters.settle(clients_for(topic.name), topic.name, produces=True) == 1
+    wait_until(lambda: len(topic.messages()) == 4, "the end of the transaction to be there")
     chunk(topic)
     assert [each.records for each in topic.signals()] == [2, 0]
     loop.run_until_idle()

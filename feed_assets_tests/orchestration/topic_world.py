@@ -32,7 +32,7 @@ def chunk(world):
     """Make chunks of all that is there."""
     chunking = world.place.chunking()
     with closing(chunking.schemas):
-        return catch_up(chunking, world.name, world.settings)
+        return world.committed(catch_up(chunking, world.name, world.settings))
 
 
 def loop(world, *more, **options):

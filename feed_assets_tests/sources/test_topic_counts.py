@@ -84,6 +84,17 @@ def test_the_broker_tells_of_no_window_whose_beginning_it_has_removed(log, trust
         source.read(first.position)
 
 
+@pytest.mark.parametrize("tier", ["broker", "reader"])
+def test_a_topic_that_was_made_anew_is_not_counted_on(log, trusted, monkeypatch, tier):
+    log.send([(0, each) for each in minutes(1, 2, 11)])
+    source = counts(log, tier, Clock(*minutes(21)))
+    position = source.read(None).position
+    assert position is not None
+    monkeypatch.setattr(kafka_counts, "id_of", lambda *_: "another")
+    with pytest.raises(SourceUnavailable, match=f"{log.topic} was deleted and made anew: expected the topic that was"):
+        source.read(position)
+
+
 def test_the_broker_is_not_asked_where_its_offsets_tell_nothing(log):
     with pytest.raises(SourceUnavailable, match=r"cannot count: .* CreateTime: .*Declare the tier 'reader'"):
         counts(log, "broker", Clock()).read(None)
