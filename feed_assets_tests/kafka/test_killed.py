@@ -130,7 +130,7 @@ def rebalance(world: World, fork: Forks, log: Path, seed: int) -> None:
 
     def meanwhile() -> None:
         for number in range(PARTITIONS):
-            load(world, chance, number)
+            load(world, chance, partition=number)
         if state(world) is ConsumerGroupState.PREPARING_REBALANCING:
             (said / AWAITED).touch()
 
