@@ -11,6 +11,7 @@ from benchmarks import (
     events,
     feeds,
     late,
+    loads,
     pull,
     ready,
     receive,
@@ -38,6 +39,7 @@ BENCHMARKS = [
     *receive.BENCHMARKS,
     *pull.BENCHMARKS,
     *chunks.BENCHMARKS,
+    *loads.BENCHMARKS,
     *transforms.BENCHMARKS,
     *service.BENCHMARKS,
 ]
