@@ -22,6 +22,9 @@ CLEANED = {
 }
 """The broker cleans all but the newest segment; each message that is sent here has one of its own."""
 
+CLEANER_SECONDS = 180
+"""The broker has one cleaner, for the topics of all tests."""
+
 WAYS = [World.run_until_done, take]
 
 
@@ -57,7 +60,9 @@ class Compacted:
         """Until the broker has left the last message of each key, but those `gone`, and the newest of all."""
         *closed, _ = self.sent
         left = {offset for offset, _ in _newest(closed).values()} - {*gone} | {len(closed)}
-        wait_until(lambda: self.there() == left, f"the broker to leave {sorted(left)} of {len(self.sent)}")
+        wait_until(
+            lambda: self.there() == left, f"the broker to leave {sorted(left)} of {len(self.sent)}", CLEANER_SECONDS
+        )
 
     def there(self) -> set[int]:
         """The offsets that the broker has."""
@@ -101,9 +106,8 @@ def test_the_ranges_of_chunks_cover_what_was_removed_and_records_count_what_was_
     assert world.signals()[0].path is None
 
 
-def test_a_range_that_ends_in_a_hole_was_read_once_something_comes_behind_it(world, topic, monkeypatch):
+def test_a_range_that_ends_in_a_hole_was_read_once_something_comes_behind_it(world, topic):
     """The reader is one that is not told where its partition ends."""
-    monkeypatch.setattr(module, "SECONDS", 5)
     topic.send(25 * "1" + "2")
     topic.wait()
     with closing(world.place.chunking().clients.consumer()) as reader:
@@ -117,7 +121,7 @@ def test_deletes_that_were_removed_too_are_in_no_chunk_and_hold_nothing_up(world
     topic.send("012")
     topic.send("2", "delete")
     topic.send("11")
-    wait_until(lambda: 1 not in topic.there(), "the broker to meet the delete")
+    wait_until(lambda: 1 not in topic.there(), "the broker to meet the delete", CLEANER_SECONDS)
     topic.send("013")
     topic.wait(3)
     way(world)
@@ -136,7 +140,11 @@ def test_what_was_undone_and_the_ends_of_transactions_are_removed_too(world, way
         producer.produce(world.name, world.value(number), world.key(0), 0, headers=headers, timestamp=stamp)
         assert producer.flush(30) == 0
         producer.abort_transaction(30) if number % 3 == 2 else producer.commit_transaction(30)
-    wait_until(lambda: [each.offset() for each in world.messages()] == [20], "the broker to leave one of twelve")
+    wait_until(
+        lambda: [each.offset() for each in world.messages()] == [20],
+        "the broker to leave one of twelve",
+        CLEANER_SECONDS,
+    )
     way(world)
     world.produce()
     way(world)
