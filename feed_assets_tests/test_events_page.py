@@ -48,7 +48,7 @@ def page(shop: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def order(shop: sa.Engine, item: str, amount: int, at: datetime) -> None:
     with shop.begin() as connection:
-        values = {"item": item, "amount": amount, "at": at.replace(tzinfo=None)}
+        values = {"item": item, "amount": amount, "at": str(at.replace(tzinfo=None))}
         connection.execute(sa.text("INSERT INTO orders VALUES (:item, :amount, :at)"), values)
 
 
