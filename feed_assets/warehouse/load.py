@@ -14,7 +14,7 @@ from typing import NamedTuple
 from feed_assets.core.errors import InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import files, state, statements
-from feed_assets.warehouse.engines import Connection, Engine
+from feed_assets.warehouse.engines import Connection, Engine, quoted
 from feed_assets.warehouse.files import Copy
 from feed_assets.warehouse.migrations import migrate, places
 from feed_assets.warehouse.runs import Run, Signalled
@@ -120,9 +120,10 @@ class _Rows:
         self._stage(copies, destinations)
         self._run(statements.refuse(self._engine, self._table, self._shape))
         self._run(statements.newest(self._engine, self._shape))
-        is_of_many = len({each.partition for each in copies}) > 1
-        for each in statements.strays(self._table, self._shape, is_of_many=is_of_many):
-            self._check(self._connection.execute(each))
+        if len({each.partition for each in copies}) > 1:
+            self._check(self._connection.execute(statements.strays_among(self._shape)))
+        for there in (quoted(self._table), statements.deleted_of(self._table)):
+            self._give_way(there)
         self._run(statements.merge(self._engine, self._table, self._shape, self._deleted_days))
 
     def _run(self, texts: Iterable[str]) -> None:
@@ -140,6 +141,13 @@ class _Rows:
                 raise InvalidShape(f"the chunks of {self._table} have no column {min(absent)}, which is of its key.")
             typed = {found[each]: types.get(found[each], "text") for each in columns}
             self._connection.copy(statements.STAGING, typed, partition, [each.path for each in group])
+
+    def _give_way(self, there: str) -> None:
+        """Let nothing older replace what is there. As a rule there is no such thing: it is looked first."""
+        found = self._connection.execute(statements.obstacle(there, self._shape))
+        self._check([each for each in found if each[-2] != each[-1]])
+        if found:
+            self._run([statements.drop_older(there, self._shape)])
 
     def _check(self, strays: Sequence[tuple[object, ...]]) -> None:
         for *key, one, other in strays:

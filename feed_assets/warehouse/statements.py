@@ -113,27 +113,36 @@ def newest(engine: Engine, shape: Shape) -> Iterator[str]:
     yield f"ANALYZE {NEWEST}"
 
 
-def strays(table: str, shape: Shape, *, is_of_many: bool) -> Iterator[str]:
-    """Ask for a key that came from two partitions: its values, and the two; among what is staged if that is of many."""
+def strays_among(shape: Shape) -> str:
+    """Ask for a staged key that came from two partitions: its values, and the two."""
     names = _names(shape.key)
-    if is_of_many:
-        yield (
-            f"SELECT {names}, min({PARTITION}), max({PARTITION}) FROM {STAGING} GROUP BY {names} "
-            f"HAVING min({PARTITION}) <> max({PARTITION}) LIMIT 1"
-        )
-    for each in (quoted(table), deleted_of(table)):
-        keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
-        yield (
-            f"SELECT {keys}, t.{PARTITION}, s.{PARTITION} FROM {NEWEST} s JOIN {each} t ON {_same(shape)} "
-            f"WHERE t.{PARTITION} <> s.{PARTITION} LIMIT 1"
-        )
+    return (
+        f"SELECT {names}, min({PARTITION}), max({PARTITION}) FROM {STAGING} GROUP BY {names} "
+        f"HAVING min({PARTITION}) <> max({PARTITION}) LIMIT 1"
+    )
+
+
+def obstacle(there: str, shape: Shape) -> str:
+    """Ask for a key that is there from another partition, else for one that is there with a newer row.
+
+    Its values, and the two partitions, which are the same in the second case. In one search of the large table.
+    """
+    keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
+    is_stray = f"t.{PARTITION} <> s.{PARTITION}"
+    return (
+        f"SELECT {keys}, t.{PARTITION}, s.{PARTITION} FROM {NEWEST} s JOIN {there} t ON {_same(shape)} "
+        f"WHERE {is_stray} OR t.{OFFSET} >= s.{OFFSET} ORDER BY {is_stray} DESC LIMIT 1"
+    )
+
+
+def drop_older(there: str, shape: Shape) -> str:
+    """Forget the rows of which there are newer ones."""
+    return f"DELETE FROM {NEWEST} s USING {there} t WHERE {_same(shape)} AND t.{OFFSET} >= s.{OFFSET}"
 
 
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
     """Merge the newest rows into the table: none of them is older than the one that it replaces."""
     target, deleted = quoted(table), deleted_of(table)
-    for each in (target, deleted):
-        yield f"DELETE FROM {NEWEST} s USING {each} t WHERE {_same(shape)} AND t.{OFFSET} >= s.{OFFSET}"
     for each in (target, deleted):
         yield f"DELETE FROM {each} t USING {NEWEST} s WHERE {_same(shape)}"
     keys, is_delete = _names((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
