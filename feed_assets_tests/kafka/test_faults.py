@@ -133,6 +133,15 @@ def test_a_log_that_was_trimmed_before_it_was_read_raises(world):
     assert world.reached() == 10
 
 
+def ended_beside_another(world: World) -> BaseException | None:
+    """What a connector ends with that has read partition 1 up to offset 10."""
+    with world.connector() as running:
+        running.wait(lambda: world.reached(1) == 10, "the other one")
+        running.stopping.set()
+        running.thread.join(60)
+        return running.ended_with()
+
+
 def test_a_partition_that_a_person_has_to_look_at_does_not_stop_the_others(world, capfd):
     world.create(partitions=2)
     world.produce(10)
@@ -140,11 +149,7 @@ def test_a_partition_that_a_person_has_to_look_at_does_not_stop_the_others(world
     world.produce(30)
     world.produce(10, 1)
     trim(world, world.name, 25)
-    with world.connector() as running:
-        running.wait(lambda: world.reached(1) == 10, "the other one")
-        running.stopping.set()
-        running.thread.join(60)
-        ended = running.ended_with()
+    ended = ended_beside_another(world)
     assert isinstance(ended, LogTrimmed)
     assert f"feed-assets: connector: does not read {world.name}/0: {ended}" in capfd.readouterr().err
     assert world.reached() == 10
@@ -190,11 +195,7 @@ def test_what_somebody_else_wrote_behind_the_signals_stops_that_partition_alone(
     world.producer.produce(signals_of(world.name), b"stray", partition=0)
     assert world.producer.flush(30) == 0
     world.produce(10, 1)
-    with world.connector() as running:
-        running.wait(lambda: world.reached(1) == 10, "the other one")
-        running.stopping.set()
-        running.thread.join(60)
-        ended = running.ended_with()
+    ended = ended_beside_another(world)
     assert isinstance(ended, SignalsLost)
     assert re.search(r"signals/0, at offset \d+, is none of the connector's: b'stray' is no signal", str(ended))
     assert f"does not read {world.name}/0" in capfd.readouterr().err
