@@ -37,7 +37,7 @@ _MAY_BE_OVER = (
 class DuckDB(Engine):
     """A file of DuckDB, which one process has open at a time: it is opened for each transaction, and closed."""
 
-    now, json, has_keys, most_digits = "now()", "json", False, 38
+    now, json, has_keys, tells_deleted, most_digits = "now()", "json", False, False, 38
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:

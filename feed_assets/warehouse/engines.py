@@ -51,6 +51,8 @@ class Engine(ABC):
     json: str
     has_keys: bool
     """Whether tables get a primary key: one that makes it quick to find a row, and lets it be replaced."""
+    tells_deleted: bool
+    """Whether a deletion tells what it deleted (RETURNING), and can be undone alone (SAVEPOINT)."""
     most_digits: int
     """Of a decimal."""
 

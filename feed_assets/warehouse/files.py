@@ -3,6 +3,8 @@
 import gzip
 import json
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +17,9 @@ from feed_assets.kafka.signals import Signal
 
 FOLDER = "manifests"
 """What the keys of manifests begin with on the blackboard."""
+
+_AT_ONCE = 8
+"""Chunks that are copied at a time: each is in memory, and a store takes a while to answer."""
 
 
 class Copy(NamedTuple):
@@ -41,7 +46,9 @@ def put_manifest(board: Blackboard, topic: str, signals: Iterable[Signal]) -> No
 def fetch(board: Blackboard, signals: Sequence[Signal], folder: Path) -> list[Copy]:
     """Copy chunks to a folder. Raises ChunkBroken for one that is not what its signal says, and DiskFull."""
     with_files = [each for each in signals if each.path]
-    return [_fetched(board, each, folder / f"{number}.csv") for number, each in enumerate(with_files)]
+    targets = [folder / f"{number}.csv" for number in range(len(with_files))]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [*pool.map(partial(_fetched, board), with_files, targets)]
 
 
 def _fetched(board: Blackboard, signal: Signal, target: Path) -> Copy:

@@ -123,7 +123,7 @@ class _Rows:
         if len({each.partition for each in copies}) > 1:
             self._check(self._connection.execute(statements.strays_among(self._shape)))
         for there in (quoted(self._table), statements.deleted_of(self._table)):
-            self._give_way(there)
+            self._make_way(there)
         self._run(statements.merge(self._engine, self._table, self._shape, self._deleted_days))
 
     def _run(self, texts: Iterable[str]) -> None:
@@ -142,12 +142,19 @@ class _Rows:
             typed = {found[each]: types.get(found[each], "text") for each in columns}
             self._connection.copy(statements.STAGING, typed, partition, [each.path for each in group])
 
-    def _give_way(self, there: str) -> None:
-        """Let nothing older replace what is there. As a rule there is no such thing: it is looked first."""
-        found = self._connection.execute(statements.obstacle(there, self._shape))
+    def _make_way(self, there: str) -> None:
+        """Delete the rows that newer ones replace. As a rule nothing that is there is newer, which is asked, too."""
+        run, shape, is_told = self._connection.execute, self._shape, self._engine.tells_deleted
+        if is_told:
+            run("SAVEPOINT there")
+        found = run((statements.replace_and_ask if is_told else statements.obstacle)(there, shape))
         self._check([each for each in found if each[-2] != each[-1]])
+        if found and is_told:
+            run("ROLLBACK TO there")
         if found:
-            self._run([statements.drop_older(there, self._shape)])
+            run(statements.drop_older(there, shape))
+        if found or not is_told:
+            run(statements.replace(there, shape))
 
     def _check(self, strays: Sequence[tuple[object, ...]]) -> None:
         for *key, one, other in strays:

@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 20
 class PostgreSQL(Engine):
     """A PostgreSQL server."""
 
-    now, json, has_keys, most_digits = "clock_timestamp()", "jsonb", True, 1000
+    now, json, has_keys, tells_deleted, most_digits = "clock_timestamp()", "jsonb", True, True, 1000
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:

@@ -110,7 +110,6 @@ def newest(engine: Engine, shape: Shape) -> Iterator[str]:
     columns = [OPERATION, PARTITION, OFFSET, *(f"{value} AS {quoted(name)}" for name, value in values.items())]
     rows = f"SELECT DISTINCT ON ({key}) {', '.join(columns)} FROM {STAGING} ORDER BY {key}, {OFFSET} DESC"
     yield f"CREATE TEMP TABLE {NEWEST} AS {rows}"
-    yield f"ANALYZE {NEWEST}"
 
 
 def strays_among(shape: Shape) -> str:
@@ -135,6 +134,22 @@ def obstacle(there: str, shape: Shape) -> str:
     )
 
 
+def replace(there: str, shape: Shape) -> str:
+    """Delete the rows of which there are newer ones, or older ones."""
+    return f"DELETE FROM {there} t USING {NEWEST} s WHERE {_same(shape)}"
+
+
+def replace_and_ask(there: str, shape: Shape) -> str:
+    """Both at once, where a deletion tells what it deleted: the large table is searched once."""
+    keys, was, came = _names(shape.key), '"feed_assets was"', '"feed_assets came"'
+    told = ", ".join(f"s.{quoted(name)}" for name in shape.key)
+    more = f'{told}, t.{PARTITION} AS {was}, s.{PARTITION} AS {came}, t.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
+    return (
+        f"WITH gone AS ({replace(there, shape)} RETURNING {more}) SELECT {keys}, {was}, {came} FROM gone "
+        f'WHERE {was} <> {came} OR "feed_assets newer" ORDER BY {was} <> {came} DESC LIMIT 1'
+    )
+
+
 def drop_older(there: str, shape: Shape) -> str:
     """Forget the rows of which there are newer ones."""
     return f"DELETE FROM {NEWEST} s USING {there} t WHERE {_same(shape)} AND t.{OFFSET} >= s.{OFFSET}"
@@ -143,8 +158,6 @@ def drop_older(there: str, shape: Shape) -> str:
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
     """Merge the newest rows into the table: none of them is older than the one that it replaces."""
     target, deleted = quoted(table), deleted_of(table)
-    for each in (target, deleted):
-        yield f"DELETE FROM {each} t USING {NEWEST} s WHERE {_same(shape)}"
     keys, is_delete = _names((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
     yield (f"INSERT INTO {deleted} ({keys}, {_DELETED_AT}) SELECT {keys}, {engine.now} FROM {NEWEST} WHERE {is_delete}")
     yield f"DELETE FROM {NEWEST} WHERE {is_delete}"
