@@ -23,6 +23,9 @@ _LINE_BYTES = 2 << 20
 _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"', nullstr='\N',
     allow_quoted_nulls=false, new_line='\n', parallel=false"""
 
+_MEMORY = "1GB"
+"""What DuckDB takes; a load that needs more goes on with files beside its own. Else it would be most of a machine's."""
+
 _TURN = RLock()
 """Held while a file is open: DuckDB refuses to open a file that another thread of the process is just closing."""
 
@@ -48,7 +51,8 @@ class DuckDB(Engine):
     def _opened(self) -> duckdb.DuckDBPyConnection:
         with translated():
             return duckdb.connect(
-                unquote(self._url.removeprefix("duckdb://")), config={"autoinstall_known_extensions": False}
+                unquote(self._url.removeprefix("duckdb://")),
+                config={"autoinstall_known_extensions": False, "memory_limit": _MEMORY},
             )
 
     def bytes_of(self, text: str) -> str:

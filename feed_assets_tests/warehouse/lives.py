@@ -1,21 +1,17 @@
-"""A loader as a process of its own that is killed: at a statement, or at a moment. One of them is wrong."""
+"""A loader as a process of its own that is killed at a statement. One of them is wrong."""
 
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from threading import Event, Timer
 from typing import Any
 
-from feed_assets.core.topics import Topic
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load as loads
-from feed_assets.warehouse import loader, state
+from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import Place, load
 from feed_assets.warehouse.runs import Signalled, runs
 from feed_assets.warehouse.shapes import Shape
-from feed_assets_tests.kafka.world import Place as Servers
-from feed_assets_tests.warehouse.topics import loading_of
 
 HOLDER = "the test"
 
@@ -78,19 +74,3 @@ def committed(merge: Any) -> Any:
         self._connection.execute("BEGIN")
 
     return merged
-
-
-def killed_after(place: Servers, url: str, name: str, topic: Topic, seconds: float, is_early: bool) -> None:
-    """Be killed so many seconds after its start or that of its session; the lease of the one before is over."""
-    loader.LEASE_SECONDS, loader.LOOK_SECONDS = 0.0, 0.02
-    timer, each = Timer(seconds, die), loader.Session._each
-
-    def begun(self: Any, work: Any) -> None:
-        if not timer.ident:
-            timer.start()
-        each(self, work)
-
-    if is_early:
-        timer.start()
-    loader.Session._each = begun
-    loader.run(loading_of(place, url, seconds=0.05), {name: topic}, Event(), (0.05, 0.1))

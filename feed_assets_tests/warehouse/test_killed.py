@@ -1,24 +1,17 @@
-"""A loader that is killed, and a database that breaks off: at every restart the table is what its positions say."""
+"""A loader that is killed at any of its statements: at every restart the table is what its positions say."""
 
 from collections.abc import Iterator
 from random import Random
-from time import sleep
 from uuid import uuid4
 
-import psycopg
 import pytest
 
-from feed_assets.core.errors import WarehouseUnavailable
-from feed_assets.warehouse import loader as loaders
 from feed_assets.warehouse.engines import quoted
 from feed_assets_tests.faults.forks import Forks, forks
 from feed_assets_tests.faults.seeds import seeds
-from feed_assets_tests.kafka.world import FIELDS, MORE, POISON, World
 from feed_assets_tests.warehouse.conftest import Loader
-from feed_assets_tests.warehouse.lives import killed_after, killed_at
+from feed_assets_tests.warehouse.lives import killed_at
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
-from feed_assets_tests.warehouse.topics import check as check_topic
-from feed_assets_tests.warehouse.topics import loading_of, nexts
 
 KILLED = -9
 STATEMENTS = 45
@@ -114,79 +107,3 @@ def test_rows_that_are_committed_before_their_positions_are_caught(loader, strea
     life(loader, stream, url, fork, "INSERT INTO feed_assets.tables", is_after=False, is_wrong=True)
     with pytest.raises(AssertionError, match="the table is not what its positions say"):
         check(loader, stream)
-
-
-@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
-@pytest.mark.parametrize("breaks", seeds(10, 200))
-def test_a_connection_that_breaks_at_any_statement(loader, stream, url, breaks, monkeypatch):
-    with loader.engine.open() as connection:
-        kind = type(connection)
-    execute, left = kind.execute, 0
-
-    def broken(self, statement):
-        nonlocal left
-        left -= 1
-        if left == 0:
-            with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as other:
-                own = "datname = current_database() AND application_name = 'feed_assets'"
-                other.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {own}")
-        return execute(self, statement)
-
-    monkeypatch.setattr(kind, "execute", broken)
-    failures = 0
-    for seed in breaks:
-        chance = Random(seed)  # noqa: S311
-        produce(stream, chance)
-        left = chance.randint(1, STATEMENTS)
-        try:
-            loader.load(stream)
-        except WarehouseUnavailable:
-            failures += 1
-        left = 0
-        check(loader, stream)
-    assert failures
-    loader.load(stream)
-    check(loader, stream)
-
-
-@pytest.fixture
-def world(broker, registry, local_board) -> Iterator[World]:
-    with World.of(broker, registry, local_board.url) as made:
-        made.create()
-        yield made
-
-
-@pytest.mark.parametrize("kills", seeds(4, 200))
-def test_killed_at_any_moment_while_others_produce(world, engine, url, fork, kills, monkeypatch):
-    monkeypatch.setattr(loaders, "LEASE_SECONDS", 0.0)
-    loads = 0
-    with world.connector():
-        for seed in kills:
-            before = nexts(engine, world.name)
-            kill(world, url, fork, seed)
-            check_topic(world, engine)
-            loads += nexts(engine, world.name) != before
-    world.run_until_done()
-    loading = loading_of(world.place, url)
-    loaders.once(loading, {world.name: world.settings})
-    loading.schemas.close()
-    check_topic(world, engine)
-    assert loads >= len(kills) // 10  # Of few lives none may come so far on a busy machine.
-    assert nexts(engine, world.name) == {0: world.end()}
-
-
-def kill(world: World, url: str, fork: Forks, seed: int) -> None:
-    """One life of a loader, in which somebody produces, deletes, and now and then what is no record."""
-    chance = Random(seed)  # noqa: S311
-
-    def produces() -> None:
-        sleep(0.02)  # A load that leaves the others the time to get somewhere.
-        world.produce(chance.randint(1, 4), fields=MORE if chance.random() < 0.1 else FIELDS)
-        if chance.random() < 0.2:
-            world.send(None, chance.randint(0, 6))
-        if chance.random() < 0.1:
-            world.send(POISON)
-
-    produces()
-    job = world.place, url, world.name, world.settings, chance.uniform(0.02, 0.6), chance.random() < 0.2
-    assert fork.run(killed_after, *job, meanwhile=produces) == KILLED

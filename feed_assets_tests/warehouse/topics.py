@@ -5,7 +5,9 @@ from typing import Any
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.kafka import avro
 from feed_assets.warehouse import state
-from feed_assets.warehouse.engines import Engine, quoted
+from feed_assets.warehouse.engines import Connection, Engine, quoted
+from feed_assets.warehouse.shapes import Shape
+from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.table import Loading
 from feed_assets_tests.kafka.world import Place, World
 
@@ -38,20 +40,34 @@ def folded(world: World, nexts: dict[int, int]) -> dict[str, tuple[Any, ...]]:
 def nexts(engine: Engine, name: str) -> dict[int, int]:
     with engine.open() as connection:
         state.prepare(connection)
-        return {number: each.next_offset for number, each in state.read(connection, name).positions.items()}
+        return _nexts(state.read(connection, name))
+
+
+def _nexts(known: Known) -> dict[int, int]:
+    return {number: each.next_offset for number, each in known.positions.items()}
 
 
 def rows(engine: Engine, name: str) -> dict[str, tuple[Any, ...]]:
     """What is in the table."""
     with engine.open() as connection:
-        shape = state.read(connection, name).shape
-        if shape is None:
-            return {}
-        there = {each.name for each in shape.columns}
-        columns = ", ".join(each if each in there or each[0] == "_" else f"NULL AS {each}" for each in COLUMNS)
-        return {row[0]: row for row in connection.execute(f"SELECT {columns} FROM {quoted(name)}")}
+        return _rows(connection, name, state.read(connection, name).shape)
 
 
-def check(world: World, engine: Engine) -> None:
-    """The table is what its topic says, up to where its positions are."""
-    assert rows(engine, world.name) == folded(world, nexts(engine, world.name))
+def _rows(connection: Connection, name: str, shape: Shape | None) -> dict[str, tuple[Any, ...]]:
+    if shape is None:
+        return {}
+    there = {each.name for each in shape.columns}
+    columns = ", ".join(each if each in there or each[0] == "_" else f"NULL AS {each}" for each in COLUMNS)
+    found = connection.execute(f"SELECT {columns} FROM {quoted(name)}")
+    assert len(found) == len({row[0] for row in found}), "a key has two rows"
+    return {row[0]: row for row in found}
+
+
+def check(world: World, engine: Engine) -> dict[int, int]:
+    """The table is what its topic says, up to where its positions are; these. A loader may be at work meanwhile."""
+    with engine.open() as connection:
+        connection.execute("BEGIN" if not engine.has_keys else "BEGIN ISOLATION LEVEL REPEATABLE READ")
+        known = state.read(connection, world.name)
+        found = _rows(connection, world.name, known.shape)
+    assert found == folded(world, _nexts(known)), "the table is not what its positions say"
+    return _nexts(known)

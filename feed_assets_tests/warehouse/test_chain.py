@@ -1,0 +1,92 @@
+"""Connector, Spark job and loader are killed over a real broker, S3 and warehouse: the table is the topic's fold."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from feed_assets.core.errors import WarehouseUnavailable
+from feed_assets.warehouse import loader as loaders
+from feed_assets.warehouse.engines import Engine
+from feed_assets_tests.faults.forks import Forks, forks
+from feed_assets_tests.faults.seeds import seeds
+from feed_assets_tests.kafka.world import World
+from feed_assets_tests.warehouse.chain import CONNECTOR, JOB, LOADER, Chain
+from feed_assets_tests.warehouse.topics import check, loading_of, nexts
+
+SPARK_EVERY = 10
+"""A job is killed at every so-maniest time: it takes eight seconds to start, so none of the first ones is."""
+
+
+@pytest.fixture(scope="module")
+def fork() -> Iterator[Forks]:
+    with forks() as made:
+        yield made
+
+
+@pytest.fixture
+def world(broker, registry, s3_url: str, s3_env) -> Iterator[World]:
+    with World.of(broker, registry, s3_url, s3_env.endpoint) as made:
+        made.create()
+        yield made
+
+
+@pytest.fixture
+def chain(world: World, url: str, fork: Forks, tmp_path: Path) -> Iterator[Chain]:
+    for name in ("loads", "puts"):
+        (tmp_path / name).touch()
+    made = Chain(world, url, fork, tmp_path / "loads")
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def victim_of(seed: int, kills: int) -> str:
+    if kills > 2 * SPARK_EVERY and seed % SPARK_EVERY == SPARK_EVERY - 1:
+        return JOB
+    return Random(seed).choice([CONNECTOR, LOADER])  # noqa: S311
+
+
+def checked(world: World, engine: Engine) -> dict[int, int]:
+    """Where the table is; a file that the loader has open is looked at later."""
+    for _ in range(1000):
+        try:
+            return check(world, engine)
+        except WarehouseUnavailable:
+            continue
+    pytest.fail("the loader never closes the file")
+
+
+@pytest.mark.parametrize("kills", seeds(20, 200))
+def test_each_is_killed_at_any_moment_while_others_produce(chain, world, engine, kills, monkeypatch):
+    monkeypatch.setattr(loaders, "LEASE_SECONDS", 0.0)
+    places = [nexts(engine, world.name)]
+    for who in (CONNECTOR, LOADER):
+        chain.start(who)
+    for seed in kills:
+        victim = victim_of(seed, len(kills))
+        chain.life(victim, Random(seed))  # noqa: S311
+        places.append(checked(world, engine))
+        chain.start(CONNECTOR if victim == JOB else victim)
+    begun, ended = chain.loads()
+    chain.end()
+    finish(world, engine, chain.url)
+    moved = sum(one != other for one, other in pairwise(places))
+    sys.stdout.write(f"{len(kills)} kills, {begun} loads, {begun - ended} of them cut off, {moved} moves\n")
+    assert begun - ended >= len(kills) // 20, "no load was cut off"
+    assert moved >= len(kills) // 10, "the table hardly moved"
+
+
+def finish(world: World, engine: Engine, url: str) -> None:
+    """What is left is signalled and loaded in peace: once each, and all of it."""
+    world.run_until_done()
+    world.check()
+    loading = loading_of(world.place, url)
+    with closing(loading.schemas):
+        loaders.once(loading, {world.name: world.settings})
+    assert check(world, engine) == {0: world.end()}

@@ -1,0 +1,139 @@
+"""A server that breaks off at any statement of a load, and answers that are lost: the table is what it should be."""
+
+from collections.abc import Iterator
+from random import Random
+from uuid import uuid4
+
+import pytest
+
+from feed_assets.core.errors import WarehouseUnavailable
+from feed_assets.warehouse import load as loads
+from feed_assets.warehouse import state
+from feed_assets.warehouse.engines import engine_of
+from feed_assets_tests.faults.seeds import caught, seeds
+from feed_assets_tests.servers import wait_until
+from feed_assets_tests.warehouse.conftest import HOLDER, Loader
+from feed_assets_tests.warehouse.lives import committed
+from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
+from feed_assets_tests.warehouse.test_killed import STATEMENTS, check, produce
+from feed_assets_tests.warehouse.wire import FAULTS, Server, Wire, breakable, wire
+
+RESETS, ENDS = FAULTS[:4], FAULTS[4:]
+"""What takes a connection, in milliseconds; and what takes all of them, until the server has recovered."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with breakable() as made:
+        yield made
+
+
+@pytest.fixture
+def line(server: Server) -> Iterator[Wire]:
+    with wire(server) as made:
+        yield made
+
+
+class World:
+    """A topic, a loader behind a wire that breaks, and a look at the table past it."""
+
+    def __init__(self, server: Server, line: Wire, board) -> None:
+        self.line, self.server = line, server
+        self.loader = Loader(engine_of(line.url), board)
+        self.direct = Loader(engine_of(server.url), board)
+        self.begin()
+
+    def begin(self) -> None:
+        """Go on with another topic."""
+        self.line.plan("")
+        self.stream = Stream(self.direct.place.board, f"clicks.{uuid4().hex[:12]}")
+
+    def lease(self) -> None:
+        with self.direct.engine.open() as connection:
+            state.prepare(connection)
+            state.take(connection, self.direct.engine, HOLDER, 0)
+
+    def load(self) -> bool:
+        """Whether it went well; only what is waited for may stop it. Then the table is what its positions say."""
+        try:
+            self.loader.load(self.stream)
+            is_done = True
+        except WarehouseUnavailable:
+            is_done = False
+        self.server.start()
+        wait_until(self.server.is_quiet, "the server to be done with it")
+        check(self.direct, self.stream)
+        return is_done
+
+    def finish(self) -> None:
+        """What was broken off is loaded by the next one."""
+        self.line.plan("")
+        assert self.load()
+        nexts = {number: each.next_offset for number, each in self.direct.known(self.stream).positions.items()}
+        assert nexts == self.stream.ends
+
+
+@pytest.fixture
+def world(server: Server, line: Wire, local_board) -> World:
+    made = World(server, line, local_board)
+    made.lease()
+    return made
+
+
+def broken(world: World, seed: int, faults=RESETS) -> bool:
+    """Produce, load, and break off somewhere; whether the load got through all the same."""
+    chance = Random(seed)  # noqa: S311
+    produce(world.stream, chance)
+    world.line.plan(chance.choice(faults), chance.randint(1, STATEMENTS))
+    return world.load()
+
+
+@pytest.mark.parametrize("breaks", seeds(40, 1000))
+def test_a_connection_that_breaks_at_any_statement(world, breaks):
+    done: list[bool] = []
+    for seed in breaks:
+        done.append(broken(world, seed))
+        if seed % 50 == 49:
+            world.finish()
+            world.begin()
+    assert len(world.line.hits) > len(breaks) / 2
+    assert not all(done)
+    world.finish()
+
+
+@pytest.mark.parametrize("breaks", seeds(4, 100))
+def test_a_server_that_ends_at_any_statement(world, breaks):
+    done = [broken(world, seed, ENDS) for seed in breaks]
+    assert not all(done)
+    world.finish()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("text", [b"BEGIN", b"COPY", b"INSERT INTO feed_assets.positions", b"COMMIT"])
+def test_each_fault_at_each_kind_of_statement(world, fault, text):
+    for seed in range(2):
+        produce(world.stream, Random(seed))  # noqa: S311
+        world.loader.load(world.stream)
+    produce(world.stream, Random(7))  # noqa: S311
+    before = world.direct.known(world.stream).positions
+    world.line.plan(fault, text=text)
+    assert not world.load()
+    assert world.line.hits == [fault]
+    is_there = world.direct.known(world.stream).positions != before
+    assert is_there == (text == b"COMMIT" and fault in ("unanswered", "unheard"))
+    world.finish()
+
+
+def test_positions_in_a_transaction_of_their_own_are_caught(world, monkeypatch):
+    monkeypatch.setattr(loads._Rows, "merge", committed(loads._Rows.merge))
+
+    def case(seed: int) -> None:
+        """A table that is there, so that what is left of a load is nothing but rows."""
+        world.begin()
+        schema = world.stream.schemas.add(ID, TEXT)
+        for text in ("a", "b"):
+            world.stream.send(schema, {"id": 1, "text": text}, (None, {"id": 2}))
+            world.load()
+            world.line.plan("unsent", Random(seed).randint(1, STATEMENTS))  # noqa: S311
+
+    caught(case, "the table is not what its positions say")

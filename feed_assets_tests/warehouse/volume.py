@@ -1,0 +1,68 @@
+"""One load of a million rows and more: the chunks of a topic, each value of which follows from its offset."""
+
+import os
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.kafka import dialect
+from feed_assets.kafka.messages import OFFSET, OPERATION
+from feed_assets.kafka.signals import Signal
+from feed_assets.warehouse.engines import Engine, engine_of
+from feed_assets.warehouse.load import Place, load
+from feed_assets.warehouse.runs import Run, Signalled
+from feed_assets.warehouse.shapes import Shape
+from feed_assets.warehouse.state import Known
+from feed_assets_tests.servers import peak_mb
+
+HOLDER = "the test"
+SCHEMA = 1
+HEAD = dialect.line([OPERATION, OFFSET, "id", "n", "text"])
+
+
+def lines(start: int, count: int, keys: int) -> bytes:
+    """Messages from an offset on: the key is the offset until there are so many, then again from the first one on.
+
+    Of those that come again every tenth is a delete.
+    """
+    rows = (
+        f'"{"delete" if at >= keys and at % 10 == 0 else "update"}",{at},{at % keys},{at * 7},"é, {at:x}"'
+        for at in range(start, start + count)
+    )
+    return HEAD + ("\n".join(rows) + "\n").encode()
+
+
+def signalled(board: Blackboard, name: str, files: int, rows: int, keys: int) -> list[Signalled]:
+    """Put chunks; their signals."""
+    found: list[Signalled] = []
+    for number in range(files):
+        content, key = lines(number * rows, rows, keys), f"chunks/{name}/{number}.csv"
+        board.put(key, content)
+        first, size, digest = number * rows, len(content), sha256(content).hexdigest()
+        facts = (rows, 0, dialect.NAME, f"{board.url}/{key}", size, digest, SCHEMA)
+        found.append(Signalled(Signal(name, 0, first, first + rows - 1, *facts), number + 1))
+    return found
+
+
+def loaded(url: str, board: str, name: str, signals: Sequence[Signalled], shape: Shape, peak: Path) -> None:
+    """Load all of them at once, and write down the most memory that it took."""
+    engine = engine_of(url)
+    load(Place(engine, Blackboard.open(board), HOLDER, 7), name, Known(), Run(SCHEMA, tuple(signals)), shape)
+    peak.write_text(f"{peak_mb(os.getpid())}")
+
+
+def differences(engine: Engine, name: str, total: int, keys: int) -> tuple[int, int, int]:
+    """How many rows there are, how many are not what they have to be, and how many deleted keys are remembered."""
+    newest = f"CASE WHEN id + {keys} < {total} THEN id + {keys} ELSE id END"
+    wrong = (
+        f"_offset <> {newest} OR n <> _offset * 7 OR _partition <> 0 OR (_offset >= {keys} AND _offset % 10 = 0)"
+        f" OR substr(text, 1, 3) <> 'é, ' OR id NOT BETWEEN 0 AND {keys - 1}"
+    )
+    with engine.open() as connection:
+        [(rows, distinct, bad)] = connection.execute(
+            f'SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE {wrong}) FROM "{name}"'
+        )
+        [(deleted,)] = connection.execute(f'SELECT count(*) FROM feed_assets_deleted."{name}"')
+    assert rows == distinct, "a key has two rows"
+    return rows, bad, deleted
