@@ -39,6 +39,7 @@ soak: java $(SYNCED) ## the long fault and daemon tests in full counts
 	@.venv/bin/pytest -m soak -rP
 
 bench: $(SYNCED) ## measure, each case against its floor
+	@UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never $(UV) sync --quiet --frozen --group bench
 	@.venv/bin/python -m benchmarks
 
 clean: ## remove what can be made again: .venv, .cache, dist (not .feed_assets, which holds data)

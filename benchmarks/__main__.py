@@ -16,6 +16,7 @@ from benchmarks import (
     ready,
     receive,
     row,
+    rows,
     run,
     service,
     startup,
@@ -40,6 +41,7 @@ BENCHMARKS = [
     *pull.BENCHMARKS,
     *chunks.BENCHMARKS,
     *loads.BENCHMARKS,
+    *rows.BENCHMARKS,
     *transforms.BENCHMARKS,
     *service.BENCHMARKS,
 ]

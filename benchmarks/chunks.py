@@ -1,7 +1,7 @@
 """A topic to chunks and signals, over a real broker, against a bare loop that decodes the same messages to CSV."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from io import BytesIO
@@ -43,7 +43,7 @@ KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "strin
 PAGE, AGENT = f"/shop/{'x' * 60}", f'Mozilla/5.0, "{"y" * 60}"'
 
 
-class _Clicks:
+class Clicks:
     """Produces messages of about 200 bytes, of which 5 % are deletes and 30 % updates."""
 
     def __init__(self, servers: str, schemas: Schemas) -> None:
@@ -117,7 +117,8 @@ def _forget(servers: str, folder: Path) -> None:
 
 
 @contextmanager
-def _served(count: int) -> Iterator[tuple[str, Schemas, Path]]:
+def served(count: int) -> Iterator[tuple[str, Schemas, Path]]:
+    """A broker with so many messages, the registry of their schemas, and a folder for chunks."""
     with ExitStack() as stack:
         root = stack.enter_context(TemporaryDirectory())
         broker = stack.enter_context(kafka_server(_made(root, "kafka")))
@@ -125,7 +126,7 @@ def _served(count: int) -> Iterator[tuple[str, Schemas, Path]]:
         admin, folder = AdminClient({"bootstrap.servers": broker.servers}), _made(root, "board")
         admin.create_topics([NewTopic(NAME, PARTITIONS)])[NAME].result()
         with closing(Schemas(registry.url)) as schemas:
-            _Clicks(broker.servers, schemas).send(count)
+            Clicks(broker.servers, schemas).send(count)
             yield broker.servers, schemas, folder
 
 
@@ -137,37 +138,51 @@ def _made(root: str, name: str) -> Path:
 @contextmanager
 def against_a_bare_loop(count: int) -> Iterator[Pair]:
     """So many messages are in the topic; each round makes all chunks anew."""
-    with _served(count) as (servers, schemas, folder):
+    with served(count) as (servers, schemas, folder):
         ours, theirs = (partial(each, servers, schemas, folder, count) for each in (_chunked, _bare))
         yield Pair(ours, theirs, partial(_forget, servers, folder))
 
 
 @contextmanager
+def connector(chunking: Chunking) -> Iterator[None]:
+    """The service, with a time limit of one second; what was there before is signalled."""
+    with stopped(partial(service.run, chunking, {NAME: Topic(key=("id",), seconds=1, operation="header:op")})):
+        sleep(3)
+        yield
+
+
+@contextmanager
+def stopped(work: Callable[[Event], None]) -> Iterator[None]:
+    """Something that goes on beside the block, until that ends."""
+    stopping = Event()
+    thread = Thread(target=work, args=(stopping,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+
+
+@contextmanager
 def to_a_signal() -> Iterator[Pair]:
-    """The connector runs, with a time limit of one second; a message is produced, and its signal waited for."""
-    with _served(PARTITIONS) as (servers, schemas, folder):
-        stopping, signalled = Event(), Event()
+    """A message is produced, and its signal waited for."""
+    with served(PARTITIONS) as (servers, schemas, folder):
+        signalled, clicks = Event(), Clicks(servers, schemas)
         chunking = Chunking(
             Clients({"bootstrap.servers": servers}),
             schemas,
             Blackboard.open(folder.as_uri()),
             lambda what: signalled.set() if what == "signalled" else None,
         )
-        clicks, topic = _Clicks(servers, schemas), Topic(key=("id",), seconds=1, operation="header:op")
-        thread = Thread(target=service.run, args=(chunking, {NAME: topic}, stopping))
-        thread.start()
 
         def one() -> None:
             signalled.clear()
             clicks.send(1)
             signalled.wait()
 
-        try:
-            sleep(3)  # What was there before is signalled.
+        with connector(chunking):
             yield Pair(one, lambda: sleep(1))
-        finally:
-            stopping.set()
-            thread.join()
 
 
 def _benchmark(name: str, count: int, *, large: bool) -> Benchmark:

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from benchmarks import Benchmark, Goal, Pair
 from feed_assets.core.chunks import key_of
@@ -30,6 +31,13 @@ PAGE = f"/shop/{'x' * 60}"
 COLUMNS = {"_operation": "text", "_offset": "bigint", "id": "bigint", "price": "double precision", "page": "text"}
 
 
+class _Chunks(NamedTuple):
+    """Signals of chunks, and files of the same lines without names of columns."""
+
+    signals: list[Signalled]
+    files: list[Path]
+
+
 class _Clicks:
     """Writes chunks of rows, whose offsets go on from call to call.
 
@@ -41,10 +49,10 @@ class _Clicks:
         self._folder, self._rows, self._end = folder, rows, 0
         self._dice = Random(1)  # noqa: S311
 
-    def write(self, count: int) -> tuple[list[Signalled], list[Path]]:
-        """So many rows: the signals of their chunks, and files of the same lines without names of columns."""
+    def write(self, count: int) -> _Chunks:
+        """So many rows."""
         found = [self._chunk() for _ in range(count // IN_CHUNK)]
-        return [signal for signal, _ in found], [file for _, file in found]
+        return _Chunks([signal for signal, _ in found], [file for _, file in found])
 
     def _chunk(self) -> tuple[Signalled, Path]:
         start, self._end = self._end, self._end + IN_CHUNK
@@ -63,41 +71,46 @@ class _Clicks:
         return f'"{operation}",{offset},{key},{offset / 7},"{PAGE}"\n'
 
 
-class _Tables:
-    """A table of ours with so many rows, and a bare one with the same."""
+class _Ours:
+    """A table of ours, which has these rows."""
 
-    def __init__(self, engine: Engine, clicks: _Clicks, rows: int, merged: int) -> None:
-        self._engine, self._clicks, self._merged = engine, clicks, merged
-        self._place, self._known = Place(engine, clicks.board, HOLDER, 7), Known()
+    def __init__(self, url: str, clicks: _Clicks, first: _Chunks) -> None:
+        self.engine = engine_of(url)
+        self._place, self._known = Place(self.engine, clicks.board, HOLDER, 7), Known()
         self._shape = shape_of(avro.parsed(SCHEMA, {}), ("id",))
-        with engine.open() as connection:
+        with self.engine.open() as connection:
             state.prepare(connection)
-            state.take(connection, engine, HOLDER, 86_400)
-        for _ in range(rows // merged):
-            self.write()
-            self.ours()
+            state.take(connection, self.engine, HOLDER, 86_400)
+        self.load(first)
+
+    def load(self, chunks: _Chunks) -> None:
+        """Load them as the loader does."""
+        for run in runs(chunks.signals):
+            self._known = load(self._place, NAME, self._known, run, self._shape)
+
+    def count(self) -> int:
+        """Its rows."""
+        return _count(self.engine, '"bench.clicks"')
+
+
+class _Bare:
+    """A table beside ours, with the same rows."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         with engine.open() as connection:
             connection.execute('CREATE TABLE bare AS SELECT * FROM "bench.clicks"')
             if engine.has_keys:
                 connection.execute("ALTER TABLE bare ADD PRIMARY KEY (id)")
 
-    def write(self) -> None:
-        """The chunks of the next round."""
-        self._signals, self._files = self._clicks.write(self._merged)
-
-    def ours(self) -> None:
-        """Load them."""
-        for run in runs(self._signals):
-            self._known = load(self._place, NAME, self._known, run, self._shape)
-
-    def bare(self) -> None:
+    def load(self, chunks: _Chunks) -> None:
         """COPY, the highest offset of each key, DELETE, INSERT."""
         columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         with self._engine.open() as connection:
             run = connection.execute
             run("BEGIN")
             run(f"CREATE TEMP TABLE staged ({columns}, _partition integer)")
-            connection.copy("staged", COLUMNS, 0, self._files)
+            connection.copy("staged", COLUMNS, 0, chunks.files)
             run("CREATE TEMP TABLE latest AS SELECT DISTINCT ON (id) * FROM staged ORDER BY id, _offset DESC")
             run("DELETE FROM bare t USING latest s WHERE t.id = s.id")
             run("DELETE FROM latest WHERE _operation = 'delete'")
@@ -106,34 +119,73 @@ class _Tables:
             run("DROP TABLE staged")
             run("COMMIT")
 
+    def count(self) -> int:
+        """Its rows."""
+        return _count(self._engine, "bare")
+
+
+class _Dlt:
+    """A table of dlt's, with the same rows."""
+
+    def __init__(self, url: str, folder: Path, first: _Chunks) -> None:
+        from benchmarks.dlt_peer import Peer  # Of a group of packages of its own.
+
+        self._engine, self._peer = engine_of(url), Peer(url, folder / "dlt")
+        self.load(first)
+
+    def load(self, chunks: _Chunks) -> None:
+        """What dlt makes of the lines."""
+        self._peer.load(chunks.files)
+
+    def count(self) -> int:
+        """Its rows."""
+        return _count(self._engine, "peer.clicks")
+
+
+def _count(engine: Engine, table: str) -> int:
+    with engine.open() as connection:
+        [[found]] = connection.execute(f"SELECT count(*) FROM {table}")  # noqa: S608
+        return found
+
 
 @contextmanager
-def merged(kind: str, rows: int, count: int) -> Iterator[Pair]:
-    """A table has so many rows; each round merges so many others, whose offsets are higher."""
+def merged(kind: str, rows: int, *, by_dlt: bool) -> Iterator[Pair]:
+    """Tables have so many rows; each round merges a tenth as many, whose offsets are higher."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
-        is_file = kind == "duckdb"
-        url = f"duckdb://{folder / 'bench.db'}" if is_file else stack.enter_context(postgresql_server()).database()
-        tables = _Tables(engine_of(url), _Clicks(folder, rows), rows, count)
-        yield Pair(tables.ours, tables.bare, tables.write)
+        server = stack.enter_context(postgresql_server()) if kind == "postgresql" else None
+        one, other = (server.database() if server else f"duckdb://{folder}/{name}.db" for name in ("ours", "theirs"))
+        clicks = _Clicks(folder, rows)
+        chunks = clicks.write(rows)
+        ours = _Ours(one, clicks, chunks)
+        theirs = _Dlt(other, folder, chunks) if by_dlt else _Bare(ours.engine)
+
+        def write() -> None:
+            nonlocal chunks
+            chunks = clicks.write(rows // 10)
+
+        yield Pair(lambda: ours.load(chunks), lambda: theirs.load(chunks), write)
+        if (found := ours.count()) != (expected := theirs.count()):
+            raise AssertionError(f"{found:,} rows: expected {expected:,}, as the other one has.")
 
 
-def _benchmark(name: str, kind: str, rows: int, count: int, *, large: bool) -> Benchmark:
+def _benchmark(kind: str, rows: int, *, by_dlt: bool) -> Benchmark:
+    is_large, peer = rows > 1_000_000, "-dlt" if by_dlt else ""
     return Benchmark(
-        name,
-        f"{count:,} rows of chunks merged into {rows:,} of a table ({kind})",
-        "COPY and the statements alone",
-        Goal(1.15),
+        f"loads-{kind}{peer}{'' if is_large else '-100k'}",
+        f"{rows // 10:,} rows of chunks merged into {rows:,} of a table ({kind})",
+        "dlt doing the same" if by_dlt else "COPY and the statements alone",
+        Goal(1 if by_dlt else 1.15),
         5,
         2,
-        partial(merged, kind, rows, count),
-        large=large,
+        partial(merged, kind, rows, by_dlt=by_dlt),
+        large=is_large,
     )
 
 
 BENCHMARKS = [
-    _benchmark("loads-duckdb-100k", "duckdb", 1_000_000, 100_000, large=False),
-    _benchmark("loads-duckdb", "duckdb", 10_000_000, 1_000_000, large=True),
-    _benchmark("loads-postgresql-100k", "postgresql", 1_000_000, 100_000, large=False),
-    _benchmark("loads-postgresql", "postgresql", 10_000_000, 1_000_000, large=True),
+    _benchmark(kind, rows, by_dlt=by_dlt)
+    for kind in ("duckdb", "postgresql")
+    for by_dlt in (False, True)
+    for rows in (1_000_000, 10_000_000)
 ]

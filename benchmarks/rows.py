@@ -1,0 +1,59 @@
+"""A message produced to its row in a table of a warehouse: connector and loader as services, over real servers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from time import sleep
+
+from benchmarks import Benchmark, Goal, Pair
+from benchmarks.chunks import NAME, PARTITIONS, Clicks, connector, served, stopped
+from feed_assets.core.topics import Topic
+from feed_assets.core.warehouses import Warehouse
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.stretch import Chunking
+from feed_assets.warehouse import loader, state
+from feed_assets.warehouse.table import Loading
+from feed_assets_tests.servers import postgresql_server
+
+
+@contextmanager
+def to_a_row() -> Iterator[Pair]:
+    """A message is produced, and its row in PostgreSQL waited for; both time limits are one second."""
+    with served(PARTITIONS) as (servers, schemas, folder), postgresql_server() as postgresql:
+        clients, board = Clients({"bootstrap.servers": servers}), Blackboard.open(folder.as_uri())
+        warehouse = Warehouse(url=postgresql.database(), seconds=1)
+        loading, topics = Loading("bench", clients, schemas, board, warehouse), {NAME: Topic(key=("id",))}
+        clicks, dice = Clicks(servers, schemas), Random(1)  # noqa: S311
+        with (
+            connector(Chunking(clients, schemas, board, lambda _: None)),
+            stopped(partial(loader.run, loading, topics)),
+            loading.engine.open() as connection,
+        ):
+
+            def there() -> int:
+                return sum(each.next_offset for each in state.read(connection, NAME).positions.values())
+
+            def one() -> None:
+                before = there()
+                clicks.send(1)
+                while there() == before:
+                    sleep(0.01)
+
+            sleep(5)  # What was there before is loaded.
+            yield Pair(one, lambda: sleep(2), lambda: sleep(dice.random()))  # At any moment of the loader's looks.
+
+
+BENCHMARKS = [
+    Benchmark(
+        "row-latency",
+        "a message produced to its row (PostgreSQL), with two time limits of 1 s",
+        "the two seconds",
+        Goal(1.5),
+        100,
+        10,
+        to_a_row,
+        tail=99,
+    )
+]
