@@ -277,6 +277,13 @@ def test_a_topic_that_is_declared_twice_is_refused():
         with_automation(dg.Definitions(assets=twice))
 
 
+@pytest.mark.parametrize("written", ["ads.clicks-signals", "ads.clicks-dead-letters"])
+def test_a_topic_that_the_connector_writes_of_another_one_is_refused(written):
+    both = [kafka_topic(f"ads/{name}", topic=name, key=["id"]) for name in (written, "ads.clicks")]
+    with pytest.raises(InvalidDefinition, match=f"is the topic {written}, which the connector writes of ads.clicks"):
+        with_automation(dg.Definitions(assets=both))
+
+
 @pytest.mark.parametrize("other", ["ads-clicks", "ads_clicks"])
 def test_topics_whose_names_differ_too_little_are_both_named(other):
     alike = [kafka_topic(f"t/{each}", topic=each, key=["id"]) for each in ("ads.clicks", other)]

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from feed_assets.core.cadence import Cadence, longest_pause
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.rules import Owner
-from feed_assets.core.topics import TOPIC_NAME, Topic
+from feed_assets.core.topics import TOPIC_NAME, Topic, dead_letters_of, signals_of
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import Declaration, EventTable, metadata_of
 from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
@@ -77,7 +77,10 @@ def kafka_topic(
 
 
 def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable]:
-    """The tables that are Kafka topics, by the topic's name. Raises InvalidDefinition for two of one topic."""
+    """The tables that are Kafka topics, by the topic's name.
+
+    Raises InvalidDefinition for two of one topic, and for one that the connector writes itself, of another one.
+    """
     found: dict[str, EventTable] = {}
     for each in declarations:
         if not isinstance(each, EventTable) or not each.topic:
@@ -85,6 +88,10 @@ def declared_topics(declarations: Iterable[Declaration]) -> dict[str, EventTable
         if (first := found.setdefault(each.table_name, each)).feed != each.feed:
             names = f"{first.feed} and {each.feed}"
             raise InvalidDefinition(f"the topic {each.table_name} is declared twice, as {names}: expected one.")
+    for name in found:
+        for written in {signals_of(name), dead_letters_of(name)} & {*found}:
+            why = f"which the connector writes of {name}: expected a topic that others produce to"
+            raise InvalidDefinition(f"{found[written].feed} is the topic {written}, {why}. Remove it, or rename one.")
     return found
 
 
