@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 from benchmarks import Benchmark, Goal, Pair
 from feed_assets.core.chunks import key_of
+from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import avro, dialect
 from feed_assets.kafka.files import FOLDER
 from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import Engine, engine_of
+from feed_assets.warehouse.files import Batch, Copy
 from feed_assets.warehouse.load import Place, load
 from feed_assets.warehouse.runs import Signalled, runs
 from feed_assets.warehouse.shapes import shape_of
@@ -79,7 +81,7 @@ class _Ours:
         self._place, self._known = Place(self.engine, clicks.board, HOLDER, 7), Known()
         self._shape = shape_of(avro.parsed(SCHEMA, {}), ("id",))
         with self.engine.open() as connection:
-            state.prepare(connection)
+            state.prepare(connection, self.engine)
             state.take(connection, self.engine, HOLDER, 86_400)
         self.load(first)
 
@@ -105,12 +107,13 @@ class _Bare:
 
     def load(self, chunks: _Chunks) -> None:
         """COPY, the highest offset of each key, DELETE, INSERT."""
-        columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+        columns, names = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()), tuple(COLUMNS)
+        copies = tuple(Copy(0, names, each, File(each.name, 0)) for each in chunks.files)
         with self._engine.open() as connection:
             run = connection.execute
             run("BEGIN")
             run(f"CREATE TEMP TABLE staged ({columns}, _partition integer)")
-            connection.copy("staged", COLUMNS, 0, chunks.files)
+            connection.copy("staged", COLUMNS, Batch(0, names, copies, ""))
             run("CREATE TEMP TABLE latest AS SELECT DISTINCT ON (id) * FROM staged ORDER BY id, _offset DESC")
             run("DELETE FROM bare t USING latest s WHERE t.id = s.id")
             run("DELETE FROM latest WHERE _operation = 'delete'")

@@ -99,7 +99,8 @@ def state(name: Name, as_json: AsJson = False) -> None:
     from feed_assets.warehouse import state as states
     from feed_assets.warehouse.engines import engine_of
 
-    with engine_of(settings().warehouse(name).url.get_secret_value()).open() as connection:
+    place = settings().warehouse(name)
+    with engine_of(place.url.get_secret_value(), place.iam_role).open() as connection:
         found = states.tables(connection) if states.exists(connection) else []
     show(TableView.each(found), as_json, "" if found else f"nothing was loaded into {name} yet")
 

@@ -206,6 +206,16 @@ class Blackboard:
             found = self._found(key, start)
         return (_file(found.meta), self._chunks(key, found)) if found else None
 
+    def file(self, key: str) -> File | None:
+        """An object without its bytes, by one HEAD; None if there is no such object."""
+        with self._translated(f"look at {key}"):
+            try:
+                return _file(self._client.head(key))
+            except FileNotFoundError as error:
+                if _MISSING.search(str(error)):
+                    raise
+                return None
+
     def put(self, key: str, data: bytes | Path) -> None:
         """Write or overwrite an object, at once: no reader sees half of it."""
         with self._translated(f"write {key}"):

@@ -45,6 +45,10 @@ class ObstoreClient:
         """One object from byte `start` on, which it must have; its body is read later."""
         return obstore.get(self._store, key, options={"range": {"offset": start}} if start else None)
 
+    def head(self, key: str, /) -> "ObjectMeta":
+        """One object without its bytes."""
+        return obstore.head(self._store, key)
+
     def put(self, key: str, data: bytes | Path, /, *, create: bool) -> None:
         """Write one object; `create` fails if it exists, and is never multipart."""
         obstore.put(self._store, key, data, mode="create" if create else "overwrite")

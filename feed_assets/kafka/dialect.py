@@ -137,6 +137,15 @@ def read(content: bytes) -> Iterator[list[str | None]]:
         raise ValueError(f"the last line has no end: {len(cells)} cells")
 
 
+def lines(content: bytes) -> Iterator[bytes]:
+    """The lines of a chunk as they are, with their ends."""
+    begin = 0
+    for cell in _CELL.finditer(content):
+        if cell[3] == b"\n":
+            yield content[begin : cell.end()]
+            begin = cell.end()
+
+
 def _read(quoted: bytes | None, bare: bytes | None) -> str | None:
     if quoted is not None:
         return quoted.replace(b'""', b'"').decode()

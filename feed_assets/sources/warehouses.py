@@ -124,7 +124,8 @@ def looking(engine: Engine) -> Generator[Connection]:
 
 
 def _engine(warehouse: str) -> Engine:
-    return engine_of(settings().warehouse(warehouse).url.get_secret_value())
+    found = settings().warehouse(warehouse)
+    return engine_of(found.url.get_secret_value(), found.iam_role)
 
 
 def _ends(topic: str) -> dict[int, int]:

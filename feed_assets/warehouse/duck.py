@@ -4,7 +4,6 @@ import atexit
 import gc
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from threading import RLock
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +12,7 @@ import duckdb
 
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
 from feed_assets.warehouse.engines import Engine, literal, quoted
+from feed_assets.warehouse.files import Batch, Copy
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 
 atexit.unregister(gc.freeze)  # Or DuckDB says on stderr, at the end, what the command line has left to be freed.
@@ -84,13 +84,18 @@ class _Connection:
         with translated():
             return self._opened.execute(statement).fetchall()
 
-    def copy(self, table: str, columns: Mapping[str, str], partition: int, files: Sequence[Path]) -> None:
-        longest = max(_LINE_BYTES, *(each.stat().st_size for each in files))
-        paths = ", ".join(literal(str(each)) for each in files)
-        types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in columns.items())
-        rows = f"read_csv([{paths}], {_DIALECT}, max_line_size={longest}, columns={{{types}}})"
+    def copy(self, table: str, columns: Mapping[str, str], batch: Batch) -> None:
         names = ", ".join(map(quoted, columns))
-        self.execute(f"INSERT INTO {table} ({names}, {PARTITION}) SELECT *, {partition} FROM {rows}")
+        rows = lines(batch.copies, columns)
+        self.execute(f"INSERT INTO {table} ({names}, {PARTITION}) SELECT *, {batch.partition} FROM {rows}")
+
+
+def lines(copies: Sequence[Copy], columns: Mapping[str, str], more: str = "") -> str:
+    """The lines of copies, as a table in a statement: columns of these types."""
+    longest = max(_LINE_BYTES, *(each.path.stat().st_size for each in copies))
+    paths = ", ".join(literal(str(each.path)) for each in copies)
+    types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in columns.items())
+    return f"read_csv([{paths}], {_DIALECT}, max_line_size={longest}, columns={{{types}}}{more})"
 
 
 @contextmanager

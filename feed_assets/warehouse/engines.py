@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape
-from feed_assets.warehouse.shapes import Kind, Shape
+from feed_assets.warehouse.files import Batch, Copy
+from feed_assets.warehouse.shapes import OFFSET, Column, Kind, Shape
 
 TYPES = {
     "boolean": "boolean",
@@ -31,6 +31,24 @@ _AS_TEXT = frozenset({"json", "decimal", "bytes"})
 """Kinds that are staged as text: it is no value, or may be none that the warehouse can hold."""
 
 
+class Refused(NamedTuple):
+    """A row that a warehouse cannot hold, and why."""
+
+    partition: int
+    offset: int
+    reason: str
+
+
+class Findings(NamedTuple):
+    """What a warehouse has to know of chunks before it loads them.
+
+    `lengths` are bytes of the longest text of a column, `refused` the rows of a chunk that must not even be staged.
+    """
+
+    lengths: Mapping[str, int]
+    refused: Mapping[Copy, Sequence[Refused]]
+
+
 class Connection(Protocol):
     """A connection that begins and ends transactions as it is told to. Raises WarehouseUnavailable, LoadFailed."""
 
@@ -38,7 +56,7 @@ class Connection(Protocol):
         """Run a statement; its rows, if it has any."""
         ...
 
-    def copy(self, table: str, columns: Mapping[str, str], partition: int, files: Sequence[Path]) -> None:
+    def copy(self, table: str, columns: Mapping[str, str], batch: Batch) -> None:
         """Load lines of the chunks' dialect into these columns of these types, each with its partition."""
         ...
 
@@ -49,12 +67,18 @@ class Engine(ABC):
     now: str
     """The moment at which it runs a statement."""
     json: str
+    text: str = "text"
+    """The type of a text of any length."""
+    layout: str = ""
+    """How a table is laid out: what follows its columns."""
     has_keys: bool
     """Whether tables get a primary key: one that makes it quick to find a row, and lets it be replaced."""
     tells_deleted: bool
     """Whether a deletion tells what it deleted (RETURNING), and can be undone alone (SAVEPOINT)."""
     most_digits: int
     """Of a decimal."""
+    reads_chunks: bool = False
+    """Whether it reads chunks where they lie, which has to be S3; otherwise it gets the copies of this machine."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -90,11 +114,57 @@ class Engine(ABC):
 
     def staged(self, kind: Kind) -> str:
         """The type of a kind in the staging table."""
-        return "text" if kind.name in _AS_TEXT else self.type_of(kind)
+        return self.text if kind.name in _AS_TEXT else self.type_of(kind)
 
     def value(self, text: str, kind: Kind) -> str:
         """The value of an expression that is a text of the chunks' dialect, or one that was staged."""
         return self.bytes_of(text) if kind.name == "bytes" else f"CAST({text} AS {self.type_of(kind)})"
+
+    def look(self, _copies: Sequence[Copy], /) -> Findings:
+        """Look through copies of chunks for what has to be known before they are loaded: nothing, if not overridden."""
+        return Findings({}, {})
+
+    def fitted(self, shape: Shape, _lengths: Mapping[str, int], /) -> Shape:
+        """A shape whose columns hold texts of these lengths."""
+        return shape
+
+    def grow(self, _table: str, _column: Column, /) -> "Iterator[Growth]":
+        """What makes a text column as long as it says, outside of any transaction: nothing, if not overridden."""
+        return iter(())
+
+    def newest(self, newest: str, staging: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        """Make a table of the staged row of each key with the highest offset."""
+        keys = ", ".join(key)
+        rows = f"SELECT DISTINCT ON ({keys}) {', '.join(columns)} FROM {staging} ORDER BY {keys}, {OFFSET} DESC"
+        return f"CREATE TEMP TABLE {newest} AS {rows}"
+
+    def column(self, column: Column) -> str:
+        """A column, as a table is made or altered with it."""
+        parts = [quoted(column.name), self.type_of(column.kind), self._default(column)]
+        return " ".join(filter(None, [*parts, "" if column.is_nullable else "NOT NULL"]))
+
+    def add(self, table: str, column: Column) -> Iterator[str]:
+        """Add a column; rows that are there have its default."""
+        yield f"ALTER TABLE {table} ADD COLUMN {self.column(column)}"
+
+    def widen(self, table: str, column: Column, _was: Kind, /) -> Iterator[str]:
+        """Let a column be of the kind that it says; its default is of the old one, and is set anew later."""
+        name, kind = quoted(column.name), self.type_of(column.kind)
+        yield f"ALTER TABLE {table} ALTER COLUMN {name} DROP DEFAULT"
+        yield f"ALTER TABLE {table} ALTER COLUMN {name} SET DATA TYPE {kind} USING CAST({name} AS {kind})"
+
+    def make_nullable(self, table: str, name: str, /) -> Iterator[str]:
+        """Let a column have nulls."""
+        yield f"ALTER TABLE {table} ALTER COLUMN {quoted(name)} DROP NOT NULL"
+
+    def set_default(self, table: str, column: Column, /) -> Iterator[str]:
+        """Set what rows have that do not say."""
+        default = self._default(column)
+        change = f"SET {default}" if default else "DROP DEFAULT"
+        yield f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} {change}"
+
+    def _default(self, column: Column) -> str:
+        return f"DEFAULT {self.value(literal(column.default), column.kind)}" if column.default is not None else ""
 
     def rejections(self, shape: Shape) -> Iterator[tuple[str, str]]:
         """Conditions under which a staged row is refused, each with its reason."""
@@ -103,6 +173,19 @@ class Engine(ABC):
                 wrong = self.is_wrong(quoted(each.name), each.kind)
                 yield wrong, f"{each.name} is no {self.type_of(each.kind)}"
         yield from self.limits(shape)
+
+
+class Growth(NamedTuple):
+    """A statement, and the question whether it is needed: it has an answer until it is done."""
+
+    needed: str
+    statement: str
+
+
+def comment(table: str, column: Column) -> Iterator[str]:
+    """Set a column's comment, if it has one."""
+    if column.comment:
+        yield f"COMMENT ON COLUMN {table}.{quoted(column.name)} IS {literal(column.comment)}"
 
 
 def quoted(name: str) -> str:
@@ -115,15 +198,28 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def engine_of(url: str) -> Engine:
-    """The engine of a URL. Raises InvalidSetting where its driver is not there."""
-    driver, extra = ("duckdb", "warehouse") if url.startswith("duckdb:") else ("psycopg", "postgres")
-    if find_spec(driver) is None:
+_EXTRAS = {
+    "duckdb": ("warehouse", ("duckdb",)),
+    "redshift": ("redshift", ("redshift_connector", "duckdb")),
+    "postgresql": ("postgres", ("psycopg",)),
+}
+"""By the scheme of a URL: the extra, and the packages that it brings."""
+
+
+def engine_of(url: str, iam_role: str = "") -> Engine:
+    """The engine of a URL. Raises InvalidSetting where a package of its extra is not there."""
+    scheme = url.partition(":")[0].partition("+")[0]
+    extra, packages = _EXTRAS[scheme]
+    if any(find_spec(each) is None for each in packages):
         raise InvalidSetting(f"this warehouse needs more packages: `pip install 'feed-assets[kafka,{extra}]'`.")
-    if driver == "duckdb":
+    if scheme == "duckdb":
         from feed_assets.warehouse.duck import DuckDB
 
         return DuckDB(url)
+    if scheme == "redshift":
+        from feed_assets.warehouse.redshift import Redshift
+
+        return Redshift(url, iam_role)
     from feed_assets.warehouse.postgresql import PostgreSQL
 
     return PostgreSQL(url)

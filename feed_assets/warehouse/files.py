@@ -1,46 +1,76 @@
-"""The files of a load: the manifest that names them, and local copies that are what their signals say."""
+"""The files of a load: local copies that are what their signals say, and the manifests that name the chunks."""
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
 from feed_assets.core.errors import ChunkBroken, DiskFull
+from feed_assets.core.feeds import File
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
+from feed_assets.kafka.files import packed
 from feed_assets.kafka.signals import Signal
+from feed_assets.warehouse.shapes import OFFSET
 
 FOLDER = "manifests"
 """What the keys of manifests begin with on the blackboard."""
 
 _AT_ONCE = 8
-"""Chunks that are copied at a time: each is in memory, and a store takes a while to answer."""
+"""Chunks that are copied or looked at, at a time: each is in memory, and a store takes a while to answer."""
 
 
 class Copy(NamedTuple):
-    """The lines of a chunk, without that of the names, in a file of this machine."""
+    """The lines of a chunk, without that of the names, in a file of this machine; `file` is the object as it was."""
 
     partition: int
     columns: tuple[str, ...]
     path: Path
+    file: File
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the object is compressed; the copy never is."""
+        return self.file.key.endswith(".gz")
 
 
-def manifest(signals: Iterable[Signal]) -> bytes:
+class Batch(NamedTuple):
+    """What one statement loads: chunks of a partition with the same columns, and the URL of the manifest of them."""
+
+    partition: int
+    columns: tuple[str, ...]
+    copies: tuple[Copy, ...]
+    manifest: str
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether its objects are compressed."""
+        return self.copies[0].is_packed
+
+
+def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[Batch]:
+    """Write a manifest for each statement of a load, under a key that no other has."""
+    found = list[Batch]()
+    for (partition, columns, _), group in groupby(copies, lambda each: (each.partition, each.columns, each.is_packed)):
+        chunks, key = tuple(group), f"{FOLDER}/{topic}/{uuid4().hex}.json"
+        board.put(key, manifest(board, chunks))
+        found.append(Batch(partition, columns, chunks, f"{board.url}/{key}"))
+    return found
+
+
+def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
     """What is loaded together, as Redshift's COPY reads it: a file that is not there fails the load."""
     entries = [
-        {"url": each.path, "mandatory": True, "meta": {"content_length": each.size}} for each in signals if each.path
+        {"url": f"{board.url}/{each.file.key}", "mandatory": True, "meta": {"content_length": each.file.size}}
+        for each in copies
     ]
     return json.dumps({"entries": entries}, indent=1).encode()
-
-
-def put_manifest(board: Blackboard, topic: str, signals: Iterable[Signal]) -> None:
-    """Write the manifest of one load, under a key that no other has."""
-    board.put(f"{FOLDER}/{topic}/{uuid4().hex}.json", manifest(signals))
 
 
 def fetch(board: Blackboard, signals: Sequence[Signal], folder: Path) -> list[Copy]:
@@ -51,8 +81,37 @@ def fetch(board: Blackboard, signals: Sequence[Signal], folder: Path) -> list[Co
         return [*pool.map(partial(_fetched, board), with_files, targets)]
 
 
+def without(board: Blackboard, topic: str, copy: Copy, offsets: Collection[int]) -> Copy:
+    """A chunk without the rows of some offsets, written beside the manifests."""
+    names = dialect.line(copy.columns)
+    at = copy.columns.index(OFFSET)  # No comma is in what stands before it.
+    kept = [each for each in dialect.lines(copy.path.read_bytes()) if int(each.split(b",", at + 1)[at]) not in offsets]
+    content = b"".join([names, *kept])
+    data, key = packed(content) if copy.is_packed else content, f"{FOLDER}/{topic}/{uuid4().hex}{_ending(copy)}"
+    board.put(key, data)
+    return copy._replace(file=File(key, len(data)))
+
+
+def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
+    """Raise ChunkBroken for a chunk that is not the object any more that it was when it was copied.
+
+    Somebody else has read it since: only if it is the same before and after is it known what that one has read.
+    """
+    theirs = [each.file for each in copies if each.file.etag]
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        for was, now in zip(theirs, threads.map(board.file, [each.key for each in theirs]), strict=True):
+            if now is None or now != was:
+                found = "is not there any more" if now is None else f"has {now.size} bytes and the ETag {now.etag}"
+                expected = f"expected {was.size} and {was.etag}, as before the load"
+                raise ChunkBroken(f"{board.url}/{was.key} {found}: {expected}. Put it back as it was.")
+
+
+def _ending(copy: Copy) -> str:
+    return ".csv.gz" if copy.is_packed else ".csv"
+
+
 def _fetched(board: Blackboard, signal: Signal, target: Path) -> Copy:
-    content = _content(board, signal)
+    file, content = _content(board, signal)
     head, _, lines = (gzip.decompress(content) if str(signal.path).endswith(".gz") else content).partition(b"\n")
     try:
         target.write_bytes(lines)
@@ -60,19 +119,20 @@ def _fetched(board: Blackboard, signal: Signal, target: Path) -> Copy:
         more = "It needs room for all chunks of a load: make some, set TMPDIR, or let fewer be loaded at once."
         raise DiskFull(f"cannot keep a copy of {signal.path} in {target.parent}: {error.strerror}. {more}") from error
     (columns,) = dialect.read(head + b"\n")
-    return Copy(signal.partition, tuple(map(str, columns)), target)
+    return Copy(signal.partition, tuple(map(str, columns)), target, file)
 
 
-def _content(board: Blackboard, signal: Signal) -> bytes:
+def _content(board: Blackboard, signal: Signal) -> tuple[File, bytes]:
     """A chunk as it lies there."""
     path = str(signal.path)
     if signal.dialect != dialect.NAME or not path.startswith(f"{board.url}/"):
         expected = f"expected {dialect.NAME} below {board.url}"
         raise ChunkBroken(f"{path} is a chunk of the dialect {signal.dialect}: {expected}. Correct the settings.")
-    content = board.get(path.removeprefix(f"{board.url}/"))
-    if content is None:
+    served = board.stream(path.removeprefix(f"{board.url}/"))
+    if served is None:
         raise ChunkBroken(f"{path} is not there: expected {signal.size} bytes, as signalled. Put it back as it was.")
+    file, content = served[0], b"".join(served[1])
     if (found := (len(content), sha256(content).hexdigest())) != (signal.size, signal.sha256):
         expected = f"expected {signal.size} and {signal.sha256}, as signalled"
         raise ChunkBroken(f"{path} has {found[0]} bytes and the digest {found[1]}: {expected}. Put it back as it was.")
-    return content
+    return file, content

@@ -6,17 +6,17 @@ what was committed. A COMMIT whose answer was lost is no third case: whoever com
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from feed_assets.core.errors import InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
+from feed_assets.core.errors import InvalidSetting, InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import files, state, statements
-from feed_assets.warehouse.engines import Connection, Engine, quoted
-from feed_assets.warehouse.files import Copy
-from feed_assets.warehouse.migrations import migrate, places
+from feed_assets.warehouse.engines import Connection, Engine, Findings, quoted
+from feed_assets.warehouse.files import Batch, Copy
+from feed_assets.warehouse.migrations import grown, migrate, places
 from feed_assets.warehouse.runs import Run, Signalled
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
 from feed_assets.warehouse.state import Known, Position
@@ -30,6 +30,13 @@ class Place:
     board: Blackboard
     holder: str
     deleted_days: float
+
+    def __post_init__(self) -> None:
+        if self.engine.reads_chunks and not self.board.url.startswith("s3://"):
+            raise InvalidSetting(
+                f"this warehouse reads chunks where they lie, on {self.board.title}: expected a blackboard on S3. "
+                "Set FEED_ASSETS_BLACKBOARD to s3://BUCKET/FOLDER."
+            )
 
 
 class Change(NamedTuple):
@@ -63,27 +70,60 @@ def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) 
 
     Raises WarehouseUnavailable if the table is not as it was known to be, and what the warehouse and the chunks raise.
     """
-    wanted = change(place.engine, topic, known, run.schema_id, shape)
-    topic_id = run.signals[0].signal.topic_id
-    after = replace(wanted.known, positions=_positions(topic, known, run.signals), topic_id=topic_id)
-    signals = [each.signal for each in run.signals]
+    positions, topic_id = _positions(topic, known, run.signals), run.signals[0].signal.topic_id
+    change(place.engine, topic, known, run.schema_id, shape)  # What is refused is so before anything is copied.
     with TemporaryDirectory(prefix="feed-assets-") as folder:
-        if any(each.path for each in signals):
-            files.put_manifest(place.board, topic, signals)
-        copies = files.fetch(place.board, signals, Path(folder))
+        copies = files.fetch(place.board, [each.signal for each in run.signals], Path(folder))
+        found = place.engine.look(copies)
+        longer, shape = _fitted(place.engine, known, shape, found)
+        wanted = change(place.engine, topic, longer, run.schema_id, shape)
+        after = replace(wanted.known, positions=positions, topic_id=topic_id)
+        batches = files.batches(place.board, topic, _left(place.board, topic, copies, found))
         with place.engine.open() as connection:
+            _grow(place.engine, connection, topic, known, longer)
             connection.execute("BEGIN")
             state.renew(connection, place.engine, place.holder)
             if state.read(connection, topic).positions != known.positions:
                 raise WarehouseUnavailable(f"{topic} was loaded by another process meanwhile. It is read where it is.")
             for each in wanted.statements:
                 connection.execute(each)
-            if after.shape is not None and copies:
-                _Rows(place, connection, topic, after.shape).merge(copies, _destinations(after.shape, shape))
+            state.refuse(connection, place.engine, topic, [*chain(*found.refused.values())])
+            if after.shape is not None and batches:
+                _Rows(place, connection, topic, after.shape).merge(batches, _destinations(after.shape, shape))
             state.write(connection, place.engine, topic, after)
+            if place.engine.reads_chunks:
+                files.check_unchanged(place.board, [each for batch in batches for each in batch.copies])
             state.renew(connection, place.engine, place.holder)
             connection.execute("COMMIT")
     return after
+
+
+def _fitted(engine: Engine, known: Known, shape: Shape | None, found: Findings) -> tuple[Known, Shape | None]:
+    """A table as long as its texts have to be for what was found, and the shape of the rows so."""
+    fitted = engine.fitted(shape, found.lengths) if shape else None
+    if known.shape is None:
+        return known, fitted
+    other = fitted or engine.fitted(known.shape, found.lengths)  # Of tombstones alone: by the names of the key.
+    return replace(known, shape=grown(known.shape, other)), fitted
+
+
+def _left(board: Blackboard, topic: str, copies: Sequence[Copy], found: Findings) -> list[Copy]:
+    """The chunks, without the rows that must not even be staged."""
+    offsets = {each: {row.offset for row in rows} for each, rows in found.refused.items()}
+    return [files.without(board, topic, each, offsets[each]) if each in offsets else each for each in copies]
+
+
+def _grow(engine: Engine, connection: Connection, topic: str, known: Known, longer: Known) -> None:
+    """Let texts of a table be longer, where this cannot be done in a transaction.
+
+    A kill leaves a table that is longer than the state tables know, which they do with the next load: it is asked
+    first what has to be done, and a column that holds more is no different to anybody.
+    """
+    if known.shape is None or longer.shape is None:
+        return
+    for each in statements.grow(engine, topic, known.shape, longer.shape):
+        if connection.execute(each.needed):
+            connection.execute(each.statement)
 
 
 def _positions(topic: str, known: Known, signals: Sequence[Signalled]) -> Mapping[int, Position]:
@@ -115,12 +155,12 @@ class _Rows:
         self._connection, self._table, self._shape = connection, table, shape
         self._engine, self._deleted_days = place.engine, place.deleted_days
 
-    def merge(self, copies: Sequence[Copy], destinations: Mapping[str, str]) -> None:
+    def merge(self, batches: Sequence[Batch], destinations: Mapping[str, str]) -> None:
         """Stage, refuse, keep the newest, and merge them. Raises InvalidShape and KeyStrayed."""
-        self._stage(copies, destinations)
+        self._stage(batches, destinations)
         self._run(statements.refuse(self._engine, self._table, self._shape))
-        self._run(statements.newest(self._engine, self._shape))
-        if len({each.partition for each in copies}) > 1:
+        self._connection.execute(statements.newest(self._engine, self._shape))
+        if len({each.partition for each in batches}) > 1:
             self._check(self._connection.execute(statements.strays_among(self._shape)))
         for there in (quoted(self._table), statements.deleted_of(self._table)):
             self._make_way(there)
@@ -130,17 +170,18 @@ class _Rows:
         for each in texts:
             self._connection.execute(each)
 
-    def _stage(self, copies: Sequence[Copy], destinations: Mapping[str, str]) -> None:
+    def _stage(self, batches: Sequence[Batch], destinations: Mapping[str, str]) -> None:
+        text = self._engine.text
         types = {each.name: self._engine.staged(each.kind) for each in self._shape.columns}
-        types |= {OPERATION: "text", OFFSET: "bigint"}
-        names = sorted({name for each in copies for name in each.columns})
+        types |= {OPERATION: text, OFFSET: "bigint"}
+        names = sorted({name for each in batches for name in each.columns})
         found = {name: destinations.get(name, f"column {number} of the files") for number, name in enumerate(names)}
         self._run([statements.stage(self._engine, self._shape, sorted({*found.values()} - types.keys()))])
-        for (partition, columns), group in groupby(copies, lambda each: (each.partition, each.columns)):
-            if absent := {*self._shape.key} - {found[each] for each in columns}:
+        for batch in batches:
+            if absent := {*self._shape.key} - {found[each] for each in batch.columns}:
                 raise InvalidShape(f"the chunks of {self._table} have no column {min(absent)}, which is of its key.")
-            typed = {found[each]: types.get(found[each], "text") for each in columns}
-            self._connection.copy(statements.STAGING, typed, partition, [each.path for each in group])
+            typed = {found[each]: types.get(found[each], text) for each in batch.columns}
+            self._connection.copy(statements.STAGING, typed, batch)
 
     def _make_way(self, there: str) -> None:
         """Delete the rows that newer ones replace. As a rule nothing that is there is newer, which is asked, too."""

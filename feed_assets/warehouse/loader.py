@@ -100,7 +100,7 @@ class Session:
         """Take the lease, and give it back at an orderly end."""
         engine = self._loading.engine
         with engine.open() as connection:
-            state.prepare(connection)
+            state.prepare(connection, engine)
             state.take(connection, engine, self._holder, LEASE_SECONDS)
             self._renewed = self._said = monotonic()
             for name, topic in self._wanted.items():

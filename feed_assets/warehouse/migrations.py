@@ -36,10 +36,11 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class WidenColumn:
-    """Give a column a kind that holds all of its values."""
+    """Give a column a kind that holds all of its values; `was` is the one that it has."""
 
     name: str
     kind: Kind
+    was: Kind
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,22 @@ def places(table: Shape, older: Shape) -> dict[str, str]:
     return found
 
 
+def grown(table: Shape, other: Shape) -> Shape:
+    """A table's shape whose texts are as long as those of a newer or an older schema's shape."""
+    lengths = [(name, source.kind.length) for name, source in _sources(other, table).items()]
+    here = {each.name: each.kind.length for each in other.columns}
+    lengths += [(source.name, here[name]) for name, source in _sources(table, other).items()]
+    most = {name: max(length for other, length in lengths if other == name) for name, _ in lengths}
+    return Shape(columns=tuple(_longer(each, most.get(each.name, 0)) for each in table.columns), key=table.key)
+
+
+def _longer(column: Column, length: int) -> Column:
+    kind = column.kind
+    if kind.name != "text" or kind.length >= length:
+        return column
+    return column.model_copy(update={"kind": kind.model_copy(update={"length": length})})
+
+
 def _check_key(table: Shape, other: Shape) -> None:
     if table.key != other.key:
         raise _refused(f"the key is {', '.join(other.key)}, not {', '.join(table.key)}", table, other)
@@ -140,7 +157,7 @@ def _added(column: Column) -> Column:
 
 def _changes(old: Column, new: Column) -> Iterator[Step]:
     if old.kind != new.kind:
-        yield WidenColumn(new.name, new.kind)
+        yield WidenColumn(new.name, new.kind, old.kind)
     if new.is_nullable and not old.is_nullable:
         yield MakeNullable(new.name)
     if old.default != new.default or (old.kind != new.kind and new.default is not None):

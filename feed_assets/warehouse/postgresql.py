@@ -1,8 +1,7 @@
 """PostgreSQL, from version 16 on: chunks are sent by COPY FROM STDIN."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -10,6 +9,7 @@ import psycopg
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
 from feed_assets.core.secrets import shown
 from feed_assets.warehouse.engines import Engine, literal, quoted
+from feed_assets.warehouse.files import Batch
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 
 _LONGEST_NAME = 63
@@ -75,13 +75,13 @@ class _Connection:
             cursor = self._opened.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
-    def copy(self, table: str, columns: Mapping[str, str], partition: int, files: Sequence[Path]) -> None:
-        self.execute(f"ALTER TABLE {table} ALTER COLUMN {PARTITION} SET DEFAULT {partition}")
+    def copy(self, table: str, columns: Mapping[str, str], batch: Batch) -> None:
+        self.execute(f"ALTER TABLE {table} ALTER COLUMN {PARTITION} SET DEFAULT {batch.partition}")
         names = ", ".join(map(quoted, columns))
         statement = rf"COPY {table} ({names}) FROM STDIN (FORMAT csv, NULL '\N')"
         with translated(self._url), self._opened.cursor().copy(statement.encode()) as copy:
-            for each in files:
-                with each.open("rb") as file:
+            for each in batch.copies:
+                with each.path.open("rb") as file:
                     while data := file.read(_READ_BYTES):
                         copy.write(data)
 

@@ -16,7 +16,10 @@ Schema = Mapping[str, Any]
 
 
 class Kind(BaseModel):
-    """What a column holds, whatever a warehouse calls it; a decimal has digits, so many of them behind the point."""
+    """What a column holds, whatever a warehouse calls it; a decimal has digits, so many of them behind the point.
+
+    A text has a length, in bytes, where a warehouse has to know it: 0 where it has not.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -38,6 +41,7 @@ class Kind(BaseModel):
     ]
     precision: int = 0
     scale: int = 0
+    length: int = 0
 
     def __str__(self) -> str:
         return f"decimal({self.precision}, {self.scale})" if self.name == "decimal" else self.name
@@ -174,6 +178,8 @@ def widens(old: Kind, new: Kind) -> bool:
             return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
         case "integer" | "bigint", "decimal":
             return new.precision - new.scale >= _DIGITS[old.name]
+        case "text", "text":
+            return new.length >= old.length
         case _, "text" if old.name in _TEXTS:
             return True
         case _:

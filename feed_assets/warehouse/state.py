@@ -4,26 +4,21 @@
 `lease` who loads; `refused` has the places of rows that the warehouse could not hold.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
 from feed_assets.core.errors import WarehouseTaken
-from feed_assets.warehouse.engines import Connection, Engine, literal
+from feed_assets.warehouse.engines import Connection, Engine, Refused, literal
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import DELETED, STATE
 
-_TABLES = (
-    f"CREATE SCHEMA IF NOT EXISTS {STATE}",
-    f"CREATE SCHEMA IF NOT EXISTS {DELETED}",
-    f"CREATE TABLE {STATE}.tables (topic text PRIMARY KEY, schema_id bigint, shape text, problem text, topic_id text)",
-    f"CREATE TABLE {STATE}.positions (topic text, topic_partition integer, next_offset bigint NOT NULL, "
-    "signal_offset bigint NOT NULL, loaded_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition))",
-    f"CREATE TABLE {STATE}.lease (id integer PRIMARY KEY, holder text NOT NULL, seen_at timestamptz NOT NULL)",
-    f"CREATE TABLE {STATE}.refused (topic text, topic_partition integer, topic_offset bigint, "
-    "reason text NOT NULL, refused_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition, topic_offset))",
-)
+_REFUSED_AT_ONCE = 1000
+"""Rows of `refused` in one statement."""
+
+_NOBODY = ""
+"""Who has the lease that was given back: its row stays, so two who come at once wait for each other at it."""
 
 
 class Position(NamedTuple):
@@ -59,10 +54,26 @@ class TableState(NamedTuple):
     problem: str | None
 
 
-def prepare(connection: Connection) -> None:
+def create(engine: Engine) -> tuple[str, ...]:
+    """The statements that make the state tables."""
+    text = engine.text
+    return (
+        f"CREATE SCHEMA IF NOT EXISTS {STATE}",
+        f"CREATE SCHEMA IF NOT EXISTS {DELETED}",
+        f"CREATE TABLE {STATE}.tables (topic {text} PRIMARY KEY, schema_id bigint, shape {text}, problem {text}, "
+        f"topic_id {text})",
+        f"CREATE TABLE {STATE}.positions (topic {text}, topic_partition integer, next_offset bigint NOT NULL, "
+        "signal_offset bigint NOT NULL, loaded_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition))",
+        f"CREATE TABLE {STATE}.lease (id integer PRIMARY KEY, holder {text} NOT NULL, seen_at timestamptz NOT NULL)",
+        f"CREATE TABLE {STATE}.refused (topic {text}, topic_partition integer, topic_offset bigint, "
+        f"reason {text} NOT NULL, refused_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition, topic_offset))",
+    )
+
+
+def prepare(connection: Connection, engine: Engine) -> None:
     """Make the state tables, unless they are there: who made them may have had more rights."""
     if not exists(connection):
-        for statement in ("BEGIN", *_TABLES, "COMMIT"):
+        for statement in ("BEGIN", *create(engine), "COMMIT"):
             connection.execute(statement)
 
 
@@ -75,9 +86,13 @@ def exists(connection: Connection) -> bool:
 def take(connection: Connection, engine: Engine, holder: str, seconds: float) -> None:
     """Have the lease: it is free, ours, or nobody has renewed it for so many seconds. Raises WarehouseTaken."""
     connection.execute(
-        f"INSERT INTO {STATE}.lease VALUES (1, {literal(holder)}, {engine.now}) ON CONFLICT (id) DO UPDATE SET "
-        f"holder = excluded.holder, seen_at = excluded.seen_at WHERE lease.holder = excluded.holder "
-        f"OR lease.seen_at < excluded.seen_at - INTERVAL '{seconds:f} seconds'"
+        f"INSERT INTO {STATE}.lease SELECT 1, {literal(_NOBODY)}, {engine.now} "
+        f"WHERE NOT EXISTS (SELECT 1 FROM {STATE}.lease)"
+    )
+    connection.execute(
+        f"UPDATE {STATE}.lease SET holder = {literal(holder)}, seen_at = {engine.now} "
+        f"WHERE holder IN ({literal(holder)}, {literal(_NOBODY)}) "
+        f"OR seen_at < {engine.now} - INTERVAL '{seconds:f} seconds'"
     )
     [(found, seen_at)] = connection.execute(f"SELECT holder, seen_at FROM {STATE}.lease")
     if found != holder:
@@ -89,8 +104,9 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
 
 def renew(connection: Connection, engine: Engine, holder: str) -> None:
     """Say that we are there; who waits for this row goes on when our transaction ends. Raises WarehouseTaken."""
-    rows = f"UPDATE {STATE}.lease SET seen_at = {engine.now} WHERE holder = {literal(holder)} RETURNING holder"
-    if not connection.execute(rows):
+    ours = f"WHERE holder = {literal(holder)}"
+    connection.execute(f"UPDATE {STATE}.lease SET seen_at = {engine.now} {ours}")
+    if not connection.execute(f"SELECT 1 FROM {STATE}.lease {ours}"):
         raise WarehouseTaken(
             "another loader has taken this warehouse over, as it had not heard of this one for too long. What it has "
             "loaded is whole. End one of the two."
@@ -99,7 +115,7 @@ def renew(connection: Connection, engine: Engine, holder: str) -> None:
 
 def release(connection: Connection, holder: str) -> None:
     """Let the next loader begin at once."""
-    connection.execute(f"DELETE FROM {STATE}.lease WHERE holder = {literal(holder)}")
+    connection.execute(f"UPDATE {STATE}.lease SET holder = {literal(_NOBODY)} WHERE holder = {literal(holder)}")
 
 
 def read(connection: Connection, topic: str) -> Known:
@@ -117,34 +133,50 @@ def write(connection: Connection, engine: Engine, topic: str, known: Known) -> N
     schema_id = "NULL" if known.schema_id is None else known.schema_id
     shape = "NULL" if known.shape is None else literal(known.shape.model_dump_json())
     topic_id = "NULL" if known.topic_id is None else literal(known.topic_id)
-    connection.execute(
-        f"INSERT INTO {STATE}.tables VALUES ({literal(topic)}, {schema_id}, {shape}, NULL, {topic_id}) ON CONFLICT "
-        "(topic) DO UPDATE SET schema_id = excluded.schema_id, shape = excluded.shape, problem = NULL, "
-        "topic_id = excluded.topic_id"
-    )
-    for partition, (next_offset, signal_offset) in known.positions.items():
-        connection.execute(
-            f"INSERT INTO {STATE}.positions VALUES ({literal(topic)}, {partition}, {next_offset}, {signal_offset}, "
-            f"{engine.now}) ON CONFLICT (topic, topic_partition) DO UPDATE SET next_offset = excluded.next_offset, "
-            "signal_offset = excluded.signal_offset, loaded_at = excluded.loaded_at"
-        )
+    for table in ("tables", "positions"):
+        connection.execute(f"DELETE FROM {STATE}.{table} WHERE topic = {literal(topic)}")
+    connection.execute(f"INSERT INTO {STATE}.tables VALUES ({literal(topic)}, {schema_id}, {shape}, NULL, {topic_id})")
+    rows = [
+        f"({literal(topic)}, {partition}, {position.next_offset}, {position.signal_offset}, {engine.now})"
+        for partition, position in known.positions.items()
+    ]
+    connection.execute(f"INSERT INTO {STATE}.positions VALUES {', '.join(rows)}")
+
+
+def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[Refused]) -> None:
+    """Keep the places of rows that the warehouse could not hold, with their reasons."""
+    for at in range(0, len(rows), _REFUSED_AT_ONCE):
+        some = rows[at : at + _REFUSED_AT_ONCE]
+        for partition in {each.partition for each in some}:
+            offsets = ", ".join(str(each.offset) for each in some if each.partition == partition)
+            connection.execute(
+                f"DELETE FROM {STATE}.refused WHERE topic = {literal(topic)} AND topic_partition = {partition} "
+                f"AND topic_offset IN ({offsets})"
+            )
+        values = [
+            f"({literal(topic)}, {each.partition}, {each.offset}, {literal(each.reason)}, {engine.now})"
+            for each in some
+        ]
+        connection.execute(f"INSERT INTO {STATE}.refused VALUES {', '.join(values)}")
 
 
 def note(connection: Connection, topic: str, problem: str) -> None:
     """Keep why a table has stopped."""
+    where = f"WHERE topic = {literal(topic)}"
     connection.execute(
-        f"INSERT INTO {STATE}.tables VALUES ({literal(topic)}, NULL, NULL, {literal(problem)}, NULL) "
-        "ON CONFLICT (topic) DO UPDATE SET problem = excluded.problem"
+        f"INSERT INTO {STATE}.tables (topic) SELECT {literal(topic)} "
+        f"WHERE NOT EXISTS (SELECT 1 FROM {STATE}.tables {where})"
     )
+    connection.execute(f"UPDATE {STATE}.tables SET problem = {literal(problem)} {where}")
 
 
 def tables(connection: Connection) -> list[TableState]:
     """Every topic partition that is known, by name and number."""
-    refused = (
-        f"SELECT count(*) FROM {STATE}.refused r WHERE r.topic = t.topic AND r.topic_partition = p.topic_partition"
-    )
+    refused = f"SELECT topic, topic_partition, count(*) AS refused FROM {STATE}.refused GROUP BY topic, topic_partition"
     rows = connection.execute(
-        f"SELECT t.topic, p.topic_partition, schema_id, next_offset, loaded_at, ({refused}), problem "
-        f"FROM {STATE}.tables t LEFT JOIN {STATE}.positions p ON p.topic = t.topic ORDER BY t.topic, p.topic_partition"
+        "SELECT t.topic, p.topic_partition, schema_id, next_offset, loaded_at, COALESCE(r.refused, 0), problem "
+        f"FROM {STATE}.tables t LEFT JOIN {STATE}.positions p ON p.topic = t.topic "
+        f"LEFT JOIN ({refused}) r ON r.topic = p.topic AND r.topic_partition = p.topic_partition "
+        "ORDER BY t.topic, p.topic_partition"
     )
     return [TableState(*each) for each in rows]

@@ -6,7 +6,7 @@ table, highest offset of each key, delete from the target, drop deletes, insert 
 
 from collections.abc import Iterable, Iterator
 
-from feed_assets.warehouse.engines import Engine, literal, quoted
+from feed_assets.warehouse.engines import Engine, Growth, comment, literal, quoted
 from feed_assets.warehouse.migrations import (
     AddColumn,
     DropColumn,
@@ -37,51 +37,59 @@ def create(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
     """Make a table, and the one that remembers its deleted keys."""
     ours = [f"{PARTITION} integer NOT NULL", f"{OFFSET} bigint NOT NULL"]
     key = [f"PRIMARY KEY ({_names(shape.key)})"] if engine.has_keys else []
-    columns = [_column(engine, each) for each in shape.columns]
-    yield f"CREATE TABLE {quoted(table)} ({', '.join([*columns, *ours, *key])})"
+    columns = [engine.column(each) for each in shape.columns]
+    yield f"CREATE TABLE {quoted(table)} ({', '.join([*columns, *ours, *key])}){engine.layout}"
     for each in shape.columns:
-        if each.comment:
-            yield _comment(table, each.name, each.comment)
-    keys = [_column(engine, each) for each in shape.key_columns]
+        yield from comment(quoted(table), each)
+    keys = [engine.column(each) for each in shape.key_columns]
     remembered = [*keys, *ours, f"{_DELETED_AT} timestamptz NOT NULL", *key]
-    yield f"CREATE TABLE {deleted_of(table)} ({', '.join(remembered)})"
+    yield f"CREATE TABLE {deleted_of(table)} ({', '.join(remembered)}){engine.layout}"
     if engine.has_keys:
         yield f"CREATE INDEX ON {deleted_of(table)} ({_DELETED_AT})"
 
 
 def alter(engine: Engine, table: str, step: Step, shape: Shape) -> Iterator[str]:
     """Do one step of a migration."""
-    if isinstance(step, SetComment):
-        yield _comment(table, step.name, step.comment)
-    elif isinstance(step, WidenColumn):
-        yield from _widen(engine, table, step, shape)
-    else:
-        yield f"ALTER TABLE {quoted(table)} {_change(engine, step)}"
-    if isinstance(step, AddColumn) and step.column.comment:
-        yield _comment(table, step.column.name, step.column.comment)
+    target = quoted(table)
+    match step:
+        case DropColumn(name):
+            yield f"ALTER TABLE {target} DROP COLUMN {quoted(name)}"
+        case RenameColumn(name, new):
+            yield f"ALTER TABLE {target} RENAME COLUMN {quoted(name)} TO {quoted(new)}"
+        case SetComment(name, text):
+            yield f"COMMENT ON COLUMN {target}.{quoted(name)} IS {literal(text)}"
+        case _:
+            yield from _altered(engine, table, step, shape)
 
 
-def _change(engine: Engine, step: AddColumn | DropColumn | RenameColumn | MakeNullable | SetDefault) -> str:
+def _altered(
+    engine: Engine, table: str, step: AddColumn | WidenColumn | MakeNullable | SetDefault, shape: Shape
+) -> Iterator[str]:
+    """What warehouses do differently."""
     match step:
         case AddColumn(column):
-            return f"ADD COLUMN {_column(engine, column)}"
-        case DropColumn(name):
-            return f"DROP COLUMN {quoted(name)}"
-        case RenameColumn(name, new):
-            return f"RENAME COLUMN {quoted(name)} TO {quoted(new)}"
+            yield from (*engine.add(quoted(table), column), *comment(quoted(table), column))
         case MakeNullable(name):
-            return f"ALTER COLUMN {quoted(name)} DROP NOT NULL"
+            yield from engine.make_nullable(quoted(table), name)
         case SetDefault(column):
-            default = _default(engine, column)
-            return f"ALTER COLUMN {quoted(column.name)} {f'SET {default}' if default else 'DROP DEFAULT'}"
+            yield from engine.set_default(quoted(table), column)
+        case WidenColumn(name, _, was):
+            [column] = [each for each in shape.columns if each.name == name]
+            for each in _places(table, name, shape):
+                yield from engine.widen(each, column, was)
 
 
-def _widen(engine: Engine, table: str, step: WidenColumn, shape: Shape) -> Iterator[str]:
-    """Its default is of the old type, and is set anew; a column of the key is widened where it is remembered, too."""
-    column, kind = quoted(step.name), engine.type_of(step.kind)
-    yield f"ALTER TABLE {quoted(table)} ALTER COLUMN {column} DROP DEFAULT"
-    for each in (quoted(table), *([deleted_of(table)] if step.name in shape.key else [])):
-        yield f"ALTER TABLE {each} ALTER COLUMN {column} SET DATA TYPE {kind} USING CAST({column} AS {kind})"
+def grow(engine: Engine, table: str, shape: Shape, longer: Shape) -> Iterator[Growth]:
+    """What makes the texts of a table as long as another shape of it has them."""
+    for old, new in zip(shape.columns, longer.columns, strict=True):
+        if old != new:
+            for each in _places(table, new.name, shape):
+                yield from engine.grow(each, new)
+
+
+def _places(table: str, column: str, shape: Shape) -> list[str]:
+    """The tables that have a column: one of the key is remembered, too."""
+    return [quoted(table), *([deleted_of(table)] if column in shape.key else [])]
 
 
 def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
@@ -89,27 +97,29 @@ def stage(engine: Engine, shape: Shape, ignored: Iterable[str]) -> str:
     columns = [
         f"{quoted(each.name)} {engine.staged(each.kind)}{_staged_default(engine, each)}" for each in shape.columns
     ]
-    ours = [f"{OPERATION} text", f"{PARTITION} integer", f"{OFFSET} bigint"]
-    return (
-        f"CREATE TEMP TABLE {STAGING} ({', '.join([*ours, *columns, *(f'{quoted(each)} text' for each in ignored)])})"
-    )
+    ours = [f"{OPERATION} {engine.text}", f"{PARTITION} integer", f"{OFFSET} bigint"]
+    more = [f"{quoted(each)} {engine.text}" for each in ignored]
+    return f"CREATE TEMP TABLE {STAGING} ({', '.join([*ours, *columns, *more])})"
 
 
 def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
     """Keep the place of each staged row that the warehouse cannot hold, with the reason, and go on without it."""
     for wrong, reason in engine.rejections(shape):
         place = f"{literal(topic)}, {PARTITION}, {OFFSET}, {literal(reason)}, {engine.now}"
-        yield f"INSERT INTO {STATE}.refused SELECT {place} FROM {STAGING} WHERE {wrong} ON CONFLICT DO NOTHING"
+        is_known = (
+            f"SELECT 1 FROM {STATE}.refused r WHERE r.topic = {literal(topic)} "
+            f"AND r.topic_partition = s.{PARTITION} AND r.topic_offset = s.{OFFSET}"
+        )
+        rows = f"SELECT DISTINCT {place} FROM {STAGING} s WHERE ({wrong}) AND NOT EXISTS ({is_known})"
+        yield f"INSERT INTO {STATE}.refused {rows}"
         yield f"DELETE FROM {STAGING} WHERE {wrong}"
 
 
-def newest(engine: Engine, shape: Shape) -> Iterator[str]:
+def newest(engine: Engine, shape: Shape) -> str:
     """Keep of each key the row with the highest offset."""
     values = {each.name: engine.value(quoted(each.name), each.kind) for each in shape.columns}
-    key = ", ".join(values[name] for name in shape.key)
     columns = [OPERATION, PARTITION, OFFSET, *(f"{value} AS {quoted(name)}" for name, value in values.items())]
-    rows = f"SELECT DISTINCT ON ({key}) {', '.join(columns)} FROM {STAGING} ORDER BY {key}, {OFFSET} DESC"
-    yield f"CREATE TEMP TABLE {NEWEST} AS {rows}"
+    return engine.newest(NEWEST, STAGING, columns, [values[name] for name in shape.key])
 
 
 def strays_among(shape: Shape) -> str:
@@ -129,21 +139,22 @@ def obstacle(there: str, shape: Shape) -> str:
     keys = ", ".join(f"s.{quoted(name)}" for name in shape.key)
     is_stray = f"t.{PARTITION} <> s.{PARTITION}"
     return (
-        f"SELECT {keys}, t.{PARTITION}, s.{PARTITION} FROM {NEWEST} s JOIN {there} t ON {_same(shape)} "
+        f"SELECT {keys}, t.{PARTITION}, s.{PARTITION} FROM {NEWEST} s JOIN {there} t ON {_same(shape, 't', 's')} "
         f"WHERE {is_stray} OR t.{OFFSET} >= s.{OFFSET} ORDER BY {is_stray} DESC LIMIT 1"
     )
 
 
 def replace(there: str, shape: Shape) -> str:
     """Delete the rows of which there are newer ones, or older ones."""
-    return f"DELETE FROM {there} t USING {NEWEST} s WHERE {_same(shape)}"
+    return f"DELETE FROM {there} USING {NEWEST} s WHERE {_same(shape, there, 's')}"
 
 
 def replace_and_ask(there: str, shape: Shape) -> str:
     """Both at once, where a deletion tells what it deleted: the large table is searched once."""
     keys, was, came = _names(shape.key), '"feed_assets was"', '"feed_assets came"'
     told = ", ".join(f"s.{quoted(name)}" for name in shape.key)
-    more = f'{told}, t.{PARTITION} AS {was}, s.{PARTITION} AS {came}, t.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
+    is_newer = f'{there}.{OFFSET} >= s.{OFFSET} AS "feed_assets newer"'
+    more = f"{told}, {there}.{PARTITION} AS {was}, s.{PARTITION} AS {came}, {is_newer}"
     return (
         f"WITH gone AS ({replace(there, shape)} RETURNING {more}) SELECT {keys}, {was}, {came} FROM gone "
         f'WHERE {was} <> {came} OR "feed_assets newer" ORDER BY {was} <> {came} DESC LIMIT 1'
@@ -152,7 +163,7 @@ def replace_and_ask(there: str, shape: Shape) -> str:
 
 def drop_older(there: str, shape: Shape) -> str:
     """Forget the rows of which there are newer ones."""
-    return f"DELETE FROM {NEWEST} s USING {there} t WHERE {_same(shape)} AND t.{OFFSET} >= s.{OFFSET}"
+    return f"DELETE FROM {NEWEST} USING {there} t WHERE {_same(shape, 't', NEWEST)} AND t.{OFFSET} >= {NEWEST}.{OFFSET}"
 
 
 def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iterator[str]:
@@ -169,28 +180,15 @@ def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iter
     yield f"DELETE FROM {deleted} WHERE {_DELETED_AT} < {engine.now} - INTERVAL '{seconds} seconds'"
 
 
-def _column(engine: Engine, column: Column) -> str:
-    parts = [quoted(column.name), engine.type_of(column.kind), _default(engine, column)]
-    return " ".join(filter(None, [*parts, "" if column.is_nullable else "NOT NULL"]))
-
-
-def _default(engine: Engine, column: Column) -> str:
-    return f"DEFAULT {engine.value(literal(column.default), column.kind)}" if column.default is not None else ""
-
-
 def _staged_default(engine: Engine, column: Column) -> str:
     if column.default is None:
         return ""
     return f" DEFAULT CAST({literal(column.default)} AS {engine.staged(column.kind)})"
 
 
-def _comment(table: str, column: str, comment: str) -> str:
-    return f"COMMENT ON COLUMN {quoted(table)}.{quoted(column)} IS {literal(comment)}"
-
-
 def _names(names: Iterable[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
-def _same(shape: Shape) -> str:
-    return " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in shape.key)
+def _same(shape: Shape, there: str, here: str) -> str:
+    return " AND ".join(f"{there}.{quoted(name)} = {here}.{quoted(name)}" for name in shape.key)

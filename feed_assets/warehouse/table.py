@@ -37,7 +37,7 @@ class Loading:
     @cached_property
     def engine(self) -> Engine:
         """What kind of warehouse it is."""
-        return engine_of(self.warehouse.url.get_secret_value())
+        return engine_of(self.warehouse.url.get_secret_value(), self.warehouse.iam_role)
 
 
 class Table:

@@ -108,7 +108,9 @@ def test_a_warehouse_that_is_not_set_is_said(home, monkeypatch):
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ('{"main": {"url": "mysql://u:secret@h/d"}}', "['main']['url']: expected duckdb:///file.db, or postgresql://"),
+        ('{"main": {"url": "mysql://u:secret@h/d"}}', "['main']['url']: expected duckdb:///file.db, postgresql://"),
+        ('{"main": {"url": "redshift://u:secret@h/d"}}', "['main']: iam_role is for redshift:// alone"),
+        ('{"main": {"url": "duckdb:///f", "iam_role": "x"}}', "['main']: iam_role is for redshift:// alone"),
         ('{"main": {}}', "['main']['url']: it is missing"),
         ('{"main": {"url": "duckdb:///f", "chunks": 0}}', "['main']['chunks']: expected greater than or equal to 1"),
         ('{"m/n": {"url": "duckdb:///f"}}', "['m/n']: expected letters, digits, '_' and '-'"),

@@ -63,5 +63,6 @@ def test_rows_come_back_as_they_were(loader, stream, count):
     found = loader.ask(f'SELECT {columns} FROM "{stream.name}" ORDER BY id')
     assert len(found) == count
     for number, name in enumerate(MAKERS):
-        expected = [told(row[name]) for row in rows]
+        as_text = name == "uuid" and loader.engine.reads_chunks  # Redshift has no type for it.
+        expected = [told(str(row[name]) if as_text and row[name] else row[name]) for row in rows]
         assert [told(row[number], as_json=name in ("array", "map")) for row in found] == expected, name

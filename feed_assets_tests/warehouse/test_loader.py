@@ -36,7 +36,7 @@ def world(broker, registry, local_board: Blackboard) -> Iterator[World]:
 def loading(world: World, url: str) -> Iterator[Loading]:
     engine = engine_of(url)
     with engine.open() as connection:
-        state.prepare(connection)
+        state.prepare(connection, engine)
         connection.execute("DELETE FROM feed_assets.lease")
     made = loading_of(world.place, url)
     with closing(made.schemas):

@@ -71,8 +71,9 @@ class Running:
 @contextmanager
 def loads(capfd, url: str, *worlds: World, **places: str) -> Iterator[Running]:
     """A loader of these topics; of the first one it knows these other places."""
-    with engine_of(url).open() as connection:
-        state.prepare(connection)
+    engine = engine_of(url)
+    with engine.open() as connection:
+        state.prepare(connection, engine)
         connection.execute("DELETE FROM feed_assets.lease")
     running, loading = Running(url, capfd), loading_of(replace(worlds[0].place, **places), url)
 

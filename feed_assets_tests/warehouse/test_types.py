@@ -10,6 +10,7 @@ import pytest
 
 from feed_assets.core.errors import InvalidShape
 from feed_assets.warehouse.postgresql import _LONGEST_KEY
+from feed_assets.warehouse.redshift import LENGTHS
 from feed_assets_tests.warehouse.stream import ID, Stream
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10}
@@ -76,10 +77,12 @@ def test_every_type_comes_back_as_it_was(loader, stream):
     loader.load(stream)
     names = ", ".join(f'"{name}"' for name in TYPES)
     found = loader.ask(f'SELECT {names} FROM "{stream.name}" ORDER BY id')
-    for number, (name, (_, values)) in enumerate(TYPES.items()):
+    held = [row for row in rows if not (loader.engine.reads_chunks and len(row["string"] or "") > LENGTHS[-1])]
+    as_text = {"several", *(["uuid"] if loader.engine.reads_chunks else [])}
+    for number, name in enumerate(TYPES):
         column = [told(row[number], as_json=name in ("array", "map", "record")) for row in found]
-        expected = [told(str(each) if name == "several" else each) for each in values]
-        assert column == [*expected, *["None"] * (longest + 1 - len(values))], name
+        values = [row[name] for row in held]
+        assert column == [told(str(each) if name in as_text and each is not None else each) for each in values], name
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name not in ("array", "map", "record", "several")])
@@ -132,7 +135,8 @@ def test_a_schema_that_a_warehouse_has_no_table_for_is_refused(loader, stream):
 
 
 def test_names_that_a_warehouse_would_mix_up_are_refused(loader, stream):
+    """What is only known by a prefix, and what only differs in case."""
     two = "x" * 64 if loader.engine.has_keys else "ID"
     stream.send(stream.schemas.add(ID, {"name": two, "type": "int"}), {"id": 1, two: 1})
-    with pytest.raises(InvalidShape, match=r"no name in PostgreSQL|one name in DuckDB"):
+    with pytest.raises(InvalidShape, match=r"no name in PostgreSQL|one name in (DuckDB|Redshift)"):
         loader.load(stream)

@@ -50,7 +50,7 @@ class World:
 
     def lease(self) -> None:
         with self.direct.engine.open() as connection:
-            state.prepare(connection)
+            state.prepare(connection, self.direct.engine)
             state.take(connection, self.direct.engine, HOLDER, 0)
 
     def load(self) -> bool:

@@ -39,7 +39,7 @@ def folded(world: World, nexts: dict[int, int]) -> dict[str, tuple[Any, ...]]:
 
 def nexts(engine: Engine, name: str) -> dict[int, int]:
     with engine.open() as connection:
-        state.prepare(connection)
+        state.prepare(connection, engine)
         return _nexts(state.read(connection, name))
 
 

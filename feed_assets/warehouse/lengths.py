@@ -1,0 +1,77 @@
+"""How long the texts of chunks are, by DuckDB over the local copies: what a warehouse with limits has to know."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import duckdb
+
+from feed_assets.warehouse.duck import lines, translated
+from feed_assets.warehouse.engines import Findings, Refused
+from feed_assets.warehouse.files import Copy
+from feed_assets.warehouse.shapes import OFFSET
+
+
+class _Measure(NamedTuple):
+    """What is measured in bytes: the text of a column as it stands in the chunk, or the line."""
+
+    name: str
+    size: str
+    most: int
+
+
+def look(copies: Sequence[Copy], longest_text: int, longest_line: int) -> Findings:
+    """The longest text of each column, and the rows with more bytes than these in a text or a line.
+
+    One reading tells the lengths, and whether there are such rows: only then they are searched.
+    """
+    lengths, refused = dict[str, int](), dict[Copy, list[Refused]]()
+    with translated(), duckdb.connect(config={"autoinstall_known_extensions": False}) as opened:
+        for columns, group in groupby(sorted(copies, key=lambda each: each.columns), lambda each: each.columns):
+            chunks, measures = [*group], _measures(columns, longest_text, longest_line)
+            found = _lengths(opened, chunks, measures)
+            for each, (longest, length) in zip(measures, found, strict=True):
+                lengths[each.name] = max(length, lengths.get(each.name, 0))
+                if longest > each.most:
+                    for copy, row in _refused(opened, chunks, each):
+                        refused.setdefault(copy, []).append(row)
+    return Findings(lengths, {copy: _each_once(rows) for copy, rows in refused.items()})
+
+
+def _measures(columns: Sequence[str], longest_text: int, longest_line: int) -> list[_Measure]:
+    cells = [f"c{number}" for number in range(len(columns))]
+    line = " + ".join(f"""coalesce(strlen(replace({each}, '"', '""')), 0) + 3""" for each in cells)
+    texts = [_Measure(name, f"strlen({cell})", longest_text) for name, cell in zip(columns, cells, strict=True)]
+    return [*texts, _Measure("its line", line, longest_line)]
+
+
+def _lengths(
+    opened: duckdb.DuckDBPyConnection, chunks: Sequence[Copy], measures: Sequence[_Measure]
+) -> list[tuple[int, int]]:
+    """Of each measure the most bytes, and the most of those that are not too many."""
+    asked = [
+        f"coalesce(max({size}), 0), coalesce(max({size}) FILTER ({size} <= {most}), 0)" for _, size, most in measures
+    ]
+    [found] = opened.execute(f"SELECT {', '.join(asked)} FROM {_lines(chunks)}").fetchall()
+    return [*zip(found[::2], found[1::2], strict=True)]
+
+
+def _refused(
+    opened: duckdb.DuckDBPyConnection, chunks: Sequence[Copy], measure: _Measure
+) -> Iterator[tuple[Copy, Refused]]:
+    name, size, most = measure
+    by_path: Mapping[str, Copy] = {str(each.path): each for each in chunks}
+    offset = f"CAST(c{chunks[0].columns.index(OFFSET)} AS bigint)"
+    rows = f"SELECT filename, {offset}, {size} FROM {_lines(chunks, ', filename=true')} WHERE {size} > {most}"
+    for path, at, found in opened.execute(rows).fetchall():
+        copy = by_path[path]
+        yield copy, Refused(copy.partition, at, f"{name} has {found} bytes: expected at most {most}")
+
+
+def _lines(chunks: Sequence[Copy], more: str = "") -> str:
+    return lines(chunks, {f"c{number}": "varchar" for number in range(len(chunks[0].columns))}, more)
+
+
+def _each_once(rows: Sequence[Refused]) -> list[Refused]:
+    """Of a row that is refused twice the first reason."""
+    return [*{(each.partition, each.offset): each for each in reversed(rows)}.values()]

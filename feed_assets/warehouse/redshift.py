@@ -1,0 +1,231 @@
+"""Amazon Redshift: it reads the chunks itself, by COPY with a manifest. Nothing here was run on a real cluster."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import redshift_connector as driver
+
+from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
+from feed_assets.core.secrets import shown
+from feed_assets.warehouse.engines import Engine, Findings, Growth, comment, literal, quoted
+from feed_assets.warehouse.files import Batch, Copy
+from feed_assets.warehouse.lengths import look
+from feed_assets.warehouse.shapes import OFFSET, PARTITION, Column, Kind, Shape
+
+LENGTHS = (256, 1024, 4096, 16_384, 65_535)
+"""Bytes that a text column holds: it begins with the first, and grows to the one that it needs."""
+
+LONGEST_ROW = 4 << 20
+"""Bytes of a line that COPY reads."""
+
+_LONGEST_NAME = 127
+"""Bytes of an identifier: of a longer one Redshift takes no more, whatever follows."""
+
+_TYPES = {"uuid": "varchar(36)", "bytes": "varbyte(32767)"}
+_WIDENED = '"feed_assets widened"'
+
+_MAY_BE_OVER = ("08", "40", "53", "55", "57", "58")
+"""Classes of SQLSTATE: connection, serialization, resources, locks, operators, the system."""
+
+
+class Redshift(Engine):
+    """A cluster, or a workgroup. Its tables have neither defaults nor NOT NULL: neither could be changed later.
+
+    No load needs them: rows have their defaults from the staging table.
+    """
+
+    now, json, text = "GETDATE()", "super", f"varchar({LENGTHS[-1]})"
+    has_keys, tells_deleted, most_digits = False, False, 38
+    layout = f" DISTSTYLE EVEN SORTKEY ({PARTITION}, {OFFSET})"
+    """Keys that Redshift chose by itself could be of a column that a migration has to drop. Slices are of offsets."""
+    reads_chunks = True
+
+    def __init__(self, url: str, iam_role: str) -> None:
+        super().__init__(url)
+        self._iam_role = iam_role
+
+    @contextmanager
+    def open(self) -> Generator["_Connection"]:
+        """A connection until the block ends."""
+        url = urlsplit(self._url)
+        with translated(self._url):
+            opened = driver.connect(
+                host=url.hostname,
+                port=url.port or 5439,
+                database=url.path.removeprefix("/"),
+                user=unquote(url.username or ""),
+                password=unquote(url.password or ""),
+                application_name="feed_assets",
+                timeout=None,
+            )
+        try:
+            opened.autocommit = True  # Or the driver begins transactions by itself.
+            yield self.connection(opened)
+        finally:
+            with translated(self._url):
+                opened.close()
+
+    def connection(self, opened: Any) -> "_Connection":
+        """A connection by one of the driver."""
+        made = _Connection(opened, self._url, self._iam_role)
+        made.execute("SET timezone TO 'UTC'")
+        return made
+
+    def bytes_of(self, text: str) -> str:
+        """By FROM_HEX."""
+        return f"FROM_HEX({text})"
+
+    def is_wrong(self, text: str, kind: Kind) -> str:
+        """As Redshift itself reads it."""
+        if kind.name == "json":
+            return f"NOT CAN_JSON_PARSE({text})"
+        return f"{text} IS NOT NULL AND TRY_CAST({text} AS {self.type_of(kind)}) IS NULL"
+
+    def limits(self, _: Shape) -> Iterator[tuple[str, str]]:
+        """None of a staged row: `look` has found what is too long."""
+        return iter(())
+
+    def type_of(self, kind: Kind) -> str:
+        """Texts by their length."""
+        if kind.name == "text":
+            return f"varchar({kind.length or LENGTHS[0]})"
+        return _TYPES.get(kind.name) or super().type_of(kind)
+
+    def value(self, text: str, kind: Kind) -> str:
+        """A text as it is, as a cast would cut off what is too long."""
+        if kind.name == "json":
+            return f"JSON_PARSE({text})"
+        return text if kind.name == "text" else super().value(text, kind)
+
+    def check(self, table: str, shape: Shape, /) -> None:
+        """Names that only differ in case are one name, as in DuckDB; others would be cut off."""
+        super().check(table, shape)
+        names = dict[str, str]()
+        for each in shape.columns:
+            if (other := names.setdefault(each.name.lower(), each.name)) != each.name:
+                raise InvalidShape(f"{other} and {each.name} are one name in Redshift. Rename one of the fields.")
+        for name in (table, *names.values()):
+            if len(name.encode()) > _LONGEST_NAME:
+                raise InvalidShape(f"{name} is no name in Redshift: expected at most {_LONGEST_NAME} bytes.")
+        if (size := len(shape.model_dump_json().encode())) > LENGTHS[-1]:
+            raise InvalidShape(f"the schema of {table} has {size} bytes: expected at most {LENGTHS[-1]} in Redshift.")
+
+    def look(self, copies: Sequence[Copy], /) -> Findings:
+        """The lengths of texts, and rows with a text or a line that is too long."""
+        return look(copies, LENGTHS[-1], LONGEST_ROW)
+
+    def fitted(self, shape: Shape, lengths: Mapping[str, int], /) -> Shape:
+        """Texts of the first of LENGTHS that is enough."""
+        return shape.model_copy(update={"columns": tuple(_fitted(each, lengths) for each in shape.columns)})
+
+    def grow(self, table: str, column: Column, /) -> Iterator[Growth]:
+        """By ALTER COLUMN TYPE, which Redshift refuses inside a transaction. It is for texts alone."""
+        schema, _, name = table.rpartition(".")
+        where = f"table_schema = {literal(schema)}" if schema else "table_schema = CURRENT_SCHEMA()"
+        found = f"table_name = {literal(_folded(name))} AND column_name = {literal(_folded(quoted(column.name)))}"
+        shorter = f"character_maximum_length < {column.kind.length}"
+        yield Growth(
+            f"SELECT 1 FROM information_schema.columns WHERE {where} AND {found} AND {shorter}",
+            f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE {self.type_of(column.kind)}",
+        )
+
+    def newest(self, newest: str, staging: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        """By ROW_NUMBER."""
+        number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(key)} ORDER BY {OFFSET} DESC) AS _row"
+        rows = f"SELECT {', '.join(columns)}, {number} FROM {staging}"
+        return f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE _row = 1"
+
+    def column(self, column: Column) -> str:
+        """Its name and type alone."""
+        return f"{quoted(column.name)} {self.type_of(column.kind)}"
+
+    def add(self, table: str, column: Column) -> Iterator[str]:
+        """Rows that are there are updated."""
+        yield from super().add(table, column)
+        if column.default is not None:
+            yield f"UPDATE {table} SET {quoted(column.name)} = {self.value(literal(column.default), column.kind)}"
+
+    def widen(self, table: str, column: Column, was: Kind) -> Iterator[str]:
+        """By another column in its place: only texts can be altered, and those not in a transaction."""
+        name = quoted(column.name)
+        text = f"CASE WHEN {name} THEN 'true' WHEN NOT {name} THEN 'false' END"  # As there is no cast.
+        value = text if was.name == "boolean" else f"CAST({name} AS {self.type_of(column.kind)})"
+        yield f"ALTER TABLE {table} ADD COLUMN {_WIDENED} {self.type_of(column.kind)}"
+        yield f"UPDATE {table} SET {_WIDENED} = {value}"
+        yield f"ALTER TABLE {table} DROP COLUMN {name}"
+        yield f"ALTER TABLE {table} RENAME COLUMN {_WIDENED} TO {name}"
+        yield from comment(table, column)
+
+    def make_nullable(self, _table: str, _name: str, /) -> Iterator[str]:
+        """Every column is."""
+        return iter(())
+
+    def set_default(self, _table: str, _column: Column, /) -> Iterator[str]:
+        """No column has one."""
+        return iter(())
+
+
+def _fitted(column: Column, lengths: Mapping[str, int]) -> Column:
+    if column.kind.name != "text":
+        return column
+    longest = max(lengths.get(column.name, 0), len((column.default or "").encode()))
+    if longest > LENGTHS[-1]:
+        raise InvalidShape(f"the default of {column.name} has {longest} bytes: expected at most {LENGTHS[-1]}.")
+    length = next(each for each in LENGTHS if each >= longest)
+    return column.model_copy(update={"kind": column.kind.model_copy(update={"length": length})})
+
+
+def _folded(identifier: str) -> str:
+    """A quoted name as Redshift keeps it."""
+    return identifier[1:-1].replace('""', '"').lower()
+
+
+class _Connection:
+    def __init__(self, opened: Any, url: str, iam_role: str) -> None:
+        self._opened, self._url, self._iam_role = opened, url, iam_role
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        """Backslashes are doubled: Redshift takes them for escapes, and only literals have any."""
+        with translated(self._url), self._opened.cursor() as cursor:
+            cursor.execute(statement.replace("\\", "\\\\"))
+            return [tuple(each) for each in cursor.fetchall()] if cursor.description else []
+
+    def copy(self, table: str, columns: Mapping[str, str], batch: Batch) -> None:
+        """COPY knows no constants: the partition of what it has loaded is set behind it."""
+        names = ", ".join(map(quoted, columns))
+        source = f"FROM {literal(batch.manifest)} IAM_ROLE {literal(self._iam_role)}"
+        form = rf"MANIFEST CSV NULL AS '\N' IGNOREHEADER 1{' GZIP' if batch.is_packed else ''} TIMEFORMAT 'auto'"
+        self.execute(f"COPY {table} ({names}) {source} {form} COMPUPDATE OFF STATUPDATE OFF")
+        self.execute(f"UPDATE {table} SET {PARTITION} = {batch.partition} WHERE {PARTITION} IS NULL")
+
+
+@contextmanager
+def translated(url: str) -> Generator[None]:
+    """Raise our errors for those of the driver: what may be over later, and what would fail again."""
+    try:
+        yield
+    except (driver.InterfaceError, driver.OperationalError, OSError) as error:
+        raise WarehouseUnavailable(f"Redshift does not answer: {_said(error, url)}. Check that it is there.") from None
+    except driver.Error as error:
+        if _may_be_over(error):
+            raise WarehouseUnavailable(f"Redshift does not do it now: {_said(error, url)}.") from None
+        raise LoadFailed(f"Redshift refuses: {_said(error, url)}") from None
+
+
+def _may_be_over(error: driver.Error) -> bool:
+    """Whether another try may go well, as after 1023: another transaction has changed what this one has read."""
+    facts = _facts(error)
+    return str(facts.get("C", "")).startswith(_MAY_BE_OVER) or str(facts.get("M", "")).strip().startswith("1023")
+
+
+def _facts(error: Exception) -> Mapping[str, Any]:
+    """What the server says, by its letters: C has the SQLSTATE, M the message, D more of it."""
+    told: Any = error.args[0] if error.args else None
+    return told if isinstance(told, dict) else {"M": str(error)}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _said(error: Exception, url: str) -> str:
+    facts = _facts(error)
+    return shown(" ".join(" ".join(str(facts[each]) for each in "MD" if each in facts).split()), url)

@@ -1,0 +1,195 @@
+"""Redshift's text on PostgreSQL: what sqlglot makes of each statement is run there, and what Redshift refuses is not.
+
+COPY is done as its manifest says, with the files of the S3 server. No key is enforced, as in Redshift.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import redshift_connector
+import sqlglot
+from psycopg.pq import TransactionStatus
+from sqlglot import exp
+
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.warehouse.redshift import LENGTHS, Redshift
+
+ROLE = "arn:aws:iam::123456789012:role/reads-chunks"
+
+_COPY = re.compile(
+    r"""COPY (?P<table>"[^"]+") (?P<columns>\(.*\)) FROM '(?P<manifest>(?:[^']|'')+)' IAM_ROLE '(?P<role>arn:aws:iam::[^']+)' """
+    r"""MANIFEST CSV NULL AS '(?P<null>[^']+)' IGNOREHEADER 1(?P<gzip> GZIP)? TIMEFORMAT 'auto' """
+    r"COMPUPDATE OFF STATUPDATE OFF"
+)
+_JSONB = exp.DataType.build("jsonb", dialect="postgres")
+
+
+class StandIn(Redshift):
+    """Redshift, but for its connection. `statements` are those that it got."""
+
+    board: Blackboard | None = None
+
+    def __init__(self, url: str, iam_role: str) -> None:
+        super().__init__(url, iam_role)
+        self.statements: list[str] = []
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        with psycopg.connect(self._url.replace("redshift:", "postgresql:", 1), autocommit=True) as opened:
+            yield self.connection(_Driver(opened, self))
+
+
+def prepare(url: str) -> None:
+    """Make the types of a database: a text of so many bytes at most is one of its own."""
+    with psycopg.connect(url.replace("redshift:", "postgresql:", 1), autocommit=True) as opened:
+        for length in (36, *LENGTHS):
+            check = f"CHECK (octet_length(VALUE) <= {length})"
+            opened.execute(f"CREATE DOMAIN varchar_{length} AS varchar({length}) {check}".encode())
+
+
+class _Driver:
+    """What Redshift's driver has of a connection and its cursor."""
+
+    description: Any = None
+
+    def __init__(self, opened: psycopg.Connection, engine: StandIn) -> None:
+        self._opened, self._engine = opened, engine
+
+    def cursor(self) -> "_Driver":
+        return self
+
+    def __enter__(self) -> "_Driver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def execute(self, statement: str) -> None:
+        self._engine.statements.append(statement)
+        found = parsed(statement)
+        if isinstance(found, exp.Copy):
+            return self._copy(statement)
+        is_within = self._opened.info.transaction_status != TransactionStatus.IDLE
+        if said := refused(found, is_within):
+            raise redshift_connector.ProgrammingError({"S": "ERROR", "C": "0A000", "M": said})
+        try:
+            self._cursor = self._opened.execute(translated(found).encode())
+        except psycopg.Error as error:
+            raise redshift_connector.ProgrammingError({"C": error.sqlstate, "M": f"{error} ({statement})"}) from error
+        self.description = self._cursor.description
+        return None
+
+    def fetchall(self) -> list[Any]:
+        return [[*each] for each in self._cursor.fetchall()]
+
+    def _copy(self, statement: str) -> None:
+        told = _COPY.fullmatch(statement)
+        assert told, f"not the COPY that the stand-in knows: {statement}"
+        assert told["role"] == ROLE
+        null = told["null"].replace("\\\\", "\\")
+        into = f"COPY {told['table']} {told['columns'].lower()} FROM STDIN (FORMAT csv, NULL '{null}')"
+        self.description = None
+        try:
+            with self._opened.cursor().copy(into.encode()) as copy:
+                for each in self._files(told["manifest"].replace("''", "'")):
+                    _, _, lines = (gzip.decompress(each) if told["gzip"] else each).partition(b"\n")
+                    copy.write(lines)
+        except psycopg.Error as error:
+            raise redshift_connector.ProgrammingError({"C": error.sqlstate, "M": str(error)}) from error
+
+    def _files(self, manifest: str) -> Iterator[bytes]:
+        for each in json.loads(self._object(manifest) or b"")["entries"]:
+            content = self._object(each["url"])
+            if content is not None:
+                yield content
+            elif each.get("mandatory"):
+                said = f"Problem reading manifest file - {each['url']}: The specified key does not exist"
+                raise redshift_connector.ProgrammingError({"S": "ERROR", "C": "XX000", "M": said})
+
+    def _object(self, url: str) -> bytes | None:
+        board = self._engine.board
+        assert board
+        assert url.startswith(f"{board.url}/"), url
+        return board.get(url.removeprefix(f"{board.url}/"))
+
+
+def parsed(statement: str) -> exp.Expression:
+    """A statement by sqlglot's Redshift dialect, whole: one that it only takes as a command is none."""
+    found = sqlglot.parse_one(statement, dialect="redshift")
+    assert not found.find(exp.Command), f"sqlglot does not read it: {statement}"
+    return found
+
+
+def refused(found: exp.Expression, is_within: bool) -> str:
+    """Why Redshift would not do it, or nothing."""
+    if isinstance(found, exp.TruncateTable):
+        return "TRUNCATE would end the transaction"
+    if found.find(exp.OnConflict, exp.Returning, exp.Index):
+        return "syntax error: ON CONFLICT, RETURNING, INDEX"
+    if any(each.args.get("on") for each in found.find_all(exp.Distinct)):
+        return "SELECT DISTINCT ON is not supported"
+    if isinstance(found, exp.Delete) and found.this.alias:
+        return "syntax error: DELETE has no alias"
+    return _refused_alter(found, is_within) if isinstance(found, exp.Alter) else ""
+
+
+def _refused_alter(found: exp.Alter, is_within: bool) -> str:
+    actions = found.args["actions"]
+    if len(actions) > 1:
+        return "ALTER TABLE does one thing at a time"
+    if not isinstance(actions[0], exp.AlterColumn):
+        return ""
+    kind = actions[0].args.get("dtype")
+    if kind is None or kind.this != exp.DataType.Type.VARCHAR or actions[0].args.get("using"):
+        return "ALTER COLUMN SET/DROP is not supported"
+    return "ALTER TABLE ALTER COLUMN cannot run inside a transaction block" if is_within else ""
+
+
+def translated(found: exp.Expression) -> str:
+    """The same for PostgreSQL."""
+    return found.transform(_translated).sql("postgres")
+
+
+def _translated(node: exp.Expression) -> exp.Expression | None:
+    match node:
+        case exp.DistStyleProperty() | exp.SortKeyProperty() | exp.PrimaryKey() | exp.PrimaryKeyColumnConstraint():
+            return None
+        case exp.ColumnConstraint() if isinstance(node.args["kind"], exp.PrimaryKeyColumnConstraint):
+            return None
+        case exp.Identifier():
+            return exp.to_identifier(node.this.lower(), quoted=node.args.get("quoted"))
+        case exp.CurrentTimestamp():
+            return exp.func("clock_timestamp")
+        case exp.ParseJSON():
+            return exp.Cast(this=node.this.transform(_translated), to=_JSONB.copy())
+        case exp.TryCast():
+            kind = exp.Literal.string(node.to.sql("postgres"))
+            is_valid = exp.func("pg_input_is_valid", node.this.copy(), kind)
+            return exp.case().when(is_valid, exp.Cast(this=node.this.copy(), to=node.to.copy()))
+        case exp.DataType():
+            return _type(node)
+    return _function(node)
+
+
+def _function(node: exp.Expression) -> exp.Expression:
+    names = {"FROM_HEX": ("decode", "hex"), "CAN_JSON_PARSE": ("pg_input_is_valid", "jsonb")}
+    if not isinstance(node, exp.Anonymous) or node.name not in names:
+        return node
+    name, how = names[node.name]
+    return exp.Anonymous(this=name, expressions=[*node.expressions, exp.Literal.string(how)])
+
+
+def _type(node: exp.DataType) -> exp.DataType:
+    match node.this:
+        case exp.DataType.Type.VARCHAR:
+            return exp.DataType.build(f"varchar_{node.expressions[0].name}", dialect="postgres", udt=True)
+        case exp.DataType.Type.SUPER:
+            return _JSONB.copy()
+        case exp.DataType.Type.VARBINARY:
+            return exp.DataType.build("bytea", dialect="postgres")
+    return node
