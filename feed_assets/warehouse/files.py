@@ -97,13 +97,13 @@ def check_unchanged(board: Blackboard, copies: Sequence[Copy]) -> None:
 
     Somebody else has read it since: only if it is the same before and after is it known what that one has read.
     """
-    theirs = [each.file for each in copies if each.file.etag]
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for was, now in zip(theirs, threads.map(board.file, [each.key for each in theirs]), strict=True):
-            if now is None or now != was:
-                found = "is not there any more" if now is None else f"has {now.size} bytes and the ETag {now.etag}"
-                expected = f"expected {was.size} and {was.etag}, as before the load"
-                raise ChunkBroken(f"{board.url}/{was.key} {found}: {expected}. Put it back as it was.")
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = [*pool.map(board.file, [each.file.key for each in copies])]
+    for was, now in zip([each.file for each in copies], found, strict=True):
+        if now != was:
+            told = "is not there any more" if now is None else f"has {now.size} bytes and the ETag {now.etag}"
+            expected = f"expected {was.size} and {was.etag}, as before the load"
+            raise ChunkBroken(f"{board.url}/{was.key} {told}: {expected}. Put it back as it was.")
 
 
 def _ending(copy: Copy) -> str:

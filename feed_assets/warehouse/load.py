@@ -6,7 +6,6 @@ what was committed. A COMMIT whose answer was lost is no third case: whoever com
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -14,9 +13,10 @@ from typing import NamedTuple
 from feed_assets.core.errors import InvalidSetting, InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import files, state, statements
-from feed_assets.warehouse.engines import Connection, Engine, Findings, quoted
-from feed_assets.warehouse.files import Batch, Copy
-from feed_assets.warehouse.migrations import grown, migrate, places
+from feed_assets.warehouse.engines import Connection, Engine, quoted
+from feed_assets.warehouse.files import Batch
+from feed_assets.warehouse.migrations import migrate, places
+from feed_assets.warehouse.ready import grow, readied
 from feed_assets.warehouse.runs import Run, Signalled
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
 from feed_assets.warehouse.state import Known, Position
@@ -74,56 +74,26 @@ def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) 
     change(place.engine, topic, known, run.schema_id, shape)  # What is refused is so before anything is copied.
     with TemporaryDirectory(prefix="feed-assets-") as folder:
         copies = files.fetch(place.board, [each.signal for each in run.signals], Path(folder))
-        found = place.engine.look(copies)
-        longer, shape = _fitted(place.engine, known, shape, found)
-        wanted = change(place.engine, topic, longer, run.schema_id, shape)
+        ready = readied(place.engine, place.board, topic, known, shape, copies)
+        wanted = change(place.engine, topic, ready.known, run.schema_id, ready.shape)
         after = replace(wanted.known, positions=positions, topic_id=topic_id)
-        batches = files.batches(place.board, topic, _left(place.board, topic, copies, found))
         with place.engine.open() as connection:
-            _grow(place.engine, connection, topic, known, longer)
+            grow(place.engine, connection, topic, known, ready.known)
             connection.execute("BEGIN")
             state.renew(connection, place.engine, place.holder)
             if state.read(connection, topic).positions != known.positions:
                 raise WarehouseUnavailable(f"{topic} was loaded by another process meanwhile. It is read where it is.")
             for each in wanted.statements:
                 connection.execute(each)
-            state.refuse(connection, place.engine, topic, [*chain(*found.refused.values())])
-            if after.shape is not None and batches:
-                _Rows(place, connection, topic, after.shape).merge(batches, _destinations(after.shape, shape))
+            state.refuse(connection, place.engine, topic, ready.refused)
+            if after.shape is not None and ready.batches:
+                _Rows(place, connection, topic, after.shape).merge(ready.batches, _destinations(after.shape, shape))
             state.write(connection, place.engine, topic, after)
             if place.engine.reads_chunks:
-                files.check_unchanged(place.board, [each for batch in batches for each in batch.copies])
+                files.check_unchanged(place.board, copies)
             state.renew(connection, place.engine, place.holder)
             connection.execute("COMMIT")
     return after
-
-
-def _fitted(engine: Engine, known: Known, shape: Shape | None, found: Findings) -> tuple[Known, Shape | None]:
-    """A table as long as its texts have to be for what was found, and the shape of the rows so."""
-    fitted = engine.fitted(shape, found.lengths) if shape else None
-    if known.shape is None:
-        return known, fitted
-    other = fitted or engine.fitted(known.shape, found.lengths)  # Of tombstones alone: by the names of the key.
-    return replace(known, shape=grown(known.shape, other)), fitted
-
-
-def _left(board: Blackboard, topic: str, copies: Sequence[Copy], found: Findings) -> list[Copy]:
-    """The chunks, without the rows that must not even be staged."""
-    offsets = {each: {row.offset for row in rows} for each, rows in found.refused.items()}
-    return [files.without(board, topic, each, offsets[each]) if each in offsets else each for each in copies]
-
-
-def _grow(engine: Engine, connection: Connection, topic: str, known: Known, longer: Known) -> None:
-    """Let texts of a table be longer, where this cannot be done in a transaction.
-
-    A kill leaves a table that is longer than the state tables know, which they do with the next load: it is asked
-    first what has to be done, and a column that holds more is no different to anybody.
-    """
-    if known.shape is None or longer.shape is None:
-        return
-    for each in statements.grow(engine, topic, known.shape, longer.shape):
-        if connection.execute(each.needed):
-            connection.execute(each.statement)
 
 
 def _positions(topic: str, known: Known, signals: Sequence[Signalled]) -> Mapping[int, Position]:

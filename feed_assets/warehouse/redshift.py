@@ -122,7 +122,7 @@ class Redshift(Engine):
 
     def grow(self, table: str, column: Column, /) -> Iterator[Growth]:
         """By ALTER COLUMN TYPE, which Redshift refuses inside a transaction. It is for texts alone."""
-        schema, _, name = table.rpartition(".")
+        schema, _, name = ("", "", table) if table.startswith('"') else table.partition(".")
         where = f"table_schema = {literal(schema)}" if schema else "table_schema = CURRENT_SCHEMA()"
         found = f"table_name = {literal(_folded(name))} AND column_name = {literal(_folded(quoted(column.name)))}"
         shorter = f"character_maximum_length < {column.kind.length}"

@@ -22,9 +22,9 @@ from feed_assets.warehouse.redshift import LENGTHS, Redshift
 ROLE = "arn:aws:iam::123456789012:role/reads-chunks"
 
 _COPY = re.compile(
-    r"""COPY (?P<table>"[^"]+") (?P<columns>\(.*\)) FROM '(?P<manifest>(?:[^']|'')+)' IAM_ROLE '(?P<role>arn:aws:iam::[^']+)' """
-    r"""MANIFEST CSV NULL AS '(?P<null>[^']+)' IGNOREHEADER 1(?P<gzip> GZIP)? TIMEFORMAT 'auto' """
-    r"COMPUPDATE OFF STATUPDATE OFF"
+    r"""COPY (?P<table>"[^"]+") (?P<columns>\(.*\)) FROM '(?P<manifest>(?:[^']|'')+)' """
+    r"""IAM_ROLE '(?P<role>arn:aws:iam::[^']+)' MANIFEST CSV NULL AS '(?P<null>[^']+)' IGNOREHEADER 1"""
+    r"""(?P<gzip> GZIP)? TIMEFORMAT 'auto' COMPUPDATE OFF STATUPDATE OFF"""
 )
 _JSONB = exp.DataType.build("jsonb", dialect="postgres")
 

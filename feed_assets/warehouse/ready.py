@@ -1,0 +1,63 @@
+"""What a load has to do before its transaction: rows that the warehouse cannot hold are left out, texts get room.
+
+A kill leaves chunks and manifests that nobody reads, and a table whose texts may be longer than anybody needs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
+
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.warehouse import files, statements
+from feed_assets.warehouse.engines import Connection, Engine, Findings, Refused
+from feed_assets.warehouse.files import Batch, Copy
+from feed_assets.warehouse.migrations import grown
+from feed_assets.warehouse.shapes import Shape
+from feed_assets.warehouse.state import Known
+
+
+class Ready(NamedTuple):
+    """What is loaded: what is known of the table once its texts are long enough, and the shape of the rows."""
+
+    known: Known
+    shape: Shape | None
+    batches: Sequence[Batch]
+    refused: Sequence[Refused]
+
+
+def readied(
+    engine: Engine, board: Blackboard, topic: str, known: Known, shape: Shape | None, copies: Sequence[Copy]
+) -> Ready:
+    """Look through the copies of chunks, and write the manifests of what the warehouse can hold."""
+    found = engine.look(copies)
+    longer, fitted = _fitted(engine, known, shape, found)
+    batches = files.batches(board, topic, _held(board, topic, copies, found))
+    return Ready(longer, fitted, batches, [*chain(*found.refused.values())])
+
+
+def grow(engine: Engine, connection: Connection, topic: str, known: Known, longer: Known) -> None:
+    """Let texts of a table be longer, where this cannot be done in a transaction.
+
+    May be killed at any moment: the state tables know of it with the next load only, so it is asked first what is left
+    to be done; and a column that could hold more is no different to anybody.
+    """
+    if known.shape is None or longer.shape is None:
+        return
+    for each in statements.grow(engine, topic, known.shape, longer.shape):
+        if connection.execute(each.needed):
+            connection.execute(each.statement)
+
+
+def _fitted(engine: Engine, known: Known, shape: Shape | None, found: Findings) -> tuple[Known, Shape | None]:
+    fitted = engine.fitted(shape, found.lengths) if shape else None
+    if known.shape is None:
+        return known, fitted
+    other = fitted or engine.fitted(known.shape, found.lengths)  # Of tombstones alone: by the names of the key.
+    return replace(known, shape=grown(known.shape, other)), fitted
+
+
+def _held(board: Blackboard, topic: str, copies: Sequence[Copy], found: Findings) -> list[Copy]:
+    """The chunks without the rows that the warehouse cannot hold."""
+    offsets = {each: {row.offset for row in rows} for each, rows in found.refused.items()}
+    return [files.without(board, topic, each, offsets[each]) if each in offsets else each for each in copies]

@@ -1,0 +1,324 @@
+"""Redshift, which cannot run here: its text is compared, parsed, and done by a stand-in that refuses what it would.
+
+The files of `redshift/` have what loads send. They are written anew by
+`WRITE_SQL=1 pytest feed_assets_tests/warehouse/test_redshift.py`: look at what has changed.
+"""
+
+import os
+import re
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+import redshift_connector
+from sqlglot.errors import ParseError
+
+from feed_assets.core.errors import ChunkBroken, InvalidSetting, InvalidShape, LoadFailed, WarehouseUnavailable
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.warehouse import engines, files, state
+from feed_assets.warehouse import load as loads
+from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.load import Place
+from feed_assets.warehouse.redshift import LENGTHS, Redshift, translated
+from feed_assets.warehouse.shapes import Column, Kind, Shape
+from feed_assets_tests.warehouse.standin import ROLE, parsed, refused
+from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
+
+pytestmark = pytest.mark.parametrize("url", ["redshift"], indirect=True)
+FILES = Path(__file__).parent / "redshift"
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+FIELDS = [
+    ID,
+    {**TEXT, "doc": "what it's about"},
+    {"name": "amount", "type": DECIMAL},
+    {"name": "tags", "type": {"type": "array", "items": "string"}},
+    {"name": "raw", "type": "bytes"},
+    {"name": "token", "type": {"type": "string", "logicalType": "uuid"}},
+    {"name": "is_new", "type": "boolean"},
+    {"name": "count", "type": "int", "default": 1},
+]
+LATER = [
+    ID,
+    {**TEXT, "name": "title", "aliases": ["text"], "doc": "how it is called"},
+    {"name": "amount", "type": {**DECIMAL, "precision": 12}},
+    {"name": "tags", "type": ["null", {"type": "array", "items": "string"}]},
+    {"name": "token", "type": "string"},
+    {"name": "is_new", "type": "string"},
+    {"name": "count", "type": "long", "default": 2},
+    {"name": "path", "type": "string", "default": "C:\\it's"},
+]
+ROW = {"text": "a", "amount": Decimal("1.50"), "tags": ["x"], "raw": b"\x00", "token": UUID(int=1), "is_new": True}
+LATER_ROW = {"title": "b", "amount": Decimal("2.50"), "tags": None, "token": "t", "is_new": "?", "path": "/"}
+
+
+SERIALIZABLE = {"S": "ERROR", "C": "XX000", "M": "1023", "D": "Serializable isolation violation on table"}
+
+
+def written(engine, board) -> str:
+    """What an engine got, without what is another one each time."""
+    text = ";\n".join(engine.statements) + ";\n"
+    engine.statements.clear()
+    return re.sub("[0-9a-f]{32}", "0" * 32, text.replace(board.url, "s3://bucket/lake"))
+
+
+def check(name: str, text: str) -> None:
+    path = FILES / f"{name}.sql"
+    if os.environ.get("WRITE_SQL"):
+        path.write_text(text)
+    assert text == path.read_text(), f"{path} has other statements"
+
+
+@pytest.fixture
+def orders(loader) -> Stream:
+    stream = Stream(loader.place.board, "shop.orders", gzip=True)
+    first = stream.schemas.add(*FIELDS)
+    stream.send(first, {"id": 1, **ROW, "count": 1}, {"id": 2, **ROW, "count": 2}, (None, {"id": 3}))
+    stream.send(first, {"id": 4, **ROW, "count": 4}, partition=1)
+    loader.engine.statements.clear()
+    return stream
+
+
+def test_what_loads_send(loader, orders):
+    engine, board = loader.engine, loader.place.board
+    engine.statements += state.create(engine)
+    check("state", written(engine, board))
+    loader.load(orders)
+    check("create", written(engine, board))
+    orders.send(1 + orders.key_id, {"id": 1, **ROW, "text": "é" * 200, "count": 1})
+    loader.load(orders)
+    check("growth", written(engine, board))
+    orders.send(orders.schemas.add(*LATER), {"id": 5, **LATER_ROW, "count": 2**40})
+    loader.load(orders)
+    check("migrate", written(engine, board))
+    orders.send(max(orders.schemas.known), {"id": 6, **LATER_ROW, "title": "x" * 70_000, "count": 1})
+    loader.load(orders)
+    check("refuse", written(engine, board))
+    columns = "id, title, amount, token, is_new, count, path, _partition, _offset"
+    token, path = str(UUID(int=1)), "C:\\it's"
+    assert loader.ask(f'SELECT {columns} FROM "shop.orders" ORDER BY id') == [
+        (1, "é" * 200, Decimal("1.50"), token, "true", 1, path, 0, 3),
+        (2, "a", Decimal("1.50"), token, "true", 2, path, 0, 1),
+        (4, "a", Decimal("1.50"), token, "true", 4, path, 1, 0),
+        (5, "b", Decimal("2.50"), "t", "?", 2**40, "/", 0, 4),
+    ]
+
+
+@pytest.mark.parametrize("name", ["state", "create", "growth", "migrate", "refuse"])
+def test_each_statement_is_one_of_redshift(url, name):
+    texts = (FILES / f"{name}.sql").read_text().removesuffix(";\n").split(";\n")
+    is_within = False
+    for each in texts:
+        found = parsed(each)
+        is_within = each == "BEGIN" or (is_within and each != "COMMIT")
+        assert refused(found, is_within) == "", each
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("TRUNCATE TABLE t", "TRUNCATE would end"),
+        ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "ON CONFLICT"),
+        ("SELECT DISTINCT ON (a) a FROM t", "DISTINCT ON"),
+        ("DELETE FROM t x USING s WHERE x.a = s.a", "no alias"),
+        ("ALTER TABLE t ALTER COLUMN a TYPE varchar(1024)", "cannot run inside a transaction block"),
+        ("ALTER TABLE t ALTER COLUMN a TYPE bigint", "is not supported"),
+        ("ALTER TABLE t ALTER COLUMN a DROP NOT NULL", "is not supported"),
+        ("ALTER TABLE t ALTER COLUMN a SET DEFAULT 1", "is not supported"),
+    ],
+)
+def test_the_stand_in_refuses_what_redshift_does(url, statement, said):
+    assert said in refused(parsed(statement), is_within=True)
+
+
+def test_what_is_no_statement_is_none_of_redshift(url):
+    with pytest.raises((AssertionError, ParseError)):
+        parsed("VACUUM FULL of what")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_row_that_redshift_cannot_hold_is_left_out_with_its_reason(loader, packed):
+    stream = Stream(loader.place.board, f"long.{packed}".lower(), gzip=packed)
+    schema = stream.schemas.add(ID, TEXT, {"name": "tags", "type": {"type": "array", "items": "string"}})
+    stream.send(schema, *({"id": number, "text": 'a",\n"', "tags": []} for number in range(3)))
+    stream.send(
+        schema,
+        {"id": 1, "text": "é" * 40_000, "tags": []},
+        {"id": 2, "text": 'b\n"', "tags": ["c"]},
+        {"id": 3, "text": None, "tags": ["x" * 65_535]},
+        {"id": 4, "text": "x" * 65_535, "tags": []},
+    )
+    known = loader.load(stream)
+    assert known.positions[0].next_offset == 7
+    for key in ((3,), (1,)):
+        stream.rows.pop(key)
+    stream.rows[(1,)] = (1, 'a",\n"', [], 0, 1)
+    assert loader.ask(f'SELECT * FROM "{stream.name}" ORDER BY id') == [stream.rows[(key,)] for key in (0, 1, 2, 4)]
+    refused = f"SELECT topic_partition, topic_offset, reason FROM feed_assets.refused WHERE topic = '{stream.name}'"
+    assert loader.ask(f"{refused} ORDER BY topic_offset") == [
+        (0, 3, "text has 80000 bytes: expected at most 65535"),
+        (0, 5, "tags has 65539 bytes: expected at most 65535"),
+    ]
+    beside = [each.key for each in loader.place.board.files(f"manifests/{stream.name}")]
+    assert len(beside) == 2
+    assert len([each for each in beside if each.endswith(".csv.gz" if packed else ".csv")]) == 1
+
+
+def test_a_line_that_is_too_long_for_copy_is_left_out(loader, stream):
+    names = [f"c{number}" for number in range(40)]
+    schema = stream.schemas.add(ID, *({"name": name, "type": "string"} for name in names))
+    stream.send(schema, {"id": 1, **dict.fromkeys(names, '"' * 60_000)}, {"id": 2, **dict.fromkeys(names, "x")})
+    loader.load(stream)
+    assert loader.ask(f'SELECT id FROM "{stream.name}"') == [(2,)]
+    [[reason]] = loader.ask(f"SELECT reason FROM feed_assets.refused WHERE topic = '{stream.name}'")
+    assert re.fullmatch(r"its line has 48\d{5} bytes: expected at most 4194304", reason)
+
+
+def growths(engine) -> list[str]:
+    found = [each for each in engine.statements if " ALTER COLUMN " in each]
+    engine.statements.clear()
+    return found
+
+
+@pytest.mark.parametrize("length", [257, 1024, 1025, 5000, 16_385, 65_535])
+def test_a_text_has_the_room_that_it_needs(loader, stream, length):
+    schema = stream.schemas.add(ID, TEXT)
+    stream.send(schema, {"id": 1, "text": "a"})
+    loader.load(stream)
+    growths(loader.engine)
+    stream.send(schema, {"id": 2, "text": "x" * length})
+    known = loader.load(stream)
+    room = min(each for each in LENGTHS if each >= length)
+    assert growths(loader.engine) == [f'ALTER TABLE "{stream.name}" ALTER COLUMN "text" TYPE varchar({room})']
+    assert known.shape.columns[1].kind.length == room == loader.known(stream).shape.columns[1].kind.length
+    stream.send(schema, {"id": 3, "text": "x" * length})
+    loader.load(stream)
+    assert (growths(loader.engine), stream.table(loader.engine)) == ([], stream.model())
+
+
+def test_a_text_that_is_renamed_grows_under_the_name_that_it_has(loader, stream):
+    stream.send(stream.schemas.add(ID, TEXT), {"id": 1, "text": "a"})
+    loader.load(stream)
+    stream.send(stream.schemas.add(ID, {**TEXT, "name": "title", "aliases": ["text"]}), {"id": 2, "title": "x" * 999})
+    loader.load(stream)
+    assert growths(loader.engine) == [f'ALTER TABLE "{stream.name}" ALTER COLUMN "text" TYPE varchar(1024)']
+    assert stream.table(loader.engine) == stream.model()
+
+
+def test_a_key_grows_where_it_is_remembered_too(loader):
+    stream = Stream(loader.place.board, f"keys.{id(loader)}", "k")
+    stream.key_id = stream.schemas.add({"name": "k", "type": "string"})
+    schema = stream.schemas.add({"name": "k", "type": "string"})
+    stream.send(schema, {"k": "a"})
+    loader.load(stream)
+    stream.send(schema, (None, {"k": "x" * 300}))
+    loader.load(stream)
+    assert loader.ask(f'SELECT k FROM feed_assets_deleted."{stream.name}"') == [("x" * 300,)]
+
+
+def test_a_growth_after_which_the_loader_is_killed_is_done_once(loader, stream, monkeypatch):
+    schema = stream.schemas.add(ID, TEXT)
+    stream.send(schema, {"id": 1, "text": "a"})
+    held = loader.load(stream)
+    stream.send(schema, {"id": 2, "text": "x" * 300})
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loads.state, "renew", killed)
+        with pytest.raises(KeyboardInterrupt):
+            loader.load(stream)
+    assert (len(growths(loader.engine)), loader.known(stream)) == (1, held)
+    loader.load(stream)
+    assert (growths(loader.engine), stream.table(loader.engine)) == ([], stream.model())
+
+
+def test_a_chunk_that_was_changed_while_redshift_read_it_is_not_committed(loader, stream, monkeypatch):
+    schema = stream.schemas.add(ID, TEXT)
+    signal = stream.send(schema, {"id": 1, "text": "a"}).signal
+    key, write = signal.path.removeprefix(f"{stream.board.url}/"), files.batches
+
+    def changes(board, *arguments):
+        board.put(key, board.get(key).replace(b'"a"', b'"b"'))
+        return write(board, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "batches", changes)
+        with pytest.raises(
+            ChunkBroken, match=rf"{key} has {signal.size} bytes and the ETag .*: expected {signal.size}"
+        ):
+            loader.load(stream)
+    assert loader.known(stream).positions == {}
+
+
+def test_a_chunk_that_is_gone_when_redshift_reads_it_fails_the_load(loader, stream, monkeypatch):
+    schema = stream.schemas.add(ID, TEXT)
+    stream.send(schema, {"id": 1, "text": "a"})
+    signal, write = stream.send(schema, {"id": 2, "text": "a"}).signal, files.batches
+
+    def removes(board, *arguments):
+        board.delete([signal.path.removeprefix(f"{board.url}/")])
+        return write(board, *arguments)
+
+    monkeypatch.setattr(files, "batches", removes)
+    with pytest.raises(LoadFailed, match=f"Redshift refuses: Problem reading manifest file - {signal.path}"):
+        loader.load(stream)
+    assert loader.known(stream).positions == {}
+
+
+def test_chunks_that_are_not_on_s3_are_refused(loader, url):
+    with pytest.raises(InvalidSetting, match="expected a blackboard on S3"):
+        Place(loader.engine, Blackboard.open("memory://"), "me", 7)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([Column(name="x" * 128, kind=Kind(name="text"))], "is no name in Redshift: expected at most 127 bytes"),
+        ([Column(name="A", kind=Kind(name="text")), Column(name="a", kind=Kind(name="text"))], "A and a are one name"),
+        ([Column(name="a", kind=Kind(name="decimal", precision=39))], "expected at most 38 digits"),
+        ([Column(name="a", kind=Kind(name="text"), comment="x" * 65_535)], "expected at most 65535 in Redshift"),
+    ],
+)
+def test_a_table_that_redshift_cannot_hold_is_refused(url, columns, said):
+    with pytest.raises(InvalidShape, match=said):
+        Redshift("redshift://h/d", ROLE).check("t", Shape(columns=tuple(columns), key=()))
+
+
+def test_a_default_that_no_text_holds_is_refused(url):
+    column = Column(name="a", kind=Kind(name="text"), default="x" * 65_536)
+    with pytest.raises(InvalidShape, match="the default of a has 65536 bytes"):
+        Redshift("redshift://h/d", ROLE).fitted(Shape(columns=(column,), key=()), {})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (redshift_connector.ProgrammingError(SERIALIZABLE), WarehouseUnavailable),
+        (redshift_connector.ProgrammingError({"C": "40001", "M": "could not serialize access"}), WarehouseUnavailable),
+        (redshift_connector.ProgrammingError({"C": "57014", "M": "Query cancelled"}), WarehouseUnavailable),
+        (redshift_connector.InterfaceError("communication error", OSError(111, "refused")), WarehouseUnavailable),
+        (redshift_connector.OperationalError("connection time out"), WarehouseUnavailable),
+        (ConnectionResetError(104, "Connection reset by peer"), WarehouseUnavailable),
+        (redshift_connector.ProgrammingError({"C": "42601", "M": "syntax error; password planted"}), LoadFailed),
+        (redshift_connector.DataError("no number"), LoadFailed),
+    ],
+)  # fmt: skip
+def test_what_the_driver_raises_is_over_later_or_fails_again(url, error, kind):
+    with pytest.raises(kind) as said, translated("redshift://me:planted@h/d"):
+        raise error
+    assert "planted" not in str(said.value)
+    assert "Serializable" in str(said.value) or "1023" not in str(error)
+
+
+def test_a_cluster_that_is_away_is_said_without_the_password(url):
+    with pytest.raises(WarehouseUnavailable) as said, engine_of("redshift://me:planted@127.0.0.1:1/d", ROLE).open():
+        pass
+    assert "planted" not in str(said.value)
+
+
+def test_without_the_driver_the_extra_is_named(url, monkeypatch):
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "redshift_connector" else 1)
+    with pytest.raises(InvalidSetting, match=r"pip install 'feed-assets\[kafka,redshift\]'"):
+        engine_of("redshift://h/d", ROLE)
