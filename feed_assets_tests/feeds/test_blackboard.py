@@ -122,6 +122,15 @@ def test_an_empty_object_is_there_and_a_missing_one_is_not(board):
     )
 
 
+def test_an_object_is_looked_at_without_its_bytes(board):
+    board.put("f/a", b"abc")
+    was = board.file("f/a")
+    assert board.files("f") == (was,)
+    board.put("f/a", b"abd")
+    assert board.file("f/a") != was
+    assert board.file("f/b") is None
+
+
 def test_deleting_what_is_not_there_is_no_error_and_does_not_stop_the_rest(board):
     board.put("a", b"")
     board.put("b", b"")

@@ -105,7 +105,9 @@ def test_texts_come_back_as_they_were():
 
 @given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
 def test_any_text_comes_back_as_it_was(texts):
-    assert cells(table(texts)) == texts
+    content = table(texts)
+    assert cells(content) == texts
+    assert [*dialect.lines(content)][1:] == [dialect.line(each) for each in enumerate(texts)]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from feed_assets.warehouse.migrations import (
     SetComment,
     SetDefault,
     WidenColumn,
+    grown,
     migrate,
     places,
 )
@@ -87,6 +88,18 @@ def test_an_older_file_goes_where_its_columns_are_now():
 def test_an_older_file_that_the_table_cannot_hold_is_refused():
     with pytest.raises(NotMigratable, match="n is text, which integer does not hold"):
         places(shape(N), shape(column(kind=TEXT)))
+
+
+def test_texts_grow_with_those_of_a_newer_and_of_an_older_schema():
+    def text(length, name="n", *aliases):
+        return column(name, Kind(name="text", length=length), aliases=aliases)
+
+    table = shape(text(256), column("m"))
+    assert grown(table, shape(text(1024))) == shape(text(1024), column("m"))
+    assert grown(table, shape(text(1024, "k", "n"))) == shape(text(1024), column("m"))
+    assert grown(shape(text(256, "k", "n")), shape(text(1024))) == shape(text(1024, "k", "n"))
+    assert grown(table, shape(text(0), text(9, "other"))) == table
+    assert migrate(table, shape(text(0), column("m"))).steps == ()
 
 
 NAMES = st.sampled_from("abcd")
