@@ -114,7 +114,7 @@ class _Bare:
             run("BEGIN")
             run(f"CREATE TEMP TABLE staged ({columns}, _partition integer)")
             connection.copy("staged", COLUMNS, Batch(0, names, copies, ""))
-            run("CREATE TEMP TABLE latest AS SELECT DISTINCT ON (id) * FROM staged ORDER BY id, _offset DESC")
+            run(self._engine.newest("latest", "staged", ["*"], ["id"]))
             run("DELETE FROM bare t USING latest s WHERE t.id = s.id")
             run("DELETE FROM latest WHERE _operation = 'delete'")
             run("INSERT INTO bare SELECT id, price, page, _partition, _offset FROM latest")

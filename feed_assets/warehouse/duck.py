@@ -13,7 +13,7 @@ import duckdb
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
 from feed_assets.warehouse.engines import Engine, literal, quoted
 from feed_assets.warehouse.files import Batch, Copy
-from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
+from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
 
 atexit.unregister(gc.freeze)  # Or DuckDB says on stderr, at the end, what the command line has left to be freed.
 
@@ -58,6 +58,11 @@ class DuckDB(Engine):
     def bytes_of(self, text: str) -> str:
         """By unhex."""
         return f"unhex({text})"
+
+    def newest(self, newest: str, staging: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        """By row_number, which takes a third of the time of DISTINCT ON."""
+        number = f"row_number() OVER (PARTITION BY {', '.join(key)} ORDER BY {OFFSET} DESC)"
+        return f"CREATE TEMP TABLE {newest} AS SELECT {', '.join(columns)} FROM {staging} QUALIFY {number} = 1"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
         """As DuckDB itself reads it."""

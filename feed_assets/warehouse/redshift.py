@@ -24,7 +24,7 @@ _LONGEST_NAME = 127
 """Bytes of an identifier: of a longer one Redshift takes no more, whatever follows."""
 
 _TYPES = {"uuid": "varchar(36)", "bytes": "varbyte(32767)"}
-_WIDENED = '"feed_assets widened"'
+_WIDENED, _ROW = '"feed_assets widened"', '"feed_assets row"'
 
 _MAY_BE_OVER = ("08", "40", "53", "55", "57", "58")
 """Classes of SQLSTATE: connection, serialization, resources, locks, operators, the system."""
@@ -133,9 +133,9 @@ class Redshift(Engine):
 
     def newest(self, newest: str, staging: str, columns: Sequence[str], key: Sequence[str]) -> str:
         """By ROW_NUMBER."""
-        number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(key)} ORDER BY {OFFSET} DESC) AS _row"
+        number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(key)} ORDER BY {OFFSET} DESC) AS {_ROW}"
         rows = f"SELECT {', '.join(columns)}, {number} FROM {staging}"
-        return f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE _row = 1"
+        return f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
 
     def column(self, column: Column) -> str:
         """Its name and type alone."""
