@@ -45,15 +45,8 @@ class DuckDB(Engine):
     @contextmanager
     def open(self) -> Generator["_Connection"]:
         """A connection until the block ends; threads of a process take turns."""
-        with _TURN, self._opened() as opened:
+        with _TURN, opened_at(unquote(self._url.removeprefix("duckdb://"))) as opened:
             yield _Connection(opened)
-
-    def _opened(self) -> duckdb.DuckDBPyConnection:
-        with translated():
-            return duckdb.connect(
-                unquote(self._url.removeprefix("duckdb://")),
-                config={"autoinstall_known_extensions": False, "memory_limit": _MEMORY},
-            )
 
     def bytes_of(self, text: str) -> str:
         """By unhex."""
@@ -79,6 +72,12 @@ class DuckDB(Engine):
         for each in shape.columns:
             if (other := names.setdefault(each.name.lower(), each.name)) != each.name:
                 raise InvalidShape(f"{other} and {each.name} are one name in DuckDB. Rename one of the fields.")
+
+
+def opened_at(path: str) -> duckdb.DuckDBPyConnection:
+    """Open a file, or `:memory:`."""
+    with translated():
+        return duckdb.connect(path, config={"autoinstall_known_extensions": False, "memory_limit": _MEMORY})
 
 
 class _Connection:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from feed_assets.warehouse.duck import lines, translated
+from feed_assets.warehouse.duck import lines, opened_at, translated
 from feed_assets.warehouse.engines import Findings, Refused
 from feed_assets.warehouse.files import Copy
 from feed_assets.warehouse.shapes import OFFSET
@@ -26,7 +26,7 @@ def look(copies: Sequence[Copy], longest_text: int, longest_line: int) -> Findin
     One reading tells the lengths, and whether there are such rows: only then they are searched.
     """
     lengths, refused = dict[str, int](), dict[Copy, list[Refused]]()
-    with translated(), duckdb.connect(config={"autoinstall_known_extensions": False}) as opened:
+    with translated(), opened_at(":memory:") as opened:
         for columns, group in groupby(sorted(copies, key=lambda each: each.columns), lambda each: each.columns):
             chunks, measures = [*group], _measures(columns, longest_text, longest_line)
             found = _lengths(opened, chunks, measures)

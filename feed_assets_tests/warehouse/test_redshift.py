@@ -6,6 +6,7 @@ The files of `redshift/` have what loads send. They are written anew by
 
 import os
 import re
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
@@ -22,6 +23,7 @@ from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import Place
 from feed_assets.warehouse.redshift import LENGTHS, Redshift, translated
 from feed_assets.warehouse.shapes import Column, Kind, Shape
+from feed_assets_tests.warehouse import standin
 from feed_assets_tests.warehouse.standin import ROLE, parsed, refused
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 
@@ -232,6 +234,40 @@ def test_a_growth_after_which_the_loader_is_killed_is_done_once(loader, stream, 
     assert (len(growths(loader.engine)), loader.known(stream)) == (1, held)
     loader.load(stream)
     assert (growths(loader.engine), stream.table(loader.engine)) == ([], stream.model())
+
+
+class Killed(BaseException):
+    """As by SIGKILL: nothing that comes after it is done."""
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_a_load_that_breaks_off_at_any_statement_is_whole_or_nothing(loader, monkeypatch, first):
+    """A text that grows, a migration and a row that is too long, in one load."""
+    stream = Stream(loader.place.board, f"breaks.{id(loader)}", "id")
+    stream.send(stream.schemas.add(ID, TEXT), {"id": 1, "text": "a"})
+    held = loader.load(stream)
+    later = stream.schemas.add(
+        ID, {"name": "n", "type": "int", "default": 5}, {**TEXT, "name": "t", "aliases": ["text"]}
+    )
+    stream.send(later, {"id": 2, "n": 6, "t": "x" * 999}, {"id": 3, "n": 7, "t": "x" * 70_000}, (None, {"id": 4}))
+    at, question = first, f'SELECT id, t FROM "{stream.name}" ORDER BY id'
+    while loader.known(stream) == held:
+        assert len(loader.ask(f'SELECT * FROM "{stream.name}"')) == 1
+        count, execute = iter(range(at)), standin._Driver.execute
+
+        def dies(self, statement, count=count, execute=execute):
+            if next(count, None) is None:
+                raise Killed
+            return execute(self, statement)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(standin._Driver, "execute", dies)
+            with suppress(Killed):
+                loader.load(stream)
+        at += 3
+    assert at > 36
+    assert loader.ask(question) == [(1, "a"), (2, "x" * 999)]
+    assert loader.ask(f"SELECT topic_offset FROM feed_assets.refused WHERE topic = '{stream.name}'") == [(2,)]
 
 
 def test_a_chunk_that_was_changed_while_redshift_read_it_is_not_committed(loader, stream, monkeypatch):

@@ -96,6 +96,10 @@ def test_a_key_may_be_of_any_type_that_compares(loader, name):
     stream.send(schema, *({"k": each, "n": 2} for each in keys))
     stream.send(schema, (None, {"k": keys[0]}))
     loader.load(stream)
+    refused = loader.ask(f"SELECT reason FROM feed_assets.refused WHERE topic = '{stream.name}'")
+    if name == "string" and loader.engine.reads_chunks:  # To Redshift a text is the one with blanks behind it.
+        assert refused == [("the key k ends with a blank",)] * 2
+        keys.remove(" ")
     assert loader.ask(f'SELECT count(*), min(n), max(n) FROM "{stream.name}"')[0] in [
         (len(keys) - 1, 2, 2), (0, None, None)
     ]  # fmt: skip
