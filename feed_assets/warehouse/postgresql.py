@@ -20,6 +20,11 @@ _LONGEST_KEY = 2600
 
 _READ_BYTES = 1 << 20
 
+IDLE_SECONDS = 30
+"""After which a transaction that its loader does not go on with is undone: who sleeps in one keeps no other one out."""
+
+_MAY_BE_OVER = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout)
+
 
 class PostgreSQL(Engine):
     """A PostgreSQL server."""
@@ -41,7 +46,9 @@ class PostgreSQL(Engine):
             )
         with opened:
             connection = _Connection(opened, url)
-            connection.execute("SET standard_conforming_strings = on")
+            connection.execute(
+                f"SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
+            )
             yield connection
 
     def bytes_of(self, text: str) -> str:
@@ -91,7 +98,7 @@ def translated(url: str) -> Generator[None]:
     """Raise our errors for those of the driver: what may be over later, and what would fail again."""
     try:
         yield
-    except psycopg.OperationalError as error:
+    except _MAY_BE_OVER as error:
         said = shown(" ".join(str(error).split()), url)
         raise WarehouseUnavailable(f"the warehouse does not do it: {said}. Check that it answers.") from None
     except psycopg.Error as error:

@@ -7,13 +7,13 @@ import dagster as dg
 import pytest
 
 from feed_assets import warehouse_table
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import ChunkBroken, InvalidDefinition
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.ledger import events
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.warehouse_tables import declared_tables
 from feed_assets.settings import settings
-from feed_assets.warehouse import loader, state
+from feed_assets.warehouse import loader
 from feed_assets.warehouse.engines import Engine, engine_of
 from feed_assets_tests.kafka.world import MORE
 from feed_assets_tests.orchestration.test_watch import checks
@@ -103,11 +103,16 @@ def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended
     loop_ = loop(topic)
     loop_.run_until_idle()
     assert checks(loop_, TABLE, "loaded") == ["SUCCEEDED"]
-    with engine().open() as connection:
-        state.note(connection, topic.name, "a chunk is gone")
-    loop_.run_until_idle()
-    assert open_alerts()[f"not_loaded:{TABLE}"] == f"{topic.name} is not loaded into main any more: a chunk is gone"
     topic.produce(1)
+    chunk(topic)
+    path, content = topic.signals()[-1].path, topic.file(topic.signals()[-1])
+    topic.board.delete([key := path.removeprefix(f"{topic.board.url}/")])
+    with pytest.raises(ChunkBroken):
+        load(topic)
+    loop_.run_until_idle()
+    said = f"{topic.name} is not loaded into main any more: {path} is not there: expected {len(content)} bytes"
+    assert open_alerts()[f"not_loaded:{TABLE}"].startswith(said)
+    topic.board.put(key, content)
     load(topic)
     with engine().open() as connection:
         connection.execute(

@@ -3,11 +3,13 @@
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from feed_assets.core.errors import FeedAssetsError
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load as loads
-from feed_assets.warehouse import state
+from feed_assets.warehouse import postgresql, state
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import Place, load
 from feed_assets.warehouse.runs import Signalled, runs
@@ -16,8 +18,25 @@ from feed_assets.warehouse.shapes import Shape
 HOLDER = "the test"
 
 
+end = signal.SIGKILL
+"""What happens at the statement."""
+
+
 def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), end)
+
+
+def asleep_at(idle_seconds: int, said: Path, *arguments: Any) -> None:
+    """As `killed_at`, but asleep there, until it is told to go on; a transaction may be idle for so long.
+
+    Note what it then ends with.
+    """
+    global end
+    end, postgresql.IDLE_SECONDS = signal.SIGSTOP, idle_seconds
+    try:
+        killed_at(*arguments)
+    except FeedAssetsError as error:
+        said.write_text(type(error).__name__)
 
 
 def killed_at(
@@ -56,7 +75,7 @@ def counting(kind: Any, at: int | str, is_after: bool) -> None:
             if is_it and not is_after:
                 die()
             found = work(self, statement, *arguments)
-            if is_it:
+            if is_it and is_after:
                 die()
             return found
 

@@ -12,6 +12,7 @@ from feed_assets_tests.faults.seeds import seeds
 from feed_assets_tests.warehouse.conftest import Loader
 from feed_assets_tests.warehouse.lives import killed_at
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
+from feed_assets_tests.warehouse.test_evolution import MIGRATIONS, rows
 
 KILLED = -9
 STATEMENTS = 45
@@ -83,21 +84,58 @@ def test_killed_at_any_statement(loader, stream, url, fork, kills):
     assert {number: each.next_offset for number, each in loader.known(stream).positions.items()} == stream.ends
 
 
-@pytest.mark.parametrize("at", ["ALTER", "UPDATE feed_assets.lease", "INSERT INTO feed_assets.positions", "COMMIT"])
-@pytest.mark.parametrize("is_after", [False, True])
-def test_killed_in_a_migration(loader, stream, url, fork, at, is_after):
-    first, second = (
-        stream.schemas.add(ID, TEXT),
-        stream.schemas.add(ID, TEXT, {"name": "x5", "type": "int", "default": 5}),
-    )
-    stream.send(first, {"id": 1, "text": "a"})
+POINTS = [
+    ("ALTER", False),
+    ("ALTER", True),
+    ("CREATE TEMP", True),
+    ("INSERT INTO feed_assets.positions", True),
+    ("COMMIT", False),
+    ("COMMIT", True),
+]
+"""Before a statement, or behind it."""
+
+CASES = [(name, *point) for name in MIGRATIONS for point in POINTS]
+SOME = CASES[::11]
+"""Each of the points, with another migration."""
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "is_after"), [pytest.param(*each, marks=[] if each in SOME else pytest.mark.soak) for each in CASES]
+)
+def test_killed_in_a_migration_the_table_is_the_old_one_or_the_new_one(loader, stream, url, fork, name, at, is_after):
+    old_fields, old, new_fields, new, expected = MIGRATIONS[name]
+    first, second = stream.schemas.add(ID, *old_fields), stream.schemas.add(ID, *new_fields)
+    stream.send(first, {"id": 1, **old})
     loader.load(stream)
-    stream.send(second, {"id": 2, "text": "b", "x5": 1})
-    assert life(loader, stream, url, fork, at, is_after=is_after) == KILLED
-    assert (loader.known(stream).schema_id == second) == (at == "COMMIT" and is_after)
-    check(loader, stream)
+    stream.send(second, {"id": 2, **new})
+    stream.send(first, {"id": 3, **old}, (None, {"id": 1}))
+    is_there = life(loader, stream, url, fork, at, is_after=is_after) == KILLED
+    assert is_there or at == "ALTER", "a migration without one"
+    if is_there:
+        is_new = (at, is_after) == ("COMMIT", True)
+        assert (loader.known(stream).schema_id == second) == is_new
+        assert rows(loader, stream) == ({1: expected, 2: new} if is_new else {1: old})
     loader.load(stream)
-    check(loader, stream)
+    assert rows(loader, stream) == {2: new, 3: expected}
+
+
+@pytest.mark.parametrize("replays", seeds(4, 60))
+def test_what_comes_again_after_newer_rows_changes_nothing(loader, stream, replays):
+    """Positions that were lost, and signals from anywhere: the offsets of the rows themselves say which is newer."""
+    for seed in replays:
+        chance = Random(seed)  # noqa: S311
+        produce(stream, chance)
+        loader.load(stream)
+        if loader.known(stream).shape is None:
+            continue
+        before = loader.ask(f"SELECT * FROM {quoted(stream.name)} ORDER BY id")
+        loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
+        at = chance.randrange(len(stream.signals))
+        loader.load(stream, *stream.signals[at : at + chance.randint(1, 5)])
+        assert loader.ask(f"SELECT * FROM {quoted(stream.name)} ORDER BY id") == before
+        loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
+        loader.load(stream, *stream.signals)
+        check(loader, stream)
 
 
 def test_rows_that_are_committed_before_their_positions_are_caught(loader, stream, url, fork):

@@ -1,0 +1,45 @@
+"""Names are nothing but names, whatever is in them: of topics, of columns, of keys."""
+
+from hashlib import sha256
+from uuid import uuid4
+
+import pytest
+
+from feed_assets.kafka import dialect
+from feed_assets.kafka.messages import OFFSET, OPERATION
+from feed_assets.kafka.signals import Signal
+from feed_assets.warehouse.load import load
+from feed_assets.warehouse.runs import Run, Signalled
+from feed_assets.warehouse.shapes import TEXT, Column, Shape
+from feed_assets.warehouse.state import Known
+
+NAMES = ['"; drop table x; --', "'); drop table x; --", 'a""b', "select", "a b", "é", "%s", "{0}", "$1", "\\", "--"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_name_is_the_name_of_a_table_and_of_its_columns(loader, name):
+    topic = f"{name} {uuid4().hex[:8]}"
+    id_, old, new, added = (f"{name} {what}" for what in ("id", "old", "new", "added"))
+    loader.ask("DROP TABLE IF EXISTS x")
+    loader.ask("CREATE TABLE x AS SELECT 1 AS n")
+    key = Column(name=id_, kind=TEXT, is_nullable=False)
+    first = Shape(columns=(key, Column(name=old, kind=TEXT, comment=name)), key=(id_,))
+    more = Column(name=added, kind=TEXT, default=name, comment=name)
+    second = Shape(columns=(key, Column(name=new, kind=TEXT, aliases=(old,)), more), key=(id_,))
+    board = loader.place.board
+
+    def signalled(schema_id: int, first_offset: int, columns: list[str], *rows: list[str]) -> Signalled:
+        lines = [[operation, first_offset + at, *values] for at, (operation, *values) in enumerate(rows)]
+        content = b"".join(dialect.line(each) for each in [[OPERATION, OFFSET, *columns], *lines])
+        board.put(path := f"chunks/{uuid4().hex}.csv", content)
+        facts = (len(rows), 0, dialect.NAME, f"{board.url}/{path}", len(content), sha256(content).hexdigest())
+        last = first_offset + len(rows) - 1
+        return Signalled(Signal(topic, 0, first_offset, last, *facts, schema_id), first_offset + 1)
+
+    one = signalled(1, 0, [id_, old], ["update", name, name], ["update", "b", "c"])
+    two = signalled(2, 2, [id_, new, added], ["update", "d", "e", name], ["delete", "b", "", ""])
+    known = load(loader.place, topic, Known(), Run(1, (one,)), first)
+    load(loader.place, topic, known, Run(2, (two,)), second)
+    table = '"' + topic.replace('"', '""') + '"'
+    assert sorted(loader.ask(f"SELECT * FROM {table}")) == sorted([(name, name, 0, 0, name), ("d", "e", 0, 2, name)])
+    assert loader.ask("SELECT n FROM x") == [(1,)]
