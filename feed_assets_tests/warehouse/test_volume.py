@@ -6,15 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from feed_assets.warehouse.shapes import shape_of
 from feed_assets_tests.faults.forks import Forks, forks
-from feed_assets_tests.warehouse.stream import ID, Registry
-from feed_assets_tests.warehouse.volume import SCHEMA, differences, loaded, signalled
+from feed_assets_tests.warehouse.volume import differences, expected, loaded, signalled
 
 MOST_MB = {"duckdb": 1400, "postgresql+psycopg": 110}
-"""It takes 1200 and 61: a chunk, and what DuckDB may have. DuckDB alone would take most of the machine's memory."""
-
-FIELDS = [ID, {"name": "n", "type": "long"}, {"name": "text", "type": "string"}]
+"""It takes 1200 and 72: some chunks, and what DuckDB may have. DuckDB alone would take most of the machine's memory."""
 
 
 @pytest.fixture
@@ -28,13 +24,10 @@ def fork() -> Iterator[Forks]:
 )
 def test_one_manifest_of_many_files(engine, url, local_board, fork, tmp_path, files, rows):
     name, total = f"many.{uuid4().hex[:12]}", files * rows
-    keys, schemas = total * 9 // 10, Registry()
-    assert schemas.add(*FIELDS) == SCHEMA
+    keys = total * 9 // 10
     signals = signalled(local_board, name, files, rows, keys)
-    job = url, local_board.url, name, signals, shape_of(schemas.get(SCHEMA), ("id",)), tmp_path / "peak"
-    assert fork.run(loaded, *job) == 0
-    gone = sum(at % 10 == 0 for at in range(keys, total))
-    assert differences(engine, name, total, keys) == (keys - gone, 0, gone)
+    assert fork.run(loaded, url, local_board.url, name, signals, tmp_path / "peak") == 0
+    assert differences(engine, name, total, keys) == expected(total, keys)
     (manifest,) = local_board.files(f"manifests/{name}")
     assert (local_board.get(manifest.key) or b"").count(b'"mandatory": true') == files
     peak = float((tmp_path / "peak").read_text())

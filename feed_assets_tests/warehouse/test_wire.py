@@ -1,6 +1,7 @@
 """A server that breaks off at any statement of a load, and answers that are lost: the table is what it should be."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from random import Random
 from uuid import uuid4
 
@@ -10,12 +11,14 @@ from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.warehouse import load as loads
 from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.runs import Run, Signalled
 from feed_assets_tests.faults.seeds import caught, seeds
 from feed_assets_tests.servers import wait_until
 from feed_assets_tests.warehouse.conftest import HOLDER, Loader
 from feed_assets_tests.warehouse.lives import committed
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 from feed_assets_tests.warehouse.test_killed import STATEMENTS, check, produce
+from feed_assets_tests.warehouse.volume import SCHEMA, SHAPE, differences, expected, signalled
 from feed_assets_tests.warehouse.wire import FAULTS, Server, Wire, breakable, wire
 
 RESETS, ENDS = FAULTS[:4], FAULTS[4:]
@@ -122,6 +125,38 @@ def test_each_fault_at_each_kind_of_statement(world, fault, text):
     is_there = world.direct.known(world.stream).positions != before
     assert is_there == (text == b"COMMIT" and fault in ("unanswered", "unheard"))
     world.finish()
+
+
+@pytest.mark.parametrize(
+    ("breaks", "files", "rows"), [(4, 5, 1_000), pytest.param(100, 10, 10_000, marks=pytest.mark.soak)]
+)
+def test_large_loads_that_break(world, local_board, breaks, files, rows):
+    """Up to a hundred thousand rows at once, the last tenth of them of keys that are there."""
+    for seed in range(breaks):
+        chance, keys = Random(seed), files * rows * 9 // 10  # noqa: S311
+        name = f"many.{uuid4().hex[:12]}"
+        left = signalled(local_board, name, files, rows, keys)
+        for fault, count in [("", 1), (chance.choice(RESETS), chance.randint(1, files)), ("", files)]:
+            world.line.plan(fault, chance.randint(1, STATEMENTS) if fault else 0)
+            loaded = large(world, name, left[:count], keys)
+            left = [each for each in left if each.signal.next_offset > loaded]
+        assert left == []
+    assert world.line.hits
+
+
+def large(world: World, name: str, signals: Sequence[Signalled], keys: int) -> int:
+    """Load these, or be broken off; up to where the table then is, with the rows that it has to have."""
+    engine = world.direct.engine
+    with engine.open() as connection:
+        known = state.read(connection, name)
+    with suppress(WarehouseUnavailable):
+        if signals:
+            loads.load(world.loader.place, name, known, Run(SCHEMA, tuple(signals)), SHAPE)
+    wait_until(world.server.is_quiet, "the server to be done with it")
+    with engine.open() as connection:
+        total = state.read(connection, name).positions[0].next_offset
+    assert differences(engine, name, total, keys) == expected(total, keys)
+    return total
 
 
 def test_positions_in_a_transaction_of_their_own_are_caught(world, monkeypatch):

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.kafka import dialect
@@ -12,12 +13,16 @@ from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse.engines import Engine, engine_of
 from feed_assets.warehouse.load import Place, load
 from feed_assets.warehouse.runs import Run, Signalled
-from feed_assets.warehouse.shapes import Shape
+from feed_assets.warehouse.shapes import Column, Kind, Shape
 from feed_assets.warehouse.state import Known
 from feed_assets_tests.servers import peak_mb
 
 HOLDER = "the test"
 SCHEMA = 1
+COLUMNS: tuple[tuple[str, Literal["bigint", "text"]], ...] = (("id", "bigint"), ("n", "bigint"), ("text", "text"))
+SHAPE = Shape(
+    columns=tuple(Column(name=name, kind=Kind(name=kind), is_nullable=False) for name, kind in COLUMNS), key=("id",)
+)
 HEAD = dialect.line([OPERATION, OFFSET, "id", "n", "text"])
 
 
@@ -45,11 +50,17 @@ def signalled(board: Blackboard, name: str, files: int, rows: int, keys: int) ->
     return found
 
 
-def loaded(url: str, board: str, name: str, signals: Sequence[Signalled], shape: Shape, peak: Path) -> None:
+def loaded(url: str, board: str, name: str, signals: Sequence[Signalled], peak: Path) -> None:
     """Load all of them at once, and write down the most memory that it took."""
     engine = engine_of(url)
-    load(Place(engine, Blackboard.open(board), HOLDER, 7), name, Known(), Run(SCHEMA, tuple(signals)), shape)
+    load(Place(engine, Blackboard.open(board), HOLDER, 7), name, Known(), Run(SCHEMA, tuple(signals)), SHAPE)
     peak.write_text(f"{peak_mb(os.getpid())}")
+
+
+def expected(total: int, keys: int) -> tuple[int, int, int]:
+    """What `differences` finds once so many messages are loaded."""
+    gone = sum(at % 10 == 0 for at in range(keys, total))
+    return min(total, keys) - gone, 0, gone
 
 
 def differences(engine: Engine, name: str, total: int, keys: int) -> tuple[int, int, int]:
