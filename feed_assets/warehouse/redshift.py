@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import redshift_connector as driver
@@ -225,7 +225,7 @@ def _may_be_over(error: driver.Error) -> bool:
 def _facts(error: Exception) -> Mapping[str, Any]:
     """What the server says, by its letters: C has the SQLSTATE, M the message, D more of it."""
     told: Any = error.args[0] if error.args else None
-    return told if isinstance(told, dict) else {"M": str(error)}  # pyright: ignore[reportUnknownVariableType]
+    return cast(Mapping[str, Any], told) if isinstance(told, dict) else {"M": str(error)}
 
 
 def _said(error: Exception, url: str) -> str:

@@ -207,6 +207,16 @@ def test_a_text_that_is_renamed_grows_under_the_name_that_it_has(loader, stream)
     assert stream.table(loader.engine) == stream.model()
 
 
+def test_names_are_folded_to_lower_case(loader, stream):
+    stream = Stream(loader.place.board, f"Clicks.{stream.name}")
+    schema = stream.schemas.add(ID, {**TEXT, "name": "pageTitle"})
+    stream.send(schema, {"id": 1, "pageTitle": "a"})
+    loader.load(stream)
+    stream.send(schema, {"id": 2, "pageTitle": "x" * 300})
+    loader.load(stream)
+    assert loader.ask(f'SELECT id, pagetitle FROM "{stream.name.lower()}" ORDER BY id') == [(1, "a"), (2, "x" * 300)]
+
+
 def test_a_key_grows_where_it_is_remembered_too(loader):
     stream = Stream(loader.place.board, f"keys.{id(loader)}", "k")
     stream.key_id = stream.schemas.add({"name": "k", "type": "string"})
