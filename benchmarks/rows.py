@@ -24,7 +24,7 @@ def to_a_row() -> Iterator[Pair]:
     with served(PARTITIONS) as (servers, schemas, folder), postgresql_server() as postgresql:
         clients, board = Clients({"bootstrap.servers": servers}), Blackboard.open(folder.as_uri())
         warehouse = Warehouse(url=postgresql.database(), seconds=1)
-        loading, topics = Loading("bench", clients, schemas, board, warehouse), {NAME: Topic(key=("id",))}
+        loading, topics = Loading("bench", warehouse, clients, schemas, board), {NAME: Topic(key=("id",))}
         clicks, dice = Clicks(servers, schemas), Random(1)  # noqa: S311
         with (
             connector(Chunking(clients, schemas, board, lambda _: None)),

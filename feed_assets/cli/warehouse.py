@@ -1,7 +1,7 @@
-"""`feed-assets warehouse`: chunks become tables."""
+"""`feed-assets warehouse`: chunks and datasets become tables."""
 
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,39 +9,46 @@ import typer
 
 from feed_assets.cli.connector import stopped_by_signals, wanted_topics
 from feed_assets.cli.feed import AsJson
-from feed_assets.cli.location import Module, load_graph
+from feed_assets.cli.location import Module, load_graph, open_services
 from feed_assets.cli.show import View, show
 from feed_assets.core.errors import FeedAssetsError, InvalidName, InvalidShape, NotMigratable
 from feed_assets.home import say
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
-    from feed_assets.core.topics import Topic
-    from feed_assets.warehouse.table import Loading
+    from feed_assets.warehouse.loader import Wanted
+    from feed_assets.warehouse.partitions import Held
+    from feed_assets.warehouse.state import TableState
+    from feed_assets.warehouse.table import Target
 
-app = typer.Typer(help="Chunks of Kafka topics become tables of a warehouse.", no_args_is_help=True)
+app = typer.Typer(help="Chunks of Kafka topics, and datasets, become tables of a warehouse.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A warehouse of FEED_ASSETS_WAREHOUSES.")]
 Topics = Annotated[
-    list[str] | None, typer.Argument(metavar="TOPIC...", help="Topics that have a table there; by default all.")
+    list[str] | None,
+    typer.Argument(metavar="TABLE...", help="Topics and datasets with one; by default all."),
 ]
 
 
 class ChangeView(View):
-    """What becomes of a table before rows of a schema are merged into it."""
+    """What becomes of a table before rows of a schema are loaded into it."""
 
     topic: str
+    """The topic or the dataset."""
     schema_id: int | None
+    """Of a dataset the digits of the update that has it."""
     statements: tuple[str, ...]
 
 
 class TableView(View):
-    """A topic partition, and up to where its table has it."""
+    """A partition of a topic or a dataset, and up to where, or of which update, its table has it."""
 
     topic: str
-    partition: int | None
+    partition: int | str | None
     schema_id: int | None
     next_offset: int | None
+    update_id: str | None = None
+    records: int | None = None
     loaded_at: datetime | None
     refused: int
     """Rows that the warehouse could not hold: feed_assets.refused has each with its reason."""
@@ -50,7 +57,7 @@ class TableView(View):
 
 @app.callback()
 def warehouse() -> None:
-    """Chunks of Kafka topics become tables of a warehouse."""
+    """Chunks of Kafka topics, and datasets, become tables of a warehouse."""
     from feed_assets.kafka import check_installed
 
     check_installed()
@@ -58,15 +65,15 @@ def warehouse() -> None:
 
 @app.command()
 def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJson = False) -> None:
-    """Print the statements that make and migrate tables for what is signalled and not loaded yet.
+    """Print the statements that make and migrate tables for what is not loaded yet.
 
-    The last line is the error of a table that could not go along with its topic; the exit code is 1.
+    The last line is the error of a table that could not go along with what it is loaded from; the exit code is 1.
     """
     wanted, found, refused = _wanted(module, name, topics or []), list[ChangeView](), list[FeedAssetsError]()
-    with _loading(name) as loading:
-        for topic, limits in wanted.items():
+    with _target(name, wanted) as target:
+        for table in wanted:
             try:
-                found.extend([*_changes(loading, topic, limits)])
+                found.extend([*_changes(target, wanted, table)])
             except (InvalidShape, NotMigratable) as error:
                 refused.append(error)
     _print(found, as_json)
@@ -78,36 +85,52 @@ def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJs
 def load(
     name: Name,
     topics: Topics = None,
-    once: Annotated[bool, typer.Option("--once", help="Load what is signalled now, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Load what there is now, then end.")] = False,
     module: Module = None,
 ) -> None:
-    """Load the chunks of topics until Ctrl-C or SIGTERM: one process for each warehouse."""
+    """Load chunks of topics and rows of datasets until Ctrl-C or SIGTERM: one process for each warehouse."""
     from feed_assets.warehouse import loader
 
     wanted = _wanted(module, name, topics or [])
-    with _loading(name) as loading:
+    with _target(name, wanted) as target:
         if once:
-            say(f"warehouse {name}: {loader.once(loading, wanted)} loads")
+            say(f"warehouse {name}: {loader.once(target, wanted)} loads")
         else:
-            loader.run(loading, wanted, stopped_by_signals())
+            loader.run(target, wanted, stopped_by_signals())
             say(f"warehouse {name}: ended; what is not loaded is read again")
 
 
 @app.command()
 def state(name: Name, as_json: AsJson = False) -> None:
-    """Say up to where each table has its topic, what was refused, and why one has stopped."""
+    """Say up to where each table has its topic, or which updates of its dataset, and why one has stopped."""
+    from feed_assets.warehouse import partitions
     from feed_assets.warehouse import state as states
     from feed_assets.warehouse.engines import engine_of
 
     place = settings().warehouse(name)
     with engine_of(place.url.get_secret_value(), place.iam_role).open() as connection:
         found = states.tables(connection) if states.exists(connection) else []
-    show(TableView.each(found), as_json, "" if found else f"nothing was loaded into {name} yet")
+        held = partitions.loads(connection)
+    replaced = {each.dataset for each in held}
+    rows = [*TableView.each(each for each in found if each.topic not in replaced), *_held(held, found)]
+    show(rows, as_json, "" if rows else f"nothing was loaded into {name} yet")
 
 
-def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Mapping[str, Topic]":
-    """The topics that have a table in a warehouse, or these of them, with their keys. Raises InvalidName."""
+def _held(held: "Iterable[Held]", found: "Iterable[TableState]") -> Iterator[TableView]:
+    tables = {each.topic: each for each in found}
+    for each in sorted(held):
+        named = tables[each.dataset]._asdict() | {"partition": each.partition}
+        yield TableView.model_validate({**named, **{name: getattr(each, name) for name in _OF_UPDATES}})
+
+
+_OF_UPDATES = ("update_id", "records", "loaded_at")
+
+
+def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Wanted":
+    """What has a table in a warehouse, or these of it: keys of topics, and where datasets are. Raises InvalidName."""
+    from feed_assets.orchestration.declare.declarations import LoadedDataset
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
+    from feed_assets.warehouse.dataset import Published
 
     graph = load_graph(module)
     known = declared_tables((node.declaration for node in graph.tables()), warehouse)
@@ -118,7 +141,14 @@ def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Mapping[st
         )
     if unknown := sorted({*names} - {*known}):
         raise InvalidName(f"{unknown[0]!r} has no table in {warehouse}: expected one of {', '.join(sorted(known))}.")
-    return wanted_topics(graph, names or known)
+    wanted = [known[name] for name in names or known]
+    datasets = [each.dataset for each in wanted if isinstance(each, LoadedDataset)]
+    topics = [each.name for each in wanted if not isinstance(each, LoadedDataset)]
+    found: Wanted = {**wanted_topics(graph, topics)} if topics else {}
+    if datasets:
+        services = open_services(graph, makes=False)
+        found |= {str(feed): Published(feed, services.ledger, services.board_of(feed)) for feed in datasets}
+    return found
 
 
 def _print(found: list[ChangeView], as_json: bool) -> None:
@@ -133,24 +163,26 @@ def _print(found: list[ChangeView], as_json: bool) -> None:
         typer.echo("no table changes", err=True)
 
 
-def _changes(loading: "Loading", topic: str, limits: "Topic") -> Iterator[ChangeView]:
-    from feed_assets.warehouse import state as states
-    from feed_assets.warehouse.table import Table
+def _changes(target: "Target", wanted: "Wanted", table: str) -> Iterator[ChangeView]:
+    from feed_assets.warehouse.loader import follower
 
-    with loading.engine.open() as connection:
-        known = states.read(connection, topic) if states.exists(connection) else states.Known()
-    for run, change in Table(loading, "", topic, limits.key, known).plan():
-        yield ChangeView(topic=topic, schema_id=run.schema_id, statements=change.statements)
+    with target.engine.open() as connection:
+        found = follower(connection, target, "", table, wanted[table])
+    for each in found.plan():
+        yield ChangeView(topic=table, schema_id=each.known.schema_id, statements=each.statements)
 
 
 @contextmanager
-def _loading(name: str) -> "Generator[Loading]":
+def _target(name: str, wanted: "Wanted") -> "Generator[Target]":
+    """The warehouse of this name, and if a topic is wanted where its chunks are."""
+    from feed_assets.core.topics import Topic
     from feed_assets.runs.chunking import chunking_of
-    from feed_assets.warehouse.table import Loading
+    from feed_assets.warehouse.table import Loading, Target
 
     found = settings().warehouse(name)
+    if not any(isinstance(each, Topic) for each in wanted.values()):
+        yield Target(name, found)
+        return
     chunking = chunking_of(settings())
-    try:
-        yield Loading(name, chunking.clients, chunking.schemas, chunking.board, found)
-    finally:
-        chunking.schemas.close()
+    with closing(chunking.schemas):
+        yield Loading(name, found, chunking.clients, chunking.schemas, chunking.board)

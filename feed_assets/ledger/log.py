@@ -96,6 +96,11 @@ def last(connection: sa.Connection) -> int:
     return connection.execute(sa.select(sa.func.max(change.c.sequence))).scalar() or 0
 
 
+def moment(connection: sa.Connection, sequence: int) -> datetime | None:
+    """When the change with a number was (UTC); None if there is none, or no longer."""
+    return connection.execute(sa.select(change.c.at).where(change.c.sequence == sequence)).scalar()
+
+
 def newest(
     connection: sa.Connection,
     kind: str,

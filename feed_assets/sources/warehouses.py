@@ -1,4 +1,4 @@
-"""The tables of a warehouse as event tables: an event of each topic partition of which more is loaded."""
+"""The tables of a warehouse as event tables: an event of each partition of which something was loaded."""
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,14 +7,15 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from feed_assets.core.errors import LoadFailed, NoTopic, SourceUnavailable, WarehouseUnavailable
-from feed_assets.core.events import Operation, WriteEvent, check_event
+from feed_assets.core.events import UPDATE_ID, Operation, WriteEvent, check_event
 from feed_assets.kafka.lag import ends
 from feed_assets.settings import settings
 from feed_assets.sources.contract import Batch, Positions
 from feed_assets.sources.declared import COLUMNS, table_of
 from feed_assets.sources.topics import clients_for, translated
-from feed_assets.warehouse import state
+from feed_assets.warehouse import partitions, state
 from feed_assets.warehouse.engines import Connection, Engine, engine_of
+from feed_assets.warehouse.partitions import Held
 from feed_assets.warehouse.state import TableState
 
 
@@ -38,8 +39,8 @@ class Loaded(NamedTuple):
 class TableLoads:
     """The loads of a warehouse's tables, as its state tables have them: these change in the transaction of the rows.
 
-    Several loads between two looks are one event. Its marker is the first offset that is not loaded, so it covers the
-    offsets from the marker before on.
+    Several loads between two looks are one event. Of a topic its marker is the first offset that is not loaded, so it
+    covers the offsets from the marker before on; of a dataset, whose partitions are replaced, the moment of the load.
     """
 
     warehouse: str
@@ -48,23 +49,27 @@ class TableLoads:
     def read(self, after: str | None, limit: int, _seconds: float, /) -> Batch:
         """Events of up to `limit` partitions that are loaded otherwise than at a position. Raises SourceUnavailable."""
         place = self._positions.load(after) or {}
-        nexts, schemas = dict(place.get("next", {})), dict(place.get("schemas", {}))
+        nexts, schemas, last = dict(place.get("next", {})), dict(place.get("schemas", {})), place.get("loaded_at")
         with looking(self.engine) as connection:
             moved = [each for each in _loaded(connection) if nexts.get(each.name) != each.next_offset]
             new = moved[:limit]
-            changed = {each.topic for each in new if each.schema_id != schemas.get(each.topic)}
-            columns = self._columns(connection, changed)
-        events = tuple(self._events(new, columns))
+            room = limit - len(new)
+            replaced = partitions.loads(connection, datetime.fromisoformat(last) if last else None, room)
+            known = {each: state.read(connection, each) for each in {each.dataset for each in replaced}}
+            ids = {each.topic: each.schema_id for each in new} | {name: each.schema_id for name, each in known.items()}
+            columns = self._columns(connection, [name for name, each in ids.items() if each != schemas.get(name)])
+        events = *self._events(new, columns), *self._replacements(replaced, ids, columns)
         nexts |= {each.name: each.next_offset for each in new}
-        schemas |= {each.topic: each.schema_id for each in new}
-        position = self._positions.dump({"next": nexts, "schemas": schemas}) if new else after
-        return Batch(events, (), position, is_complete=len(new) == len(moved))
+        last = replaced[-1].loaded_at.isoformat() if replaced else last
+        position = self._positions.dump({"next": nexts, "schemas": schemas | ids, "loaded_at": last})
+        is_complete = len(new) == len(moved) and len(replaced) < room
+        return Batch(events, (), position if events else after, is_complete)
 
-    def _columns(self, connection: Connection, topics: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    def _columns(self, connection: Connection, tables: Collection[str]) -> dict[str, list[dict[str, Any]]]:
         """The columns of tables, for Dagster to show."""
-        shapes = {each: state.read(connection, each).shape for each in topics}
+        shapes = {each: state.read(connection, each).shape for each in tables}
         return {
-            topic: [
+            table: [
                 {
                     "name": each.name,
                     "type": self.engine.type_of(each.kind),
@@ -73,7 +78,7 @@ class TableLoads:
                 }
                 for each in shape.columns
             ]
-            for topic, shape in shapes.items()
+            for table, shape in shapes.items()
             if shape
         }
 
@@ -82,24 +87,42 @@ class TableLoads:
         for each in new:
             lag = max(0, found[each.topic].get(each.partition, 0) - each.next_offset)
             said = {"schema_id": each.schema_id, "refused": each.refused, "lag": lag, COLUMNS: columns.get(each.topic)}
-            yield self._event(each, {name: value for name, value in said.items() if value is not None})
+            yield _event(
+                table_name=table_of(self.warehouse, each.topic),
+                marker=each.next_offset,
+                event_marker=each.loaded_at,
+                correlation_id=f"{self.warehouse}/{each.name}/{each.next_offset}@{each.loaded_at.isoformat()}",
+                write_operation=Operation.UPSERT,
+                partition_key=str(each.partition),
+                context=said,
+            )
 
-    def _event(self, loaded: Loaded, context: Mapping[str, Any]) -> WriteEvent:
-        event = WriteEvent(
-            table_name=table_of(self.warehouse, loaded.topic),
-            marker=loaded.next_offset,
-            event_marker=loaded.loaded_at,
-            correlation_id=f"{self.warehouse}/{loaded.name}/{loaded.next_offset}@{loaded.loaded_at.isoformat()}",
-            write_operation=Operation.UPSERT,
-            partition_key=str(loaded.partition),
-            context=context,
-        )
-        check_event(event)
-        return event
+    def _replacements(
+        self, loads: Sequence[Held], schemas: Mapping[str, int | None], columns: Mapping[str, Any]
+    ) -> Iterator[WriteEvent]:
+        for each in loads:
+            said = {UPDATE_ID: each.update_id, "data_version": each.version, "records": each.records}
+            said |= {"schema_id": schemas[each.dataset], COLUMNS: columns.get(each.dataset)}
+            yield _event(
+                table_name=table_of(self.warehouse, each.dataset),
+                marker=each.loaded_at,
+                event_marker=each.loaded_at,
+                correlation_id=f"{self.warehouse}/{each.dataset}/{each.partition}@{each.loaded_at.isoformat()}",
+                write_operation=Operation.OVERWRITE if each.update_id else Operation.DELETE,
+                partition_key=each.partition,
+                context=said,
+            )
 
     @property
     def _positions(self) -> Positions:
         return Positions(self.warehouse)
+
+
+def _event(context: Mapping[str, Any], **values: Any) -> WriteEvent:
+    """An event with what is known of its context."""
+    event = WriteEvent(**values, context={name: value for name, value in context.items() if value is not None})
+    check_event(event)
+    return event
 
 
 def table_loads(warehouse: str) -> TableLoads:

@@ -1,4 +1,4 @@
-"""The loader of one warehouse: reads signals, and loads what they tell of, until it is told to stop.
+"""The loader of one warehouse: reads signals and the ledger's log, and loads what they tell of, until it is to stop.
 
 A session begins with what the state tables say. Whatever fails ends it, and another one begins after a pause, as after
 a kill; a table that cannot go on stops alone, with its reason in the state tables. One loader has the lease.
@@ -6,17 +6,22 @@ a kill; a table that cannot go on stops alone, with its reason in the state tabl
 
 import os
 import socket
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event
 from time import monotonic
+from typing import Protocol
 from uuid import uuid4
 
 from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable, WarehouseTaken
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
-from feed_assets.warehouse import state
-from feed_assets.warehouse.table import Loading, Table
+from feed_assets.warehouse import partitions, state
+from feed_assets.warehouse.dataset import DatasetTable, Published
+from feed_assets.warehouse.engines import Connection
+from feed_assets.warehouse.load import Change
+from feed_assets.warehouse.state import Known
+from feed_assets.warehouse.table import Loading, Table, Target
 
 LOOK_SECONDS = 0.5
 """From one look for signals to the next."""
@@ -31,8 +36,50 @@ PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, then twice as long each time, up to the other number."""
 
 
-def run(loading: Loading, wanted: Mapping[str, Topic], stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
-    """Load topics until `stopping` is set; what is not there is waited for.
+Wanted = Mapping[str, Topic | Published]
+"""What is loaded, by the names of the tables."""
+
+
+class Follower(Protocol):
+    """A table that follows what it is loaded from. Raises what it cannot go on with."""
+
+    name: str
+    loads: int
+    """How many were committed."""
+    is_stopped: bool
+
+    @property
+    def waiting(self) -> int:
+        """Chunks that were read of and are not loaded yet."""
+        ...
+
+    def look(self, now: float) -> None:
+        """Read what is new, and load what is due."""
+        ...
+
+    def load_all(self) -> None:
+        """Load everything that there is, whatever the limits."""
+        ...
+
+    def plan(self) -> Iterator[Change]:
+        """What would become of the table by each schema of what is not loaded yet."""
+        ...
+
+
+def follower(connection: Connection, loading: Target, holder: str, name: str, wanted: Topic | Published) -> Follower:
+    """A table, from what the state tables have of it on."""
+    known = state.read(connection, name) if state.exists(connection) else Known()
+    match loading, wanted:
+        case _, Published():
+            return DatasetTable(loading, holder, wanted, known, partitions.mark(connection, name))
+        case Loading(), Topic():
+            return Table(loading, holder, name, wanted.key, known)
+        case _:
+            raise TypeError(f"{name} is a topic: expected a Loading, which says where its chunks are.")
+
+
+def run(loading: Target, wanted: Wanted, stopping: Event, pauses: tuple[float, float] = PAUSES) -> None:
+    """Load topics and datasets until `stopping` is set; what is not there is waited for. A topic needs a `Loading`.
 
     Raises WarehouseTaken, and once no table can go on what the first one stopped with.
     """
@@ -48,7 +95,7 @@ def run(loading: Loading, wanted: Mapping[str, Topic], stopping: Event, pauses: 
             pause = min(2 * pause, pauses[1])
 
 
-def once(loading: Loading, wanted: Mapping[str, Topic]) -> int:
+def once(loading: Target, wanted: Wanted) -> int:
     """Load what there is now, whatever the limits; how many loads that were.
 
     Raises what a table stops with, after the others are loaded, ServiceUnavailable and WarehouseTaken.
@@ -65,9 +112,9 @@ def _holder() -> str:
 class Session:
     """A loader from its beginning to its end."""
 
-    def __init__(self, loading: Loading, wanted: Mapping[str, Topic], holder: str) -> None:
+    def __init__(self, loading: Target, wanted: Wanted, holder: str) -> None:
         self._loading, self._wanted, self._holder = loading, wanted, holder
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, Follower] = {}
         self._stopped: list[FeedAssetsError] = []
         self._renewed = self._said = 0.0
         self._loads_said = 0
@@ -103,13 +150,15 @@ class Session:
             state.prepare(connection, engine)
             state.take(connection, engine, self._holder, LEASE_SECONDS)
             self._renewed = self._said = monotonic()
-            for name, topic in self._wanted.items():
-                self._tables[name] = Table(self._loading, self._holder, name, topic.key, state.read(connection, name))
+            for name, wanted in self._wanted.items():
+                self._tables[name] = follower(connection, self._loading, self._holder, name, wanted)
+            if any(isinstance(each, Published) for each in self._wanted.values()):
+                partitions.prepare(connection, engine)
         yield
         with engine.open() as connection:
             state.release(connection, self._holder)
 
-    def _each(self, work: Callable[[Table], None]) -> None:
+    def _each(self, work: Callable[[Follower], None]) -> None:
         """Do something for each table that has not stopped."""
         for table in self._tables.values():
             if table.is_stopped:
@@ -121,7 +170,7 @@ class Session:
             except FeedAssetsError as error:
                 self._stop(table, error)
 
-    def _stop(self, table: Table, error: FeedAssetsError) -> None:
+    def _stop(self, table: Follower, error: FeedAssetsError) -> None:
         table.is_stopped = True
         self._stopped.append(error)
         say(f"warehouse {self._loading.name}: does not load {table.name} any more: {error}")

@@ -167,7 +167,8 @@ def _changes(old: Column, new: Column) -> Iterator[Step]:
 
 
 def _refused(why: str, table: Shape, other: Shape) -> NotMigratable:
+    what, where = ("topic", "feed_assets.positions") if table.key else ("dataset", "feed_assets.updates and .marks")
     return NotMigratable(
-        f"{why}. The table is {table}, the schema {other}. Give the topic a schema that the table's can become, or "
-        "drop the table and its rows in feed_assets.tables and feed_assets.positions: then it is loaded anew."
+        f"{why}. The table is {table}, the schema {other}. Give the {what} a schema that the table's can become, or "
+        f"drop the table and its rows in feed_assets.tables and {where}: then it is loaded anew."
     )

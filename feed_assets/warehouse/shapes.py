@@ -12,6 +12,8 @@ from feed_assets.warehouse.defaults import default_of, written_out
 OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
 """Columns that are no field's: of a chunk the first and the last, of a table the last two."""
 
+TAKEN = frozenset({OPERATION, PARTITION, OFFSET})
+
 Schema = Mapping[str, Any]
 
 
@@ -64,7 +66,7 @@ class Column(BaseModel):
 
 
 class Shape(BaseModel):
-    """The columns of a table, but for PARTITION and OFFSET, and those of its key."""
+    """The columns of a table, but for PARTITION and OFFSET, and those of its key; a dataset's table has none."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -121,7 +123,7 @@ def shape_of(schema: avro.Schema, key: Sequence[str]) -> Shape:
         raise InvalidShape("the schema is no record: expected one, or a union of null and one.")
     named: Schema = record.get("__named_schemas", {})
     fields = {str(each["name"]): each for each in record["fields"]}
-    if taken := fields.keys() & {OPERATION, PARTITION, OFFSET}:
+    if taken := fields.keys() & TAKEN:
         raise InvalidShape(f"the schema has a field {min(taken)}: that is a column of every table. Rename the field.")
     absent = [Column(name=name, kind=TEXT, is_nullable=False) for name in key if name not in fields]
     columns = (*absent, *(_column(each, key, named) for each in fields.values()))

@@ -140,7 +140,8 @@ def write(connection: Connection, engine: Engine, topic: str, known: Known) -> N
         f"({literal(topic)}, {partition}, {position.next_offset}, {position.signal_offset}, {engine.now})"
         for partition, position in known.positions.items()
     ]
-    connection.execute(f"INSERT INTO {STATE}.positions VALUES {', '.join(rows)}")
+    if rows:
+        connection.execute(f"INSERT INTO {STATE}.positions VALUES {', '.join(rows)}")
 
 
 def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[Refused]) -> None:

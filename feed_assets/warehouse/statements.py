@@ -34,13 +34,22 @@ def deleted_of(table: str) -> str:
 
 
 def create(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
-    """Make a table, and the one that remembers its deleted keys."""
-    ours = [f"{PARTITION} integer NOT NULL", f"{OFFSET} bigint NOT NULL"]
-    key = [f"PRIMARY KEY ({_names(shape.key)})"] if engine.has_keys else []
+    """Make a table, and for one with a key the one that remembers its deleted keys."""
+    ours = (
+        [f"{PARTITION} integer NOT NULL", f"{OFFSET} bigint NOT NULL"] if shape.key else [f"{PARTITION} text NOT NULL"]
+    )
+    key = [f"PRIMARY KEY ({_names(shape.key)})"] if engine.has_keys and shape.key else []
     columns = [engine.column(each) for each in shape.columns]
     yield f"CREATE TABLE {quoted(table)} ({', '.join([*columns, *ours, *key])}){engine.layout}"
     for each in shape.columns:
         yield from comment(quoted(table), each)
+    if shape.key:
+        yield from _create_deleted(engine, table, shape, ours, key)
+    elif engine.has_keys:
+        yield f"CREATE INDEX ON {quoted(table)} ({PARTITION})"
+
+
+def _create_deleted(engine: Engine, table: str, shape: Shape, ours: Iterable[str], key: Iterable[str]) -> Iterator[str]:
     keys = [engine.column(each) for each in shape.key_columns]
     remembered = [*keys, *ours, f"{_DELETED_AT} timestamptz NOT NULL", *key]
     yield f"CREATE TABLE {deleted_of(table)} ({', '.join(remembered)}){engine.layout}"
@@ -178,6 +187,19 @@ def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iter
     yield f"DROP TABLE {STAGING}"
     seconds = int(deleted_days * 86_400)
     yield f"DELETE FROM {deleted} WHERE {_DELETED_AT} < {engine.now} - INTERVAL '{seconds} seconds'"
+
+
+def remove(table: str, key: str) -> str:
+    """Remove the rows of a dataset's partition."""
+    return f"DELETE FROM {quoted(table)} WHERE {PARTITION} = {literal(key)}"
+
+
+def insert(engine: Engine, table: str, shape: Shape, key: str) -> Iterator[str]:
+    """Make what is staged the rows of a dataset's partition."""
+    values = ", ".join(engine.value(quoted(each.name), each.kind) for each in shape.columns)
+    names = _names((*(each.name for each in shape.columns), PARTITION))
+    yield f"INSERT INTO {quoted(table)} ({names}) SELECT {values}, {literal(key)} FROM {STAGING}"
+    yield f"DROP TABLE {STAGING}"
 
 
 def _staged_default(engine: Engine, column: Column) -> str:

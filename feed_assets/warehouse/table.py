@@ -25,19 +25,25 @@ _READ_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Loading:
-    """What all tables of a warehouse share."""
+class Target:
+    """A warehouse of the settings, and its name there."""
 
     name: str
-    clients: Clients
-    schemas: Schemas
-    board: Blackboard
     warehouse: Warehouse
 
     @cached_property
     def engine(self) -> Engine:
         """What kind of warehouse it is."""
         return engine_of(self.warehouse.url.get_secret_value(), self.warehouse.iam_role)
+
+
+@dataclass(frozen=True)
+class Loading(Target):
+    """A warehouse, and where the topics and chunks are that become tables there."""
+
+    clients: Clients
+    schemas: Schemas
+    board: Blackboard
 
 
 class Table:
@@ -69,7 +75,7 @@ class Table:
             is_complete = self._read(0, self._buffer.room)
             is_done = self._load(self._buffer.due(inf if is_complete else 0)) and is_complete
 
-    def plan(self) -> Iterator[tuple[Run, Change]]:
+    def plan(self) -> Iterator[Change]:
         """What would become of the table by each change of the schema of what is not loaded yet."""
         while not self._read(0, self._loading.warehouse.chunks):
             pass
@@ -78,7 +84,7 @@ class Table:
             found = change(self._loading.engine, self.name, known, each.schema_id, self._shape_of(each))
             known = found.known
             if found.statements:
-                yield each, found
+                yield found
 
     def _read(self, now: float, limit: int) -> bool:
         """Read up to so many signals; whether there are no more."""

@@ -192,6 +192,7 @@ WRONG: dict[str, Any] = {
     "kafka_topic.owners": "team:ads",
     "warehouse_table.name": 1,
     "warehouse_table.topic": "ads.clicks",
+    "warehouse_table.dataset": "ads/clicks/v1.0",
     "warehouse_table.warehouse": 1,
     "warehouse_table.lag": "5%",
     "warehouse_table.cadence": "0 6 * * *",

@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from feed_assets.core.errors import FeedAssetsError
+from feed_assets.core.feeds import Feed
+from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import load as loads
-from feed_assets.warehouse import postgresql, state
+from feed_assets.warehouse import loader, postgresql, state, statements
+from feed_assets.warehouse.dataset import Published
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import Place, load
 from feed_assets.warehouse.runs import Signalled, runs
 from feed_assets.warehouse.shapes import Shape
+from feed_assets.warehouse.table import Target
 
 HOLDER = "the test"
 
@@ -93,3 +98,26 @@ def committed(merge: Any) -> Any:
         self._connection.execute("BEGIN")
 
     return merged
+
+
+def dataset_killed_at(
+    url: str, board: str, ledger: str, feed: str, at: int | str, is_after: bool, is_wrong: bool
+) -> None:
+    """Load what is new of a dataset, and be killed before or after a statement; the lease of the one before is over."""
+    loader.LEASE_SECONDS = 0.0
+    target = Target("main", Warehouse(url=url))  # type: ignore[arg-type]
+    of = Published(Feed.parse(feed), open_ledger(ledger), Blackboard.open(board))
+    if is_wrong:
+        statements.remove = apart(statements.remove)
+    with target.engine.open() as connection:
+        counting(type(connection), at, is_after)
+    loader.once(target, {feed: of})
+
+
+def apart(remove: Any) -> Any:
+    """Wrong: the rows that go are committed before those that come."""
+
+    def removed(table: str, key: str) -> str:
+        return f"{remove(table, key)}; COMMIT; BEGIN"
+
+    return removed

@@ -18,7 +18,7 @@ def loading_of(place: Place, url: str, **limits: Any) -> Loading:
     """As a process of its own is told; its limits are short."""
     chunking = place.chunking()
     warehouse = Warehouse(url=url, **{"seconds": 0.1, **limits})  # type: ignore[arg-type]
-    return Loading("main", chunking.clients, chunking.schemas, chunking.board, warehouse)
+    return Loading("main", warehouse, chunking.clients, chunking.schemas, chunking.board)
 
 
 def folded(world: World, nexts: dict[int, int]) -> dict[str, tuple[Any, ...]]:

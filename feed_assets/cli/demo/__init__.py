@@ -1,6 +1,7 @@
 """`feed-assets demo`: real data, from raw files to results, with what goes wrong on the way."""
 
 from feed_assets.cli.location import load, open_instance
+from feed_assets.kafka import check_installed
 
 SAMPLES = "feed_assets.definitions"
 """The module of the bundled domains."""
@@ -8,6 +9,7 @@ SAMPLES = "feed_assets.definitions"
 
 def demo() -> None:
     """Run a week of real ads, days of a web shop, a day of regions and late data of partners, and check the results."""
+    check_installed()  # Its last table is one of a warehouse.
     from feed_assets.cli.demo.stage import Stage, fresh_home
 
     folder = fresh_home()

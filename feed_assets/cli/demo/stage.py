@@ -7,15 +7,17 @@ import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import typer
+from pydantic import SecretStr
 
 from feed_assets.cli.location import open_services
 from feed_assets.cli.run import sentence
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds import read, write
 from feed_assets.home import home, make_home
 from feed_assets.orchestration.ends import ends_of
@@ -24,6 +26,9 @@ from feed_assets.runs.services import utc_now
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
+from feed_assets.warehouse import loader
+from feed_assets.warehouse.dataset import Published
+from feed_assets.warehouse.table import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,6 +63,7 @@ class Stage:
         self.services = open_services()
         self.board = self.services.board
         self.runner = Runner(definitions, instance, self._on_run)
+        self.warehouse = Target("demo", Warehouse(url=SecretStr(f"duckdb://{folder / 'warehouse.db'}")))
         self._built = self._steps = 0
 
     def step(self, text: str) -> None:
@@ -77,6 +83,18 @@ class Stage:
         """The newest update of a dataset, and its rows as any reader of the feed gets them."""
         update = read.require(read.latest(self.board, Partition(feed, key)))
         return update, read_own(session(settings()), self.board, update)
+
+    def load(self, feed: Feed, expected: int) -> None:
+        """Load a dataset into the warehouse: as many partitions as expected, or the demo has failed."""
+        loads = loader.once(self.warehouse, {str(feed): Published(feed, self.services.ledger, self.board)})
+        if loads != expected:
+            raise DemoFailed(f"{loads} partitions of {feed} were loaded: expected {expected}. {self.where_next}")
+        self.say(f"  loaded {loads} partitions of {feed} into {self.folder / 'warehouse.db'}, a DuckDB file")
+
+    def ask(self, question: str) -> list[tuple[Any, ...]]:
+        """What the warehouse answers."""
+        with self.warehouse.engine.open() as connection:
+            return connection.execute(question)
 
     def later(self, hours: int) -> None:
         """Go by a clock that is so many hours ahead."""

@@ -17,6 +17,7 @@ from feed_assets.orchestration.declare.declarations import (
     Declaration,
     EventTable,
     Foreign,
+    LoadedTopic,
     Rejects,
     StateTable,
     declaration_of,
@@ -69,7 +70,9 @@ class Node:
         declared = self.declaration
         if not isinstance(declared, EventTable):
             return None
-        return declared.loaded.topic if declared.loaded else (declared.table_name if declared.topic else None)
+        if isinstance(declared.loaded, LoadedTopic):
+            return declared.loaded.topic
+        return declared.table_name if declared.topic else None
 
     @property
     def cadence(self) -> Cadence | None:

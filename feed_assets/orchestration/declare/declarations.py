@@ -26,7 +26,7 @@ from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.mappings import Declared as Mapped
 from feed_assets.runs.recipe import Format
-from feed_assets.sources.declared import EventSource, table_of
+from feed_assets.sources.declared import EventSource
 
 _log = logging.getLogger(__name__)
 
@@ -126,9 +126,22 @@ class LoadedTopic:
     warehouse: str
 
     @property
-    def table_name(self) -> str:
-        """What events call its table."""
-        return table_of(self.warehouse, self.topic)
+    def name(self) -> str:
+        """What its table is called there."""
+        return self.topic
+
+
+@dataclass(frozen=True)
+class LoadedDataset:
+    """A dataset whose rows are loaded into a warehouse."""
+
+    dataset: FeedName
+    warehouse: str
+
+    @property
+    def name(self) -> str:
+        """What its table is called there."""
+        return str(self.dataset)
 
 
 @dataclass(frozen=True)
@@ -143,7 +156,7 @@ class EventTable:
     """How the Kafka topic that it is becomes chunks: then `table_name` is that topic's."""
     lag: int | None = None
     """Messages of a partition that may be without a signal, or without a row, before that is an alert."""
-    loaded: LoadedTopic | None = None
+    loaded: LoadedTopic | LoadedDataset | None = None
     """What it is loaded from, if it is a table of a warehouse."""
     role: Literal["table"] = "table"
     declared_at: str | None = field(default_factory=declared_at, compare=False)

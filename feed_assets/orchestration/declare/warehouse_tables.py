@@ -1,4 +1,4 @@
-"""Tables of a warehouse that follow a Kafka topic, as a user declares them: event tables whose events are the loads."""
+"""Tables of a warehouse that follow a Kafka topic or a dataset, as a user declares them: each load is an event."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -11,76 +11,101 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.rules import Owner
 from feed_assets.core.typed import typed
 from feed_assets.orchestration.declare.declarations import (
+    Dataset,
     Declaration,
     EventTable,
+    LoadedDataset,
     LoadedTopic,
     declaration_of,
     metadata_of,
 )
-from feed_assets.orchestration.declare.inputs import asset_key, declared_feed, group_of
-from feed_assets.sources.declared import EventSource, LoadedTables
+from feed_assets.orchestration.declare.inputs import Input, asset_key, declared_feed, group_of
+from feed_assets.sources.declared import EventSource, LoadedTables, table_of
 
 
 @typed
 def warehouse_table(
     name: str,
     *,
-    topic: dg.AssetSpec,
+    topic: dg.AssetSpec | None = None,
+    dataset: dg.AssetSpec | dg.AssetsDefinition | None = None,
     warehouse: str,
     lag: Annotated[int, Field(ge=1)] | None = None,
     cadence: Cadence | None = None,
     description: str | None = None,
     owners: Sequence[Owner] | None = None,
 ) -> dg.AssetSpec:
-    """Declare the table of a Kafka topic in a warehouse, as an external asset: an event table, each load an event.
+    """Declare the table of a Kafka topic or a dataset in a warehouse, as an external asset: each load is an event.
 
-    `feed-assets warehouse load` loads it. It has a partition for each of the topic's; an event's marker is the first
-    offset that is not loaded. Source: "Streaming Messages from Kafka into Redshift in near Real-Time"
-    (Yelp, 2016), the Redshift Spolt.
+    `feed-assets warehouse load` loads it. It has a partition for each of the topic's or the dataset's; an event's
+    marker is the first offset that is not loaded, of a dataset the moment of the load. Source: "Streaming Messages from
+    Kafka into Redshift in near Real-Time" (Yelp, 2016), the Redshift Spolt.
 
     Args:
         name: Its name here, such as `main/ads/clicks`.
-        topic: The topic, as `kafka_topic` declares it.
+        topic: The topic, as `kafka_topic` declares it, or else
+        dataset: What `@feed_asset` gives: the table has the rows of each partition's newest valid update.
         warehouse: The warehouse's name, of those in `FEED_ASSETS_WAREHOUSES`.
         lag: Messages of one partition that may be without a row; more fail the check `caught_up`, and are an alert.
         cadence: When a load is expected; one that does not come raises an alert. Dagster's freshness policy is made
             of it.
         description: A description for the UI.
-        owners: Owners for the UI: `team:shop`, or an address of e-mail; by default the topic's.
+        owners: Owners for the UI: `team:shop`, or an address of e-mail; by default those of what is loaded.
 
     Returns:
         The spec of the external asset, to be an input of datasets by events.
 
     Raises:
         InvalidName: The name is none that a table can have.
-        InvalidDefinition: A value is of a wrong type, or out of its bounds, or the topic none of `kafka_topic`.
+        InvalidDefinition: A value is of a wrong type or out of its bounds, not one of topic and dataset is given, the
+            topic is none of `kafka_topic`, the dataset none of `@feed_asset`, or a dataset has a lag.
     """
-    found, upstream = declared_feed(name), declaration_of(topic)
-    if not isinstance(upstream, EventTable) or not upstream.topic:
-        raise InvalidDefinition(f"{name}: topic is {topic.key.to_user_string()}: expected what kafka_topic returns.")
+    found = declared_feed(name)
+    upstream, loaded = _loaded(name, topic, dataset, warehouse)
+    if lag and isinstance(loaded, LoadedDataset):
+        raise InvalidDefinition(f"{name} has a lag, which counts messages: {loaded.name} has none. Remove it.")
     source = EventSource(f"warehouse_{warehouse.replace('-', '_')}", (LoadedTables(warehouse),))
-    loaded = LoadedTopic(upstream.table_name, warehouse)
-    declared = EventTable(found, source, loaded.table_name, cadence, lag=lag, loaded=loaded)
+    declared = EventTable(found, source, table_of(warehouse, loaded.name), cadence, lag=lag, loaded=loaded)
+    what = "Kafka topic" if isinstance(loaded, LoadedTopic) else "dataset"
     return dg.AssetSpec(
         asset_key(found),
-        deps=[topic],
-        partitions_def=topic.partitions_def,
-        description=description or f"The table of the Kafka topic {upstream.table_name} in the warehouse {warehouse}.",
+        deps=[upstream],
+        partitions_def=upstream.partitions_def,
+        description=description or f"The table of the {what} {loaded.name} in the warehouse {warehouse}.",
         group_name=group_of(found),
         kinds={"table"},
-        owners=owners or topic.owners,
+        owners=owners or upstream.owners,
         freshness_policy=dg.FreshnessPolicy.time_window(fail_window=longest_pause(cadence)) if cadence else None,
         metadata=metadata_of(declared),
     )
 
 
-def declared_tables(declarations: Iterable[Declaration], warehouse: str) -> list[str]:
-    """The topics that are loaded into a warehouse. Raises InvalidDefinition for two tables of one topic."""
+def _loaded(
+    name: str, topic: dg.AssetSpec | None, dataset: dg.AssetSpec | dg.AssetsDefinition | None, warehouse: str
+) -> tuple[dg.AssetSpec, LoadedTopic | LoadedDataset]:
+    """What a table is loaded from. Raises InvalidDefinition for neither of the two, both, and anything else."""
+    given = [each for each in (topic, dataset) if each is not None]
+    if len(given) != 1:
+        raise InvalidDefinition(f"{name}: expected one of topic and dataset, found {'both' if given else 'none'}.")
+    spec = Input(given[0]).spec
+    declared = declaration_of(spec)
+    if topic and isinstance(declared, EventTable) and declared.topic:
+        return spec, LoadedTopic(declared.table_name, warehouse)
+    if dataset and isinstance(declared, Dataset):
+        return spec, LoadedDataset(declared.feed, warehouse)
+    what, wanted = ("topic", "kafka_topic") if topic else ("dataset", "@feed_asset")
+    raise InvalidDefinition(f"{name}: {what} is {spec.key.to_user_string()}: expected what {wanted} returns.")
+
+
+def declared_tables(declarations: Iterable[Declaration], warehouse: str) -> dict[str, LoadedTopic | LoadedDataset]:
+    """What is loaded into a warehouse, by the names there. Raises InvalidDefinition for two tables of one name."""
     found: dict[str, EventTable] = {}
+    loaded: dict[str, LoadedTopic | LoadedDataset] = {}
     for each in declarations:
         if not isinstance(each, EventTable) or not each.loaded or each.loaded.warehouse != warehouse:
             continue
-        if (first := found.setdefault(each.loaded.topic, each)).feed != each.feed:
+        if (first := found.setdefault(each.loaded.name, each)).feed != each.feed:
             names = f"{first.feed} and {each.feed}"
-            raise InvalidDefinition(f"the table of {each.loaded.topic} in {warehouse} is declared twice, as {names}.")
-    return [*found]
+            raise InvalidDefinition(f"the table of {each.loaded.name} in {warehouse} is declared twice, as {names}.")
+        loaded[each.loaded.name] = each.loaded
+    return loaded

@@ -16,7 +16,7 @@ from feed_assets.ledger.database import Ledger, get_cursor, put_cursors
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.ours import Ours
-from feed_assets.orchestration.declare.declarations import EventTable, LoadedTopic
+from feed_assets.orchestration.declare.declarations import EventTable, LoadedDataset, LoadedTopic
 from feed_assets.orchestration.declare.topics import declared_topics
 from feed_assets.orchestration.ticks.tick import OutOfTime, Tick
 
@@ -75,8 +75,9 @@ def watch_topics(tick: Tick, out_of_time: OutOfTime) -> None:
 
 
 def followers_of(graph: Graph) -> list[EventTable]:
-    """The Kafka topics, and the tables that follow one, of a code location."""
-    return [each for node in graph.tables() if isinstance(each := node.declaration, EventTable) and node.partitioned_as]
+    """The Kafka topics, and the tables of warehouses, of a code location."""
+    tables = [node.declaration for node in graph.tables()]
+    return [each for each in tables if isinstance(each, EventTable) and (each.topic or each.loaded)]
 
 
 def _alerts_of(table: EventTable) -> list[str]:
@@ -95,7 +96,8 @@ def _look(
         found[f"{DEAD_LETTERS}:{table.feed}"] = _dead(ledger, table.table_name)
     if table.lag is not None:
         alert = f"{BEHIND}:{table.feed}"
-        why = _unloaded(table.loaded, table.lag, states_of) if table.loaded else _behind(table.table_name, table.lag)
+        loaded = table.loaded if isinstance(table.loaded, LoadedTopic) else None
+        why = _unloaded(loaded, table.lag, states_of) if loaded else _behind(table.table_name, table.lag)
         found[alert] = (known.get(alert) or why) if why else ""  # Its numbers are those of when it began.
 
 
@@ -105,15 +107,15 @@ def _states(warehouse: str) -> "list[TableState]":
     return states(warehouse)
 
 
-def _not_loaded(loaded: LoadedTopic, states_of: StatesOf) -> str:
+def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str:
     """Why a table has stopped, and how many rows its warehouse could not hold."""
-    mine = [each for each in states_of(loaded.warehouse) if each.topic == loaded.topic]
+    mine = [each for each in states_of(loaded.warehouse) if each.topic == loaded.name]
     if mine and mine[0].problem:
-        return f"{loaded.topic} is not loaded into {loaded.warehouse} any more: {mine[0].problem}"
+        return f"{loaded.name} is not loaded into {loaded.warehouse} any more: {mine[0].problem}"
     if not (refused := sum(each.refused for each in mine)):
         return ""
     return (
-        f"{refused:,} rows of {loaded.topic} are none that {loaded.warehouse} can hold. Its table feed_assets.refused "
+        f"{refused:,} rows of {loaded.name} are none that {loaded.warehouse} can hold. Its table feed_assets.refused "
         "has the offset and the reason of each; delete them there once they are dealt with."
     )
 

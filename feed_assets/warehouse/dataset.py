@@ -1,0 +1,172 @@
+"""The table of a dataset: of each partition it has the rows of the newest valid update, as the ledger's log tells.
+
+What changed is found in the log alone, from a mark on, and compared with what the table has: so the same update is not
+loaded twice, and a change that was overtaken, or pruned, is none. A mark of another ledger is the log's beginning.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from feed_assets.core.errors import InvalidSetting, NoValidUpdate, UpdateChanged
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.feeds import read
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.home import say
+from feed_assets.ledger import log, updates
+from feed_assets.ledger.database import Ledger
+from feed_assets.ledger.updates import Row
+from feed_assets.warehouse import partitions
+from feed_assets.warehouse.load import Change, Place
+from feed_assets.warehouse.partitions import Mark
+from feed_assets.warehouse.state import Known
+from feed_assets.warehouse.table import Target
+
+CHANGES = 100
+"""Partitions that one look goes through: then the other tables have their turn."""
+
+AGAIN_SECONDS = 30.0
+"""After which an update is looked at again that the ledger calls valid, and the blackboard does not."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A dataset that becomes a table: the ledger that tells of its updates, and the blackboard that they are on."""
+
+    feed: Feed
+    ledger: Ledger
+    board: Blackboard
+
+
+class _Wanted(NamedTuple):
+    """A partition, the update that its rows are of, and the one that they are to be of."""
+
+    partition: Partition
+    held: str | None
+    row: Row | None
+
+
+class _Page(NamedTuple):
+    """What some changes of the log made new, and where they end."""
+
+    wanted: Sequence[_Wanted]
+    end: Mark
+    is_new: bool
+    is_last: bool
+
+
+class DatasetTable:
+    """A dataset's table, from what is known of it on.
+
+    Raises InvalidSetting without DuckDB, which reads Parquet, and for a warehouse that reads chunks alone.
+    """
+
+    def __init__(self, target: Target, holder: str, of: Published, known: Known, mark: Mark) -> None:
+        if find_spec("duckdb") is None:
+            raise InvalidSetting("the tables of datasets need DuckDB: `pip install 'feed-assets[kafka,warehouse]'`.")
+        if target.engine.reads_chunks:
+            raise InvalidSetting(
+                f"{of.feed} is a dataset, and {target.name} is a warehouse that reads chunks of topics alone: expected "
+                "PostgreSQL or DuckDB. Remove its warehouse_table, or name the topics that are to be loaded."
+            )
+        self._target, self._of, self._known, self._mark = target, of, known, mark
+        self._place = Place(target.engine, of.board, holder, target.warehouse.deleted_days)
+        self._missing: dict[Partition, float] = {}
+        self.name = str(of.feed)
+        self.loads = 0
+        self.is_stopped = False
+
+    @property
+    def waiting(self) -> int:
+        """No signals: what is new is loaded as soon as it is seen."""
+        return 0
+
+    def look(self, now: float) -> None:
+        """Load what is new."""
+        self._follow(now)
+
+    def load_all(self) -> None:
+        """Load everything that is new."""
+        while not self._follow(0):
+            pass
+
+    def plan(self) -> Iterator[Change]:
+        """What would become of the table by each update that is not loaded yet; it is copied to look at its schema."""
+        from feed_assets.warehouse.replace import planned
+
+        is_done = False
+        while not is_done:
+            page = self._page(0)
+            for update in filter(None, map(self._update, page.wanted)):
+                found = planned(self._place, self.name, self._known, update)
+                self._known = found.known
+                if found.statements:
+                    yield found
+            self._mark, is_done = page.end, page.is_last
+
+    def _follow(self, now: float) -> bool:
+        """Load what some changes made new; whether there are no more."""
+        page = self._page(now)
+        for wanted in page.wanted:
+            self._load(wanted, now)
+        if page.is_new and not self._missing:  # Else a later session begins before what is missing.
+            with self._target.engine.open() as connection:
+                partitions.move(connection, self.name, page.end)
+        self._mark = page.end
+        return page.is_last
+
+    def _page(self, now: float) -> _Page:
+        """What some changes made new, with what is due of what was missing."""
+        with self._of.ledger.read() as connection:
+            end, changed, is_last = self._changed(connection)
+            due = sorted({*changed, *(each for each, again in self._missing.items() if again <= now)})
+            newest = updates.newest(connection, due)
+        held = self._held(due)
+        for each in due:
+            self._missing.pop(each, None)
+        found = [_Wanted(each, held.get(each.key), newest.get(each)) for each in due]
+        return _Page(
+            [each for each in found if each.held != (each.row.id if each.row else None)], end, bool(changed), is_last
+        )
+
+    def _held(self, due: Collection[Partition]) -> Mapping[str, str]:
+        if not due:
+            return {}
+        with self._target.engine.open() as connection:
+            is_there = partitions.exists(connection)
+            return partitions.held(connection, self.name, [each.key for each in due]) if is_there else {}
+
+    def _changed(self, connection: sa.Connection) -> tuple[Mark, Collection[Partition], bool]:
+        """What changed since the mark, and where that ends; whether it is all that did."""
+        if _mark_at(connection, self._mark.sequence) != self._mark:
+            self._mark = Mark()
+        upto = log.last(connection)
+        found = log.newest(connection, log.UPDATE, self._mark.sequence, upto, CHANGES, [self._of.feed])
+        is_complete = len(found) < CHANGES
+        end = upto if is_complete else found[-1].sequence
+        return _mark_at(connection, end), dict.fromkeys(each.partition for each in found), is_complete
+
+    def _load(self, wanted: _Wanted, now: float) -> None:
+        from feed_assets.warehouse.replace import Exchange, replace
+
+        try:
+            update, row = self._update(wanted), wanted.row
+            exchange = Exchange(wanted.partition.key, wanted.held, update, row.data_version if row else None)
+            self._known = replace(self._place, self.name, self._known, exchange)
+            self.loads += 1
+        except (NoValidUpdate, UpdateChanged) as error:
+            say(f"warehouse {self._target.name}: {error} Its rows stay until the ledger has heard of that.")
+            self._missing[wanted.partition] = now + AGAIN_SECONDS
+
+    def _update(self, wanted: _Wanted) -> Update | None:
+        """The update that the ledger calls the newest, as it lies there. Raises NoValidUpdate."""
+        return read.named(self._of.board, wanted.partition, wanted.row.id) if wanted.row else None
+
+
+def _mark_at(connection: sa.Connection, sequence: int) -> Mark:
+    """The mark of a change, as this ledger has it."""
+    at = log.moment(connection, sequence)
+    return Mark(sequence, at.isoformat() if at else None)

@@ -1,0 +1,131 @@
+"""The Parquet files of an update as the loader copies them: lines of the chunks' dialect, made by DuckDB."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import duckdb
+
+from feed_assets.core.errors import DiskFull, InvalidShape, UnreadableUpdate
+from feed_assets.warehouse.duck import opened_at
+from feed_assets.warehouse.engines import literal, quoted
+from feed_assets.warehouse.shapes import TAKEN, TEXT, Column, Kind, Shape
+
+if TYPE_CHECKING:
+    from duckdb.sqltypes import DuckDBPyType
+
+_FORM = r"""FORMAT csv, HEADER false, QUOTE '"', ESCAPE '"', NULLSTR '\N', FORCE_QUOTE *"""
+
+_JSON = Kind(name="json")
+_KINDS = {
+    "boolean": Kind(name="boolean"),
+    "tinyint": Kind(name="integer"),
+    "smallint": Kind(name="integer"),
+    "integer": Kind(name="integer"),
+    "bigint": Kind(name="bigint"),
+    "float": Kind(name="real"),
+    "double": Kind(name="double"),
+    "varchar": TEXT,
+    "blob": Kind(name="bytes"),
+    "date": Kind(name="date"),
+    "time": Kind(name="time"),
+    "timestamp": Kind(name="local_timestamp"),
+    "timestamp with time zone": Kind(name="timestamp"),
+    "list": _JSON,
+    "map": _JSON,
+    "struct": _JSON,
+}
+"""By DuckDB's names of types, a decimal's apart."""
+
+_AS_THEY_ARE = frozenset({"boolean", "tinyint", "smallint", "integer", "bigint", "varchar"})
+"""Types whose values mean the same in JSON."""
+
+
+class Rows:
+    """The rows of files that one job has written, so that all have the same columns."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        names = ", ".join(literal(str(each)) for each in paths)
+        self._rows = f"read_parquet([{names}], hive_partitioning = false)"
+
+    @property
+    def types(self) -> "dict[str, DuckDBPyType]":
+        """The type of each column, in order. Raises UnreadableUpdate."""
+        with _reading() as connection:
+            found = connection.sql(f"FROM {self._rows}")
+            return dict(zip(found.columns, found.types, strict=True))
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a table of them; all columns may be null. Raises UnreadableUpdate and InvalidShape."""
+        types = self.types
+        if taken := types.keys() & TAKEN:
+            raise InvalidShape(f"there is a column {min(taken)}: that is one of every table. Rename it in the dataset.")
+        return Shape(columns=tuple(Column(name=name, kind=_kind(name, each)) for name, each in types.items()), key=())
+
+    def write(self, names: Sequence[str], target: Path) -> int:
+        """Write lines of some columns; how many these are. Raises UnreadableUpdate and DiskFull."""
+        types = self.types
+        texts = ", ".join(_text(quoted(name), types[name]) for name in names)
+        with _reading() as connection:
+            connection.execute("SET TimeZone = 'UTC'; SET preserve_insertion_order = false")
+            copied = connection.execute(f"COPY (SELECT {texts} FROM {self._rows}) TO {literal(str(target))} ({_FORM})")
+            [(count,)] = copied.fetchall()
+        return count
+
+
+def _kind(name: str, found: "DuckDBPyType") -> Kind:
+    if found.id == "decimal":
+        return Kind(name="decimal", **cast(Mapping[str, int], dict(found.children)))
+    if found.id not in _KINDS:
+        raise InvalidShape(f"the column {name} is {found}, which no table has: expected a type of Spark's. Cast it.")
+    return _KINDS[found.id]
+
+
+def _text(value: str, kind: "DuckDBPyType") -> str:
+    """The text of a value as the dialect has it, an expression."""
+    if _KINDS.get(kind.id) == _JSON:
+        return f"CAST({_json(value, kind)} AS VARCHAR)"
+    return f"lower(hex({value}))" if kind.id == "blob" else f"CAST({value} AS VARCHAR)"
+
+
+def _json(value: str, kind: "DuckDBPyType", depth: int = 0) -> str:
+    """A value in JSON as the dialect has it: what JSON has no exact form for is a text there."""
+    inner = f"e{depth}"
+    match kind.id:
+        case "list":
+            (_, each), *_ = _children(kind)
+            return f"to_json(list_transform({value}, lambda {inner}: {_json(inner, each, depth + 1)}))"
+        case "map":
+            _, (_, each) = _children(kind)
+            entry = f"{{'k': CAST({inner}.key AS VARCHAR), 'v': {_json(f'{inner}.value', each, depth + 1)}}}"
+            return f"to_json(map_from_entries(list_transform(map_entries({value}), lambda {inner}: {entry})))"
+        case "struct":
+            fields = ", ".join(
+                f"{literal(name)}: {_json(f'struct_extract({value}, {literal(name)})', each, depth)}"
+                for name, each in _children(kind)
+            )
+            return f"CASE WHEN {value} IS NULL THEN NULL ELSE to_json({{{fields}}}) END"
+        case "float" | "double":
+            return f"CASE WHEN isfinite({value}) THEN to_json({value}) ELSE to_json(CAST({value} AS VARCHAR)) END"
+        case name:
+            return f"to_json({value if name in _AS_THEY_ARE else _text(value, kind)})"
+
+
+def _children(kind: "DuckDBPyType") -> "Sequence[tuple[str, DuckDBPyType]]":
+    return cast("Sequence[tuple[str, DuckDBPyType]]", kind.children)
+
+
+@contextmanager
+def _reading() -> Generator[duckdb.DuckDBPyConnection]:
+    """A DuckDB in memory, with its errors as ours."""
+    try:
+        with opened_at(":memory:") as connection:
+            yield connection
+    except duckdb.IOException as error:
+        more = "Make some room for the rows of an update, or set TMPDIR"
+        raise DiskFull(f"the copy of an update cannot be kept: {' '.join(str(error).split())}. {more}.") from error
+    except duckdb.Error as error:
+        said = " ".join(str(error).split())
+        raise UnreadableUpdate(f"it cannot be read as Parquet: {said}. Have it published again.") from error

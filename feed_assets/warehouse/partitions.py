@@ -1,0 +1,114 @@
+"""What a warehouse knows of the tables of datasets, beside what it knows of all: it changes with their rows.
+
+`updates` says of each partition which update its rows are of, `marks` of each dataset up to where the ledger's log of
+its updates was followed. The second only saves to follow all of it: a partition that has its update is passed over.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import NamedTuple
+
+from feed_assets.warehouse.engines import Connection, Engine, literal
+from feed_assets.warehouse.statements import STATE
+
+_TABLES = (
+    f"CREATE TABLE IF NOT EXISTS {STATE}.updates (dataset text, partition_key text, update_id text, data_version text, "
+    "records bigint NOT NULL, loaded_at timestamptz NOT NULL, "
+    "PRIMARY KEY (dataset, partition_key))",
+    f"CREATE TABLE IF NOT EXISTS {STATE}.marks (dataset text PRIMARY KEY, sequence bigint NOT NULL, moment text)",
+)
+_INDEX = f"CREATE INDEX IF NOT EXISTS updates_by_moment ON {STATE}.updates (loaded_at)"
+"""Or each look for new loads would go through all partitions; DuckDB keeps no key that is updated, and needs none."""
+
+
+class Mark(NamedTuple):
+    """A change of the ledger's log, by its number and moment (UTC): of another ledger's log it is not found again."""
+
+    sequence: int = 0
+    at: str | None = None
+
+
+class Held(NamedTuple):
+    """The update that the rows of a partition are of; none, and no rows, where none is valid any more.
+
+    Of two loads into a warehouse the one that commits later has a greater `loaded_at` (UTC), whatever its clock does.
+    """
+
+    dataset: str
+    partition: str
+    update_id: str | None
+    version: str | None
+    records: int
+    loaded_at: datetime
+
+
+def prepare(connection: Connection, engine: Engine) -> None:
+    """Make these tables, unless they are there: who made them may have had more rights."""
+    if not exists(connection):
+        for statement in ("BEGIN", *_TABLES, *([_INDEX] if engine.has_keys else []), "COMMIT"):
+            connection.execute(statement)
+
+
+def exists(connection: Connection) -> bool:
+    """Whether they are there."""
+    table = f"SELECT 1 FROM information_schema.tables WHERE table_schema = {literal(STATE)} AND table_name = 'marks'"
+    return bool(connection.execute(table))
+
+
+def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[str, str]:
+    """Of some partitions, the updates that their rows are of."""
+    if not keys:
+        return {}
+    rows = connection.execute(
+        f"SELECT partition_key, update_id FROM {STATE}.updates WHERE dataset = {literal(dataset)} "
+        f"AND update_id IS NOT NULL AND partition_key IN ({', '.join(map(literal, keys))})"
+    )
+    return dict(rows)
+
+
+def keep(
+    connection: Connection,
+    engine: Engine,
+    dataset: str,
+    key: str,
+    update_id: str | None,
+    version: str | None,
+    rows: int,
+) -> None:
+    """Say what the rows of a partition are of now."""
+    named = [f"{literal(each)}" if each is not None else "NULL" for each in (update_id, version)]
+    connection.execute(
+        f"INSERT INTO {STATE}.updates SELECT {literal(dataset)}, {literal(key)}, {', '.join(named)}, {rows}, "
+        f"greatest({engine.now}, max(loaded_at) + INTERVAL '1 microsecond') FROM {STATE}.updates "
+        "ON CONFLICT (dataset, partition_key) DO UPDATE SET update_id = excluded.update_id, "
+        "data_version = excluded.data_version, records = excluded.records, loaded_at = excluded.loaded_at"
+    )
+
+
+def mark(connection: Connection, dataset: str) -> Mark:
+    """Up to where the log was followed."""
+    if not exists(connection):
+        return Mark()
+    rows = connection.execute(f"SELECT sequence, moment FROM {STATE}.marks WHERE dataset = {literal(dataset)}")
+    return Mark(*rows[0]) if rows else Mark()
+
+
+def move(connection: Connection, dataset: str, to: Mark) -> None:
+    """Go on from there."""
+    at = "NULL" if to.at is None else literal(to.at)
+    connection.execute(
+        f"INSERT INTO {STATE}.marks VALUES ({literal(dataset)}, {to.sequence}, {at}) "
+        "ON CONFLICT (dataset) DO UPDATE SET sequence = excluded.sequence, moment = excluded.moment"
+    )
+
+
+def loads(connection: Connection, after: datetime | None = None, limit: int | None = None) -> list[Held]:
+    """The partitions that were loaded after a moment, in that order."""
+    if not exists(connection):
+        return []
+    later = f"WHERE loaded_at > CAST({literal(after.isoformat())} AS timestamptz)" if after else ""
+    rows = connection.execute(
+        f"SELECT dataset, partition_key, update_id, data_version, records, loaded_at FROM {STATE}.updates {later} "
+        f"ORDER BY loaded_at{'' if limit is None else f' LIMIT {limit}'}"
+    )
+    return [Held(*each) for each in rows]

@@ -1,0 +1,136 @@
+"""One load of a dataset's table: the rows of a partition give way to those of another update, in one transaction.
+
+Before it the rows are copied to this machine; a kill leaves nothing that anybody reads. Within it a kill leaves the
+rows that were there. A COMMIT whose answer was lost is no third case: whoever comes next reads `feed_assets.updates`.
+"""
+
+from dataclasses import replace as with_
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from feed_assets.core.errors import WarehouseUnavailable
+from feed_assets.core.feeds import File, Update
+from feed_assets.feeds import read
+from feed_assets.warehouse import partitions, state, statements
+from feed_assets.warehouse.engines import Connection, Engine
+from feed_assets.warehouse.files import Batch, Copy
+from feed_assets.warehouse.load import Change, Place, change
+from feed_assets.warehouse.migrations import places
+from feed_assets.warehouse.parquet import Rows
+from feed_assets.warehouse.shapes import Shape
+from feed_assets.warehouse.state import Known
+
+
+class Exchange(NamedTuple):
+    """The rows that a partition is to have, and of which update the table has some now."""
+
+    key: str
+    held: str | None
+    update: Update | None
+    version: str | None
+
+
+class _Lines(NamedTuple):
+    """Lines of some columns of a table, in a file of this machine."""
+
+    columns: tuple[str, ...]
+    number: int
+    path: Path
+
+
+def replace(place: Place, table: str, known: Known, wanted: Exchange) -> Known:
+    """Load the rows of an update, or none, in place of those of its partition; what is known of the table then.
+
+    Raises UpdateChanged if it is not as it was listed, WarehouseUnavailable if the table is not as it was known to be,
+    and what the warehouse and a schema raise.
+    """
+    with TemporaryDirectory(prefix="feed-assets-") as folder:
+        rows = _fetched(place, wanted.update, Path(folder, "update")) if wanted.update else None
+        shape = rows.shape if rows else None
+        changed = _changed(place.engine, table, known, wanted.update, shape)
+        lines = _lines(rows, shape, changed.known.shape, folder) if rows and shape and changed.known.shape else None
+        with place.engine.open() as connection:
+            _exchange(connection, place, table, known, changed, wanted, lines)
+    return changed.known
+
+
+def planned(place: Place, table: str, known: Known, update: Update) -> Change:
+    """What `replace` would make of the table for an update. Raises the same."""
+    with TemporaryDirectory(prefix="feed-assets-") as folder:
+        rows = _fetched(place, update, Path(folder, "update"))
+        return _changed(place.engine, table, known, update, rows.shape if rows else None)
+
+
+def _changed(engine: Engine, table: str, known: Known, update: Update | None, shape: Shape | None) -> Change:
+    """What a table needs for the rows of an update, older or newer: no column goes that other partitions have."""
+    if update is None or shape is None:
+        return Change((), known)
+    number = int(update.id.replace(".", ""))
+    if known.shape is None:
+        return change(engine, table, known, number, shape)
+    found = change(engine, table, with_(known, schema_id=number - 1), number, _both(known.shape, shape))
+    return found if found.statements else Change((), known)
+
+
+def _both(table: Shape, update: Shape) -> Shape:
+    """The columns of a table, as an update has them if it does, then those that it has more."""
+    theirs, ours = ({each.name: each for each in shape.columns} for shape in (update, table))
+    return Shape(columns=tuple((ours | theirs).values()), key=())
+
+
+def _fetched(place: Place, update: Update, folder: Path) -> Rows | None:
+    """The rows of an update, copied whole and compared with their listing; None of one without a file."""
+    read.download(place.board, update, folder)
+    paths = sorted(each for each in folder.rglob("*") if each.is_file())
+    return Rows(paths) if paths else None
+
+
+def _lines(rows: Rows, shape: Shape, table: Shape, folder: str) -> _Lines:
+    destinations, target = places(table, shape), Path(folder, "lines.csv")
+    count = rows.write([*destinations], target)
+    return _Lines(tuple(destinations.values()), count, target)
+
+
+def _exchange(
+    connection: Connection,
+    place: Place,
+    table: str,
+    known: Known,
+    changed: Change,
+    wanted: Exchange,
+    lines: _Lines | None,
+) -> None:
+    """The transaction."""
+    engine, shape, update = place.engine, changed.known.shape, wanted.update
+    connection.execute("BEGIN")
+    state.renew(connection, engine, place.holder)
+    _refuse_moved(connection, table, known, wanted)
+    for each in changed.statements:
+        connection.execute(each)
+    if shape is not None:
+        connection.execute(statements.remove(table, wanted.key))
+        if lines and lines.number:
+            _insert(connection, engine, table, shape, wanted.key, lines)
+    count = lines.number if lines else 0
+    partitions.keep(connection, engine, table, wanted.key, update.id if update else None, wanted.version, count)
+    state.write(connection, engine, table, changed.known)
+    state.renew(connection, engine, place.holder)
+    connection.execute("COMMIT")
+
+
+def _refuse_moved(connection: Connection, table: str, known: Known, wanted: Exchange) -> None:
+    """Raise WarehouseUnavailable if a transaction of a session before was still at it as this one began."""
+    there = partitions.held(connection, table, [wanted.key]).get(wanted.key)
+    if there != wanted.held or state.read(connection, table) != known:
+        raise WarehouseUnavailable(f"{table} was loaded by another process meanwhile. It is read where it is.")
+
+
+def _insert(connection: Connection, engine: Engine, table: str, shape: Shape, key: str, lines: _Lines) -> None:
+    kinds = {each.name: each.kind for each in shape.columns}
+    connection.execute(statements.stage(engine, shape, ()))
+    typed = {name: engine.staged(kinds[name]) for name in lines.columns}
+    copied = Copy(0, lines.columns, lines.path, File(lines.path.name, lines.path.stat().st_size, ""))
+    connection.copy(statements.STAGING, typed, Batch(0, lines.columns, (copied,), manifest=""))
+    for each in statements.insert(engine, table, shape, key):
+        connection.execute(each)

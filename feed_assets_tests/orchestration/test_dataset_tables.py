@@ -1,0 +1,160 @@
+"""Tables of datasets in a warehouse as assets: loads are events by partition, and a dataset is built by these."""
+
+import json
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+
+from feed_assets import ByEvents, feed_asset, kafka_topic, warehouse_table
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import events
+from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.declare.declarations import declaration_of
+from feed_assets.orchestration.declare.warehouse_tables import declared_tables
+from feed_assets.settings import settings
+from feed_assets.testing import Given
+from feed_assets.warehouse import state
+from feed_assets_tests.orchestration.test_watch import checks
+from feed_assets_tests.orchestration.topic_world import open_alerts
+from feed_assets_tests.orchestration.worlds import DAY, DAYS, NEXT_DAY, SUMS, harness, raw_feed, sums_of
+from feed_assets_tests.warehouse.feeds import Dataset, load, target_of
+
+TABLE = "main/sums"
+
+
+@pytest.fixture(params=["duckdb", "postgresql"])
+def target(home, setting, tmp_path, request):
+    is_file = request.param == "duckdb"
+    url = f"duckdb://{tmp_path}/main.db" if is_file else request.getfixturevalue("postgresql").database()
+    setting(warehouses=json.dumps({"main": {"url": url}}))
+    return target_of(url)
+
+
+def loop(*more, **options):
+    raw = raw_feed()
+    sums = sums_of(raw)
+    return harness(raw, sums, warehouse_table(TABLE, dataset=sums, warehouse="main", **options), *more)
+
+
+def published(loop_) -> Dataset:
+    return Dataset(loop_.board, open_ledger(settings().ledger), Feed.parse(SUMS), datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def recorded():
+    with open_ledger(settings().ledger).read() as connection:
+        found = [each for each in events.newest(connection, 100) if str(each.partition.feed) == TABLE]
+    return sorted(found, key=lambda each: each.marker)
+
+
+def materialized(loop_):
+    wanted = dg.AssetRecordsFilter(dg.AssetKey(TABLE.split("/")))
+    return [each.asset_materialization for each in loop_.instance.fetch_materializations(wanted, 100).records]
+
+
+def test_each_load_of_a_partition_is_an_event_with_the_update(target):
+    loop_ = loop()
+    loop_.tick()
+    assert recorded() == []
+    dataset = published(loop_)
+    first = dataset.publish(DAY, {"k": "a", "n": 1})
+    second = dataset.publish(NEXT_DAY, {"k": "b", "n": 2})
+    load(target, dataset)
+    loop_.tick()
+    assert [(each.partition.key, each.context["update_id"]) for each in recorded()] == [
+        (DAY, first),
+        (NEXT_DAY, second),
+    ]
+    again = dataset.publish(DAY, {"k": "a", "n": 3, "more": 0.5}, {"k": "c", "n": 4, "more": None})
+    load(target, dataset)
+    loop_.tick()
+    loop_.tick()
+    *_, last = found = recorded()
+    assert (len(found), last.partition.key, last.context["update_id"]) == (3, DAY, again)
+    assert last.previous == found[0].marker
+    assert (len(last.context["data_version"]), last.context["records"]) == (32, 2)
+    newest, *_, oldest = materialized(loop_)
+    assert (newest.partition, newest.metadata["update_id"].value) == (DAY, again)
+    schemas = [told.metadata["dagster/column_schema"].value for told in (oldest, newest)]
+    columns = [{each.name for each in told.columns} for told in schemas]
+    assert columns == [{"k", "n"}, {"k", "n", "more"}]
+
+
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+def test_a_partition_whose_rows_went_is_an_event_without_an_update(target):
+    loop_ = loop()
+    dataset = published(loop_)
+    only = dataset.publish(DAY, {"k": "a", "n": 1})
+    load(target, dataset)
+    loop_.tick()
+    dataset.invalidate(DAY, only)
+    dataset.look(DAY)
+    load(target, dataset)
+    loop_.tick()
+    *_, last = recorded()
+    assert (last.operation.value, "update_id" in last.context, last.context["records"]) == ("DELETE", False, 0)
+
+
+@pytest.mark.parametrize("target", ["duckdb"], indirect=True)
+def test_what_reads_the_table_is_built_when_its_partition_is_loaded(target):
+    specs, raw = [], raw_feed()
+    sums = sums_of(raw)
+    table = warehouse_table(TABLE, dataset=sums, warehouse="main")
+    seen = feed_asset("t/seen/v1.0", partitions_def=DAYS, inputs={"table": table}, by_events=ByEvents())(
+        lambda table: None
+    )
+
+    def give(task):
+        specs.append((task.output.key, task.run_spec.slices))
+        return Given([{"k": "a"}])
+
+    loop_ = harness(raw, sums, table, seen, give=give)
+    dataset = published(loop_)
+    for day in (DAY, NEXT_DAY, DAY):
+        dataset.publish(day, {"k": "a", "n": len(specs)})
+        load(target, dataset)
+        loop_.run_until_idle()
+    assert [key for key, _ in specs] == [DAY, NEXT_DAY, DAY]
+    ends = [each.end for _, slices in specs for each in slices.values()]
+    assert ends == [each.marker for each in recorded()]
+
+
+@pytest.mark.parametrize("target", ["duckdb"], indirect=True)
+def test_a_table_that_has_stopped_is_an_alert(target):
+    loop_ = loop()
+    dataset = published(loop_)
+    dataset.publish(DAY, {"k": "a", "n": 1})
+    load(target, dataset)
+    loop_.run_until_idle()
+    assert checks(loop_, TABLE, "loaded") == ["SUCCEEDED"]
+    with target.engine.open() as connection:
+        state.note(connection, SUMS, "its schema would lose data")
+    loop_.run_until_idle()
+    said = f"{SUMS} is not loaded into main any more: its schema would lose data"
+    assert open_alerts()[f"not_loaded:{TABLE}"] == said
+    dataset.publish(DAY, {"k": "a", "n": 2})
+    load(target, dataset)
+    loop_.run_until_idle()
+    assert f"not_loaded:{TABLE}" not in open_alerts()
+
+
+def test_a_table_depends_on_its_dataset_and_has_its_partitions():
+    sums = sums_of(raw_feed())
+    spec = warehouse_table(TABLE, dataset=sums, warehouse="main")
+    assert [each.asset_key for each in spec.deps] == [dg.AssetKey(["t", "sums"])]
+    assert spec.partitions_def == DAYS
+    assert [*declared_tables([declaration_of(spec)], "main")] == [SUMS]
+
+
+def test_what_is_wrongly_declared_is_refused():
+    topic, sums = kafka_topic("ads/clicks", topic="ads.clicks", key=["id"]), sums_of(raw_feed())
+    for given, said in (
+        ({}, "expected one of topic and dataset, found none"),
+        ({"topic": topic, "dataset": sums}, "expected one of topic and dataset, found both"),
+        ({"dataset": raw_feed()}, "dataset is t/raw: expected what @feed_asset returns"),
+        ({"topic": raw_feed()}, "topic is t/raw: expected what kafka_topic returns"),
+        ({"dataset": sums, "lag": 3}, f"has a lag, which counts messages: {SUMS} has none"),
+    ):
+        with pytest.raises(InvalidDefinition, match=said):
+            warehouse_table(TABLE, warehouse="main", **given)

@@ -1,0 +1,113 @@
+"""A dataset on a blackboard and in a ledger, and what its table is to be: the rows of the newest updates."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.warehouses import Warehouse
+from feed_assets.feeds import read, write
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger import log, updates
+from feed_assets.ledger.database import Ledger
+from feed_assets.warehouse import loader, partitions
+from feed_assets.warehouse.dataset import Published
+from feed_assets.warehouse.engines import Engine, quoted
+from feed_assets.warehouse.table import Target
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def parquet(rows: Rows, schema: pa.Schema | None = None) -> bytes:
+    """A file as Spark writes one."""
+    buffer = BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), buffer)
+    return buffer.getvalue()
+
+
+@dataclass
+class Dataset:
+    """A feed that a test publishes into; each update is a second later than the last."""
+
+    board: Blackboard
+    ledger: Ledger
+    feed: Feed = field(default_factory=lambda: Feed.parse("ads/ctr/v1.0"))
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    rows: dict[str, dict[str, Rows]] = field(default_factory=dict[str, dict[str, Rows]])
+    """By partition and update what was published, but for what was made invalid."""
+
+    @property
+    def name(self) -> str:
+        return str(self.feed)
+
+    @property
+    def published(self) -> Published:
+        return Published(self.feed, self.ledger, self.board)
+
+    def publish(self, key: str, *rows: Mapping[str, Any], schema: pa.Schema | None = None, parts: int = 1) -> str:
+        """An update of a partition, which the ledger hears of; its id."""
+        self.now += timedelta(seconds=1)
+        files = {f"part-{number}.parquet": parquet(rows[number::parts], schema) for number in range(parts)}
+        update = write.publish(self.board, Partition(self.feed, key), files, self.now)
+        self.rows.setdefault(key, {})[update.id] = rows
+        self.look(key)
+        return update.id
+
+    def invalidate(self, key: str, update_id: str) -> None:
+        write.invalidate(self.board, Partition(self.feed, key), update_id)
+        del self.rows[key][update_id]
+
+    def look(self, key: str) -> Update | None:
+        """Let the ledger learn what is valid now."""
+        partition = Partition(self.feed, key)
+        with self.ledger.read() as connection:
+            as_of = log.last(connection)
+        valid = read.latest(self.board, partition).update
+        updates.sync(self.ledger, partition, valid, {}, self.now, as_of)
+        return valid
+
+    def newest(self) -> dict[str, str]:
+        """The newest valid update of each partition that has one."""
+        return {key: max(found) for key, found in self.rows.items() if found}
+
+    def model(self) -> list[tuple[Any, ...]]:
+        """The rows of these, each with its partition last."""
+        return sorted(
+            ((*row.values(), key) for key, newest in self.newest().items() for row in self.rows[key][newest]), key=repr
+        )
+
+
+def target_of(url: str) -> Target:
+    return Target("main", Warehouse(url=url))  # type: ignore[arg-type]
+
+
+def load(target: Target, *datasets: Dataset) -> int:
+    return loader.once(target, {each.name: each.published for each in datasets})
+
+
+def table(engine: Engine, dataset: Dataset, columns: str = "*") -> list[tuple[Any, ...]]:
+    """What is there."""
+    with engine.open() as connection:
+        return sorted(connection.execute(f"SELECT {columns} FROM {quoted(dataset.name)}"), key=repr)
+
+
+def held(engine: Engine, dataset: Dataset) -> dict[str, partitions.Held]:
+    """What the state tables have of each partition."""
+    with engine.open() as connection:
+        found = partitions.loads(connection)
+    return {each.partition: each for each in found if each.dataset == dataset.name}
+
+
+def check(engine: Engine, dataset: Dataset) -> None:
+    """The table is what the state tables say, which is of the newest updates."""
+    found = held(engine, dataset)
+    assert {key: each.update_id for key, each in found.items() if each.update_id} == dataset.newest()
+    assert {key: each.records for key, each in found.items() if each.update_id} == {
+        key: len(dataset.rows[key][newest]) for key, newest in dataset.newest().items()
+    }
+    assert table(engine, dataset) == dataset.model()

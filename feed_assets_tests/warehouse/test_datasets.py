@@ -1,0 +1,358 @@
+"""Tables of datasets: of each partition the rows of its newest valid update, whole, in both kinds of warehouse."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from feed_assets.core.errors import InvalidSetting, InvalidShape, NotMigratable, UnreadableUpdate, WarehouseTaken
+from feed_assets.core.feeds import Feed
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.warehouse import dataset as datasets
+from feed_assets.warehouse import loader, partitions, state
+from feed_assets.warehouse.engines import quoted
+from feed_assets.warehouse.table import Target
+from feed_assets_tests.warehouse.feeds import Dataset, check, held, load, parquet, table, target_of
+
+
+def row(number: int, **more):
+    return {"id": number, "text": f"text {number}", **more}
+
+
+@pytest.fixture
+def target(url: str) -> Target:
+    made = target_of(url)
+    with made.engine.open() as connection:
+        state.prepare(connection, made.engine)
+        connection.execute("DELETE FROM feed_assets.lease")
+    return made
+
+
+@pytest.fixture
+def dataset(ledger: Ledger, local_board: Blackboard) -> Dataset:
+    return Dataset(local_board, ledger, Feed.parse(f"ads/ctr_{uuid4().hex[:12]}/v1.0"))
+
+
+def test_a_table_has_the_rows_of_each_partitions_newest_update(target, dataset):
+    assert load(target, dataset) == 0
+    dataset.publish("2026-01-01/men", row(1), row(2), row(3), parts=2)
+    dataset.publish("2026-01-01/women", row(4))
+    dataset.publish("2026-01-02/men", row(5))
+    dataset.publish("2026-01-02/men", row(6), row(7))
+    assert load(target, dataset) == 3
+    check(target.engine, dataset)
+    assert load(target, dataset) == 0
+
+
+def test_a_late_run_reloads_its_partition_and_no_other(target, dataset):
+    for day in "123":
+        dataset.publish(day, row(int(day)))
+    load(target, dataset)
+    before = held(target.engine, dataset)
+    dataset.publish("2", row(2), row(20))
+    assert load(target, dataset) == 1
+    check(target.engine, dataset)
+    after = held(target.engine, dataset)
+    assert [key for key in after if after[key] != before[key]] == ["2"]
+    assert after["2"].loaded_at > before["2"].loaded_at
+    assert after["2"].version
+
+
+def test_an_update_that_is_made_invalid_gives_way_to_the_one_before_and_comes_back(target, dataset):
+    dataset.publish("1", row(1))
+    second, rows = dataset.publish("1", row(2)), dataset.rows["1"].copy()
+    load(target, dataset)
+    dataset.invalidate("1", second)
+    dataset.look("1")
+    assert load(target, dataset) == 1
+    check(target.engine, dataset)
+    dataset.board.put(f"{dataset.feed}/1/{second}/_SUCCESS", b"1")
+    dataset.rows["1"] = rows
+    dataset.look("1")
+    assert load(target, dataset) == 1
+    check(target.engine, dataset)
+
+
+def test_a_partition_without_a_valid_update_has_no_rows(target, dataset):
+    only = dataset.publish("1", row(1))
+    dataset.publish("2", row(2))
+    load(target, dataset)
+    dataset.invalidate("1", only)
+    dataset.look("1")
+    assert load(target, dataset) == 1
+    check(target.engine, dataset)
+    assert held(target.engine, dataset)["1"].update_id is None
+    dataset.publish("1", row(3))
+    assert load(target, dataset) == 1
+    check(target.engine, dataset)
+
+
+def test_what_the_ledger_takes_for_valid_still_is_waited_for_without_holding_up_the_others(
+    target, dataset, monkeypatch, capsys
+):
+    dataset.publish("1", row(1))
+    load(target, dataset)
+    lost = dataset.publish("1", row(2))
+    dataset.publish("2", row(3))
+    dataset.board.delete([f"{dataset.feed}/1/{lost}/_SUCCESS"])
+    assert load(target, dataset) == 1
+    assert sorted(table(target.engine, dataset, "id")) == [(1,), (3,)]
+    assert f"has no valid update {lost}" in capsys.readouterr().err
+    dataset.board.put(f"{dataset.feed}/1/{lost}/_SUCCESS", b"1")
+    assert load(target, dataset) == 1  # Nothing is in the log of that.
+    check(target.engine, dataset)
+
+
+def test_within_a_session_it_is_looked_at_again_after_a_while(target, dataset):
+    lost = dataset.publish("1", row(1))
+    dataset.board.delete([f"{dataset.feed}/1/{lost}/_SUCCESS"])
+    session = loader.Session(target, {dataset.name: dataset.published}, "the test")
+    with session._begun():
+        (made,) = session._tables.values()
+        made.look(0.0)
+        dataset.board.put(f"{dataset.feed}/1/{lost}/_SUCCESS", b"1")
+        made.look(datasets.AGAIN_SECONDS - 1)
+        assert made.loads == 0
+        made.look(datasets.AGAIN_SECONDS)
+        assert made.loads == 1
+    check(target.engine, dataset)
+
+
+def test_what_is_new_costs_what_is_new(target, dataset, monkeypatch):
+    """However many partitions there are, one that changed is one row to compare and one load."""
+    for number in range(30):
+        dataset.publish(f"{number:02}", row(number))
+    load(target, dataset)
+    asked = []
+    compare = partitions.held
+    monkeypatch.setattr(
+        partitions, "held", lambda connection, name, keys: asked.append([*keys]) or compare(connection, name, keys)
+    )
+    monkeypatch.setattr(Blackboard, "children", lambda *_: pytest.fail("a listing of partitions"))
+    assert load(target, dataset) == 0
+    assert asked == []
+    monkeypatch.undo()
+    dataset.publish("07", row(70))
+    monkeypatch.setattr(
+        partitions, "held", lambda connection, name, keys: asked.append([*keys]) or compare(connection, name, keys)
+    )
+    assert load(target, dataset) == 1
+    assert asked == [["07"], ["07"]]
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_more_than_a_look_goes_through(target, dataset, monkeypatch):
+    monkeypatch.setattr(datasets, "CHANGES", 3)
+    for number in range(8):
+        dataset.publish(str(number), row(number))
+    assert load(target, dataset) == 8
+    check(target.engine, dataset)
+
+
+def test_of_another_ledger_all_is_compared_and_what_is_there_is_not_loaded_again(
+    target, dataset, tmp_path, empty_ledger
+):
+    for number in range(3):
+        dataset.publish(str(number), row(number))
+    load(target, dataset)
+    other = tmp_path / "other.db"
+    other.write_bytes(empty_ledger.read_bytes())
+    dataset.ledger = open_ledger(f"sqlite:///{other}")
+    for key in ("0", "1", "2"):
+        dataset.look(key)
+    dataset.publish("1", row(10))
+    for _ in range(5):  # Its log is as long as that of the one that was lost.
+        dataset.publish("2", row(20))
+    assert load(target, dataset) == 2
+    check(target.engine, dataset)
+    dataset.ledger.engine.dispose()
+
+
+TYPES = pa.schema(
+    [
+        ("small", pa.int16()),
+        ("number", pa.int64()),
+        ("real", pa.float32()),
+        ("double", pa.float64()),
+        ("sure", pa.bool_()),
+        ("money", pa.decimal128(38, 10)),
+        ("text", pa.string()),
+        ("bytes", pa.binary()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("list", pa.list_(pa.float64())),
+        ("map", pa.map_(pa.string(), pa.int32())),
+        ("record", pa.struct([("a", pa.list_(pa.struct([("b", pa.decimal128(10, 2))]))), ("c", pa.binary())])),
+    ]
+)
+FULL = {
+    "small": -3,
+    "number": 1 << 62,
+    "real": 0.5,
+    "double": 1e300,
+    "sure": True,
+    "money": Decimal("1234567890123456789012345678.0123456789"),
+    "text": 'a "quoted", text\r\nof lines \\N',
+    "bytes": b"\0\xff",
+    "day": date(1969, 12, 31),
+    "at": datetime(2026, 1, 31, 23, 59, 59, 999999, tzinfo=UTC),
+    "local": datetime(2026, 1, 31, 23, 59, 59, 5, UTC).replace(tzinfo=None),
+    "list": [1.5, float("inf"), None],
+    "map": {"k\n": 1, "": None},
+    "record": {"a": [{"b": Decimal("1.10")}, None], "c": b"\xff"},
+}
+
+
+def test_every_type_is_there_as_it_was(target, dataset):
+    others = {"double": float("-inf"), "text": "\\N", "list": [], "map": {}, "record": {"a": None, "c": None}}
+    texts = [{"text": each} for each in ("", ",", "é\U0001f600", "null", "'; DROP TABLE x; --")]
+    dataset.publish("1", FULL, others, *texts, dict.fromkeys(TYPES.names), schema=TYPES)
+    assert load(target, dataset) == 1
+    columns = ", ".join(map(quoted, TYPES.names[:11]))
+    found = table(target.engine, dataset, columns)
+    rows = [FULL, others, *texts, {}]
+    assert found == sorted((tuple(each.get(name) for name in TYPES.names[:11]) for each in rows), key=repr)
+    nested = 'CAST("list" AS text), CAST("map" AS text), CAST("record" AS text)'
+    said = {tuple("".join((each or "-").split(" ")) for each in row) for row in table(target.engine, dataset, nested)}
+    assert said == {
+        ('[1.5,"inf",null]', '{"k\\n":1,"":null}', '{"a":[{"b":"1.10"},null],"c":"ff"}'),
+        ("[]", "{}", '{"a":null,"c":null}'),
+        ("-", "-", "-"),
+    } or said == {
+        ('[1.5,"inf",null]', '{"":null,"k\\n":1}', '{"a":[{"b":"1.10"},null],"c":"ff"}'),
+        ("[]", "{}", '{"a":null,"c":null}'),
+        ("-", "-", "-"),
+    }
+
+
+def test_an_update_without_rows_and_one_without_files(target, dataset):
+    dataset.publish("1", schema=TYPES)
+    dataset.publish("2", parts=0)
+    assert load(target, dataset) == 2
+    assert table(target.engine, dataset) == []
+    dataset.publish("1", FULL, schema=TYPES)
+    dataset.publish("2", FULL, schema=TYPES)
+    assert load(target, dataset) == 2
+    assert len(table(target.engine, dataset)) == 2
+    dataset.publish("1", schema=TYPES)
+    dataset.publish("2", parts=0)
+    assert load(target, dataset) == 2
+    assert table(target.engine, dataset) == []
+
+
+def test_a_schema_gets_wider_and_an_older_one_still_loads(target, dataset):
+    narrow = pa.schema([("id", pa.int32()), ("text", pa.string())])
+    wide = pa.schema([("id", pa.int64()), ("text", pa.string()), ("more", pa.float64())])
+    first = dataset.publish("1", row(1), schema=narrow)
+    dataset.publish("2", row(2), schema=narrow)
+    load(target, dataset)
+    last = dataset.publish("1", row(1 << 40, more=0.5), schema=wide)
+    assert load(target, dataset) == 1
+    assert table(target.engine, dataset, "id, text, more, _partition") == [
+        (1 << 40, f"text {1 << 40}", 0.5, "1"),
+        (2, "text 2", None, "2"),
+    ]
+    dataset.invalidate("1", last)
+    assert dataset.look("1").id == first
+    assert load(target, dataset) == 1
+    assert table(target.engine, dataset, "id, more, _partition") == [(1, None, "1"), (2, None, "2")]
+
+
+def test_a_column_stays_while_another_partition_has_it_and_an_older_update_brings_its_own(target, dataset):
+    first = dataset.publish("1", {"id": 1, "old": "a"})
+    dataset.publish("2", {"id": 2, "old": "b"})
+    load(target, dataset)
+    last = dataset.publish("1", {"id": 1, "new": 0.5})
+    load(target, dataset)
+    assert table(target.engine, dataset, "id, old, new, _partition") == [(1, None, 0.5, "1"), (2, "b", None, "2")]
+    dataset.invalidate("1", last)
+    assert dataset.look("1").id == first
+    load(target, dataset)
+    assert table(target.engine, dataset, "id, old, new, _partition") == [(1, "a", None, "1"), (2, "b", None, "2")]
+
+
+def test_of_two_partitions_of_one_second_both_have_all_their_columns(target, dataset):
+    dataset.publish("2", {"id": 2, "late": "b"})
+    dataset.now -= timedelta(seconds=1)
+    dataset.publish("1", {"id": 1, "more": 1})
+    assert load(target, dataset) == 2
+    assert table(target.engine, dataset, "id, late, more") == [(1, None, 1), (2, "b", None)]
+
+
+def test_a_schema_that_would_lose_data_stops_its_table_with_both_shapes_and_the_others_go_on(target, dataset, ledger):
+    other = Dataset(dataset.board, ledger, Feed.parse(f"ads/other_{uuid4().hex[:12]}/v1.0"), dataset.now)
+    dataset.publish("1", row(1))
+    load(target, dataset)
+    dataset.publish("1", {"id": 0.5})
+    other.publish("1", row(1))
+    with pytest.raises(
+        NotMigratable,
+        match=r"id was bigint and is double, which would lose data\. The table is \(id bigint, text text\), the",
+    ):
+        load(target, dataset, other)
+    check(target.engine, other)
+    assert table(target.engine, dataset) == [(1, "text 1", "1")]
+    with target.engine.open() as connection:
+        (problem,) = [each.problem for each in state.tables(connection) if each.topic == dataset.name]
+    assert "feed_assets.updates and .marks" in problem
+    dataset.publish("1", row(2))
+    assert load(target, dataset) == 1
+    check(target.engine, dataset)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "said"),
+    [
+        (b"no parquet", UnreadableUpdate, "cannot be read as Parquet"),
+        (parquet([{"_partition": 1}]), InvalidShape, "there is a column _partition: that is one of every table"),
+    ],
+)
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+def test_what_is_no_table_is_refused(target, dataset, content, error, said, monkeypatch):
+    monkeypatch.setattr("feed_assets_tests.warehouse.feeds.parquet", lambda *_: content)
+    dataset.publish("1", row(1))
+    with pytest.raises(error, match=said):
+        load(target, dataset)
+
+
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+def test_a_warehouse_that_reads_chunks_alone_refuses_it(target, dataset, monkeypatch):
+    monkeypatch.setattr(target.engine, "reads_chunks", True)
+    with pytest.raises(InvalidSetting, match=f"{dataset.name} is a dataset, and main is a warehouse that reads chunks"):
+        load(target, dataset)
+
+
+def test_a_second_loader_is_refused(target, dataset):
+    dataset.publish("1", row(1))
+    with target.engine.open() as connection:
+        state.take(connection, target.engine, "another", 30)
+    with pytest.raises(WarehouseTaken, match="another loads this warehouse"):
+        load(target, dataset)
+    with target.engine.open() as connection:
+        state.release(connection, "another")
+
+
+def test_a_loader_that_slept_through_its_lease_changes_nothing(target, dataset, monkeypatch):
+    dataset.publish("1", row(1))
+    renew = state.renew
+
+    def taken(connection, engine, holder):
+        connection.execute("UPDATE feed_assets.lease SET holder = 'another'")
+        renew(connection, engine, holder)
+
+    monkeypatch.setattr(state, "renew", taken)
+    with pytest.raises(WarehouseTaken, match="another loader has taken this warehouse over"):
+        load(target, dataset)
+    assert held(target.engine, dataset) == {}
+
+
+@pytest.fixture(autouse=True)
+def _freed(target: Target) -> Iterator[None]:
+    yield
+    with target.engine.open() as connection:
+        connection.execute("DELETE FROM feed_assets.lease")
