@@ -11,10 +11,22 @@ from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import redshift_connector
 
-from feed_assets.core.errors import LoadFailed, WarehouseUnavailable
-from feed_assets.warehouse.redshift import Redshift, driver
+from feed_assets.core.errors import InvalidSetting, LoadFailed, WarehouseUnavailable
+from feed_assets.warehouse import engines, redshift, state
+from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.redshift import Redshift, driver, translated
+from feed_assets.warehouse.table import Loading
+from feed_assets_tests.kafka.world import World
+from feed_assets_tests.servers import wait_until
+from feed_assets_tests.warehouse import standin
+from feed_assets_tests.warehouse.standin import ROLE, StandIn
+from feed_assets_tests.warehouse.test_loader import loads as loads_of
+from feed_assets_tests.warehouse.topics import check as check_topic
+from feed_assets_tests.warehouse.topics import loading_of, nexts
 
+SERIALIZABLE = {"S": "ERROR", "C": "XX000", "M": "1023", "D": "Serializable isolation violation on table"}
 GREETING = (b"user", b"database", b"application_name")
 """What PostgreSQL knows of what the driver says of itself."""
 
@@ -102,3 +114,78 @@ def test_a_serialization_failure_is_over_later(cluster):
 def test_a_connection_that_breaks_is_no_end(cluster):
     with pytest.raises(WarehouseUnavailable), cluster.open() as connection:
         connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (redshift_connector.ProgrammingError(SERIALIZABLE), WarehouseUnavailable),
+        (redshift_connector.ProgrammingError({"C": "40001", "M": "could not serialize access"}), WarehouseUnavailable),
+        (redshift_connector.ProgrammingError({"C": "57014", "M": "Query cancelled"}), WarehouseUnavailable),
+        (redshift_connector.InterfaceError("communication error", OSError(111, "refused")), WarehouseUnavailable),
+        (redshift_connector.OperationalError("connection time out"), WarehouseUnavailable),
+        (ConnectionResetError(104, "Connection reset by peer"), WarehouseUnavailable),
+        (redshift_connector.ProgrammingError({"C": "42601", "M": "syntax error; password planted"}), LoadFailed),
+        (redshift_connector.DataError("no number"), LoadFailed),
+    ],
+)  # fmt: skip
+def test_what_the_driver_raises_is_over_later_or_fails_again(error, kind):
+    with pytest.raises(kind) as said, translated("redshift://me:planted@h/d"):
+        raise error
+    assert "planted" not in str(said.value)
+    assert "Serializable" in str(said.value) or "1023" not in str(error)
+
+
+def test_a_cluster_that_is_away_is_said_without_the_password():
+    with pytest.raises(WarehouseUnavailable) as said, engine_of("redshift://me:planted@127.0.0.1:1/d", ROLE).open():
+        pass
+    assert "planted" not in str(said.value)
+
+
+def test_without_the_driver_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "redshift_connector" else 1)
+    with pytest.raises(InvalidSetting, match=r"pip install 'feed-assets\[kafka,redshift\]'"):
+        engine_of("redshift://h/d", ROLE)
+
+
+@pytest.fixture
+def world(broker, registry, s3_url, s3_env) -> Iterator[World]:
+    with World.of(broker, registry, s3_url, s3_env.endpoint) as made:
+        made.create()
+        yield made
+
+
+@pytest.fixture
+def loading(world, url, monkeypatch) -> Iterator[Loading]:
+    """A warehouse by its settings, but for the connection."""
+    made = StandIn(url, ROLE)
+    monkeypatch.setattr(redshift, "Redshift", lambda *told: made if told == (url, ROLE) else None)
+    loading = loading_of(world.place, url, iam_role=ROLE)
+    made.board = loading.board
+    with made.open() as connection:
+        state.prepare(connection, made)
+        connection.execute("DELETE FROM feed_assets.lease")
+    with closing(loading.schemas):
+        yield loading
+
+
+@pytest.mark.parametrize("url", ["redshift"], indirect=True)
+def test_a_table_follows_its_topic_also_where_another_transaction_was_in_the_way(world, loading, monkeypatch, capsys):
+    world.produce(15)
+    world.send(None, 3)
+    world.run_until_done()
+    refusals, execute = iter(["UPDATE feed_assets.lease", 'DELETE FROM "feed', "COMMIT"]), standin._Driver.execute
+    waited = [next(refusals)]
+
+    def conflicts(self, statement):
+        if waited and statement.startswith(waited[0]):
+            waited[:] = [each for each in [next(refusals, None)] if each]
+            raise redshift_connector.ProgrammingError(SERIALIZABLE)
+        execute(self, statement)
+
+    monkeypatch.setattr(standin._Driver, "execute", conflicts)
+    with loads_of(loading, world) as ended:
+        wait_until(lambda: bool(ended) or nexts(loading.engine, world.name) == {0: world.end()}, "all to be loaded")
+    assert (ended, waited) == ([], [])
+    assert capsys.readouterr().err.count("Redshift does not do it now: 1023 Serializable isolation violation") == 3
+    check_topic(world, loading.engine)

@@ -1,0 +1,125 @@
+"""What loads send to Redshift, which cannot run here: compared, and read by sqlglot's Redshift dialect.
+
+The files of `redshift/` are written anew by `WRITE_SQL=1 pytest feed_assets_tests/warehouse/test_redshift_text.py`:
+look at what has changed.
+"""
+
+import os
+import re
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlglot.errors import ParseError
+
+from feed_assets.warehouse import state
+from feed_assets_tests.warehouse.standin import parsed, refused
+from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
+
+FILES = Path(__file__).parent / "redshift"
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+FIELDS = [
+    ID,
+    {**TEXT, "doc": "what it's about"},
+    {"name": "amount", "type": DECIMAL},
+    {"name": "tags", "type": {"type": "array", "items": "string"}},
+    {"name": "raw", "type": "bytes"},
+    {"name": "token", "type": {"type": "string", "logicalType": "uuid"}},
+    {"name": "is_new", "type": "boolean"},
+    {"name": "count", "type": "int", "default": 1},
+]
+LATER = [
+    ID,
+    {**TEXT, "name": "title", "aliases": ["text"], "doc": "how it is called"},
+    {"name": "amount", "type": {**DECIMAL, "precision": 12}},
+    {"name": "tags", "type": ["null", {"type": "array", "items": "string"}]},
+    {"name": "token", "type": "string"},
+    {"name": "is_new", "type": "string"},
+    {"name": "count", "type": "long", "default": 2},
+    {"name": "path", "type": "string", "default": "C:\\it's"},
+]
+ROW = {"text": "a", "amount": Decimal("1.50"), "tags": ["x"], "raw": b"\x00", "token": UUID(int=1), "is_new": True}
+LATER_ROW = {"title": "b", "amount": Decimal("2.50"), "tags": None, "token": "t", "is_new": "?", "path": "/"}
+
+
+def written(engine, board) -> str:
+    """What an engine got, without what is another one each time."""
+    text = ";\n".join(engine.statements) + ";\n"
+    engine.statements.clear()
+    return re.sub("[0-9a-f]{32}", "0" * 32, text.replace(board.url, "s3://bucket/lake"))
+
+
+def check(name: str, text: str) -> None:
+    path = FILES / f"{name}.sql"
+    if os.environ.get("WRITE_SQL"):
+        path.write_text(text)
+    assert text == path.read_text(), f"{path} has other statements"
+
+
+@pytest.fixture
+def orders(loader) -> Stream:
+    stream = Stream(loader.place.board, "shop.orders", gzip=True)
+    first = stream.schemas.add(*FIELDS)
+    stream.send(first, {"id": 1, **ROW, "count": 1}, {"id": 2, **ROW, "count": 2}, (None, {"id": 3}))
+    stream.send(first, {"id": 4, **ROW, "count": 4}, partition=1)
+    loader.engine.statements.clear()
+    return stream
+
+
+@pytest.mark.parametrize("url", ["redshift"], indirect=True)
+def test_what_loads_send(loader, orders):
+    engine, board = loader.engine, loader.place.board
+    engine.statements += state.create(engine)
+    check("state", written(engine, board))
+    loader.load(orders)
+    check("create", written(engine, board))
+    orders.send(1 + orders.key_id, {"id": 1, **ROW, "text": "é" * 200, "count": 1})
+    loader.load(orders)
+    check("growth", written(engine, board))
+    orders.send(orders.schemas.add(*LATER), {"id": 5, **LATER_ROW, "count": 2**40})
+    loader.load(orders)
+    check("migrate", written(engine, board))
+    orders.send(max(orders.schemas.known), {"id": 6, **LATER_ROW, "title": "x" * 70_000, "count": 1})
+    loader.load(orders)
+    check("refuse", written(engine, board))
+    columns = "id, title, amount, token, is_new, count, path, _partition, _offset"
+    token, path = str(UUID(int=1)), "C:\\it's"
+    assert loader.ask(f'SELECT {columns} FROM "shop.orders" ORDER BY id') == [
+        (1, "é" * 200, Decimal("1.50"), token, "true", 1, path, 0, 3),
+        (2, "a", Decimal("1.50"), token, "true", 2, path, 0, 1),
+        (4, "a", Decimal("1.50"), token, "true", 4, path, 1, 0),
+        (5, "b", Decimal("2.50"), "t", "?", 2**40, "/", 0, 4),
+    ]
+
+
+@pytest.mark.parametrize("name", ["state", "create", "growth", "migrate", "refuse"])
+def test_each_statement_is_one_of_redshift(name):
+    texts = (FILES / f"{name}.sql").read_text().removesuffix(";\n").split(";\n")
+    is_within = False
+    for each in texts:
+        found = parsed(each)
+        is_within = each == "BEGIN" or (is_within and each != "COMMIT")
+        assert refused(found, is_within) == "", each
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("TRUNCATE TABLE t", "TRUNCATE would end"),
+        ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "ON CONFLICT"),
+        ("SELECT DISTINCT ON (a) a FROM t", "DISTINCT ON"),
+        ("DELETE FROM t x USING s WHERE x.a = s.a", "no alias"),
+        ("ALTER TABLE t ALTER COLUMN a TYPE varchar(1024)", "cannot run inside a transaction block"),
+        ("ALTER TABLE t ALTER COLUMN a TYPE bigint", "is not supported"),
+        ("ALTER TABLE t ALTER COLUMN a DROP NOT NULL", "is not supported"),
+        ("ALTER TABLE t ALTER COLUMN a SET DEFAULT 1", "is not supported"),
+    ],
+)
+def test_the_stand_in_refuses_what_redshift_does(statement, said):
+    assert said in refused(parsed(statement), is_within=True)
+
+
+def test_what_is_no_statement_is_none_of_redshift():
+    with pytest.raises((AssertionError, ParseError)):
+        parsed("VACUUM FULL of what")
