@@ -124,14 +124,13 @@ def test_what_comes_again_after_newer_rows_changes_nothing(loader, stream, repla
     """Positions that were lost, and signals from anywhere: the offsets of the rows themselves say which is newer."""
     for seed in replays:
         chance = Random(seed)  # noqa: S311
-        produce(stream, chance)
+        for _ in range(3):
+            produce(stream, chance)
         loader.load(stream)
-        if loader.known(stream).shape is None:
-            continue
         before = loader.ask(f"SELECT * FROM {quoted(stream.name)} ORDER BY id")
         loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
-        at = chance.randrange(len(stream.signals))
-        loader.load(stream, *stream.signals[at : at + chance.randint(1, 5)])
+        at = chance.randrange(len(stream.signals) - 1)
+        loader.load(stream, *stream.signals[at : chance.randint(at + 1, len(stream.signals) - 1)])
         assert loader.ask(f"SELECT * FROM {quoted(stream.name)} ORDER BY id") == before
         loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
         loader.load(stream, *stream.signals)
