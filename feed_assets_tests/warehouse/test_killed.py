@@ -119,7 +119,7 @@ def test_killed_in_a_migration_the_table_is_the_old_one_or_the_new_one(loader, s
     assert rows(loader, stream) == {2: new, 3: expected}
 
 
-@pytest.mark.parametrize("replays", seeds(4, 60))
+@pytest.mark.parametrize("replays", seeds(4, 20))
 def test_what_comes_again_after_newer_rows_changes_nothing(loader, stream, replays):
     """Positions that were lost, and signals from anywhere: the offsets of the rows themselves say which is newer."""
     for seed in replays:
