@@ -137,7 +137,7 @@ def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Wanted":
     if not known:
         raise InvalidName(
             f"no table of the warehouse {warehouse} is declared here: declare one by warehouse_table, or by "
-            "`warehouses` of a TopicsComponent."
+            "`warehouses` of a TopicsComponent or a FeedAssetComponent."
         )
     if unknown := sorted({*names} - {*known}):
         raise InvalidName(f"{unknown[0]!r} has no table in {warehouse}: expected one of {', '.join(sorted(known))}.")

@@ -256,6 +256,17 @@ def test_partitions_in_yaml(said, expected):
     assert PartitionsModel.model_validate(yaml.safe_load(said)).value({}) == expected
 
 
+def test_a_dataset_in_yaml_has_its_tables_in_warehouses(project):
+    attributes = f"warehouses: [main, other], inputs: {{raw: {{asset: {HERE}.FLAT}}}}"
+    graph = project({"chain/defs.yaml": chain(attributes)}).resolve_asset_graph()
+    tables = {name: graph.get(dg.AssetKey([name, "t", "chained"])) for name in ("main", "other")}
+    assert {name: declaration_of(each).loaded.name for name, each in tables.items()} == {
+        "main": "t/chained/v1.0",
+        "other": "t/chained/v1.0",
+    }
+    assert all(each.parent_keys == {dg.AssetKey(["t", "chained"])} for each in tables.values())
+
+
 def test_a_feed_that_yaml_names_by_path_is_declared_with_it(project):
     graph = project({"chain/defs.yaml": chain(f"inputs: {{raw: {{asset: {HERE}.FLAT}}}}")}).resolve_asset_graph()
     assert declaration_of(graph.get(FLAT.key)) == declaration_of(FLAT)

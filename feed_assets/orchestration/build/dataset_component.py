@@ -12,6 +12,7 @@ from pydantic import Field
 from feed_assets.core.cadence import Cadence
 from feed_assets.core.completeness import Completeness
 from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.feeds import Feed
 from feed_assets.core.lateness import Late
 from feed_assets.core.members import Regions
 from feed_assets.core.needs import Reprocess
@@ -27,6 +28,7 @@ from feed_assets.orchestration.declare.declarations import specs_of
 from feed_assets.orchestration.declare.inputs import Input, Watermark
 from feed_assets.orchestration.declare.mappings import BatchDate, BySpan, DayToDate, Within
 from feed_assets.orchestration.declare.partitions import Partitions, windows_from
+from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
 
 _BY_SPAN = {"within": Within, "batch_date": BatchDate, "day_to_date": DayToDate}
 _BY_DAGSTER = {"all": dg.AllPartitionMapping, "last": dg.LastPartitionMapping}
@@ -134,6 +136,7 @@ class FeedAssetComponent(DeclaredComponent):
         owners: Owners for the UI.
         code_version: By default a digest of the function's source.
         pool: Dagster's concurrency pool of its runs.
+        warehouses: Those that its rows are loaded into, each by a table called `<warehouse>/<name>`.
     """
 
     feed: str
@@ -157,15 +160,22 @@ class FeedAssetComponent(DeclaredComponent):
     owners: list[str] | None = None
     code_version: str | None = None
     pool: str | None = None
+    warehouses: list[str] = Field(default_factory=list)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The assets of the dataset and of its rejects, and the feeds of others that it names by path."""
+        """The assets of the dataset, its rejects and its tables, and the feeds of others that it names by path."""
         with placed(context), _once(context):
             inputs = {name: _input(each, context) for name, each in self.inputs.items()}
             dataset = self._decorator(inputs)(object_at("function", self.function))
+            tables = [
+                warehouse_table(f"{each}/{Feed.parse(self.feed).name}", dataset=dataset, warehouse=each)
+                for each in self.warehouses
+            ]
         paths = [name for name, each in self.inputs.items() if isinstance(each, InputModel) and not each.at]
         foreign = [found for found in (inputs[name].feed for name in paths) if isinstance(found, dg.AssetSpec)]
-        return dg.Definitions(assets=[dataset, *foreign])  # They may be declared again in the same words, datasets not.
+        return dg.Definitions(
+            assets=[dataset, *tables, *foreign]
+        )  # They may be declared again in the same words, datasets not.
 
     def _decorator(self, inputs: dict[str, Input]) -> Callable[..., dg.AssetsDefinition]:
         return feed_asset(
