@@ -1,6 +1,7 @@
 """What a warehouse is declared by: where it is, and when what is signalled is loaded."""
 
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -14,7 +15,21 @@ def _url(value: SecretStr) -> SecretStr:
             "expected duckdb:///file.db, postgresql://user:password@host/database, "
             "or redshift://user:password@host:5439/database"
         )
+    if text.startswith(_REDSHIFT) and not _is_whole(text):
+        raise ValueError(
+            "expected redshift://user:password@host:5439/database, where / ? # @ : [ ] and % of the password are "
+            "written as %2F and so on"
+        )
     return value
+
+
+def _is_whole(url: str) -> bool:
+    """Whether it has a user and a host: a password with a slash ends where that is, and would be said as a port."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname and parts.username) and parts.port != 0  # Asking for it may raise.
+    except ValueError:
+        return False
 
 
 class Warehouse(BaseModel):
@@ -32,7 +47,7 @@ class Warehouse(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: Annotated[SecretStr, AfterValidator(_url)]
-    iam_role: str = ""
+    iam_role: Annotated[str, Field(pattern=r"^(|arn:aws[a-z-]*:iam::\d{12}:role/\S+)$")] = ""
     chunks: Annotated[int, Field(ge=1)] = 1000
     seconds: Annotated[float, Field(gt=0)] = 60
     deleted_days: Annotated[float, Field(gt=0)] = 7
@@ -40,7 +55,6 @@ class Warehouse(BaseModel):
     @model_validator(mode="after")
     def _check_role(self) -> Self:
         if self.url.get_secret_value().startswith(_REDSHIFT) != bool(self.iam_role):
-            raise ValueError(
-                "iam_role is for redshift:// alone, which needs it: expected arn:aws:iam::ACCOUNT:role/NAME"
-            )
+            found = "iam_role is set, and the url is no" if self.iam_role else "iam_role is not set: it is needed for a"
+            raise ValueError(f"{found} redshift:// one. Expected arn:aws:iam::ACCOUNT:role/NAME there, and there alone")
         return self

@@ -109,6 +109,7 @@ def translated() -> Generator[None]:
         yield
     except _MAY_BE_OVER as error:
         said = " ".join(str(error).split())
-        raise WarehouseUnavailable(f"DuckDB does not do it: {said}. Check who else has the file open.") from error
+        more = "Check that its folder is there, and who else has the file open."
+        raise WarehouseUnavailable(f"DuckDB does not do it: {said}. {more}") from error
     except duckdb.Error as error:
         raise LoadFailed(f"DuckDB refuses: {' '.join(str(error).split())}") from error

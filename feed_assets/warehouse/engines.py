@@ -77,6 +77,8 @@ class Engine(ABC):
     """Whether a deletion tells what it deleted (RETURNING), and can be undone alone (SAVEPOINT)."""
     most_digits: int
     """Of a decimal."""
+    own_columns: frozenset[str] = frozenset()
+    """Columns that each table has of itself, so that no other one may be called so."""
     reads_chunks: bool = False
     """Whether it reads chunks where they lie, which has to be S3; otherwise it gets the copies of this machine."""
 
@@ -102,6 +104,8 @@ class Engine(ABC):
     def check(self, _table: str, shape: Shape, /) -> None:
         """Raise InvalidShape for a table that this warehouse cannot hold."""
         for each in shape.columns:
+            if each.name.lower() in self.own_columns:
+                raise InvalidShape(f"{each.name} is a column that every table has here of itself. Rename the field.")
             if each.kind.precision > self.most_digits:
                 most = f"expected at most {self.most_digits} digits"
                 raise InvalidShape(f"{each.name} is {each.kind}, which this warehouse cannot hold: {most}.")

@@ -88,7 +88,7 @@ def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) 
             state.refuse(connection, place.engine, topic, ready.refused)
             if after.shape is not None and ready.batches:
                 _Rows(place, connection, topic, after.shape).merge(ready.batches, _destinations(after.shape, shape))
-            state.write(connection, place.engine, topic, after)
+            state.write(connection, place.engine, topic, known, after)
             if place.engine.reads_chunks:
                 files.check_unchanged(place.board, copies)
             state.renew(connection, place.engine, place.holder)
@@ -104,8 +104,8 @@ def _positions(topic: str, known: Known, signals: Sequence[Signalled]) -> Mappin
         if position is not None and signal.first_offset > position.next_offset:
             raise OffsetsMissing(
                 f"{topic}/{signal.partition} goes on at offset {signal.first_offset}: expected {position.next_offset}, "
-                "up to where its table has it. Signals were removed. Drop the table and its rows in "
-                "feed_assets.tables and feed_assets.positions to load what there is."
+                "up to where its table has it. Signals were removed. Load the table anew to have what there is: "
+                "docs/warehouse.md has the statements, under What goes wrong."
             )
         if position is None or signal.next_offset > position.next_offset:
             found[signal.partition] = Position(signal.next_offset, signal_offset)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from feed_assets.core.errors import NotMigratable
-from feed_assets.warehouse.shapes import Column, Kind, Shape, widens
+from feed_assets.warehouse.shapes import TEXT, Column, Kind, Shape, widens
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,9 @@ class SetComment:
     comment: str
 
 
+_OF_MANY_TEXTS = frozenset({"uuid", "decimal"})
+"""Kinds of which several texts are one value."""
+
 Step = AddColumn | DropColumn | RenameColumn | WidenColumn | MakeNullable | SetDefault | SetComment
 
 
@@ -85,11 +88,7 @@ def migrate(table: Shape, newer: Shape) -> Migration:
         _merged(sources[each.name], each, table, newer) if each.name in sources else _added(each)
         for each in newer.columns
     )
-    renamed = [
-        RenameColumn(sources[each.name].name, each.name)
-        for each in columns
-        if each.name in sources and sources[each.name].name != each.name
-    ]
+    renamed = [RenameColumn(each.name, name) for name, each in sources.items() if each.name != name]
     added = [AddColumn(each) for each in columns if each.name not in sources]
     changed = [step for each in columns if each.name in sources for step in _changes(sources[each.name], each)]
     return Migration((*dropped, *renamed, *added, *changed), Shape(columns=columns, key=table.key))
@@ -131,20 +130,37 @@ def _check_key(table: Shape, other: Shape) -> None:
 
 
 def _sources(table: Shape, newer: Shape) -> Mapping[str, Column]:
-    """The column of a table that each one of a newer shape was: that of its name, or else of one of its aliases."""
-    there, names = {each.name: each for each in table.columns}, {each.name for each in newer.columns}
-    found = {each.name: there[each.name] for each in newer.columns if each.name in there}
-    for each in newer.columns:
-        free = [there[alias] for alias in each.aliases if alias in there and alias not in names]
-        if each.name not in found and free and free[0] not in found.values():
-            found[each.name] = free[0]
-    return found
+    """The column of a table that each one of a newer shape was: that of its name, or else of one of its aliases.
+
+    Where names move on (b was a, c was b) the columns do, too: c comes first, so it can be renamed before b is.
+    """
+    there, fields = ({each.name: each for each in shape.columns} for shape in (table, newer))
+    found: dict[str, Column] = {}
+    for name in [each for each in fields if each not in there]:
+        moved = _moved(name, there, fields, {each.name for each in found.values()})
+        found |= {each: there[alias] for each, alias in moved.items()}
+    taken = {each.name for each in found.values()}
+    return found | {name: there[name] for name in fields if name in there.keys() - found.keys() - taken}
+
+
+def _moved(name: str, there: Mapping[str, Column], fields: Mapping[str, Column], taken: set[str]) -> dict[str, str]:
+    """The alias whose column a field takes, and whatever the field of that name takes in its place."""
+    for alias in fields[name].aliases:
+        if alias not in there or alias in taken:
+            continue
+        if alias not in fields:
+            return {name: alias}
+        if rest := _moved(alias, there, fields, {*taken, alias}):
+            return {name: alias, **rest}
+    return {}
 
 
 def _merged(old: Column, new: Column, table: Shape, newer: Shape) -> Column:
     if not (widens(old.kind, new.kind) or widens(new.kind, old.kind)):
         raise _refused(f"{new.name} was {old.kind} and is {new.kind}, which would lose data", table, newer)
     kind = new.kind if widens(old.kind, new.kind) else old.kind
+    if old.name in table.key and kind == TEXT and old.kind.name in _OF_MANY_TEXTS:
+        raise _refused(f"{new.name} was {old.kind} and is text, in which a key would be another one", table, newer)
     had = dict.fromkeys((*new.aliases, *old.aliases, *([old.name] if old.name != new.name else [])))
     is_nullable = old.is_nullable or new.is_nullable
     return new.model_copy(update={"kind": kind, "is_nullable": is_nullable, "aliases": tuple(had)})
@@ -167,8 +183,8 @@ def _changes(old: Column, new: Column) -> Iterator[Step]:
 
 
 def _refused(why: str, table: Shape, other: Shape) -> NotMigratable:
-    what, where = ("topic", "feed_assets.positions") if table.key else ("dataset", "feed_assets.updates and .marks")
+    what = "topic" if table.key else "dataset"
     return NotMigratable(
         f"{why}. The table is {table}, the schema {other}. Give the {what} a schema that the table's can become, or "
-        f"drop the table and its rows in feed_assets.tables and {where}: then it is loaded anew."
+        "load the table anew: docs/warehouse.md has the statements, under What goes wrong."
     )

@@ -43,11 +43,11 @@ _AS_THEY_ARE = frozenset({"boolean", "tinyint", "smallint", "integer", "bigint",
 
 
 class Rows:
-    """The rows of files that one job has written, so that all have the same columns."""
+    """The rows of files: a column has the type that holds what is in all of them."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         names = ", ".join(literal(str(each)) for each in paths)
-        self._rows = f"read_parquet([{names}], hive_partitioning = false)"
+        self._rows = f"read_parquet([{names}], hive_partitioning = false, union_by_name = true)"
 
     @property
     def types(self) -> "dict[str, DuckDBPyType]":

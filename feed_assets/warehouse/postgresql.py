@@ -18,10 +18,19 @@ _LONGEST_NAME = 63
 _LONGEST_KEY = 2600
 """Bytes of a row's key that an index holds for sure."""
 
+_OTHER_BYTES = 16
+"""Of those at most, a column of a key that is no text."""
+
+_DIGITS = {"bytes": " / 2"}
+"""Two of them are staged for each byte."""
+
 _READ_BYTES = 1 << 20
 
 IDLE_SECONDS = 30
 """After which a transaction that its loader does not go on with is undone: who sleeps in one keeps no other one out."""
+
+_NEVER = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex, psycopg.errors.TooManyColumns)
+"""What the driver calls operational, and is of this table alone."""
 
 _MAY_BE_OVER = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout)
 
@@ -30,6 +39,8 @@ class PostgreSQL(Engine):
     """A PostgreSQL server."""
 
     now, json, has_keys, tells_deleted, most_digits = "clock_timestamp()", "jsonb", True, True, 1000
+
+    own_columns = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:
@@ -61,9 +72,11 @@ class PostgreSQL(Engine):
 
     def limits(self, shape: Shape) -> Iterator[tuple[str, str]]:
         """A key that the index cannot hold."""
-        texts = [f"octet_length({quoted(each.name)})" for each in shape.key_columns if self.staged(each.kind) == "text"]
+        texts = [each for each in shape.key_columns if self.staged(each.kind) == "text"]
         if texts:
-            yield f"{' + '.join(texts)} > {_LONGEST_KEY}", f"the key has more than {_LONGEST_KEY} bytes"
+            others = _OTHER_BYTES * (len(shape.key) - len(texts))
+            taken = " + ".join(f"octet_length({quoted(each.name)}){_DIGITS.get(each.kind.name, '')}" for each in texts)
+            yield f"{taken} > {_LONGEST_KEY - others}", f"the key has more than {_LONGEST_KEY} bytes"
 
     def check(self, table: str, shape: Shape, /) -> None:
         """Names that PostgreSQL would cut off are refused, too."""
@@ -98,6 +111,8 @@ def translated(url: str) -> Generator[None]:
     """Raise our errors for those of the driver: what may be over later, and what would fail again."""
     try:
         yield
+    except _NEVER as error:
+        raise LoadFailed(f"the warehouse cannot hold it: {shown(' '.join(str(error).split()), url)}") from None
     except _MAY_BE_OVER as error:
         said = shown(" ".join(str(error).split()), url)
         raise WarehouseUnavailable(f"the warehouse does not do it: {said}. Check that it answers.") from None

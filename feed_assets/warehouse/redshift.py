@@ -41,6 +41,7 @@ class Redshift(Engine):
     layout = f" DISTSTYLE EVEN SORTKEY ({PARTITION}, {OFFSET})"
     """Keys that Redshift chose by itself could be of a column that a migration has to drop. Slices are of offsets."""
     reads_chunks = True
+    own_columns = frozenset({"oid", "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "deletexid", "insertxid"})
 
     def __init__(self, url: str, iam_role: str) -> None:
         super().__init__(url)

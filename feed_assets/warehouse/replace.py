@@ -114,7 +114,7 @@ def _exchange(
             _insert(connection, engine, table, shape, wanted.key, lines)
     count = lines.number if lines else 0
     partitions.keep(connection, engine, table, wanted.key, update.id if update else None, wanted.version, count)
-    state.write(connection, engine, table, changed.known)
+    state.write(connection, engine, table, known, changed.known)
     state.renew(connection, engine, place.holder)
     connection.execute("COMMIT")
 

@@ -14,6 +14,9 @@ OPERATION, PARTITION, OFFSET = "_operation", "_partition", "_offset"
 
 TAKEN = frozenset({OPERATION, PARTITION, OFFSET})
 
+DELETED_AT = "_deleted_at"
+"""The column beside the key where deleted keys are remembered."""
+
 Schema = Mapping[str, Any]
 
 
@@ -125,6 +128,8 @@ def shape_of(schema: avro.Schema, key: Sequence[str]) -> Shape:
     fields = {str(each["name"]): each for each in record["fields"]}
     if taken := fields.keys() & TAKEN:
         raise InvalidShape(f"the schema has a field {min(taken)}: that is a column of every table. Rename the field.")
+    if DELETED_AT in key:
+        raise InvalidShape(f"the key has a field {DELETED_AT}, which is ours where deleted keys are. Rename the field.")
     absent = [Column(name=name, kind=TEXT, is_nullable=False) for name in key if name not in fields]
     columns = (*absent, *(_column(each, key, named) for each in fields.values()))
     if odd := [each.name for each in columns if each.name in key and each.kind == _JSON]:
@@ -138,10 +143,18 @@ def _column(field: Schema, key: Sequence[str], named: Schema) -> Column:
         name=name,
         kind=kind_of(field["type"], named),
         is_nullable=not is_key and "null" in _branches(field["type"]),
-        default=None if is_key or "default" not in field else default_of(field["type"], field["default"], named),
+        default=None if is_key or "default" not in field else _default(field, named),
         comment=str(field.get("doc", "")),
         aliases=tuple(map(str, field.get("aliases", ()))),
     )
+
+
+def _default(field: Schema, named: Schema) -> str | None:
+    try:
+        return default_of(field["type"], field["default"], named)
+    except (OverflowError, ValueError) as error:
+        expected = "expected a moment from year 1 to 9999, or another value of its type"
+        raise InvalidShape(f"the default of {field['name']} is {field['default']!r} ({error}): {expected}.") from error
 
 
 def kind_of(schema: Any, named: Schema) -> Kind:

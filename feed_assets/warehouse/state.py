@@ -128,19 +128,20 @@ def read(connection: Connection, topic: str) -> Known:
     return Known(schema_id, Shape.model_validate_json(shape) if shape else None, positions, topic_id)
 
 
-def write(connection: Connection, engine: Engine, topic: str, known: Known) -> None:
-    """Keep what is known of a topic now; it has no problem any more."""
+def write(connection: Connection, engine: Engine, topic: str, before: Known, known: Known) -> None:
+    """Keep what is known of a topic now, of positions those that moved; it has no problem any more."""
     schema_id = "NULL" if known.schema_id is None else known.schema_id
     shape = "NULL" if known.shape is None else literal(known.shape.model_dump_json())
     topic_id = "NULL" if known.topic_id is None else literal(known.topic_id)
-    for table in ("tables", "positions"):
-        connection.execute(f"DELETE FROM {STATE}.{table} WHERE topic = {literal(topic)}")
+    connection.execute(f"DELETE FROM {STATE}.tables WHERE topic = {literal(topic)}")
     connection.execute(f"INSERT INTO {STATE}.tables VALUES ({literal(topic)}, {schema_id}, {shape}, NULL, {topic_id})")
-    rows = [
-        f"({literal(topic)}, {partition}, {position.next_offset}, {position.signal_offset}, {engine.now})"
-        for partition, position in known.positions.items()
-    ]
-    if rows:
+    moved = {number: each for number, each in known.positions.items() if each != before.positions.get(number)}
+    if moved:
+        where = f"topic = {literal(topic)} AND topic_partition IN ({', '.join(map(str, moved))})"
+        rows = [
+            f"({literal(topic)}, {number}, {', '.join(map(str, each))}, {engine.now})" for number, each in moved.items()
+        ]
+        connection.execute(f"DELETE FROM {STATE}.positions WHERE {where}")
         connection.execute(f"INSERT INTO {STATE}.positions VALUES {', '.join(rows)}")
 
 

@@ -17,15 +17,13 @@ from feed_assets.warehouse.migrations import (
     Step,
     WidenColumn,
 )
-from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Shape
+from feed_assets.warehouse.shapes import DELETED_AT, OFFSET, OPERATION, PARTITION, Column, Shape
 
 STATE, DELETED = "feed_assets", "feed_assets_deleted"
 """Schemas of what is ours: the state tables, and for each table the keys that were deleted from it."""
 
 STAGING, NEWEST = '"feed_assets staging"', '"feed_assets newest"'
 """Temporary tables: what is in the files, and of that the newest row of each key. No topic has a blank in its name."""
-
-_DELETED_AT = "_deleted_at"
 
 
 def deleted_of(table: str) -> str:
@@ -51,10 +49,10 @@ def create(engine: Engine, table: str, shape: Shape) -> Iterator[str]:
 
 def _create_deleted(engine: Engine, table: str, shape: Shape, ours: Iterable[str], key: Iterable[str]) -> Iterator[str]:
     keys = [engine.column(each) for each in shape.key_columns]
-    remembered = [*keys, *ours, f"{_DELETED_AT} timestamptz NOT NULL", *key]
+    remembered = [*keys, *ours, f"{DELETED_AT} timestamptz NOT NULL", *key]
     yield f"CREATE TABLE {deleted_of(table)} ({', '.join(remembered)}){engine.layout}"
     if engine.has_keys:
-        yield f"CREATE INDEX ON {deleted_of(table)} ({_DELETED_AT})"
+        yield f"CREATE INDEX ON {deleted_of(table)} ({DELETED_AT})"
 
 
 def alter(engine: Engine, table: str, step: Step, shape: Shape) -> Iterator[str]:
@@ -179,14 +177,14 @@ def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iter
     """Merge the newest rows into the table: none of them is older than the one that it replaces."""
     target, deleted = quoted(table), deleted_of(table)
     keys, is_delete = _names((*shape.key, PARTITION, OFFSET)), f"{OPERATION} = 'delete'"
-    yield (f"INSERT INTO {deleted} ({keys}, {_DELETED_AT}) SELECT {keys}, {engine.now} FROM {NEWEST} WHERE {is_delete}")
+    yield (f"INSERT INTO {deleted} ({keys}, {DELETED_AT}) SELECT {keys}, {engine.now} FROM {NEWEST} WHERE {is_delete}")
     yield f"DELETE FROM {NEWEST} WHERE {is_delete}"
     names = _names((*(each.name for each in shape.columns), PARTITION, OFFSET))
     yield f"INSERT INTO {target} ({names}) SELECT {names} FROM {NEWEST}"
     yield f"DROP TABLE {NEWEST}"
     yield f"DROP TABLE {STAGING}"
     seconds = int(deleted_days * 86_400)
-    yield f"DELETE FROM {deleted} WHERE {_DELETED_AT} < {engine.now} - INTERVAL '{seconds} seconds'"
+    yield f"DELETE FROM {deleted} WHERE {DELETED_AT} < {engine.now} - INTERVAL '{seconds} seconds'"
 
 
 def remove(table: str, key: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from feed_assets.core.errors import InvalidShape, LogTrimmed, NoTopic, OffsetsMissing
+from feed_assets.core.errors import InvalidShape, LogTrimmed, NotMigratable, NoTopic, OffsetsMissing
 from feed_assets.core.topics import signals_of
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds.blackboard import Blackboard
@@ -110,19 +110,20 @@ class Table:
             return
         raise LogTrimmed(
             f"{self.name} was deleted and made anew: expected the topic that its table was loaded from, as offsets "
-            "begin again. To load the new one drop the table, and delete its rows in feed_assets.tables and "
-            "feed_assets.positions."
+            "begin again. Load the table anew: docs/warehouse.md has the statements, under What goes wrong."
         )
 
     def _load(self, due: Sequence[Run]) -> bool:
         """Load runs in their order; not all of them if the signals have to be read again."""
-        try:
-            for each in due:
+        for each in due:
+            try:
                 self._known = load(self._place, self.name, self._known, each, self._shape_of(each))
-                self.loads += 1
-        except OffsetsMissing as error:
-            self._begin_anew(error)
-            return False
+            except OffsetsMissing as error:
+                self._begin_anew(error)
+                return False
+            except NotMigratable as error:
+                raise NotMigratable(f"{self.name}: {error} {_without(each)}") from error
+            self.loads += 1
         return True
 
     def _begin_anew(self, error: LogTrimmed | OffsetsMissing) -> None:
@@ -142,3 +143,10 @@ class Table:
             raise InvalidShape(
                 f"{self.name} cannot be loaded: {error}. Put the schema back into the registry."
             ) from error
+
+
+def _without(run: Run) -> str:
+    """How to go on without the chunks of a run."""
+    nexts = {each.signal.partition: each.signal.next_offset for each in run.signals}
+    said = ", ".join(f"{offset} of partition {partition}" for partition, offset in nexts.items())
+    return f"To go on without these rows set next_offset in feed_assets.positions to {said}."

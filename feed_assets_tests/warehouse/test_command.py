@@ -14,6 +14,7 @@ from feed_assets.core.warehouses import Warehouse
 from feed_assets.settings import Settings, settings
 from feed_assets_tests.kafka.world import QUICK, World
 from feed_assets_tests.servers import ROOT
+from feed_assets_tests.warehouse.standin import ROLE
 from feed_assets_tests.warehouse.test_loader import other_type
 
 LOCATION = """
@@ -105,12 +106,21 @@ def test_a_warehouse_that_is_not_set_is_said(home, monkeypatch):
         Settings().warehouse("main")
 
 
+def role(url: str, named: str = ROLE) -> str:
+    return json.dumps({"main": {"url": url, "iam_role": named}})
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
         ('{"main": {"url": "mysql://u:secret@h/d"}}', "['main']['url']: expected duckdb:///file.db, postgresql://"),
-        ('{"main": {"url": "redshift://u:secret@h/d"}}', "['main']: iam_role is for redshift:// alone"),
-        ('{"main": {"url": "duckdb:///f", "iam_role": "x"}}', "['main']: iam_role is for redshift:// alone"),
+        ('{"main": {"url": "redshift://u:secret@h/d"}}', "['main']: iam_role is not set: it is needed for a redshift"),
+        (role("duckdb:///f"), "['main']: iam_role is set, and the url is no redshift"),
+        (role("redshift://u:secret@h/d", "me"), "['main']['iam_role']: "),
+        *(
+            (role(f"redshift://u:secret{odd}1@h/d"), "['main']['url']: expected redshift://user:password@host")
+            for odd in "/?#["
+        ),
         ('{"main": {}}', "['main']['url']: it is missing"),
         ('{"main": {"url": "duckdb:///f", "chunks": 0}}', "['main']['chunks']: expected greater than or equal to 1"),
         ('{"m/n": {"url": "duckdb:///f"}}', "['m/n']: expected letters, digits, '_' and '-'"),

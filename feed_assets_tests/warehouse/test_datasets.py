@@ -229,6 +229,24 @@ def test_every_type_is_there_as_it_was(target, dataset):
     }
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ({"n": 1}, {"n": 2.5}, [1.0, 2.5]),
+        ({"n": Decimal("1.5")}, {"n": Decimal("1.2567")}, [Decimal("1.5000"), Decimal("1.2567")]),
+        ({"n": 1}, {"n": None, "m": 2}, [1, None]),
+    ],
+)
+def test_files_whose_types_differ_lose_nothing(target, dataset, one, other, expected):
+    dataset.publish("2026-01-01", one, other, parts=2)
+    load(target, dataset)
+    with target.engine.open() as connection:
+        found = connection.execute(f'SELECT n FROM "{dataset.name}"')
+        columns = connection.execute(f'SELECT * FROM "{dataset.name}" LIMIT 1')
+    assert sorted([each for (each,) in found], key=str) == sorted(expected, key=str)
+    assert len(columns[0]) == len({*one, *other}) + 1
+
+
 def test_an_update_without_rows_and_one_without_files(target, dataset):
     dataset.publish("1", schema=TYPES)
     dataset.publish("2", parts=0)

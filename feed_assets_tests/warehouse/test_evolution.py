@@ -5,8 +5,11 @@ from decimal import Decimal
 import pytest
 
 from feed_assets.core.errors import NotMigratable, OffsetsMissing
+from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import load as loads
+from feed_assets.warehouse.migrations import migrate
 from feed_assets.warehouse.runs import Run, runs
+from feed_assets.warehouse.shapes import shape_of
 from feed_assets.warehouse.state import Position
 from feed_assets_tests.warehouse.stream import ID, Stream
 
@@ -31,6 +34,10 @@ MIGRATIONS = {
     "added without a default": ([N], {"n": 1}, [N, field(name="m")], {"n": 2, "m": 3}, {"n": 1, "m": None}),
     "dropped": ([N, field(name="m")], {"n": 1, "m": 2}, [N], {"n": 2}, {"n": 1}),
     "renamed": ([N], {"n": 1}, [field(name="m", aliases=["n"])], {"m": 2}, {"m": 1}),
+    "renamed to another one's name": (
+        [N, field("string", "m")], {"n": 1, "m": "x"},
+        [field(name="m", aliases=["n"]), field("string", "k", aliases=["m"])], {"m": 2, "k": "y"}, {"m": 1, "k": "x"},
+    ),
     "widened": ([N], {"n": 1}, [field("long")], {"n": 2**40}, {"n": 1}),
     "widened with defaults": ([field(default=1)], {"n": 1}, [field("long", default=2)], {"n": 2**40}, {"n": 1}),
     "widened to text": ([field(UUID)], {"n": U}, [field("string")], {"n": "x"}, {"n": U}),
@@ -93,6 +100,17 @@ def test_what_would_lose_data_is_refused_and_the_table_stays_as_it_was(loader, s
     with pytest.raises(NotMigratable, match=said):
         loads.load(loader.place, stream.name, known, Run(newer, tuple(stream.signals)), stream.shape(newer))
     assert loader.known(stream) == known
+
+
+@pytest.mark.parametrize("kind", [UUID, DECIMAL])
+def test_a_key_is_not_made_a_text_in_which_it_would_be_another_one(kind):
+    stream = Stream(Blackboard.open("memory://"), "clicks")
+    older, newer = (
+        shape_of(stream.schemas.get(stream.schemas.add({"name": "id", "type": each}, N)), ["id"])
+        for each in (kind, "string")
+    )
+    with pytest.raises(NotMigratable, match="is text, in which a key would be another one"):
+        migrate(older, newer)
 
 
 def test_a_text_that_became_a_number_stays_a_text(loader, stream):

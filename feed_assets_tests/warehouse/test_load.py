@@ -215,7 +215,7 @@ def test_a_file_that_somebody_has_open_is_waited_for(tmp_path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", program], **pipes) as holder:
         assert holder.stdout.readline()
-        with pytest.raises(WarehouseUnavailable, match="Check who else has the file open"), engine_of(url).open():
+        with pytest.raises(WarehouseUnavailable, match="who else has the file open"), engine_of(url).open():
             pass
         holder.communicate(b"\n")
     with engine_of(url).open() as connection:
@@ -302,10 +302,21 @@ def test_a_commit_that_is_still_under_way_is_waited_for(loader, stream, schema):
         waits = pool.submit(load, loader.place, stream.name, known, run, stream.shape(schema))
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         wait_until(lambda: bool(loader.ask(waiting)), "the next session to wait")
-        state.write(other, loader.engine, stream.name, state.Known(positions={0: state.Position(1, 1)}))
+        state.write(other, loader.engine, stream.name, known, state.Known(positions={0: state.Position(1, 1)}))
         other.execute("COMMIT")
         with pytest.raises(WarehouseUnavailable, match="was loaded by another process meanwhile"):
             waits.result(60)
+
+
+def test_a_position_says_when_its_own_partition_was_loaded(loader, stream, schema):
+    stream.send(schema, row(1))
+    loader.load(stream)
+    moments = f"SELECT topic_partition, loaded_at FROM feed_assets.positions WHERE topic = '{stream.name}'"
+    first = dict(loader.ask(moments))
+    stream.send(schema, row(2), partition=1)
+    loader.load(stream)
+    found = dict(loader.ask(moments))
+    assert found[0] == first[0] < found[1]
 
 
 def test_who_lost_the_lease_loads_nothing(loader, stream, schema):

@@ -165,7 +165,7 @@ def test_a_file_that_somebody_has_open_is_waited_for(world, url, capfd):
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
             assert holder.stdout.readline()
             more(world)
-            running.waits_for("Check who else has the file open")
+            running.waits_for("who else has the file open")
             holder.communicate(b"\n")
         running.has(world)
 

@@ -138,3 +138,16 @@ def test_only_what_loses_nothing_is_wider(old, new, expected):
 
 def test_a_union_of_names_is_looked_up():
     assert kind_of(["null", "n.X"], {"n.X": {"type": "fixed", "name": "n.X", "size": 1}}).name == "bytes"
+
+
+@pytest.mark.parametrize(
+    "type_", [{"type": "long", "logicalType": "timestamp-micros"}, {"type": "int", "logicalType": "date"}]
+)
+def test_a_default_that_no_table_holds_is_refused(type_):
+    with pytest.raises(InvalidShape, match=r"the default of f is 2147483647\d*"):
+        column(type_, default=2**31 - 1 if type_["type"] == "int" else 2147483647000000000)
+
+
+def test_a_key_has_no_name_of_ours():
+    with pytest.raises(InvalidShape, match="the key has a field _deleted_at"):
+        shape_of(schema({"name": "_deleted_at", "type": "long"}), ["_deleted_at"])

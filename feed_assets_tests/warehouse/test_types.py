@@ -2,13 +2,14 @@
 
 import json
 import math
+import os
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
-from feed_assets.core.errors import InvalidShape
+from feed_assets.core.errors import InvalidShape, LoadFailed
 from feed_assets.warehouse.postgresql import _LONGEST_KEY
 from feed_assets.warehouse.redshift import LENGTHS
 from feed_assets_tests.warehouse.stream import ID, Stream
@@ -144,3 +145,26 @@ def test_names_that_a_warehouse_would_mix_up_are_refused(loader, stream):
     stream.send(stream.schemas.add(ID, {"name": two, "type": "int"}), {"id": 1, two: 1})
     with pytest.raises(InvalidShape, match=r"no name in PostgreSQL|one name in (DuckDB|Redshift)"):
         loader.load(stream)
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_row_that_is_too_wide_for_a_page_is_of_its_table_alone(loader, stream):
+    """The driver calls it operational, as if it might be over later."""
+    names = [f"d{number}" for number in range(1200)]
+    schema = stream.schemas.add(ID, *({"name": name, "type": "double"} for name in names))
+    stream.send(schema, {"id": 1, **dict.fromkeys(names, 1.5)})
+    with pytest.raises(LoadFailed, match="cannot hold it: row is too big"):
+        loader.load(stream)
+
+
+@pytest.mark.parametrize(("fields", "is_held"), [(("bytes",), True), (("string", *["long"] * 12), False)])
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_all_of_a_key_counts_and_bytes_by_what_they_are(loader, fields, is_held):
+    names = [f"k{number}" for number in range(len(fields))]
+    stream = Stream(loader.place.board, f"clicks.{uuid4().hex[:12]}", *names)
+    schema = stream.schemas.add(*({"name": name, "type": kind} for name, kind in zip(names, fields, strict=True)))
+    stream.key_id = schema
+    long = {"bytes": os.urandom(2500), "string": os.urandom(1275).hex(), "long": 2**60}
+    stream.send(schema, {name: long[kind] for name, kind in zip(names, fields, strict=True)})
+    loader.load(stream)
+    assert len(stream.table(loader.engine)) == is_held
