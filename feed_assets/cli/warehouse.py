@@ -11,7 +11,7 @@ from feed_assets.cli.connector import stopped_by_signals, wanted_topics
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import Module, load_graph, open_services
 from feed_assets.cli.show import View, show
-from feed_assets.core.errors import FeedAssetsError, InvalidName, InvalidShape, NotMigratable
+from feed_assets.core.errors import FeedAssetsError, InvalidName, ServiceUnavailable
 from feed_assets.home import say
 from feed_assets.settings import settings
 
@@ -67,17 +67,22 @@ def warehouse() -> None:
 def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJson = False) -> None:
     """Print the statements that make and migrate tables for what is not loaded yet.
 
-    The last line is the error of a table that could not go along with what it is loaded from; the exit code is 1.
+    The last lines are the errors of tables that could not go along with what they are loaded from; the exit code is 1.
     """
     wanted, found, refused = _wanted(module, name, topics or []), list[ChangeView](), list[FeedAssetsError]()
     with _target(name, wanted) as target:
         for table in wanted:
             try:
-                found.extend([*_changes(target, wanted, table)])
-            except (InvalidShape, NotMigratable) as error:
+                for each in _changes(target, wanted, table):
+                    found.append(each)
+            except ServiceUnavailable:
+                raise
+            except FeedAssetsError as error:
                 refused.append(error)
     _print(found, as_json)
-    for error in refused:
+    for error in refused[:-1]:
+        say(str(error))
+    for error in refused[-1:]:
         raise error
 
 
@@ -117,13 +122,17 @@ def state(name: Name, as_json: AsJson = False) -> None:
 
 
 def _held(held: "Iterable[Held]", found: "Iterable[TableState]") -> Iterator[TableView]:
+    from feed_assets.warehouse.state import TableState
+
     tables = {each.topic: each for each in found}
     for each in sorted(held):
-        named = tables[each.dataset]._asdict() | {"partition": each.partition}
+        table = tables.get(each.dataset) or TableState(each.dataset, None, None, None, None, 0, _GONE)
+        named = table._asdict() | {"partition": each.partition}
         yield TableView.model_validate({**named, **{name: getattr(each, name) for name in _OF_UPDATES}})
 
 
 _OF_UPDATES = ("update_id", "records", "loaded_at")
+_GONE = "its row in feed_assets.tables is gone: the next load makes the table anew, with all partitions"
 
 
 def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Wanted":

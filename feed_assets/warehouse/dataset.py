@@ -6,6 +6,7 @@ loaded twice, and a change that was overtaken, or pruned, is none. A mark of ano
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from feed_assets.home import say
 from feed_assets.ledger import log, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.updates import Row
-from feed_assets.warehouse import partitions
+from feed_assets.warehouse import partitions, state
 from feed_assets.warehouse.load import Change, Place
 from feed_assets.warehouse.partitions import Mark
 from feed_assets.warehouse.state import Known
@@ -30,6 +31,9 @@ CHANGES = 100
 
 AGAIN_SECONDS = 30.0
 """After which an update is looked at again that the ledger calls valid, and the blackboard does not."""
+
+MARK_AGE = timedelta(hours=1)
+"""After which the mark goes on without a change of the dataset: the one that it names may be pruned from the log."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class DatasetTable:
                 f"{of.feed} is a dataset, and {target.name} is a warehouse that reads chunks of topics alone: expected "
                 "PostgreSQL or DuckDB. Remove its warehouse_table, or name the topics that are to be loaded."
             )
-        self._target, self._of, self._known, self._mark = target, of, known, mark
+        self._target, self._of, self._known, self._kept = target, of, known, mark
+        self._mark = mark if known.shape else Mark()  # Without a shape nothing is loaded, whatever the mark says.
         self._place = Place(target.engine, of.board, holder, target.warehouse.deleted_days)
         self._missing: dict[Partition, float] = {}
         self.name = str(of.feed)
@@ -112,11 +117,20 @@ class DatasetTable:
         page = self._page(now)
         for wanted in page.wanted:
             self._load(wanted, now)
-        if page.is_new and not self._missing:  # Else a later session begins before what is missing.
-            with self._target.engine.open() as connection:
-                partitions.move(connection, self.name, page.end)
+        if not self._missing and (page.is_new or _is_aged(self._kept, page.end)):
+            self._keep(page.end)  # Where some are missing a later session begins before them.
         self._mark = page.end
         return page.is_last
+
+    def _keep(self, mark: Mark) -> None:
+        """Have a later session begin there; not by a loader that lost its lease, whose mark may be behind."""
+        engine = self._target.engine
+        with engine.open() as connection:
+            connection.execute("BEGIN")
+            state.renew(connection, engine, self._place.holder)
+            partitions.move(connection, self.name, mark)
+            connection.execute("COMMIT")
+        self._kept = mark
 
     def _page(self, now: float) -> _Page:
         """What some changes made new, with what is due of what was missing."""
@@ -170,3 +184,10 @@ def _mark_at(connection: sa.Connection, sequence: int) -> Mark:
     """The mark of a change, as this ledger has it."""
     at = log.moment(connection, sequence)
     return Mark(sequence, at.isoformat() if at else None)
+
+
+def _is_aged(mark: Mark, end: Mark) -> bool:
+    """Whether a mark is so far behind the end of the log that it is to be moved."""
+    if mark.at is None or end.at is None:
+        return mark.at != end.at
+    return datetime.fromisoformat(end.at) - datetime.fromisoformat(mark.at) >= MARK_AGE

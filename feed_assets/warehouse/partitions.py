@@ -56,14 +56,23 @@ def exists(connection: Connection) -> bool:
 
 
 def held(connection: Connection, dataset: str, keys: Collection[str]) -> dict[str, str]:
-    """Of some partitions, the updates that their rows are of."""
+    """Of some partitions, the updates that their rows are of: a table without a shape has none of their rows."""
     if not keys:
         return {}
+    is_there = f"SELECT 1 FROM {STATE}.tables WHERE topic = {literal(dataset)} AND shape IS NOT NULL"
     rows = connection.execute(
         f"SELECT partition_key, update_id FROM {STATE}.updates WHERE dataset = {literal(dataset)} "
-        f"AND update_id IS NOT NULL AND partition_key IN ({', '.join(map(literal, keys))})"
+        f"AND update_id IS NOT NULL AND partition_key IN ({', '.join(map(literal, keys))}) "
+        f"AND (records = 0 OR EXISTS ({is_there}))"
     )
     return dict(rows)
+
+
+def forget(connection: Connection, dataset: str) -> None:
+    """Know of no rows, and follow the log from its beginning: for a table that is made anew, in that transaction."""
+    where = f"WHERE dataset = {literal(dataset)}"
+    connection.execute(f"DELETE FROM {STATE}.updates {where} AND records > 0")
+    connection.execute(f"DELETE FROM {STATE}.marks {where}")
 
 
 def keep(

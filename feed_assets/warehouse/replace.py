@@ -106,6 +106,8 @@ def _exchange(
     connection.execute("BEGIN")
     state.renew(connection, engine, place.holder)
     _refuse_moved(connection, table, known, wanted)
+    if known.shape is None and shape is not None:  # Its row in `tables` may have been deleted alone.
+        partitions.forget(connection, table)
     for each in changed.statements:
         connection.execute(each)
     if shape is not None:

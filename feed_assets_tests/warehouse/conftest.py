@@ -7,13 +7,17 @@ from uuid import uuid4
 
 import pytest
 
+from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger.database import Ledger
 from feed_assets.warehouse import state
 from feed_assets.warehouse.engines import Engine, engine_of
 from feed_assets.warehouse.load import Place, load
 from feed_assets.warehouse.runs import runs
 from feed_assets.warehouse.state import Known
+from feed_assets.warehouse.table import Target
 from feed_assets_tests.warehouse import standin
+from feed_assets_tests.warehouse.feeds import Dataset, target_of
 from feed_assets_tests.warehouse.standin import ROLE, StandIn
 from feed_assets_tests.warehouse.stream import Stream
 
@@ -102,3 +106,21 @@ def loader(engine: Engine, request: pytest.FixtureRequest) -> Loader:
 @pytest.fixture
 def stream(loader: Loader) -> Iterator[Stream]:
     return Stream(loader.place.board, f"clicks.{uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def target(url: str) -> Iterator[Target]:
+    """A warehouse for datasets, whose lease is free."""
+    made = target_of(url)
+    with made.engine.open() as connection:
+        state.prepare(connection, made.engine)
+        connection.execute("DELETE FROM feed_assets.lease")
+    yield made
+    with made.engine.open() as connection:
+        connection.execute("DELETE FROM feed_assets.lease")
+
+
+@pytest.fixture
+def dataset(ledger: Ledger, local_board: Blackboard) -> Dataset:
+    """One of its own for each test, as they share a database."""
+    return Dataset(local_board, ledger, Feed.parse(f"ads/ctr_{uuid4().hex[:12]}/v1.0"))

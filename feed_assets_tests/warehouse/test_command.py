@@ -82,6 +82,18 @@ def test_plan_load_and_state(world, monkeypatch, capsys):
     assert "n was bigint and is boolean, which would lose data" in refused
 
 
+def test_a_plan_has_what_there_is_before_its_error(world, monkeypatch, capsys):
+    """Nothing is loaded yet: the table is made by the first schema, and the second is refused."""
+    world.produce(3)
+    world.run_until_done()
+    world.producer.produce(world.name, other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    assert world.producer.flush(30) == 0
+    world.run_until_done()
+    planned = said(monkeypatch, capsys, "plan", "main", "-m", module(world), code=1)
+    assert f'CREATE TABLE "{world.name}"' in planned
+    assert "n was bigint and is boolean, which would lose data" in planned
+
+
 def test_what_is_loaded_is_declared(world, monkeypatch, capsys):
     for name, arguments, expected in (
         ("main", ["views"], f"'views' has no table in main: expected one of {world.name}."),

@@ -1,6 +1,5 @@
 """Tables of datasets: of each partition the rows of its newest valid update, whole, in both kinds of warehouse."""
 
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from uuid import uuid4
@@ -11,30 +10,15 @@ import pytest
 from feed_assets.core.errors import InvalidSetting, InvalidShape, NotMigratable, UnreadableUpdate, WarehouseTaken
 from feed_assets.core.feeds import Feed
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger.database import Ledger, open_ledger
+from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import dataset as datasets
 from feed_assets.warehouse import loader, partitions, state
 from feed_assets.warehouse.engines import quoted
-from feed_assets.warehouse.table import Target
-from feed_assets_tests.warehouse.feeds import Dataset, check, held, load, parquet, table, target_of
+from feed_assets_tests.warehouse.feeds import Dataset, check, held, load, parquet, table
 
 
 def row(number: int, **more):
     return {"id": number, "text": f"text {number}", **more}
-
-
-@pytest.fixture
-def target(url: str) -> Target:
-    made = target_of(url)
-    with made.engine.open() as connection:
-        state.prepare(connection, made.engine)
-        connection.execute("DELETE FROM feed_assets.lease")
-    return made
-
-
-@pytest.fixture
-def dataset(ledger: Ledger, local_board: Blackboard) -> Dataset:
-    return Dataset(local_board, ledger, Feed.parse(f"ads/ctr_{uuid4().hex[:12]}/v1.0"))
 
 
 def test_a_table_has_the_rows_of_each_partitions_newest_update(target, dataset):
@@ -366,10 +350,3 @@ def test_a_loader_that_slept_through_its_lease_changes_nothing(target, dataset, 
     with pytest.raises(WarehouseTaken, match="another loader has taken this warehouse over"):
         load(target, dataset)
     assert held(target.engine, dataset) == {}
-
-
-@pytest.fixture(autouse=True)
-def _freed(target: Target) -> Iterator[None]:
-    yield
-    with target.engine.open() as connection:
-        connection.execute("DELETE FROM feed_assets.lease")

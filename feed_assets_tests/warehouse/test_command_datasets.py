@@ -1,0 +1,89 @@
+"""`feed-assets warehouse` with datasets: what is planned, and what state they are in."""
+
+import json
+
+import pytest
+
+from feed_assets.core.feeds import Feed
+from feed_assets.feeds.blackboard import Blackboard
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets_tests.warehouse.feeds import Dataset, load, target_of
+from feed_assets_tests.warehouse.test_command import said
+
+LOCATION = """
+import dagster as dg
+from feed_assets import feed_asset, foreign_feed, warehouse_table
+
+KEYS = dg.StaticPartitionsDefinition(["1", "2"])
+raw = foreign_feed("t/raw/v1.0", partitions_def=KEYS, schema="id bigint")
+
+@feed_asset("t/one/v1.0", partitions_def=KEYS, inputs={"raw": raw})
+def one(raw):
+    return raw
+
+@feed_asset("t/two/v1.0", partitions_def=KEYS, inputs={"raw": raw})
+def two(raw):
+    return raw
+
+tables = [warehouse_table(f"main/{name}", dataset=each, warehouse="main") for name, each in (("a", one), ("b", two))]
+defs = dg.Definitions(assets=[raw, one, two, *tables])
+"""
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    return f"duckdb://{tmp_path}/main.db"
+
+
+@pytest.fixture
+def pair(home, url, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEED_ASSETS_WAREHOUSES", json.dumps({"main": {"url": url}}))
+    settings.cache_clear()
+    (tmp_path / "location_of_datasets.py").write_text(LOCATION)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    board, ledger = Blackboard.open(settings().blackboard), open_ledger(settings().ledger)
+    yield [Dataset(board, ledger, Feed.parse(f"t/{name}/v1.0")) for name in ("one", "two")]
+    ledger.engine.dispose()
+
+
+@pytest.fixture
+def ask(monkeypatch, capsys):
+    return lambda *given, code=0: said(monkeypatch, capsys, *given, code=code)
+
+
+def test_each_table_has_its_plan_and_then_the_errors_come(pair, ask, monkeypatch):
+    one, two = pair
+    where = ("-m", "location_of_datasets")
+    one.publish("1", {"id": 1})
+    two.publish("1", {"id": 1, "text": "a"})
+    planned = ask("plan", "main", *where)
+    assert planned.count("CREATE TABLE") == 2
+    one.publish("2", {"id": "no number"})
+    lost = two.publish("2", {"id": 2})
+    two.board.delete([f"{two.feed}/2/{lost}/_SUCCESS"])
+    planned = ask("plan", "main", *where, code=1)
+    assert planned.index("CREATE INDEX" if "CREATE INDEX" in planned else "CREATE TABLE") < planned.index("would lose")
+    for each in (
+        'CREATE TABLE "t/one/v1.0"',
+        'CREATE TABLE "t/two/v1.0"',
+        "would lose data",
+        f"no valid update {lost}",
+    ):
+        assert each in planned
+
+
+def test_the_state_is_that_of_partitions(pair, ask, url):
+    one, _ = pair
+    update = one.publish("1", {"id": 1}, {"id": 2})
+    target = target_of(url)
+    load(target, one)
+    (row,) = json.loads(ask("state", "main", "--json"))
+    named = ("topic", "partition", "update_id", "records", "next_offset", "problem")
+    assert tuple(row[name] for name in named) == (one.name, "1", update, 2, None, None)
+    assert row["schema_id"] == int(update.replace(".", ""))
+    with target.engine.open() as connection:
+        connection.execute("DELETE FROM feed_assets.tables")
+    (row,) = json.loads(ask("state", "main", "--json"))
+    assert (row["partition"], row["update_id"], row["schema_id"]) == ("1", update, None)
+    assert "its row in feed_assets.tables is gone" in row["problem"]

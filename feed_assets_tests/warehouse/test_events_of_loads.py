@@ -1,0 +1,58 @@
+"""The loads of a warehouse as events: page by page, with the columns, and nothing where nothing was loaded."""
+
+import pytest
+
+from feed_assets.sources import warehouses
+from feed_assets.sources.declared import COLUMNS
+from feed_assets.sources.warehouses import TableLoads
+from feed_assets.warehouse import partitions, state
+from feed_assets.warehouse.shapes import TEXT, Column, Kind, Shape
+from feed_assets.warehouse.state import Known, Position
+
+pytestmark = pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+
+SHAPE = Shape(
+    columns=(
+        Column(name="id", kind=Kind(name="bigint"), is_nullable=False, comment="whose it is"),
+        Column(name="text", kind=TEXT),
+    ),
+    key=("id",),
+)
+
+
+@pytest.fixture
+def loads(target, monkeypatch) -> TableLoads:
+    monkeypatch.setattr(warehouses, "_ends", lambda _: {})
+    return TableLoads("main", target.engine)
+
+
+def test_nothing_is_no_position(loads):
+    assert loads.read(None, 10, 0) == warehouses.Batch((), (), None, True)
+
+
+def test_topics_and_datasets_come_page_by_page(loads):
+    known = Known(7, SHAPE, {number: Position(number + 1, 0) for number in range(3)})
+    with loads.engine.open() as connection:
+        partitions.prepare(connection, loads.engine)
+        state.write(connection, loads.engine, "clicks", known)
+        for key in "ab":
+            partitions.keep(connection, loads.engine, "ads/ctr/v1.0", key, "20260101.000001", None, 1)
+    after, pages, complete = None, [], []
+    for _ in range(4):
+        batch = loads.read(after, 2, 0)
+        pages.append([each.partition_key for each in batch.events])
+        complete.append(batch.is_complete)
+        before, after = after, batch.position
+    assert pages == [["0", "1"], ["2", "a"], ["b"], []]
+    assert complete == [False, False, True, True]
+    assert before == after
+
+
+def test_the_columns_are_told_as_they_are(loads):
+    with loads.engine.open() as connection:
+        state.write(connection, loads.engine, "clicks", Known(7, SHAPE, {0: Position(1, 0)}))
+    (event,) = loads.read(None, 10, 0).events
+    assert event.context[COLUMNS] == [
+        {"name": "id", "type": "bigint", "description": "whose it is", "nullable": False},
+        {"name": "text", "type": "text", "description": "", "nullable": True},
+    ]

@@ -1,0 +1,115 @@
+"""Where a session begins in the ledger's log, and what it takes for loaded: neither more nor less than there is."""
+
+from datetime import timedelta
+
+import pytest
+
+from feed_assets.core.errors import WarehouseTaken, WarehouseUnavailable
+from feed_assets.core.feeds import Feed
+from feed_assets.ledger import log, subscriptions
+from feed_assets.warehouse import dataset as datasets
+from feed_assets.warehouse import loader, partitions
+from feed_assets.warehouse.dataset import DatasetTable
+from feed_assets.warehouse.engines import literal, quoted
+from feed_assets.warehouse.partitions import Mark
+from feed_assets_tests.warehouse.feeds import Dataset, check, load
+
+
+def mark(target, dataset: Dataset) -> Mark:
+    with target.engine.open() as connection:
+        return partitions.mark(connection, dataset.name)
+
+
+def ask(target, *statements: str) -> None:
+    with target.engine.open() as connection:
+        for each in statements:
+            connection.execute(each)
+
+
+def three_loaded(target, dataset: Dataset) -> None:
+    for key in "123":
+        dataset.publish(key, {"id": int(key)})
+    assert load(target, dataset) == 3
+
+
+def test_the_mark_goes_on_while_others_change_so_that_a_prune_costs_nothing(target, dataset, monkeypatch):
+    other = Dataset(dataset.board, dataset.ledger, Feed.parse("ads/other/v1.0"), dataset.now)
+    other.publish("1", {"id": 1})
+    three_loaded(target, dataset)
+    first = mark(target, dataset)
+    other.now = dataset.now + datasets.MARK_AGE - timedelta(seconds=2)
+    other.publish("1", {"id": 2})
+    assert load(target, dataset) == 0
+    assert mark(target, dataset) == first
+    other.publish("1", {"id": 3})
+    assert load(target, dataset) == 0
+    assert mark(target, dataset).sequence > first.sequence
+    monkeypatch.setattr(partitions, "held", lambda *_: pytest.fail("the history is compared"))
+    assert load(target, dataset) == 0
+
+
+def test_a_mark_that_is_another_datasets_change_may_be_pruned(target, dataset, monkeypatch):
+    other = Dataset(dataset.board, dataset.ledger, Feed.parse("ads/other/v1.0"), dataset.now)
+    for key in "123":
+        dataset.publish(key, {"id": int(key)})
+    other.now = dataset.now
+    other.publish("1", {"id": 1})
+    assert load(target, dataset) == 3
+    at = mark(target, dataset).sequence
+    other.now += datasets.MARK_AGE
+    other.publish("1", {"id": 2})
+    assert load(target, dataset) == 0
+    with dataset.ledger.write() as connection:
+        subscriptions.advance(connection, "consumer", 1000)
+        log.prune(connection, other.now)
+        assert log.moment(connection, at) is None
+    monkeypatch.setattr(partitions, "held", lambda *_: pytest.fail("the history is compared"))
+    assert load(target, dataset) == 0
+
+
+def test_a_loader_that_lost_its_lease_moves_no_mark(target, dataset, monkeypatch):
+    three_loaded(target, dataset)
+    ask(target, f"DELETE FROM feed_assets.marks WHERE dataset = {literal(dataset.name)}")
+    page = DatasetTable._page
+
+    def taken(self, now):
+        found = page(self, now)
+        ask(target, "UPDATE feed_assets.lease SET holder = 'another'")
+        return found
+
+    monkeypatch.setattr(DatasetTable, "_page", taken)
+    with pytest.raises(WarehouseTaken, match="another loader has taken this warehouse over"):
+        load(target, dataset)
+    assert mark(target, dataset) == Mark()
+
+
+def test_of_a_table_without_a_shape_nothing_is_loaded(target, dataset, monkeypatch):
+    """As after a table was to be loaded anew, and of its rows in the state tables but one was deleted."""
+    three_loaded(target, dataset)
+    where = f"WHERE topic = {literal(dataset.name)}"
+    ask(target, f"DROP TABLE {quoted(dataset.name)}", f"DELETE FROM feed_assets.tables {where}")
+    dataset.publish("2", {"id": 20})
+    session = loader.Session(target, {dataset.name: dataset.published}, "the test")
+    with session._begun():
+        (table,) = session._tables.values()
+        assert [each.statements[0][:12] for each in table.plan()] == ["CREATE TABLE"]
+    monkeypatch.setattr(datasets, "CHANGES", 1)
+    move = partitions.move
+    monkeypatch.setattr(partitions, "move", _broken)
+    with pytest.raises(WarehouseUnavailable):
+        load(target, dataset)  # The table is there again, with a partition.
+    ask(target, "DELETE FROM feed_assets.lease")
+    monkeypatch.setattr(partitions, "move", move)
+    assert load(target, dataset) == 2
+    check(target.engine, dataset)
+    assert load(target, dataset) == 0
+
+
+def _broken(*_):
+    raise WarehouseUnavailable("the connection broke")
+
+
+def test_an_update_without_files_is_loaded_once_where_there_is_no_table(target, dataset):
+    dataset.publish("1", parts=0)
+    assert load(target, dataset) == 1
+    assert load(target, dataset) == 0

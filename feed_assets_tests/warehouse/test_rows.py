@@ -1,0 +1,44 @@
+"""Lines of an update's files: what DuckDB adds of its own, by folders or by where the machine is, is not in them."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from feed_assets.warehouse import parquet as module
+from feed_assets.warehouse.duck import opened_at
+from feed_assets.warehouse.parquet import Rows
+from feed_assets_tests.warehouse.feeds import parquet
+
+
+def written(folder, content: bytes, name: str = "part-0.parquet") -> Rows:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return Rows([path])
+
+
+def test_folders_are_no_columns(tmp_path):
+    rows = written(tmp_path, parquet([{"id": 1}]), "country=de/part-0.parquet")
+    assert [*rows.types] == ["id"]
+
+
+@pytest.fixture
+def _elsewhere(monkeypatch):
+    def opened(path):
+        connection = opened_at(path)
+        connection.execute("SET TimeZone = 'America/New_York'")
+        return connection
+
+    monkeypatch.setattr(module, "opened_at", opened)
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_moments_are_utc_wherever_the_machine_is(tmp_path):
+    """In JSON they stay as they are written."""
+    at = datetime(2026, 1, 31, 23, 59, 59, 5, tzinfo=UTC)
+    moments = pa.schema([("at", pa.timestamp("us", "UTC")), ("list", pa.list_(pa.timestamp("us", "UTC")))])
+    rows = written(tmp_path, parquet([{"at": at, "list": [at]}], moments))
+    assert rows.write(["at", "list"], tmp_path / "lines.csv") == 1
+    text = "2026-01-31 23:59:59.000005+00"
+    assert (tmp_path / "lines.csv").read_text() == f'"{text}","[""{text}""]"\n'
