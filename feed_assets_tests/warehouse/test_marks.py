@@ -83,16 +83,27 @@ def test_a_loader_that_lost_its_lease_moves_no_mark(target, dataset, monkeypatch
     assert mark(target, dataset) == Mark()
 
 
-def test_of_a_table_without_a_shape_nothing_is_loaded(target, dataset, monkeypatch):
+def forgotten(target, dataset: Dataset) -> None:
     """As after a table was to be loaded anew, and of its rows in the state tables but one was deleted."""
     three_loaded(target, dataset)
     where = f"WHERE topic = {literal(dataset.name)}"
     ask(target, f"DROP TABLE {quoted(dataset.name)}", f"DELETE FROM feed_assets.tables {where}")
-    dataset.publish("2", {"id": 20})
+
+
+def test_of_a_table_without_a_shape_nothing_is_loaded(target, dataset, monkeypatch):
+    forgotten(target, dataset)
     session = loader.Session(target, {dataset.name: dataset.published}, "the test")
     with session._begun():
         (table,) = session._tables.values()
         assert [each.statements[0][:12] for each in table.plan()] == ["CREATE TABLE"]
+    monkeypatch.setattr(datasets, "CHANGES", 1)
+    assert load(target, dataset) == 3
+    check(target.engine, dataset)
+
+
+def test_a_table_that_is_made_anew_has_the_others_after_a_kill(target, dataset, monkeypatch):
+    forgotten(target, dataset)
+    dataset.publish("2", {"id": 20})
     monkeypatch.setattr(datasets, "CHANGES", 1)
     move = partitions.move
     monkeypatch.setattr(partitions, "move", _broken)
