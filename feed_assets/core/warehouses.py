@@ -40,7 +40,7 @@ class Warehouse(BaseModel):
             `redshift://user:password@host:5439/database`.
         iam_role: The role by which Redshift reads the chunks, for Redshift alone: `arn:aws:iam::ACCOUNT:role/NAME`.
         chunks: The number limit: so many chunks of a topic are loaded at once, at most.
-        seconds: The time limit: a chunk is loaded so many seconds after it was read of, at the latest.
+        seconds: The time limit: a chunk is due so many seconds after it was read of; loads of other tables come on top.
         deleted_days: For so long a key that was deleted is remembered, so that nothing older brings it back.
     """
 

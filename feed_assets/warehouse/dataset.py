@@ -82,7 +82,6 @@ class DatasetTable:
         self._missing: dict[Partition, float] = {}
         self.name = str(of.feed)
         self.loads = 0
-        self.is_stopped = False
 
     @property
     def waiting(self) -> int:

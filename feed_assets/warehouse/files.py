@@ -2,12 +2,14 @@
 
 import gzip
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -54,6 +56,18 @@ class Batch(NamedTuple):
         return self.copies[0].is_packed
 
 
+@contextmanager
+def room() -> Generator[Path]:
+    """A folder of this machine for what a load copies, until the block ends. Raises DiskFull."""
+    try:
+        with TemporaryDirectory(prefix="feed-assets-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        said = f"cannot keep the copies of a load on this machine: {error.strerror or error}"
+        more = "It needs room for all that is loaded at once: make some, set TMPDIR, or let fewer chunks be loaded"
+        raise DiskFull(f"{said}. {more}.") from error
+
+
 def batches(board: Blackboard, topic: str, copies: Sequence[Copy]) -> list[Batch]:
     """Write a manifest for each statement of a load, under a key that no other has."""
     found = list[Batch]()
@@ -74,7 +88,7 @@ def manifest(board: Blackboard, copies: Sequence[Copy]) -> bytes:
 
 
 def fetch(board: Blackboard, signals: Sequence[Signal], folder: Path) -> list[Copy]:
-    """Copy chunks to a folder. Raises ChunkBroken for one that is not what its signal says, and DiskFull."""
+    """Copy chunks to a folder. Raises ChunkBroken for one that is not what its signal says."""
     with_files = [each for each in signals if each.path]
     targets = [folder / f"{number}.csv" for number in range(len(with_files))]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -113,11 +127,7 @@ def _ending(copy: Copy) -> str:
 def _fetched(board: Blackboard, signal: Signal, target: Path) -> Copy:
     file, content = _content(board, signal)
     head, _, lines = (gzip.decompress(content) if str(signal.path).endswith(".gz") else content).partition(b"\n")
-    try:
-        target.write_bytes(lines)
-    except OSError as error:
-        more = "It needs room for all chunks of a load: make some, set TMPDIR, or let fewer be loaded at once."
-        raise DiskFull(f"cannot keep a copy of {signal.path} in {target.parent}: {error.strerror}. {more}") from error
+    target.write_bytes(lines)
     (columns,) = dialect.read(head + b"\n")
     return Copy(signal.partition, tuple(map(str, columns)), target, file)
 

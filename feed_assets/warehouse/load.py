@@ -6,8 +6,6 @@ what was committed. A COMMIT whose answer was lost is no third case: whoever com
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape, KeyStrayed, OffsetsMissing, WarehouseUnavailable
@@ -15,6 +13,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.warehouse import files, state, statements
 from feed_assets.warehouse.engines import Connection, Engine, quoted
 from feed_assets.warehouse.files import Batch
+from feed_assets.warehouse.lease import kept
 from feed_assets.warehouse.migrations import migrate, places
 from feed_assets.warehouse.ready import grow, readied
 from feed_assets.warehouse.runs import Run, Signalled
@@ -68,13 +67,15 @@ def change(engine: Engine, table: str, known: Known, schema_id: int | None, shap
 def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) -> Known:
     """Load a run of a schema's shape into the table of its topic; what is known of the table then.
 
-    Raises WarehouseUnavailable if the table is not as it was known to be, and what the warehouse and the chunks raise.
+    Raises WarehouseUnavailable if the table is not as it was known to be, WarehouseTaken, DiskFull, and what the
+    warehouse and the chunks raise.
     """
     positions, topic_id = _positions(topic, known, run.signals), run.signals[0].signal.topic_id
     change(place.engine, topic, known, run.schema_id, shape)  # What is refused is so before anything is copied.
-    with TemporaryDirectory(prefix="feed-assets-") as folder:
-        copies = files.fetch(place.board, [each.signal for each in run.signals], Path(folder))
-        ready = readied(place.engine, place.board, topic, known, shape, copies)
+    with files.room() as folder:
+        with kept(place.engine, place.holder):
+            copies = files.fetch(place.board, [each.signal for each in run.signals], folder)
+            ready = readied(place.engine, place.board, topic, known, shape, copies)
         wanted = change(place.engine, topic, ready.known, run.schema_id, ready.shape)
         after = replace(wanted.known, positions=positions, topic_id=topic_id)
         with place.engine.open() as connection:

@@ -13,12 +13,13 @@ from time import monotonic
 from typing import Protocol
 from uuid import uuid4
 
-from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable, WarehouseTaken
+from feed_assets.core.errors import FeedAssetsError, LoadFailed, ServiceUnavailable, WarehouseTaken
 from feed_assets.core.topics import Topic
 from feed_assets.home import say
 from feed_assets.warehouse import partitions, state
 from feed_assets.warehouse.dataset import DatasetTable, Published
 from feed_assets.warehouse.engines import Connection
+from feed_assets.warehouse.lease import RENEW_SECONDS
 from feed_assets.warehouse.load import Change
 from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.table import Loading, Table, Target
@@ -26,8 +27,8 @@ from feed_assets.warehouse.table import Loading, Table, Target
 LOOK_SECONDS = 0.5
 """From one look for signals to the next."""
 
-LEASE_SECONDS = 30.0
-"""After which a loader that has not renewed its lease has lost it; it is renewed three times as often."""
+LEASE_SECONDS = 3 * RENEW_SECONDS
+"""After which a loader that has not renewed its lease has lost it."""
 
 SAY_SECONDS = 60.0
 """From one line about how it goes to the next."""
@@ -46,7 +47,6 @@ class Follower(Protocol):
     name: str
     loads: int
     """How many were committed."""
-    is_stopped: bool
 
     @property
     def waiting(self) -> int:
@@ -115,7 +115,7 @@ class Session:
     def __init__(self, loading: Target, wanted: Wanted, holder: str) -> None:
         self._loading, self._wanted, self._holder = loading, wanted, holder
         self._tables: dict[str, Follower] = {}
-        self._stopped: list[FeedAssetsError] = []
+        self._stopped: dict[str, FeedAssetsError] = {}
         self._renewed = self._said = 0.0
         self._loads_said = 0
 
@@ -127,70 +127,84 @@ class Session:
     def run(self, stopping: Event) -> None:
         """Load until the end. Raises what ends it."""
         with self._begun():
-            while len(self._stopped) < len(self._tables) and not stopping.is_set():
-                self._each(lambda table: table.look(monotonic()))
-                self._renew()
+            while len(self._stopped) < len(self._wanted) and not stopping.is_set():
+                self._each(lambda name: self._tables[name].look(monotonic()))
                 self._say(monotonic())
                 stopping.wait(LOOK_SECONDS)
         if not stopping.is_set():
-            raise self._stopped[0]
+            raise next(iter(self._stopped.values()))
 
     def once(self) -> None:
         """Load what there is. Raises what the first table stopped with, once the others are loaded."""
         with self._begun():
-            self._each(lambda table: table.load_all())
-        for error in self._stopped:
+            self._each(lambda name: self._tables[name].load_all())
+        for error in self._stopped.values():
             raise error
 
     @contextmanager
     def _begun(self) -> Generator[None]:
-        """Take the lease, and give it back at an orderly end."""
+        """Take the lease, and give it back at every end but a kill."""
         engine = self._loading.engine
         with engine.open() as connection:
             state.prepare(connection, engine)
             state.take(connection, engine, self._holder, LEASE_SECONDS)
+        try:
             self._renewed = self._said = monotonic()
-            for name, wanted in self._wanted.items():
-                self._tables[name] = follower(connection, self._loading, self._holder, name, wanted)
-            if any(isinstance(each, Published) for each in self._wanted.values()):
-                partitions.prepare(connection, engine)
-        yield
-        with engine.open() as connection:
-            state.release(connection, self._holder)
+            self._each(self._begin)
+            yield
+        finally:
+            self._release()
 
-    def _each(self, work: Callable[[Follower], None]) -> None:
+    def _begin(self, name: str) -> None:
+        """A table, from what the state tables have of it on."""
+        wanted, engine = self._wanted[name], self._loading.engine
+        with engine.open() as connection:
+            self._tables[name] = follower(connection, self._loading, self._holder, name, wanted)
+            if isinstance(wanted, Published):
+                partitions.prepare(connection, engine)
+
+    def _release(self) -> None:
+        """Let the next loader begin at once; if this fails, it waits, and what ended this one is what is raised."""
+        try:
+            with self._loading.engine.open() as connection:
+                state.release(connection, self._holder)
+        except FeedAssetsError as error:
+            say(f"warehouse {self._loading.name}: is free in {LEASE_SECONDS:g} s only, its lease stays: {error}")
+
+    def _each(self, work: Callable[[str], None]) -> None:
         """Do something for each table that has not stopped."""
-        for table in self._tables.values():
-            if table.is_stopped:
-                continue
+        for name in [each for each in self._wanted if each not in self._stopped]:
             try:
-                work(table)
+                work(name)
             except (ServiceUnavailable, WarehouseTaken):
                 raise
             except FeedAssetsError as error:
-                self._stop(table, error)
+                self._stop(name, error)
+            self._renew()
 
-    def _stop(self, table: Follower, error: FeedAssetsError) -> None:
-        table.is_stopped = True
-        self._stopped.append(error)
-        say(f"warehouse {self._loading.name}: does not load {table.name} any more: {error}")
-        with self._loading.engine.open() as connection:
-            state.note(connection, table.name, str(error))
+    def _stop(self, name: str, error: FeedAssetsError) -> None:
+        self._stopped[name] = error
+        say(f"warehouse {self._loading.name}: does not load {name} any more: {error}")
+        try:
+            with self._loading.engine.open() as connection:
+                state.note(connection, name, str(error))
+        except LoadFailed as refused:
+            say(f"warehouse {self._loading.name}: its state tables do not have why {name} has stopped: {refused}")
 
     def _say(self, now: float) -> None:
         if now < self._said + SAY_SECONDS:
             return
         seconds, loads, waiting = now - self._said, self.loads, sum(each.waiting for each in self._tables.values())
         say(
-            f"warehouse {self._loading.name}: {len(self._tables)} tables, in {seconds:.0f} s "
+            f"warehouse {self._loading.name}: {len(self._wanted)} tables, in {seconds:.0f} s "
             f"{loads - self._loads_said:,} loads; {waiting:,} chunks wait for their time"
         )
         self._said, self._loads_said = now, loads
-        for error in self._stopped:
+        for error in self._stopped.values():
             say(f"warehouse {self._loading.name}: a table has stopped: {error}")
 
     def _renew(self) -> None:
-        if monotonic() >= self._renewed + LEASE_SECONDS / 3:
+        if monotonic() >= self._renewed + RENEW_SECONDS:
             with self._loading.engine.open() as connection:
                 state.renew(connection, self._loading.engine, self._holder)
             self._renewed = monotonic()

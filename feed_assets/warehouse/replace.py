@@ -6,15 +6,15 @@ rows that were there. A COMMIT whose answer was lost is no third case: whoever c
 
 from dataclasses import replace as with_
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from feed_assets.core.errors import WarehouseUnavailable
 from feed_assets.core.feeds import File, Update
 from feed_assets.feeds import read
-from feed_assets.warehouse import partitions, state, statements
+from feed_assets.warehouse import files, partitions, state, statements
 from feed_assets.warehouse.engines import Connection, Engine
 from feed_assets.warehouse.files import Batch, Copy
+from feed_assets.warehouse.lease import kept
 from feed_assets.warehouse.load import Change, Place, change
 from feed_assets.warehouse.migrations import places
 from feed_assets.warehouse.parquet import Rows
@@ -43,13 +43,14 @@ def replace(place: Place, table: str, known: Known, wanted: Exchange) -> Known:
     """Load the rows of an update, or none, in place of those of its partition; what is known of the table then.
 
     Raises UpdateChanged if it is not as it was listed, WarehouseUnavailable if the table is not as it was known to be,
-    and what the warehouse and a schema raise.
+    WarehouseTaken, DiskFull, and what the warehouse and a schema raise.
     """
-    with TemporaryDirectory(prefix="feed-assets-") as folder:
-        rows = _fetched(place, wanted.update, Path(folder, "update")) if wanted.update else None
-        shape = rows.shape if rows else None
-        changed = _changed(place.engine, table, known, wanted.update, shape)
-        lines = _lines(rows, shape, changed.known.shape, folder) if rows and shape and changed.known.shape else None
+    with files.room() as folder:
+        with kept(place.engine, place.holder):
+            rows = _fetched(place, wanted.update, folder / "update") if wanted.update else None
+            shape = rows.shape if rows else None
+            changed = _changed(place.engine, table, known, wanted.update, shape)
+            lines = _lines(rows, shape, changed.known.shape, folder) if rows and shape and changed.known.shape else None
         with place.engine.open() as connection:
             _exchange(connection, place, table, known, changed, wanted, lines)
     return changed.known
@@ -57,8 +58,8 @@ def replace(place: Place, table: str, known: Known, wanted: Exchange) -> Known:
 
 def planned(place: Place, table: str, known: Known, update: Update) -> Change:
     """What `replace` would make of the table for an update. Raises the same."""
-    with TemporaryDirectory(prefix="feed-assets-") as folder:
-        rows = _fetched(place, update, Path(folder, "update"))
+    with files.room() as folder:
+        rows = _fetched(place, update, folder / "update")
         return _changed(place.engine, table, known, update, rows.shape if rows else None)
 
 
@@ -86,8 +87,8 @@ def _fetched(place: Place, update: Update, folder: Path) -> Rows | None:
     return Rows(paths) if paths else None
 
 
-def _lines(rows: Rows, shape: Shape, table: Shape, folder: str) -> _Lines:
-    destinations, target = places(table, shape), Path(folder, "lines.csv")
+def _lines(rows: Rows, shape: Shape, table: Shape, folder: Path) -> _Lines:
+    destinations, target = places(table, shape), folder / "lines.csv"
     count = rows.write([*destinations], target)
     return _Lines(tuple(destinations.values()), count, target)
 

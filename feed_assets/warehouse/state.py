@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from feed_assets.core.errors import WarehouseTaken
+from feed_assets.core.errors import LoadFailed, WarehouseTaken
 from feed_assets.warehouse.engines import Connection, Engine, Refused, literal
 from feed_assets.warehouse.shapes import Shape
 from feed_assets.warehouse.statements import DELETED, STATE
 
 _REFUSED_AT_ONCE = 1000
 """Rows of `refused` in one statement."""
+
+_MOST_OF_A_PROBLEM = 16_000
+"""Characters: in UTF-8 they have no more bytes than any warehouse holds in a text."""
 
 _NOBODY = ""
 """Who has the lease that was given back: its row stays, so two who come at once wait for each other at it."""
@@ -65,16 +68,23 @@ def create(engine: Engine) -> tuple[str, ...]:
         f"CREATE TABLE {STATE}.positions (topic {text}, topic_partition integer, next_offset bigint NOT NULL, "
         "signal_offset bigint NOT NULL, loaded_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition))",
         f"CREATE TABLE {STATE}.lease (id integer PRIMARY KEY, holder {text} NOT NULL, seen_at timestamptz NOT NULL)",
+        _lease_of_nobody(engine),
         f"CREATE TABLE {STATE}.refused (topic {text}, topic_partition integer, topic_offset bigint, "
         f"reason {text} NOT NULL, refused_at timestamptz NOT NULL, PRIMARY KEY (topic, topic_partition, topic_offset))",
     )
 
 
 def prepare(connection: Connection, engine: Engine) -> None:
-    """Make the state tables, unless they are there: who made them may have had more rights."""
-    if not exists(connection):
+    """Make the state tables, unless they are there: who made them may have had more rights, or be a bit earlier."""
+    if exists(connection):
+        return
+    try:
         for statement in ("BEGIN", *create(engine), "COMMIT"):
             connection.execute(statement)
+    except LoadFailed:
+        connection.execute("ROLLBACK")
+        if not exists(connection):
+            raise
 
 
 def exists(connection: Connection) -> bool:
@@ -85,10 +95,7 @@ def exists(connection: Connection) -> bool:
 
 def take(connection: Connection, engine: Engine, holder: str, seconds: float) -> None:
     """Have the lease: it is free, ours, or nobody has renewed it for so many seconds. Raises WarehouseTaken."""
-    connection.execute(
-        f"INSERT INTO {STATE}.lease SELECT 1, {literal(_NOBODY)}, {engine.now} "
-        f"WHERE NOT EXISTS (SELECT 1 FROM {STATE}.lease)"
-    )
+    connection.execute(_lease_of_nobody(engine))  # Somebody may have deleted it by hand.
     connection.execute(
         f"UPDATE {STATE}.lease SET holder = {literal(holder)}, seen_at = {engine.now} "
         f"WHERE holder IN ({literal(holder)}, {literal(_NOBODY)}) "
@@ -100,6 +107,12 @@ def take(connection: Connection, engine: Engine, holder: str, seconds: float) ->
             f"{found} loads this warehouse, and was seen at {seen_at:%Y-%m-%d %H:%M:%S%z}. One loader is all that it "
             f"needs: end this one, or the other; {seconds:g} s after its last sign of life the warehouse is free."
         )
+
+
+def _lease_of_nobody(engine: Engine) -> str:
+    """The row of the lease, if there is none; it is made with its table, so two who come first do not make two."""
+    row = f"SELECT 1, {literal(_NOBODY)}, {engine.now}"
+    return f"INSERT INTO {STATE}.lease {row} WHERE NOT EXISTS (SELECT 1 FROM {STATE}.lease)"
 
 
 def renew(connection: Connection, engine: Engine, holder: str) -> None:
@@ -163,13 +176,13 @@ def refuse(connection: Connection, engine: Engine, topic: str, rows: Sequence[Re
 
 
 def note(connection: Connection, topic: str, problem: str) -> None:
-    """Keep why a table has stopped."""
+    """Keep why a table has stopped, or the beginning of that."""
     where = f"WHERE topic = {literal(topic)}"
     connection.execute(
         f"INSERT INTO {STATE}.tables (topic) SELECT {literal(topic)} "
         f"WHERE NOT EXISTS (SELECT 1 FROM {STATE}.tables {where})"
     )
-    connection.execute(f"UPDATE {STATE}.tables SET problem = {literal(problem)} {where}")
+    connection.execute(f"UPDATE {STATE}.tables SET problem = {literal(problem[:_MOST_OF_A_PROBLEM])} {where}")
 
 
 def tables(connection: Connection) -> list[TableState]:

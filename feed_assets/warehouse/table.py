@@ -56,7 +56,6 @@ class Table:
         self._after = {number: each.signal_offset for number, each in known.positions.items()}
         self._is_anew = False
         self.loads = 0
-        self.is_stopped = False
 
     @property
     def waiting(self) -> int:

@@ -5,10 +5,13 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
+from math import inf
 from pathlib import Path
 from random import Random
 from threading import Event
 from time import monotonic, sleep
+from typing import Any
 
 from feed_assets.core.topics import Topic
 from feed_assets.kafka import service
@@ -22,6 +25,12 @@ from feed_assets_tests.warehouse.topics import loading_of
 KILLED = -9
 CONNECTOR, LOADER, JOB = "connector", "loader", "job"
 
+TOLD = "told"
+"""The file that says to a loader at which of its statements a load waits to be killed."""
+
+STATEMENTS = 30
+"""Of a load with rows, about; one with fewer waits at its end."""
+
 
 def connects(place: Place, name: str, topic: Topic) -> None:
     """Be a connector until the end."""
@@ -30,16 +39,39 @@ def connects(place: Place, name: str, topic: Topic) -> None:
 
 def loads(place: Place, url: str, name: str, topic: Topic, log: Path) -> None:
     """Be a loader until the end, and note where loads begin and end; the lease of the one before is over."""
-    loader.LEASE_SECONDS, loader.LOOK_SECONDS, load = 0.0, 0.02, table.load
+    loader.LEASE_SECONDS, loader.LOOK_SECONDS = 0.0, 0.02
+    loading = loading_of(place, url, seconds=0.05)
+    noted(log, import_module(type(loading.engine).__module__)._Connection)
+    loader.run(loading, {name: topic}, Event(), (0.05, 0.1))
 
-    def noted(*arguments):
+
+def noted(log: Path, kind: Any) -> None:
+    """Note loads; one that is told to waits to be killed, before so many statements of it are done, or at its end."""
+    load, execute, told, left = table.load, kind.execute, log.with_name(TOLD), inf
+
+    def loaded(*arguments: Any) -> Any:
+        nonlocal left
         _note(log, "<")
+        left = int(told.read_text()) if told.exists() else inf
         found = load(*arguments)
+        if left < inf:
+            _wait(log)
         _note(log, ">")
         return found
 
-    table.load = noted
-    loader.run(loading_of(place, url, seconds=0.05), {name: topic}, Event(), (0.05, 0.1))
+    def executed(self: Any, statement: str) -> Any:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            _wait(log)
+        return execute(self, statement)
+
+    table.load, kind.execute = loaded, executed
+
+
+def _wait(log: Path) -> None:
+    _note(log, "!")
+    signal.pause()
 
 
 def _note(log: Path, what: str) -> None:
@@ -72,13 +104,14 @@ class Chain:
         for who in [*self.lives]:
             self.kill(who)
 
-    def loads(self) -> tuple[int, int]:
-        """Loads that were begun, and that were ended."""
+    def loads(self) -> tuple[int, int, int]:
+        """Loads that were begun, that were ended, and that were killed in their middle, as they were told."""
         noted = self.log.read_text()
-        return noted.count("<"), noted.count(">")
+        return noted.count("<"), noted.count(">"), noted.count("!")
 
     def life(self, victim: str, chance: Random) -> None:
         """Let somebody produce, and then kill one of them; half of the loaders in the middle of a load."""
+        is_cut_off = chance.random() < 0.5  # The first number: how many others are drawn is a matter of time.
         produce = partial(produced, self.world, chance)
         produce()
         if victim == JOB:
@@ -87,16 +120,18 @@ class Chain:
             assert self.fork.run(job_killed_after, *job, chance.uniform(0, 4), meanwhile=produce) == KILLED
             return
         _until_over(chance.uniform(0.02, 0.6), produce)
-        if victim == LOADER and chance.random() < 0.5:
-            wait_until(lambda: self._loads_what(produce), "a load", pause=0)
-            sleep(chance.uniform(0, 0.015))
+        if victim == LOADER and is_cut_off:
+            self._cut_off(chance.randint(1, STATEMENTS), produce)
         self.kill(victim)
 
-    def _loads_what(self, produce: Callable[[], None]) -> bool:
-        """Whether a load is under way, once there is more to load."""
-        produce()
-        begun, ended = self.loads()
-        return begun > ended
+    def _cut_off(self, at: int, produce: Callable[[], None]) -> None:
+        """Let a load wait at its so-maniest statement, once there is more to load."""
+        *_, before = self.loads()
+        told, written = self.log.with_name(TOLD), self.log.with_name("written")
+        written.write_text(str(at))
+        written.rename(told)
+        wait_until(lambda: (produce(), self.loads()[2] > before)[1], "a load", pause=0)
+        told.unlink()
 
 
 def _until_over(seconds: float, work: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import load as loads
-from feed_assets.warehouse import loader, postgresql, state, statements
+from feed_assets.warehouse import loader, state, statements
 from feed_assets.warehouse.dataset import Published
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import Place, load
@@ -23,21 +23,24 @@ from feed_assets.warehouse.table import Target
 HOLDER = "the test"
 
 
-end = signal.SIGKILL
+def die(_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleep(connection: Any) -> None:
+    """Until it is told to go on; a transaction that it is in may be idle for a second from now on, but not before."""
+    connection._opened.execute("SET LOCAL idle_in_transaction_session_timeout = '1s'")
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+end = die
 """What happens at the statement."""
 
 
-def die() -> None:
-    os.kill(os.getpid(), end)
-
-
-def asleep_at(idle_seconds: int, said: Path, *arguments: Any) -> None:
-    """As `killed_at`, but asleep there, until it is told to go on; a transaction may be idle for so long.
-
-    Note what it then ends with.
-    """
+def asleep_at(said: Path, *arguments: Any) -> None:
+    """As `killed_at`, but asleep there, until it is told to go on. Note what it then ends with."""
     global end
-    end, postgresql.IDLE_SECONDS = signal.SIGSTOP, idle_seconds
+    end = sleep
     try:
         killed_at(*arguments)
     except FeedAssetsError as error:
@@ -78,10 +81,10 @@ def counting(kind: Any, at: int | str, is_after: bool) -> None:
             done += 1
             is_it = done == at if isinstance(at, int) else statement.startswith(at)
             if is_it and not is_after:
-                die()
+                end(self)
             found = work(self, statement, *arguments)
             if is_it and is_after:
-                die()
+                end(self)
             return found
 
         return called

@@ -17,7 +17,6 @@ from feed_assets_tests.warehouse.lives import asleep_at
 from feed_assets_tests.warehouse.stream import ID, TEXT, Stream
 
 ANOTHER = "another"
-IDLE_SECONDS = 1
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def test_who_slept_through_its_lease_changes_nothing(other, local_board, url, fo
     schema = stream.schemas.add(ID, TEXT)
     stream.send(schema, {"id": 1, "text": "a"}, {"id": 2, "text": "b"})
     shapes = {schema: stream.shape(schema)}
-    job = IDLE_SECONDS, tmp_path / "said", url, local_board.url, stream.name, stream.signals, shapes, at
+    job = tmp_path / "said", url, local_board.url, stream.name, stream.signals, shapes, at
     life = fork.start(asleep_at, *job)
     wait_until(lambda: psutil.Process(life).status() == psutil.STATUS_STOPPED, "it to sleep")
     stream.send(schema, {"id": 1, "text": "c"}, (None, {"id": 2}), {"id": 3, "text": "d"})

@@ -7,13 +7,24 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from feed_assets.core.errors import InvalidSetting, InvalidShape, NotMigratable, UnreadableUpdate, WarehouseTaken
+from feed_assets.core.errors import (
+    DiskFull,
+    InvalidSetting,
+    InvalidShape,
+    LoadFailed,
+    NotMigratable,
+    UnreadableUpdate,
+    WarehouseTaken,
+    WarehouseUnavailable,
+)
 from feed_assets.core.feeds import Feed
+from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger.database import open_ledger
 from feed_assets.warehouse import dataset as datasets
-from feed_assets.warehouse import loader, partitions, state
+from feed_assets.warehouse import lease, loader, partitions, state
 from feed_assets.warehouse.engines import quoted
+from feed_assets_tests.servers import wait_until
 from feed_assets_tests.warehouse.feeds import Dataset, check, held, load, parquet, table
 
 
@@ -326,6 +337,98 @@ def test_a_warehouse_that_reads_chunks_alone_refuses_it(target, dataset, monkeyp
     monkeypatch.setattr(target.engine, "reads_chunks", True)
     with pytest.raises(InvalidSetting, match=f"{dataset.name} is a dataset, and main is a warehouse that reads chunks"):
         load(target, dataset)
+
+
+def test_what_cannot_begin_stops_alone(target, dataset, ledger, monkeypatch):
+    other = Dataset(dataset.board, ledger, Feed.parse(f"ads/other_{uuid4().hex[:12]}/v1.0"))
+    for each in (other, dataset):
+        each.publish("1", row(1))
+    follower = loader.follower
+
+    def begun(*arguments):
+        if other.name in arguments:
+            raise InvalidSetting("it cannot begin")
+        return follower(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loader, "follower", begun)
+        with pytest.raises(InvalidSetting, match="it cannot begin"):
+            load(target, other, dataset)
+    check(target.engine, dataset)
+    with target.engine.open() as connection:
+        problems = {each.topic: each.problem for each in state.tables(connection)}
+    assert problems[other.name] == "it cannot begin"
+
+
+def test_a_reason_that_cannot_be_kept_stops_no_other_table(target, dataset, ledger, monkeypatch, capsys):
+    other = Dataset(dataset.board, ledger, Feed.parse(f"ads/other_{uuid4().hex[:12]}/v1.0"))
+    other.publish("1", {"_partition": 1})
+    dataset.publish("1", row(1))
+
+    def refused(*_):
+        raise LoadFailed("it is too long")
+
+    monkeypatch.setattr(state, "note", refused)
+    with pytest.raises(InvalidShape):
+        load(target, other, dataset)
+    check(target.engine, dataset)
+    assert f"do not have why {other.name} has stopped: it is too long" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("at", ["follower", "look"])
+def test_whatever_ends_a_loader_the_next_one_begins_at_once(target, dataset, monkeypatch, at):
+    def fails(*_):
+        raise WarehouseUnavailable("the first error")
+
+    dataset.publish("1", row(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(*((loader, "follower") if at == "follower" else (datasets.DatasetTable, "load_all")), fails)
+        with pytest.raises(WarehouseUnavailable, match="the first error"):
+            load(target, dataset)
+    load(target, dataset)
+    check(target.engine, dataset)
+
+
+def test_a_lease_that_cannot_be_given_back_hides_no_error(target, dataset, monkeypatch, capsys):
+    def fails(_, said="the first error"):
+        raise WarehouseUnavailable(said)
+
+    monkeypatch.setattr(datasets.DatasetTable, "load_all", fails)
+    monkeypatch.setattr(state, "release", lambda connection, _: fails(connection, "the second"))
+    with pytest.raises(WarehouseUnavailable, match="the first error"):
+        load(target, dataset)
+    assert "is free in 30 s only, its lease stays: the second" in capsys.readouterr().err
+
+
+def test_a_lease_is_renewed_while_an_update_is_copied(target, dataset, monkeypatch):
+    def seen():
+        with target.engine.open() as connection:
+            return connection.execute("SELECT seen_at FROM feed_assets.lease")
+
+    def slow(*arguments):
+        before = seen()
+        wait_until(lambda: seen() > before, "a sign of life", 30)
+        download(*arguments)
+
+    download = read.download
+    dataset.publish("1", row(1))
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(read, "download", slow)
+    load(target, dataset)
+    check(target.engine, dataset)
+
+
+def test_a_disk_that_is_full_is_waited_for(target, dataset, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    dataset.publish("1", row(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(read, "download", full)
+        with pytest.raises(DiskFull, match=r"cannot keep the copies of a load .*: No space left on device"):
+            load(target, dataset)
+    load(target, dataset)
+    check(target.engine, dataset)
 
 
 def test_a_second_loader_is_refused(target, dataset):

@@ -1,0 +1,76 @@
+"""Who loads a warehouse: the lease while a load copies, and the state tables that two make at once."""
+
+from threading import Event, Semaphore
+
+import pytest
+
+from feed_assets.core.errors import WarehouseTaken, WarehouseUnavailable
+from feed_assets.warehouse import files, lease, state
+from feed_assets.warehouse.engines import engine_of
+from feed_assets_tests.servers import wait_until
+from feed_assets_tests.warehouse.stream import ID, TEXT
+
+
+def test_a_lease_is_renewed_while_chunks_are_copied(loader, stream, monkeypatch):
+    stream.send(stream.schemas.add(ID, TEXT), {"id": 1, "text": "a"})
+    seen, fetch = "SELECT seen_at FROM feed_assets.lease", files.fetch
+
+    def slow(*arguments):
+        before = loader.ask(seen)
+        wait_until(lambda: loader.ask(seen) > before, "a sign of life", 30)
+        return fetch(*arguments)
+
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(files, "fetch", slow)
+    loader.load(stream)
+    assert stream.table(loader.engine) == stream.model()
+
+
+def test_a_lease_that_is_lost_while_chunks_are_copied_is_noticed(loader, monkeypatch):
+    def refused():
+        monkeypatch.setattr(state, "renew", refuse)
+        assert noticed.wait(30)
+
+    def refuse(*_):
+        noticed.set()
+        raise WarehouseTaken("another loader has it")
+
+    noticed = Event()
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    with pytest.raises(WarehouseTaken), lease.kept(loader.engine, loader.place.holder):
+        refused()
+
+
+def test_a_warehouse_that_does_not_answer_for_a_moment_is_asked_again(loader, monkeypatch):
+    asked = Semaphore(0)
+
+    def away(*_):
+        asked.release()
+        raise WarehouseUnavailable("it is away")
+
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(state, "renew", away)
+    with lease.kept(loader.engine, loader.place.holder):
+        assert all(asked.acquire(timeout=30) for _ in range(3))
+
+
+def test_state_tables_that_somebody_else_makes_meanwhile_are_taken(loader, monkeypatch):
+    exists, looks = state.exists, iter([False])
+    monkeypatch.setattr(state, "exists", lambda connection: next(looks, None) is None and exists(connection))
+    with loader.engine.open() as connection:
+        state.prepare(connection, loader.engine)
+        assert connection.execute("SELECT holder FROM feed_assets.lease") == [(loader.place.holder,)]
+
+
+def test_two_who_come_first_have_one_lease_between_them(postgresql):
+    engine = engine_of(postgresql.database())
+    with engine.open() as connection:
+        state.prepare(connection, engine)
+        assert connection.execute("SELECT id, holder FROM feed_assets.lease") == [(1, "")]
+
+
+def test_of_a_long_problem_there_is_the_beginning(loader, stream):
+    with loader.engine.open() as connection:
+        state.note(connection, stream.name, "the table is " + "é" * 70_000)
+        [problem] = [each.problem for each in state.tables(connection) if each.topic == stream.name]
+    assert problem.startswith("the table is éé")
