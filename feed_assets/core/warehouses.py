@@ -24,10 +24,10 @@ def _url(value: SecretStr) -> SecretStr:
 
 
 def _is_whole(url: str) -> bool:
-    """Whether it has a user and a host: a password with a slash ends where that is, and would be said as a port."""
+    """Whether it has a user: a password with a slash would end there, and what is before it be said as a port."""
     try:
         parts = urlsplit(url)
-        return bool(parts.hostname and parts.username) and parts.port != 0  # Asking for it may raise.
+        return bool(parts.username) and parts.port != 0  # Asking for it may raise.
     except ValueError:
         return False
 
@@ -44,7 +44,7 @@ class Warehouse(BaseModel):
         deleted_days: For so long a key that was deleted is remembered, so that nothing older brings it back.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     url: Annotated[SecretStr, AfterValidator(_url)]
     iam_role: Annotated[str, Field(pattern=r"^(|arn:aws[a-z-]*:iam::\d{12}:role/\S+)$")] = ""

@@ -34,7 +34,7 @@ def test_topics_and_datasets_come_page_by_page(loads):
     known = Known(7, SHAPE, {number: Position(number + 1, 0) for number in range(3)})
     with loads.engine.open() as connection:
         partitions.prepare(connection, loads.engine)
-        state.write(connection, loads.engine, "clicks", known)
+        state.write(connection, loads.engine, "clicks", Known(), known)
         for key in "ab":
             partitions.keep(connection, loads.engine, "ads/ctr/v1.0", key, "20260101.000001", None, 1)
     after, pages, complete = None, [], []
@@ -50,7 +50,7 @@ def test_topics_and_datasets_come_page_by_page(loads):
 
 def test_the_columns_are_told_as_they_are(loads):
     with loads.engine.open() as connection:
-        state.write(connection, loads.engine, "clicks", Known(7, SHAPE, {0: Position(1, 0)}))
+        state.write(connection, loads.engine, "clicks", Known(), Known(7, SHAPE, {0: Position(1, 0)}))
     (event,) = loads.read(None, 10, 0).events
     assert event.context[COLUMNS] == [
         {"name": "id", "type": "bigint", "description": "whose it is", "nullable": False},

@@ -160,7 +160,8 @@ def test_a_table_that_cannot_go_on_stops_alone(world, broker, registry, loading,
         load(loading, other)
         check(other, loading.engine)
         with loading.engine.open() as connection:
-            assert {each.problem for each in state.tables(connection)} == {None}
+            problems = {each.topic: each.problem for each in state.tables(connection)}
+        assert [problems[each.name] for each in (world, other)] == [None, None]
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
