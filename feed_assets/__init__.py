@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from feed_assets.sources.deletes import DeletesTable
     from feed_assets.sources.rows import Columns, Constant
     from feed_assets.sources.state import report_state
+    from feed_assets.spark.merge import merge_by_key
     from feed_assets.spark.parse import META, is_clean
     from feed_assets.spark.rejects import reject, reject_duplicates
 
@@ -82,6 +83,7 @@ _MODULES = {
     "sources.deletes": ("DeletesTable",),
     "sources.rows": ("Columns", "Constant"),
     "sources.state": ("report_state",),
+    "spark.merge": ("merge_by_key",),
     "spark.parse": ("META", "is_clean"),
     "spark.rejects": ("reject", "reject_duplicates"),
 }
@@ -136,6 +138,7 @@ __all__ = [
     "foreign_feed",
     "is_clean",
     "kafka_topic",
+    "merge_by_key",
     "profiled",
     "reject",
     "reject_duplicates",

@@ -43,10 +43,10 @@ class How(StrEnum):
 
 def report(what: str, board: "Blackboard", partition: Partition, update_id: str) -> None:
     """Say that a command has changed a feed, and record it in the ledger if the blackboard is that of the settings."""
-    from feed_assets.runs.sync import sync
+    from feed_assets.runs.sync import sync_one
 
     if _is_of_settings(board):
-        sync(board, ledger_of_settings(), partition, datetime.now(UTC))
+        sync_one(board, ledger_of_settings(), partition, update_id, datetime.now(UTC))
     typer.echo(f"{what} {partition} {update_id}", err=True)
 
 

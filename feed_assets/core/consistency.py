@@ -102,5 +102,4 @@ def _speaker(pin: Pin, newest: Newest) -> Pin:
 
 def _data(pin: Pin) -> str:
     """What tells other data apart: of a slice of an event table the marker up to which it was read."""
-    is_slice = pin.version == f"{pin.start or ''}..{pin.update_id}"
-    return pin.update_id if is_slice else pin.version
+    return pin.update_id if pin.is_slice else pin.version

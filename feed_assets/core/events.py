@@ -34,6 +34,10 @@ UPDATE_ID = "update_id"
 """In an event's context: the update of a feed that it tells of, which covers all of its partition."""
 PARENTS = "parents"
 """In an event's context, where several went into its correlation id: those that its run consumed."""
+ADDED_TO = "added_to"
+"""In an event's context: the update before, to which an increment was added."""
+SLICES = "slices"
+"""In an event's context: of an increment by table's partition the markers that it was read after, and up to."""
 _CONTEXT: Mapping[str, tuple[type, str]] = {
     NO_NEW_DATA: (bool, "true or false"),
     UPDATE_ID: (str, "a text"),

@@ -37,6 +37,8 @@ class Built:
     """Builds since then that did not publish."""
     changed: int = 0
     """The number of its publication in the log."""
+    lost: str | None = None
+    """Why no increment can be added to it, of an output that adds them."""
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ def _look_again(case: Case) -> datetime | None:
 
 def _news(case: Case) -> Answer | None:
     """Whether anything is to be done. Due events that leave the output as it is are consumed before it waits."""
-    if not case.built.published or case.changes or is_reprocessed(case):
+    if not case.built.published or case.changes or is_reprocessed(case) or case.built.lost:
         return None
     due = case.choice.due
     if due.waits and not due.slices:

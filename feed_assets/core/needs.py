@@ -37,6 +37,8 @@ class Need:
     late_of: Mapping[Feed, Late] = field(default_factory=dict[Feed, Late])
     """The policies of inputs that have one of their own."""
     periods: Periods = field(default_factory=Periods)
+    adds: bool = False
+    """Whether an increment is added to what was published last."""
 
     def policy_of(self, feed: Feed) -> Late:
         """By what the late data of an input are weighed."""

@@ -62,8 +62,13 @@ class Rule:
         return bool(found) and sum(each.bytes for each in found) >= self.at_least
 
 
-def choose(rules: Sequence[Rule], slices: Sequence[Slice]) -> Plan:
-    """The plan of the first rule that holds; without one, the increment is processed."""
+def choose(rules: Sequence[Rule], slices: Sequence[Slice], *, reloads: bool = False) -> Plan:
+    """The plan of the first rule that holds; without one, the increment is processed.
+
+    `reloads`: there is nothing to add an increment to. Then it is the first plan that reloads, whatever its rule says.
+    """
+    if reloads:
+        return next((rule.plan for rule in rules if rule.plan.kind == "reload"), Plan("reload"))
     return next((rule.plan for rule in rules if rule.holds(slices)), Plan())
 
 

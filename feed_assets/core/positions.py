@@ -26,6 +26,11 @@ class Pin:
     modified: datetime | None = field(default=None, compare=False)
     """When the newest of its files was written (UTC), where that is known."""
 
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is what was read of an event table, up to a marker."""
+        return self.version == f"{self.start or ''}..{self.update_id}"
+
 
 @dataclass(frozen=True)
 class Source:

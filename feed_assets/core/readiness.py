@@ -32,6 +32,8 @@ class Verdict:
     """What was decided of late data, if nothing else stops it."""
     is_good_again: bool = False
     """Current, although its last audit failed: that was on other inputs than those of now, and blocks nobody more."""
+    reloads: bool = False
+    """It adds increments, and there is nothing valid to add one to."""
 
 
 def decide(needs: Iterable[Need], facts: Facts) -> tuple[Verdict, ...]:
@@ -47,7 +49,8 @@ def _decide(case: Case) -> Verdict:
     is_good_again = state is State.CURRENT and output in case.facts.failed and bool(is_refused) and not any(is_refused)
     due = case.choice.due if case.choice.due != Due() else None
     attempts = len(built.attempts)
-    return Verdict(output, state, reason, case.pins, built.published, attempts, look_again, due, weighed, is_good_again)
+    more = look_again, due, weighed, is_good_again, case.need.adds and bool(built.lost or not built.published)
+    return Verdict(output, state, reason, case.pins, built.published, attempts, *more)
 
 
 def _go(case: Case) -> Answer:
@@ -56,6 +59,8 @@ def _go(case: Case) -> Answer:
     if built.published is None:
         caveats = [said for each in case.need.windows if (said := each.caveat(case.facts))]
         return Answer(State.BUILD, "; ".join([f"it has no valid update, and {_there(case)}", *caveats]))
+    if built.lost:
+        return Answer(State.REBUILD, f"nothing can be added to {built.published}: {built.lost}; all is loaded anew")
     if not built.consumed:
         return Answer(State.REBUILD, f"it is not known what update {built.published} was built from")
     if is_reprocessed(case):

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from feed_assets.core.events import (
+    ADDED_TO,
     NO_NEW_DATA,
     PARENTS,
+    SLICES,
     UPDATE_ID,
+    Operation,
     WriteEvent,
     decode,
     foreign_correlation,
@@ -50,9 +53,16 @@ def to_pass_on(
     `unchanged` has what the next update would be built from. Once they are recorded there are none any more. What
     reads one of these datasets comes later: their events wake it, and it is to carry their ids as well.
     """
+    from feed_assets.ledger import bases
+
     carried = propagation.carried(connection, {_at(pin) for pins in unchanged.values() for pin in pins})
+    added = bases.added_to(connection, [(row.partition, row.id) for row in unchanged])
     incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in unchanged.items()}
-    found = {row: _without_new_data(row, ids, now) for row, ids in incoming.items() if ids and row.correlation}
+    found = {
+        row: _without_new_data(row, ids, now, Operation.UPSERT if row.partition in added else Operation.OVERWRITE)
+        for row, ids in incoming.items()
+        if ids and row.correlation
+    }
     reached = propagation.reached(connection, [(each.partition, each.correlation_id) for each in found.values()])
     reached |= {(row.partition, row.correlation) for row in found if row.correlation}
     new = {row: each for row, each in found.items() if (each.partition, each.correlation_id) not in reached}
@@ -64,11 +74,11 @@ def _at(pin: Pin) -> propagation.At:
     return pin.partition, pin.update_id
 
 
-def _without_new_data(row: "Row", incoming: set[str], now: datetime) -> WriteEvent:
+def _without_new_data(row: "Row", incoming: set[str], now: datetime, operation: Operation) -> WriteEvent:
     correlation, parents = joined_correlation(incoming)
     context: dict[str, Any] = {UPDATE_ID: row.id, NO_NEW_DATA: True, **({PARENTS: [*parents]} if parents else {})}
     feed, key = str(row.partition.feed), row.partition.key
-    return WriteEvent(feed, decode(row.id), now, correlation, partition_key=key, context=context)
+    return WriteEvent(feed, decode(row.id), now, correlation, operation, partition_key=key, context=context)
 
 
 def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> tuple[tuple[Partition, str], ...]:
@@ -98,9 +108,27 @@ def _event(connection: sa.Connection, row: "Row", now: datetime) -> WriteEvent:
         context[PARENTS] = json.loads(row.parents)
     if not row.is_foreign and row.version is not None and row.version == _version_before(connection, row):
         context[NO_NEW_DATA] = True
+    base = _added_to(connection, row)
+    context |= {ADDED_TO: base.update_id, SLICES: _slices(connection, row, base)} if base else {}
     known = {name: value for name, value in context.items() if value is not None}
-    key = row.partition.key
-    return WriteEvent(str(row.partition.feed), _marker(row), now, correlation, partition_key=key, context=known)
+    operation = Operation.UPSERT if base else Operation.OVERWRITE
+    feed, key = str(row.partition.feed), row.partition.key
+    return WriteEvent(feed, _marker(row), now, correlation, operation, partition_key=key, context=known)
+
+
+def _added_to(connection: sa.Connection, row: "Row") -> Pin | None:
+    from feed_assets.ledger import bases
+
+    return bases.added_to(connection, [(row.partition, row.id)]).get(row.partition)
+
+
+def _slices(connection: sa.Connection, row: "Row", base: Pin) -> dict[str, list[str | None]]:
+    """By partition of an event table the markers that an increment was read after, and up to."""
+    from feed_assets.ledger import updates
+
+    known = updates.consumed_by(connection, base.partition, base.update_id)
+    pins = {*updates.consumed_by(connection, row.partition, row.id)} - {*known}
+    return {pin.partition.path: [pin.start, pin.update_id] for pin in sorted(pins) if pin.is_slice}
 
 
 def _marker(row: "Row") -> datetime:

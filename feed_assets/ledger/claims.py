@@ -27,9 +27,11 @@ def claim(
     now: datetime,
     slices: Collection[Slice] = (),
     without: Sequence[str] = (),
+    base: Pin | None = None,
 ) -> None:
     """Record claimed updates (the last is the dataset's, those before it its rejects), what they read and go without.
 
+    An increment is added to `base`, which is in the lineage as no input: another one would not make it stale.
     The events within `slices` are consumed when the run publishes; UpdateChanged if another one has consumed some.
     """
     pins = tuple(pins)
@@ -51,6 +53,9 @@ def claim(
     for pin in pins:
         consume(connection, outputs[-1], pin, is_input=True)
         _refuse_pruned(connection, pin)
+    if base:
+        consume(connection, outputs[-1], base, is_input=False)
+        _refuse_pruned(connection, base)
     for partition, update_id in outputs[:-1]:
         consume(connection, outputs[-1], Pin(partition, update_id, ""), is_input=False)
 

@@ -12,7 +12,7 @@ from feed_assets.core.inputs import Input, SetInput, UpdateInput, WindowInput
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.core.windows import address_of
-from feed_assets.ledger import closures, pauses, quality, run_costs, runs, updates, waivers, wanted, window_facts
+from feed_assets.ledger import bases, closures, pauses, quality, run_costs, runs, updates, waivers, wanted, window_facts
 from feed_assets.ledger.choices import Members, choices
 from feed_assets.ledger.tables import batch, consumed, update
 
@@ -104,6 +104,8 @@ def _built(
     of_windows = window_facts.late_since(connection, consumed)
     late = {each: of_updates.get(each, {}) | of_batches.get(each, {}) | of_windows.get(each, {}) for each in published}
     attempts = _attempts(connection, outputs)
+    adding = {need.output for need in needs if need.adds} & newest.keys()
+    lost = bases.lost(connection, {each: newest[each] for each in adding}) if adding else {}
     return {
         each: Built(
             published.get(each),
@@ -111,6 +113,7 @@ def _built(
             late.get(each, {}),
             attempts.get(each, ()),
             newest[each].changed if each in newest else 0,
+            lost.get(each),
         )
         for each in outputs
         if each in published or each in attempts

@@ -27,7 +27,7 @@ from feed_assets.core.waits import Waits
 from feed_assets.core.windows import WindowAddress
 from feed_assets.core.written import Counts
 from feed_assets.feeds import write as feed_write
-from feed_assets.ledger import claims, counts, inbox, log, marks, profiles, quality, runs, updates, window_facts
+from feed_assets.ledger import bases, claims, counts, inbox, log, marks, profiles, quality, runs, updates, window_facts
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.states import backfills
 from feed_assets.runs import companions, reconcile
@@ -155,6 +155,8 @@ class _Build:
         reads_again = not consumes and any(source.is_table for source in recipe.sources)
         if published.code_version != recipe.code_version or reads_again:
             return False
+        if recipe.adds and bases.lost(connection, {self.order.output: published}):
+            return False
         consumed = updates.consumed_by(connection, self.order.output, published.id)
         if backfilled(self.order, self.services, published.changed, consumed):
             return False
@@ -172,7 +174,8 @@ class _Build:
         self.services.on_step("claimed on the blackboard")
         code_version = self.order.recipe.code_version
         with self.services.ledger.change() as connection:
-            claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed, pinned.without)
+            more = pinned.without, pinned.base and pinned.base[1]
+            claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed, *more)
         self.services.on_step("claimed in the ledger")
         return Claimed(pinned, ids)
 
@@ -197,10 +200,11 @@ class _Build:
     def _task(self, claimed: Claimed) -> Task:
         """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""
         pinned, recipe = claimed.pinned, self.order.recipe
-        read = pinned.updates, pinned.slices, self.order.run_spec, self._uncounted(pinned), pinned.spans
+        read = pinned.updates, pinned.slices, pinned.run_spec, self._uncounted(pinned), pinned.spans
         named = {each.name: each.blackboard for each in recipe.sources if each.blackboard}
         boards = {name: self.services.board_named(board) for name, board in named.items()}
-        return Task(recipe, self.order.output, *read, self._baseline(), self._is_suspect(pinned), boards)
+        more = self._baseline(), self._is_suspect(pinned), boards, pinned.base and pinned.base[0]
+        return Task(recipe, self.order.output, *read, *more)
 
     def _baseline(self) -> tuple[Measures, ...]:
         if not self.order.baseline:
@@ -284,4 +288,5 @@ class _Build:
             runs.end(connection, self.run_id, updates.PUBLISHED, self.services.now(), None)
         self.services.on_step("published")
         pinned = staged.pinned
-        return Published(staged.outputs, pinned.pins, audit.checks, audit.preview, audit.chart, pinned.without)
+        made = staged.outputs, pinned.pins, audit.checks, audit.preview, audit.chart
+        return Published(*made, pinned.without, pinned.base and pinned.base[1])

@@ -42,6 +42,8 @@ class Task:
     """A deep check of it did not pass the last time: they run again, whatever its profile says."""
     boards: Mapping[str, Blackboard] = field(default_factory=dict[str, Blackboard])
     """By input the blackboard of others that it is on; without one it is on ours."""
+    previous: Update | None = None
+    """The dataset's own update that an increment is added to."""
 
 
 @dataclass(frozen=True)

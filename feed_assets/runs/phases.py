@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
 from feed_assets.core.spans import Span
@@ -21,8 +22,12 @@ class Pinned:
     """Of state tables the time that is read; None of one that is optional and not complete."""
     pins: tuple[Pin, ...]
     """The same, as it is recorded in the lineage."""
+    run_spec: RunSpec
+    """What the function is told: the plan, and the slices as they are read."""
     without: tuple[str, ...] = ()
     """What it needs and goes without, as so many are enough."""
+    base: tuple[Update, Pin] | None = None
+    """The dataset's own update that an increment is added to; None where everything is loaded."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,8 @@ class Published:
     """What the recipe's `chart` made of the rows."""
     without: tuple[str, ...] = ()
     """What it needs and went without."""
+    base: Pin | None = None
+    """The update that it was added to."""
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,20 @@ from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.needs import Need, Reprocess
-from feed_assets.core.plans import RunSpec
+from feed_assets.core.plans import Plan, RunSpec
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.spans import Span
 from feed_assets.core.waits import Waits
 from feed_assets.core.windows import WindowAddress
 from feed_assets.core.words import some
-from feed_assets.ledger import facts, lineage
+from feed_assets.feeds.read import named
+from feed_assets.ledger import bases, facts, lineage
 from feed_assets.runs import slices
 from feed_assets.runs.phases import Pinned
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.services import Services
-from feed_assets.runs.sync import pin, pin_batches
+from feed_assets.runs.sync import pin, pin_batches, sync
 
 Inputs = Mapping[str, Sequence[Partition]]
 
@@ -59,6 +60,7 @@ class Order:
 def pin_inputs(order: Order, services: Services) -> Pinned:
     """Choose what is read of each input. Raises NoValidUpdate, MixedInputs and InvalidDefinition."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
+    base, plan = _base(order, services)
     lacking = dict.fromkeys(order.absent, f"{order.output} needs what is no partition yet")
     spans, windows = _pinned_windows(order, services, lacking)
     found = {
@@ -67,7 +69,8 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
         if name not in tables | spans.keys()
     }
     _refuse_lacking(order, lacking, services)
-    cut = {name: slices.cut(services.ledger, order.run_spec, order.inputs[name]) for name in tables}
+    told = replace(order.run_spec, plan=plan)
+    cut = {name: slices.cut(services.ledger, told, order.output, order.inputs[name]) for name in tables}
     _refuse_several(order, cut)
     read = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
     pins = tuple(sorted(read | windows | slices.carried(services.ledger, order.recipe, order.output, read)))
@@ -76,7 +79,22 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
     if order.recipe.is_by_events and not order.run_spec.consumes:
         _refuse_mixed(order, services, pins)
     updates = {name: [update for update, _ in pairs] for name, pairs in found.items()}
-    return Pinned(updates, cut, spans, pins, tuple(map(str, sorted(lacking))))
+    told = replace(told, slices={each.partition: each for some in cut.values() for each in some})
+    return Pinned(updates, cut, spans, pins, told, tuple(map(str, sorted(lacking))), base)
+
+
+def _base(order: Order, services: Services) -> tuple[tuple[Update, Pin] | None, Plan]:
+    """The dataset's own update that an increment is added to, and the plan: without one everything is loaded."""
+    plan = order.run_spec.plan
+    if not order.recipe.adds or plan.kind == "reload":
+        return None, plan
+    sync(services.board, services.ledger, order.output, services.now())
+    with services.ledger.read() as connection:
+        base = bases.base(connection, order.output)
+    if base is None:
+        services.on_step("there is nothing valid to add to: everything is loaded")
+        return None, replace(plan, kind="reload")
+    return (named(services.board, order.output, base.update_id), base), plan
 
 
 def _refuse_several(order: Order, cut: slices.Cut) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Format = Literal["csv", "json", "parquet"]
 
+PREVIOUS = "previous"
+"""A function parameter of this name is the dataset's own update before; None where everything is loaded."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -62,7 +65,7 @@ class Recipe:
     chart: "Callable[[DataFrame], str] | None" = None
     code_version: str | None = None
     wants: frozenset[str] = frozenset()
-    """Parameters of the function that are no inputs: `partition` and `run_spec`."""
+    """Parameters of the function that are no inputs: `partition`, `run_spec` and `previous`."""
     grain: str | None = None
     """The base grain of its windows, if its rows are counted by `event_time`."""
     is_by_events: bool = False
@@ -75,6 +78,11 @@ class Recipe:
     wrong is reported of the input."""
     figures: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key figures, SQL aggregates of the rows by name: what a re-run is told by, and nothing depends on."""
+
+    @property
+    def adds(self) -> bool:
+        """Whether an increment is added to what was published last, which the function gets."""
+        return PREVIOUS in self.wants
 
     @property
     def all_checks(self) -> tuple[Check, ...]:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from feed_assets.core.events import Operation
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import events, updates
+from feed_assets.ledger import events, inbox, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.runs.recipe import Recipe
 
@@ -15,14 +15,40 @@ Cut = Mapping[str, Sequence[Slice]]
 """By input its slices."""
 
 
-def cut(ledger: Ledger, run_spec: RunSpec, partitions: Sequence[Partition]) -> list[Slice]:
-    """The slices of an event table: those of the run spec, or all there is, up to the last marker."""
-    if run_spec.slices or run_spec.consumes:
-        return [run_spec.slices[partition] for partition in partitions if partition in run_spec.slices]
+def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequence[Partition]) -> list[Slice]:
+    """The slices of an event table: those of the run spec, or all there is, up to the last marker.
+
+    A plan that reloads begins at the beginning, and reads what nothing is new of up to where it was read.
+    """
+    new = [run_spec.slices[partition] for partition in partitions if partition in run_spec.slices]
+    is_told = bool(run_spec.slices) or run_spec.consumes
+    if is_told and run_spec.plan.kind == "incremental":
+        return new
+    upto = _read_upto(ledger, output) if is_told else _upto_the_last(ledger, partitions)
+    for each in new:  # A late one may end before what was read.
+        upto[each.partition] = max(each.end, upto.get(each.partition, ""))
+    return [Slice(each, None, upto[each], _ALL) for each in partitions if each in upto]
+
+
+_ALL = frozenset({Operation.OVERWRITE})
+
+
+def _upto_the_last(ledger: Ledger, partitions: Sequence[Partition]) -> dict[Partition, str]:
     with ledger.read() as connection:
         last = {partition: events.last_marker(connection, partition) for partition in partitions}
-    whole = frozenset({Operation.OVERWRITE})
-    return [Slice(partition, None, marker, whole) for partition, marker in last.items() if marker]
+    return {partition: marker for partition, marker in last.items() if marker}
+
+
+def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
+    """Up to where an output has read each table: its markers, and what its newest update has read by hand."""
+    with ledger.read() as connection:
+        known = inbox.markers(connection, output.feed, output.key)
+        published = updates.newest(connection, [output]).get(output)
+        pins = updates.consumed_by(connection, output, published.id) if published else ()
+    upto = {Partition(Feed.parse(row["input_feed"]), row["input_partition"]): row["marker"] for row in known}
+    for pin in pins:
+        upto[pin.partition] = max(pin.update_id, upto.get(pin.partition, ""))
+    return upto
 
 
 def pins_of(found: Cut) -> set[Pin]:

@@ -25,6 +25,21 @@ def sync(
     return reading, _record(ledger, reading, now, as_of, is_batch=is_batch)
 
 
+def sync_one(board: Blackboard, ledger: Ledger, partition: Partition, update_id: str, now: datetime) -> None:
+    """Record that an update is no longer valid, if it is not: of one that is not the newest `sync` does not hear.
+
+    What increments were added to is such a one. A kill before this is put right by the same call again.
+    """
+    sync(board, ledger, partition, now)
+    try:
+        read.named(board, partition, update_id)
+    except NoValidUpdate as error:
+        with ledger.change() as connection:
+            row = updates.find(connection, partition, update_id)
+            if row and row.state == updates.PUBLISHED:
+                updates.change(connection, partition, update_id, updates.INVALIDATED, now, reason=str(error))
+
+
 def sync_batches(
     board: Blackboard, ledger: Ledger, partition: Partition, now: datetime
 ) -> tuple[batches.SetReading, tuple[Pin, ...]]:

@@ -14,7 +14,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.feeds import Update
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.runs.maker import Task
-from feed_assets.runs.recipe import Source
+from feed_assets.runs.recipe import PREVIOUS, Source
 from feed_assets.spark import read
 from feed_assets.spark.errors import reading
 from feed_assets.spark.parse import is_clean
@@ -38,7 +38,8 @@ class Frames:
 def transformed(task: Task, spark: SparkSession, board: Blackboard) -> Generator[Frames]:
     """Read the inputs and run the function. Spark's errors about pinned files get their names while this is open."""
     transform = _Transform(task, spark, board)
-    with reading([update for updates in task.updates.values() for update in updates]):
+    own = [task.previous] if task.previous else []
+    with reading([*own, *(update for updates in task.updates.values() for update in updates)]):
         try:
             yield transform.frames()
         except OF_ITS_OWN:
@@ -79,7 +80,7 @@ class _Transform:
         """What the function makes of its inputs. Raises InvalidDefinition if that is not what it declares."""
         recipe = self.task.recipe
         absent = {source.name: None for source in recipe.sources if source.name not in inputs}
-        result = recipe.transform(**{**absent, **inputs, **_further_arguments(self.task)})
+        result = recipe.transform(**{**absent, **inputs, **_further_arguments(self.task, self._previous())})
         if not isinstance(result, DataFrame):
             what = type(result).__name__
             raise InvalidDefinition(f"{recipe.feed}: the function returned {what}: expected a DataFrame.")
@@ -89,6 +90,10 @@ class _Transform:
                 "without does not: rows would be lost otherwise. Keep the three columns, or take the input untagged."
             )
         return result
+
+    def _previous(self) -> DataFrame | None:
+        update = self.task.previous
+        return read.read_own(self.spark, self.board, update) if update else None
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         """The frame, evaluated once: clean and rejected rows are written by two jobs, and must be of one evaluation."""
@@ -120,12 +125,12 @@ class _Transform:
         return reduce(DataFrame.unionByName, frames)
 
 
-def _further_arguments(task: Task) -> dict[str, Any]:
-    """What the function gets in addition to frames: slices of event tables, the partition, the run spec."""
+def _further_arguments(task: Task, previous: DataFrame | None) -> dict[str, Any]:
+    """What the function gets in addition to its inputs' frames: slices, the partition, the run spec, its own rows."""
     recipe = task.recipe
     many = {source.name for source in recipe.sources if source.fans_in}
     further: dict[str, Any] = {n: [*each] if n in many else next(iter(each), None) for n, each in task.slices.items()}
-    known = {"partition": task.output, "run_spec": task.run_spec}
+    known = {"partition": task.output, "run_spec": task.run_spec, PREVIOUS: previous}
     return further | dict(task.spans) | {name: known[name] for name in recipe.wants}
 
 

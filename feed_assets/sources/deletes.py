@@ -48,6 +48,10 @@ class DeletesTable:
 
         Each key is a tuple, one value for each column. Raises SourceUnavailable.
         """
+        return (row[:-1] for row in self.rows(start, end))
+
+    def rows(self, start: str | None, end: str) -> Iterator[tuple[Any, ...]]:
+        """The same, each with when it was deleted as the last value: a moment in UTC, or a whole number."""
         names = (self.key,) if isinstance(self.key, str) else self.key
         with reading(expand(self.url), None) as connection:  # In a run, which may take its time.
             found = columns_of(connection, self.table, self.schema, (*names, self.deleted_at))
@@ -57,8 +61,8 @@ class DeletesTable:
             query = query.where(columns[0].is_not(None), *_range(columns[0], kind, start, end))
             with connection.execution_options(yield_per=_ROWS_PER_READ).execute(query) as rows:
                 for moment, *key in rows:
-                    if (start or "") < self._marker(moment, end) <= end:
-                        yield tuple(key)
+                    if (start or "") < (marker := self._marker(moment, end)) <= end:
+                        yield *key, decode(marker)
 
     def _marker(self, value: object, end: str) -> str:
         try:

@@ -67,6 +67,7 @@ def by_inputs(task: Task) -> Given:
     read = {name: [update.path for update in updates] for name, updates in task.updates.items()}
     read |= {name: [f"{piece.partition.path}/{piece.end}" for piece in some] for name, some in task.slices.items()}
     read |= {name: [each.key for each in span.windows] for name, span in task.spans.items() if span}
+    read |= {"previous": [task.previous.path]} if task.previous else {}
     return Given([read])
 
 

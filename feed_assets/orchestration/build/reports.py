@@ -169,6 +169,7 @@ def _dataset_metadata(published: Published) -> dict[str, Any]:
     chart = {"chart": dg.MetadataValue.md(published.chart)} if published.chart else {}
     return {
         "inputs": dg.MetadataValue.json({pin.partition.path: _position(pin) for pin in published.pins}),
+        **({"added to": published.base.update_id} if published.base else {}),
         "preview": dg.MetadataValue.md(published.preview),
         **chart,
         **({"without": dg.MetadataValue.json({"inputs": [*published.without]})} if published.without else {}),

@@ -183,7 +183,7 @@ def request_of(graph: Graph, verdict: Verdict, tags: Mapping[str, str], key: str
     config: dict[str, Any] = {}
     if node.by_events and verdict.state is not State.CURRENT:
         due = verdict.due or Due()
-        plan = choose(node.by_events.plans, due.slices)
+        plan = choose(node.by_events.plans, due.slices, reloads=verdict.reloads)
         tags |= {**_tags_of(due), "feed_assets/plan": plan.kind, **plan.tags}
         config = run_config_of(node, graph.need(verdict.output), verdict, plan)
     return dg.RunRequest(

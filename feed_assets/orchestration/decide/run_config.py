@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation, encoded
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import BY_HAND, Kind, Plan, RunSpec
@@ -41,7 +42,10 @@ class RunConfig(dg.Config):
         description="Update id by input partition: {'ads/shown/v1.0/2019-11-24': '20191125.060000'}.",
     )
     slices: list[SliceConfig] = Field(default_factory=list[SliceConfig], description="Of event tables what to read.")
-    plan: str = Field(default="reload", description="reload or incremental: the function is told.")
+    plan: str | None = Field(
+        default=None,
+        description="reload or incremental: the function is told. By default incremental if there are slices.",
+    )
     plan_config: dict[str, Any] = Field(default_factory=dict)
     consumes: bool = Field(default=False, description="Set by sensors: the events of these slices are consumed.")
 
@@ -57,8 +61,17 @@ def run_spec_in(config: RunConfig) -> RunSpec:
     if not config.slices and not config.consumes:
         return BY_HAND
     slices = {each.slice.partition: each.slice for each in config.slices}
-    kind: Kind = "incremental" if config.plan == "incremental" else "reload"
-    return RunSpec(slices, Plan(kind, config.plan_config), config.consumes)
+    return RunSpec(slices, Plan(_kind(config), config.plan_config), config.consumes)
+
+
+def _kind(config: RunConfig) -> Kind:
+    match config.plan:
+        case None | "incremental":
+            return "incremental"
+        case "reload":
+            return "reload"
+        case found:
+            raise InvalidDefinition(f"plan is {found!r}: expected 'reload' or 'incremental'.")
 
 
 def parameters_of(config: RunConfig) -> str | None:

@@ -23,7 +23,7 @@ from feed_assets.orchestration.declare.inputs import Input, asset_key, group_of,
 from feed_assets.orchestration.declare.mappings import Previous
 from feed_assets.orchestration.declare.partitions import Partitions
 from feed_assets.runs.checks import Check
-from feed_assets.runs.recipe import Recipe, source_digest
+from feed_assets.runs.recipe import PREVIOUS, Recipe, source_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -120,6 +120,11 @@ def dataset_of(
             f"{recipe.feed} has at_least and by_events: expected one of them, as an update is read when it has reached "
             "all that is read. Remove at_least."
         )
+    if recipe.adds and by_events is None:
+        raise InvalidDefinition(
+            f"{recipe.feed} takes {PREVIOUS}, to add increments to what it published last: expected "
+            "by_events=ByEvents(), as only events tell what is new. Add it, or remove the parameter."
+        )
     tables = [str(source.feed) for source in recipe.sources if source.is_table]
     if tables and by_events is None:
         raise InvalidDefinition(
@@ -144,6 +149,7 @@ def dataset_of(
         checks_of={str(given.declaration.feed): tuple(given.checks) for given in read.values() if given.checks},
         late_of={str(given.declaration.feed): given.late for given in read.values() if given.late},
         recipe=recipe.digest,
+        adds=recipe.adds,
     )
 
 

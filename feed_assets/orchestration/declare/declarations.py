@@ -103,6 +103,8 @@ class Dataset:
     """By input the policy for late data that it has of its own."""
     recipe: str = ""
     """Digest of how it is made: what failed is tried again when it is another."""
+    adds: bool = False
+    """Whether its function adds increments to what was published last."""
     role: Literal["dataset"] = "dataset"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

@@ -40,7 +40,7 @@ from feed_assets.orchestration.declare.partitions import (
     times_of,
 )
 from feed_assets.orchestration.declare.sub_partitions import checked
-from feed_assets.runs.recipe import Format, Source
+from feed_assets.runs.recipe import PREVIOUS, Format, Source
 
 PARTITION = "partition"
 """A function parameter of this name is the `Partition` that is built."""
@@ -328,15 +328,16 @@ def _one_before(partitions_def: Partitions) -> dg.PartitionMapping:
 
 
 def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
-    """Check that a function takes exactly these inputs; which of `partition` and `run_spec` it wants besides."""
+    """Check that a function takes exactly these inputs; which of the further ones it wants besides."""
     parameters = signature(function).parameters
     plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
     keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
     wanted = plain | keyword
-    if wanted - {PARTITION, RUN_SPEC} != names or len(wanted) != len(parameters):
+    further = {PARTITION, RUN_SPEC, PREVIOUS} - names
+    if wanted - further != names or len(wanted) != len(parameters):
         raise InvalidDefinition(
             f"{function.__qualname__}() takes {', '.join(sorted(parameters)) or 'nothing'}, its inputs are "
             f"{', '.join(sorted(names)) or 'none'}: expected one parameter for each input, by the same name (and "
-            f"'{PARTITION}' or '{RUN_SPEC}' if it wants to know these)."
+            f"'{PARTITION}', '{RUN_SPEC}' or '{PREVIOUS}' if it wants to know these)."
         )
-    return wanted & {PARTITION, RUN_SPEC}
+    return wanted & further

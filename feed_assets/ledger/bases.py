@@ -1,0 +1,69 @@
+"""What an increment is added to: the newest update of an output, and with it all that this was added to in turn.
+
+An update that adds to another one has that in its lineage (table `consumed`, as no input): `position` is what it adds
+to, `slice_from` the update that all began with, which was loaded whole.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.positions import Pin
+from feed_assets.ledger import updates, wanted
+from feed_assets.ledger.tables import consumed, update
+
+ADDS_TO = (
+    (consumed.c.input_feed == consumed.c.feed)
+    & (consumed.c.input_partition == consumed.c.partition)
+    & ~consumed.c.is_input
+)
+"""The rows of the table that say what an update adds to."""
+
+
+def base(connection: sa.Connection, output: Partition) -> Pin | None:
+    """What an increment is added to; None if there is nothing, or something in it is no longer valid."""
+    newest = updates.newest(connection, [output])
+    if output not in newest or lost(connection, newest):
+        return None
+    pin = newest[output].pin
+    before = added_to(connection, [(output, pin.update_id)]).get(output)
+    return replace(pin, start=before.start if before else pin.update_id)
+
+
+def added_to(connection: sa.Connection, asked: Iterable[tuple[Partition, str]]) -> dict[Partition, Pin]:
+    """What some updates, one of a partition, add to; nothing of those that were loaded whole."""
+    known = wanted.updates(connection, asked)
+    rows = connection.execute(sa.select(consumed).join(known, wanted.same(consumed, known)).where(ADDS_TO))
+    return {Partition(Feed.parse(row.feed), row.partition): updates.pin_of(row) for row in rows}
+
+
+def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> dict[Partition, str]:
+    """Why nothing can be added to the newest updates of some outputs: an invalid one is in them.
+
+    Only what is invalid is looked at, however many increments there are: the first that was published after it says
+    whether it was added to it, or was made when it was gone already.
+    """
+    first = added_to(connection, [(output, row.id) for output, row in newest.items()])
+    rows = ((str(at.feed), at.key, pin.start, newest[at].id) for at, pin in first.items())
+    asked = wanted.rows(connection, ("feed", "partition", "first", "last"), rows)
+    mine = (update.c.feed == asked.c.feed) & (update.c.partition == asked.c.partition)
+    within = (update.c.id >= asked.c.first) & (update.c.id < asked.c.last) & (update.c.state == updates.INVALIDATED)
+    edge = ADDS_TO & (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
+    edge &= (consumed.c.id == _next()) & (consumed.c.position == update.c.id)
+    query = sa.select(update.c.feed, update.c.partition, update.c.id, update.c.reason).select_from(asked)
+    found = connection.execute(query.join(update, mine & within).join(consumed, edge).order_by(update.c.id))
+    return {Partition(Feed.parse(row.feed), row.partition): _said(row.id, row.reason) for row in found}
+
+
+def _next() -> sa.ScalarSelect[str]:
+    """The first update that was published after the one of the query."""
+    later = update.alias()
+    same = (later.c.feed == update.c.feed) & (later.c.partition == update.c.partition) & (later.c.id > update.c.id)
+    is_valid = later.c.state.in_([updates.PUBLISHED, updates.PRUNED])
+    return sa.select(sa.func.min(later.c.id)).where(same, is_valid).correlate(update).scalar_subquery()
+
+
+def _said(update_id: str, reason: str | None) -> str:
+    return f"{update_id}, which is in it, is no longer valid: {reason or updates.NOT_THERE}"

@@ -1,0 +1,134 @@
+"""Rows of an increment merged into those that are there, by key.
+
+The rows of the increment are evaluated once, and kept: what is read of somebody's table may be others the next time,
+and a row that is replaced in one reading and not found in the other would be lost.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.spark.parse import column
+
+SMALL = 500_000
+"""Rows of an increment that each task holds in memory, so that what is there is not sorted for them."""
+
+_AT, _DELETED, _ROWS = "_merge_at", "_merge_deleted", "_merge_rows"
+
+
+def merge_by_key(
+    previous: DataFrame | None,
+    new: DataFrame,
+    key: str | Sequence[str],
+    *,
+    deletes: DataFrame | None = None,
+    newest_by: str | None = None,
+) -> DataFrame:
+    """Merge the rows of an increment into the dataset's previous ones: an upsert, with deletes.
+
+    A row of `new` takes the place of the one with its key; equal rows are one. To merge the same rows once more changes
+    nothing. A NULL in a key is a value as any other.
+
+    Args:
+        previous: The rows that are there, as a function's parameter `previous` gets them; None if all is loaded.
+        new: The rows of the increment, with the columns of `previous`.
+        key: The column or columns of the key.
+        deletes: The keys that are gone: the columns of the key, and that of `newest_by` with when they went. Without
+            `newest_by` a key that is in `new`, too, is there.
+        newest_by: The column that orders the rows of a key, such as a moment or an offset; NULL comes first. The
+            greatest stays, so that what is read late, or again, replaces nothing newer; of equals that of `new`, and of
+            these a delete.
+
+    Returns:
+        The merged rows, in no order.
+
+    Raises:
+        InvalidDefinition: `previous` has other columns than `new`, or a column that is named is not there.
+        SparkRuntimeException: As the rows are written: two different rows of `new` have one key, and `newest_by`, if it
+            is there, does not say which is the newer one.
+    """
+    keys = [key] if isinstance(key, str) else [*key]
+    named = [*keys, newest_by] if newest_by else keys
+    _check(previous, new, deletes, named)
+    changes = _changes(new, deletes, keys, newest_by).localCheckpoint()
+    inserted = changes.where(~column(_DELETED)).select(*map(column, new.columns))
+    if previous is None:
+        return inserted
+    if changes.count() <= SMALL:
+        changes = sf.broadcast(changes)
+    is_same = _same_key(keys)
+    known, change = previous.alias("known"), changes.alias("change")
+    is_replaced = is_same & _comes_later(newest_by)
+    kept = known.join(change, is_replaced, "left_anti")
+    if newest_by:
+        inserted = _not_older(inserted, known.join(change, is_same & ~_comes_later(newest_by)), keys)
+    return kept.unionByName(inserted)
+
+
+def _changes(new: DataFrame, deletes: DataFrame | None, keys: Sequence[str], newest_by: str | None) -> DataFrame:
+    """The last change of each key: one of its rows, or its delete, of which the other columns are NULL."""
+    at = column(newest_by) if newest_by else sf.lit(None)
+    found = new.dropDuplicates().withColumns({_AT: at, _DELETED: sf.expr("false")})
+    if deletes is not None:
+        gone = deletes.select(*map(column, keys), at.alias(_AT), sf.expr("true").alias(_DELETED))
+        found = found.unionByName(gone.dropDuplicates(), allowMissingColumns=True)
+    is_over = column(_DELETED).desc() if newest_by else column(_DELETED).asc()
+    of_key = Window.partitionBy(*map(column, keys)).orderBy(column(_AT).desc_nulls_last(), is_over)
+    first = found.withColumn("_merge_rank", sf.rank().over(of_key)).where("_merge_rank = 1").drop("_merge_rank")
+    counted = first.withColumn(_ROWS, sf.count(sf.lit(1)).over(Window.partitionBy(*map(column, keys))))
+    return counted.where(_is_one(keys, newest_by)).drop(_ROWS)
+
+
+def _is_one(keys: Sequence[str], newest_by: str | None) -> Column:
+    """True, or the error that names the key."""
+    shown = sf.to_json(sf.struct(*map(column, keys)))
+    lacks = f"{newest_by} does not say which" if newest_by else "newest_by=… would say which"
+    said = sf.concat(sf.lit("merge_by_key: different rows of an increment have the key "), shown, sf.lit(f": {lacks}."))
+    return sf.when((column(_ROWS) == 1) | column(_DELETED), sf.expr("true")).otherwise(sf.raise_error(said))
+
+
+def _not_older(inserted: DataFrame, newer: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The inserted rows without those of which a newer one is there."""
+    keys_of_newer = newer.select(*(_of("known", name).alias(name) for name in keys)).alias("known")
+    return inserted.alias("change").join(sf.broadcast(keys_of_newer), _same_key(keys), "left_anti")
+
+
+def _same_key(keys: Sequence[str]) -> Column:
+    found = sf.expr("true")
+    for name in keys:
+        found &= _of("known", name).eqNullSafe(_of("change", name))
+    return found
+
+
+def _comes_later(newest_by: str | None) -> Column:
+    """Whether a change comes after the row that is there, or with it."""
+    if newest_by is None:
+        return sf.expr("true")
+    known = _of("known", newest_by)
+    return sf.coalesce(known <= _of("change", _AT), known.isNull())
+
+
+def _of(frame: str, name: str) -> Column:
+    return sf.col(f"{frame}.`{name.replace('`', '``')}`")
+
+
+def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None, named: Sequence[str]) -> None:
+    """Raise InvalidDefinition for columns that do not fit."""
+    for what, frame in (("new", new), ("deletes", deletes)):
+        if frame is not None and (missing := [name for name in named if name not in frame.columns]):
+            raise InvalidDefinition(
+                f"merge_by_key: {what} has no column {missing[0]!r}: expected {', '.join(named)}; it has "
+                f"{', '.join(frame.columns)}."
+            )
+    if previous is None:
+        return
+    known, found = dict(previous.dtypes), dict(new.dtypes)
+    if known != found:
+        names = sorted(name for name in known.keys() | found.keys() if known.get(name) != found.get(name))
+        said = "; ".join(f"{each}: {known.get(each, 'none')} there, {found.get(each, 'none')} new" for each in names)
+        raise InvalidDefinition(
+            f"merge_by_key: the increment's columns are not those of the rows that are there ({said}): expected the "
+            "same. Cast them, or have all rows loaded anew: materialize the partition by hand."
+        )

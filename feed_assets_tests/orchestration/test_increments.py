@@ -1,0 +1,322 @@
+"""Increments that are added to what was published last: a table of another team, tick by tick."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from feed_assets import ByEvents, EventSource, Plan, Rule, SqlTable, event_table, feed_asset
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import bases, events, updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.services import open_board
+from feed_assets.runs.sync import sync_one
+from feed_assets.settings import settings
+from feed_assets.sources.sinks import SqlSink
+from feed_assets.testing import Given, rows_of
+from feed_assets_tests.orchestration.worlds import harness
+
+ORDERS = Feed.parse("sales/orders/v1.0")
+OUTPUT = Partition(ORDERS, "")
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+
+
+class Shop:
+    """A team with rows that have a version each, and a table of events about them."""
+
+    def __init__(self, folder):
+        self.sink = SqlSink(f"sqlite:///{folder / 'shop.db'}", "events")
+        self.source = EventSource("shop", (SqlTable(self.sink.url, "events", "id"),))
+        self.sink.publish([])
+        self.rows, self.last = {}, 0
+
+    def write(self, *keys, table="orders", operation=Operation.UPSERT, correlation=None):
+        """Give some keys a new row each, and tell of it."""
+        self.last += 1
+        self.rows |= {(table, key): {"key": key, "version": self.last, "by": "shop"} for key in keys}
+        self.tell(self.last, table=table, operation=operation, correlation=correlation)
+
+    def tell(self, marker, *, table="orders", operation=Operation.UPSERT, correlation=None):
+        """Tell that there may be new data up to a version."""
+        event = WriteEvent(table, marker, NOON, correlation or f"c{marker}", operation)
+        self.sink.publish([(0, event)])
+
+    def read(self, piece):
+        """The rows of a slice, as they are now."""
+        start, end = int(piece.start or -1), int(piece.end)
+        table = str(piece.partition.feed).removeprefix("shop/")
+        return [row for (name, _), row in self.rows.items() if name == table and start < row["version"] <= end]
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def told():
+    """What each run was told: its plan, its slices, what it adds to."""
+    return []
+
+
+def world(shop, told, *, during=lambda: None, **options):
+    orders = event_table("shop/orders", source=shop.source, table_name="orders")
+    prices = event_table("shop/prices", source=shop.source, table_name="prices")
+    options = {"pipelines": {"p": ["shop/orders"], "q": ["shop/prices"]}, **options}
+
+    def give(task):
+        pieces = {name: some[0] for name, some in task.slices.items() if some}
+        ranges = {name: (int(each.start) if each.start else None, int(each.end)) for name, each in pieces.items()}
+        told.append((task.run_spec.plan.kind, ranges, task.previous and task.previous.id))
+        during()
+        rows = {row["key"]: row for row in (rows_of(open_board(settings()), task.previous) if task.previous else [])}
+        for each in pieces.values():
+            rows |= {row["key"]: row for row in shop.read(each)}
+        return Given([rows[key] for key in sorted(rows)])
+
+    dataset = feed_asset(str(ORDERS), inputs={"orders": orders, "prices": prices}, by_events=ByEvents(**options))
+    return harness(orders, prices, dataset(lambda orders, prices, previous: None), give=give)
+
+
+def ledger():
+    return open_ledger(settings().ledger)
+
+
+def rows(world_):
+    board = open_board(settings())
+    with ledger().read() as connection:
+        update = updates.recorded(connection, OUTPUT, world_.newest(str(ORDERS)) or "")
+    return rows_of(board, update)
+
+
+def ours():
+    """Our own events of the dataset that tell of new data, oldest first."""
+    with ledger().read() as connection:
+        found = [*reversed(events.newest(connection, 100, ORDERS))]
+    return [event for event in found if not event.context.get("no_new_data")]
+
+
+def test_an_increment_is_added_to_what_was_published_last(shop, told):
+    world_ = world(shop, told)
+    shop.write("a", "b")
+    world_.run_until_idle()
+    first = world_.newest(str(ORDERS))
+    shop.write("b", "c")
+    world_.run_until_idle()
+    assert told == [("reload", {"orders": (None, 1)}, None), ("incremental", {"orders": (1, 2)}, first)]
+    assert [(row["key"], row["version"]) for row in rows(world_)] == [("a", 1), ("b", 2), ("c", 2)]
+
+
+def test_what_it_was_added_to_is_in_the_lineage_and_makes_nothing_stale(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.write("b")
+    world_.run_until_idle()
+    newest = world_.newest(str(ORDERS))
+    with ledger().read() as connection:
+        before = bases.added_to(connection, [(OUTPUT, newest)])[OUTPUT]
+        consumed = updates.consumed_by(connection, OUTPUT, newest)
+    assert before.update_id < newest
+    assert before.start == before.update_id
+    assert {str(pin.partition.feed) for pin in consumed} == {"shop/orders"}
+    assert world_.run_until_idle() == []
+    (reported,) = [each for each in world_.reported("sales/orders") if each.metadata["update id"] == newest]
+    assert reported.metadata["added to"] == before.update_id
+
+
+def test_our_event_says_what_an_increment_was_and_of_what(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.write("b")
+    world_.run_until_idle()
+    first, second = ours()
+    assert (first.operation, second.operation) == (Operation.OVERWRITE, Operation.UPSERT)
+    assert second.context["added_to"] == first.marker == first.context["update_id"]
+    (piece,) = second.context["slices"].items()
+    assert piece[0] == "shop/orders"
+    assert [int(each) for each in piece[1]] == [1, 2]
+    assert not {"added_to", "slices"} & first.context.keys()
+    json.dumps(dict(second.context))
+
+
+def test_what_is_new_in_another_table_is_added_as_well(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.write("p", table="prices")
+    world_.run_until_idle()
+    assert told[1][:2] == ("incremental", {"prices": (None, 2)})
+    assert [row["key"] for row in rows(world_)] == ["a", "p"]
+    (_, second) = ours()
+    assert [*second.context["slices"]] == ["shop/prices"]
+
+
+def test_a_plan_that_reloads_reads_every_table_from_the_beginning_and_adds_to_nothing(shop, told):
+    world_ = world(shop, told, plans=[Rule(Plan("reload"), tables=frozenset({"shop/prices"}))])
+    shop.write("a")
+    shop.write("b")
+    world_.run_until_idle()
+    shop.write("p", table="prices")
+    world_.run_until_idle()
+    shop.write("c")
+    world_.run_until_idle()
+    assert [each[:2] for each in told] == [
+        ("reload", {"orders": (None, 2)}),
+        ("reload", {"orders": (None, 2), "prices": (None, 3)}),
+        ("incremental", {"orders": (2, 4)}),
+    ]
+    assert [row["key"] for row in rows(world_)] == ["a", "b", "c", "p"]
+    assert [each.operation for each in ours()] == [Operation.OVERWRITE, Operation.OVERWRITE, Operation.UPSERT]
+
+
+def test_an_overwrite_in_the_middle_loads_all_that_there_is(shop, told):
+    world_ = world(shop, told, plans=[Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))])
+    shop.write("a")
+    world_.run_until_idle()
+    shop.write("b")
+    shop.rows.clear()
+    shop.write("c", operation=Operation.OVERWRITE)
+    shop.write("d")
+    world_.run_until_idle()
+    assert told[-1][:2] == ("reload", {"orders": (None, 4)})
+    assert [row["key"] for row in rows(world_)] == ["c", "d"]
+
+
+def test_late_rows_of_a_slice_that_was_consumed_are_added(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    shop.last = 9
+    shop.write("b")
+    world_.run_until_idle()
+    shop.rows["orders", "late"] = {"key": "late", "version": 5, "by": "shop"}
+    shop.tell(5)
+    world_.run_until_idle()
+    assert told[-1][:2] == ("incremental", {"orders": (1, 5)})
+    assert [row["key"] for row in rows(world_)] == ["a", "b", "late"]
+
+
+def test_after_late_rows_a_reload_reads_up_to_where_was_read_before(shop, told):
+    world_ = world(shop, told, plans=[Rule(Plan("reload"), tables=frozenset({"shop/prices"}))])
+    late = {"key": "late", "version": 5, "by": "shop"}
+    shop.write("a")
+    shop.last = 9
+    shop.write("b")
+    world_.run_until_idle()
+    shop.rows["orders", "late"] = late
+    shop.tell(5)
+    world_.run_until_idle()
+    shop.write("p", table="prices")
+    world_.run_until_idle()
+    assert told[-1][:2] == ("reload", {"orders": (None, 10), "prices": (None, 11)})
+    assert [row["key"] for row in rows(world_)] == ["a", "b", "late", "p"]
+
+
+def take_back(world_, update_id):
+    """What `feed-assets feed invalidate` does."""
+    world_.invalidate(str(ORDERS), "", update_id)
+    sync_one(open_board(settings()), ledger(), OUTPUT, update_id, datetime.now(UTC))
+
+
+def by_hand(world_, **config):
+    job = world_.definitions.resolve_implicit_global_asset_job_def()
+    run_config = {"ops": {"sales__orders": {"config": config}}} if config else {}
+    return job.execute_in_process(instance=world_.instance, run_config=run_config, raise_on_error=False)
+
+
+def test_a_slice_that_is_read_again_by_hand_is_added_and_moves_nothing(shop, told):
+    world_ = world(shop, told)
+    shop.write("a", "b")
+    shop.write("b")
+    world_.run_until_idle()
+    newest = world_.newest(str(ORDERS))
+    shop.rows["orders", "a"]["by"] = "hand"
+    assert by_hand(world_, slices=[{"table": "shop/orders", "upto": "1"}]).success
+    assert told[-1] == ("incremental", {"orders": (None, 1)}, newest)
+    assert [(row["key"], row["by"]) for row in rows(world_)] == [("a", "hand"), ("b", "shop")]
+    assert world_.run_until_idle() == []
+    shop.write("c")
+    world_.run_until_idle()
+    assert told[-1][:2] == ("incremental", {"orders": (2, 3)})
+
+
+def test_a_run_by_hand_without_slices_loads_everything(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    assert by_hand(world_).success
+    assert told[-1] == ("reload", {"orders": (None, 1)}, None)
+
+
+def test_a_plan_that_is_none_is_refused(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    result = by_hand(world_, slices=[{"table": "shop/orders", "upto": "1"}], plan="merge")
+    assert not result.success
+    said = str(result.all_events)
+    assert "plan is 'merge': expected 'reload' or 'incremental'." in said
+
+
+def test_what_is_in_an_increment_and_no_longer_valid_has_everything_loaded_anew(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.write("b")
+    world_.run_until_idle()
+    bad = world_.newest(str(ORDERS))
+    shop.write("c")
+    world_.run_until_idle()
+    take_back(world_, bad)
+    world_.run_until_idle()
+    assert told[-1] == ("reload", {"orders": (None, 3)}, None)
+    assert [row["key"] for row in rows(world_)] == ["a", "b", "c"]
+    shop.write("d")
+    world_.run_until_idle()
+    assert told[-1][0] == "incremental"
+    assert world_.run_until_idle() == []
+
+
+def test_the_last_increment_that_is_no_longer_valid_is_made_again_on_the_one_before(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    first = world_.newest(str(ORDERS))
+    shop.write("b")
+    world_.run_until_idle()
+    take_back(world_, world_.newest(str(ORDERS)))
+    world_.run_until_idle()
+    assert told[-1] == ("incremental", {"orders": (1, 2)}, first)
+    assert [row["key"] for row in rows(world_)] == ["a", "b"]
+    assert len(told) == 3
+
+
+def test_what_is_taken_away_while_it_is_added_to_is_loaded_anew_then(shop, told):
+    def during():
+        if len(told) == 2:
+            take_back(world_, told[1][2])
+
+    world_ = world(shop, told, during=during)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.write("b")
+    world_.run_until_idle()
+    assert [each[0] for each in told] == ["reload", "incremental", "reload"]
+    assert [row["key"] for row in rows(world_)] == ["a", "b"]
+
+
+def test_the_plan_that_reloads_is_chosen_where_there_is_nothing_to_add_to(shop, told):
+    plan = Plan("reload", tags={"team/cluster": "large"})
+    world_ = world(shop, told, plans=[Rule(plan, operations=frozenset({Operation.OVERWRITE}))])
+    shop.write("a")
+    asked = world_.ask(name="events_shop")
+    assert [request.tags["team/cluster"] for request in asked.requests] == ["large"]
+
+
+def test_an_increment_without_events_is_refused(shop):
+    feed = event_table("shop/orders", source=shop.source, table_name="orders")
+    with pytest.raises(InvalidDefinition, match="takes previous, to add increments"):
+        feed_asset("sales/orders/v1.0", inputs={"orders": feed})(lambda orders, previous: None)
