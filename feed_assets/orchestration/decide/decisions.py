@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Need, State, Verdict, decide
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.ledger import announce, due, events, inbox, late, log, quality, updates
+from feed_assets.ledger import announce, due, events, inbox, late, log, quality, sets
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.ledger.facts import facts
@@ -135,7 +135,7 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: dat
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:
-        newest = updates.newest(connection, current) if current else {}
+        newest = sets.newest(connection, current) if current else {}
         # What a run has published since was decided about with other inputs: it has its own turn.
         published = {at: row for at, row in newest.items() if row.id == current[at][1].published}
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
