@@ -10,6 +10,9 @@ from typing import NamedTuple
 from feed_assets.core.feeds import Partition
 from feed_assets.core.positions import Pin, pins_digest
 
+LEAST = 20
+"""Batches in a row that are worth to be put together."""
+
 _NAME = re.compile(r"b([0-9]{8})(?:-([0-9]{8}))?")
 
 

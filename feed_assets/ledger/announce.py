@@ -90,6 +90,7 @@ def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> t
     from feed_assets.ledger import updates
 
     mine = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state == "published")
+    mine &= update.c.origin != updates.COMPACTED
     built = sa.select(run.c.partition).where(run.c.id == update.c.run).correlate(update).scalar_subquery()
     here = (event.c.partition == update.c.partition) | (event.c.partition == built)
     same = (event.c.feed == update.c.feed) & here & (event.c.marker == update.c.id)

@@ -21,8 +21,9 @@ from feed_assets.ledger.tables import consumed, run, update
 CLAIMED, REFUSED, ABANDONED = "claimed", "refused", "abandoned"
 """States beside those that the log tells of; what is pruned was valid, and a prune has removed it or is about to."""
 
-FOREIGN, RUN, REBUILT, INTAKE = "foreign", "run", "rebuilt", "intake"
-"""Origins: a producer elsewhere, a run of ours, one of ours that was lost with a ledger, our intake of others' data."""
+FOREIGN, RUN, REBUILT, INTAKE, COMPACTED = "foreign", "run", "rebuilt", "intake", "compacted"
+"""Origins: a producer elsewhere, a run of ours, one of ours that was lost with a ledger, our intake of others' data,
+and what holds the rows of other batches."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,8 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
     before = newest(connection, [partition]).get(partition)
     was = change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)
+    if row and row.origin == COMPACTED:
+        return  # The rows are those that are known: nobody is told, and nothing was consumed or checked.
     if row:
         announce(connection, row, now)
     if row and row.run:

@@ -1,6 +1,6 @@
 """Which batch a run of an appendable dataset writes: a new one, one that is made again, or a range of all."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
         known = batches.known(connection, [output])[output]
         read = sets.read_by_batch(connection, output)
     number = following([*(each.name for each in known), *_on_the_blackboard(services, output)])
-    touched = {batch: pins for batch, pins in read.items() if _overlaps(slices.values(), pins)}
+    touched = {batch: pins for batch, pins in read.items() if overlap(map(_as_pin, slices.values()), pins)}
     is_known = all(read.values())  # A ledger that was lost and rebuilt does not know what was read.
     if reloads or not read or not is_known:
         return Batch(output.batch(Numbers(1, number).name), None)
@@ -52,12 +52,15 @@ def _interval(pin: Pin) -> Interval:
     return Interval(pin.start, pin.update_id)
 
 
-def _overlaps(slices: Collection[Slice], pins: Sequence[Pin]) -> bool:
-    of = {pin.partition: _interval(pin) for pin in pins if pin.is_slice}
-    return any(
-        not each.interval.is_empty and each.partition in of and _share(each.interval, of[each.partition])
-        for each in slices
-    )
+def overlap(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
+    """Whether two sets of pins have read some of the same of an event table."""
+    of = {pin.partition: _interval(pin) for pin in others if pin.is_slice}
+    mine = [(of[pin.partition], _interval(pin)) for pin in pins if pin.is_slice and pin.partition in of]
+    return any(not each.is_empty and _share(each, other) for other, each in mine)
+
+
+def _as_pin(piece: Slice) -> Pin:
+    return Pin(piece.partition, piece.end, piece.version, start=piece.start)
 
 
 def _share(one: Interval, other: Interval) -> bool:

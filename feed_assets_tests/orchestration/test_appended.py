@@ -239,7 +239,7 @@ def test_dagster_knows_the_partition_by_all_of_its_batches(shop, told):
     world_.run_until_idle()
     shop.write("b")
     world_.run_until_idle()
-    first, second = [each for each in world_.reported("sales/lines") if each.run]
+    second, first = [each for each in world_.reported("sales/lines") if each.run]
     (newest,) = world_.instance.fetch_materializations(dg.AssetKey(["sales", "lines"]), limit=1).records
     with ledger().read() as connection:
         pins = sets.pins_of(connection, [OUTPUT])[OUTPUT]

@@ -142,12 +142,12 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: dat
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
     # What these are made of has changed since their own last change: their consumers may have waited for that.
-    woken = [row for at, row in published.items() if last[at] < current[at][0].changed]
+    woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:
             events.record(connection, events.OURS, unreported, now, refuse_out_of_order=False)
             inbox.consume_now(connection, slices, now)
-            log.append(connection, [Change(row.partition, log.UNCHANGED, row.id, now) for row in woken])
+            log.append(connection, [Change(at, log.UNCHANGED, update_id, now) for at, update_id in woken.items()])
 
 
 def fan_out_to(
