@@ -60,7 +60,7 @@ def to_pass_on(
     carried = propagation.carried(connection, {_at(pin) for pins in unchanged.values() for pin in pins})
     added = bases.added_to(connection, [(row.partition, row.id) for row in unchanged])
     incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in unchanged.items()}
-    at = {row: updates.output_of(connection, row) for row in unchanged}
+    at = updates.outputs_of(connection, unchanged)
     adds = {row for row in unchanged if row.partition in added or at[row] != row.partition}
     found = {
         row: _without_new_data(row, at[row], ids, now, Operation.UPSERT if row in adds else Operation.OVERWRITE)
@@ -118,7 +118,7 @@ def _event(connection: sa.Connection, row: "Row", now: datetime) -> WriteEvent:
     before = _version_before(connection, row)
     if not row.is_foreign and row.version is not None and row.version == before:
         context[NO_NEW_DATA] = True
-    at = updates.output_of(connection, row) if row.run else row.partition
+    at = updates.output_of(connection, row)
     operation, more = _written_as(connection, row, is_batch=at != row.partition, is_first=before is None)
     known = {name: value for name, value in (context | more).items() if value is not None}
     return WriteEvent(str(at.feed), _marker(row), now, correlation, operation, partition_key=at.key, context=known)

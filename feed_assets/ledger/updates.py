@@ -1,7 +1,7 @@
 """What the ledger knows of updates: each is recorded as often as one likes, and changes only once."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -211,9 +211,22 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
 
 def output_of(connection: sa.Connection, row: Row) -> Partition:
     """The partition that the run of an update was to build: of a batch of ours the one that holds it."""
-    query = sa.select(run.c.feed, run.c.partition).where(run.c.id == row.run)
-    built = [Partition(Feed.parse(feed), key) for feed, key in connection.execute(query)]
-    return row.partition.parent if row.partition.parent in built and row.partition.parent else row.partition
+    return outputs_of(connection, [row])[row]
+
+
+def outputs_of(connection: sa.Connection, rows: Collection[Row]) -> dict[Row, Partition]:
+    """The same of several updates, in one statement; no run of ours has made others' batches."""
+    held = [row for row in rows if row.run and row.partition.parent]
+    asked = wanted.rows(connection, ("id",), [[row.run] for row in held])
+    query = sa.select(run.c.id, run.c.feed, run.c.partition).join(asked, run.c.id == asked.c.id)
+    found = (
+        {run_id: Partition(Feed.parse(feed), key) for run_id, feed, key in connection.execute(query)} if held else {}
+    )
+    return {row: _held(row, found.get(row.run or "")) for row in rows}
+
+
+def _held(row: Row, built: Partition | None) -> Partition:
+    return built if built and built == row.partition.parent else row.partition
 
 
 def _judge(

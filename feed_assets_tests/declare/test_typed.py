@@ -111,6 +111,7 @@ WRONG: dict[str, Any] = {
     "feed_asset.deep_checks": checks.not_empty,
     "feed_asset.late": 0.05,
     "feed_asset.retention": timedelta(days=30),
+    "feed_asset.appendable": "yes, please",
     "feed_asset.by_events": True,
     "feed_asset.cadence": timedelta(days=1),
     "feed_asset.event_time": dg.TimeWindow,
