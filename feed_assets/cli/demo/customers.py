@@ -80,6 +80,6 @@ def _read(stage: "Stage", update: "Update") -> str:
     with stage.services.ledger.read() as connection:
         (pin,) = updates.consumed_by(connection, update.partition, update.id)
         base = bases.added_to(connection, [(update.partition, update.id)]).get(update.partition)
-    after = f"after {decode(pin.start)} " if pin.start else ""
+    after = f"after {decode(pin.start):%Y-%m-%d %H:%M} " if pin.start else ""
     how = f"incremental, added to {base.update_id}" if base else "reload"
-    return f"visits {after}up to {decode(pin.update_id)}, {how}"
+    return f"visits {after}up to {decode(pin.update_id):%Y-%m-%d %H:%M}, {how}"

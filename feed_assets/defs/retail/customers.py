@@ -61,7 +61,7 @@ def customers(visits: Slice, previous: "DataFrame | None") -> "DataFrame":
 
     from feed_assets import merge_by_key
 
-    spark = SparkSession.active()
+    spark: Any = SparkSession.active()
     rows = spark.createDataFrame(_rows_of(visits), "customer string, country string, gbp string, visited_at string")
     new = rows.selectExpr("customer", "country", f"CAST(gbp AS {MONEY})", "CAST(visited_at AS timestamp)")
     gone = spark.createDataFrame([*forgotten.rows(visits.start, visits.end)], "customer string, visited_at timestamp")
@@ -70,8 +70,8 @@ def customers(visits: Slice, previous: "DataFrame | None") -> "DataFrame":
 
 def _rows_of(piece: Slice) -> list[tuple[Any, ...]]:
     """The visits of a slice, as texts."""
-    names = [sa.column(name) for name in ("customer", "country", "gbp", "visited_at")]
-    query = sa.select(*names).select_from(sa.table("visits")).where(sa.text(piece.where("visited_at")))
+    columns: list[sa.ColumnElement[str]] = [sa.column(name) for name in ("customer", "country", "gbp", "visited_at")]
+    query = sa.select(*columns).select_from(sa.table("visits")).where(sa.text(piece.where("visited_at")))
     with sa.create_engine(os.environ[VARIABLE], poolclass=sa.NullPool).connect() as database:
         return [tuple(row) for row in database.execute(query)]
 
