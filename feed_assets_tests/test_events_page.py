@@ -52,9 +52,9 @@ def order(shop: sa.Engine, item: str, amount: int, at: datetime) -> None:
         connection.execute(sa.text("INSERT INTO orders VALUES (:item, :amount, :at)"), values)
 
 
-def announce(shop: sa.Engine, marker: datetime, correlation: str) -> None:
-    tables = "ORDERS", "PRICES"
-    rows = [(0, WriteEvent(table, marker, marker, correlation, Operation.UPSERT)) for table in tables]
+def announce(shop: sa.Engine, marker: datetime, correlation: str, prices: Operation = Operation.UPSERT) -> None:
+    tables = {"ORDERS": Operation.UPSERT, "PRICES": prices}
+    rows = [(0, WriteEvent(table, marker, marker, correlation, operation)) for table, operation in tables.items()]
     events_of(shop).publish(rows)
 
 
@@ -63,7 +63,9 @@ def events_of(shop: sa.Engine) -> SqlSink:
     return SqlSink(shop.url.render_as_string(hide_password=False), "events")
 
 
-def test_the_report_of_the_page_reads_each_slice_of_the_orders_once(shop: sa.Engine, page: ModuleType) -> None:
+def test_the_report_of_the_page_reads_each_slice_once_and_all_of_it_to_reload(
+    shop: sa.Engine, page: ModuleType
+) -> None:
     definitions = with_automation(dg.Definitions(assets=[page.orders, page.prices, page.report]))
     with Harness(definitions) as world:
         order(shop, "ice", 3, NOON)
@@ -73,7 +75,12 @@ def test_the_report_of_the_page_reads_each_slice_of_the_orders_once(shop: sa.Eng
         order(shop, "tea", 5, NOON + HOUR)
         announce(shop, NOON + HOUR, "Y")
         second = world.run_until_idle()
-        assert [(run.succeeded, run.error) for run in (*first, *second)] == [(True, None)] * 2
+        announce(shop, NOON + 2 * HOUR, "Z", prices=Operation.OVERWRITE)
+        third = world.run_until_idle()
+        runs = [*first, *second, *third]
+        plans = [run.tags["feed_assets/plan"] for run in runs]
+        assert [run.error for run in runs] == [None] * 3
         previews = [reported.metadata["preview"] for reported in world.reported("sales/report") if reported.run]
-    newest, before = (sorted(preview.splitlines()[2:]) for preview in previews)
-    assert (before, newest) == (["| ice | 3 |"], ["| ice | 4 |", "| tea | 5 |"])
+    third, second, first = (sorted(preview.splitlines()[2:]) for preview in previews)
+    assert (first, second, third) == (["| ice | 3 |"], ["| ice | 4 |", "| tea | 5 |"], ["| ice | 7 |", "| tea | 5 |"])
+    assert plans == ["incremental", "incremental", "reload"]

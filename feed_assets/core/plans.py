@@ -22,7 +22,9 @@ class Plan:
     """What a run by events is told.
 
     Args:
-        kind: `reload` everything, or process the slices, `incremental`.
+        kind: `incremental`, process what is new; or `reload` everything: slices begin at the beginning, also those of
+            tables of which nothing is new, which go up to where they were read, and `previous` is None. A dataset that
+            adds increments reloads also where it has nothing valid to add one to.
         config: Configuration for the function, which finds it in `run_spec.plan.config`; values that JSON has.
         tags: Tags of the run, such as `feed_assets/spark_profile` for one that wants more of Spark.
 
@@ -77,8 +79,8 @@ class RunSpec:
     """What a run by events does.
 
     Attributes:
-        slices: What it reads, by the partition of an event table.
-        plan: How it processes them.
+        slices: What it reads, by the partition of an event table; of a plan that reloads all of each table.
+        plan: How it processes them: `reload` also where it was to be `incremental`, and there is nothing to add to.
         consumes: Whether it moves markers; a run by hand leaves them alone.
     """
 

@@ -11,9 +11,12 @@ from feed_assets.core.intervals import Interval
 class Slice:
     """What a run reads of one event table's partition: what was updated after one marker, up to another.
 
+    It may be read again, late or by hand: `merge_by_key` adds it to what is there without counting a row twice.
+
     Attributes:
         partition: The table and its partition.
-        start: The marker after which it begins, encoded; None is the beginning. `after` has it as a value.
+        start: The marker after which it begins, encoded; None is the beginning, as where everything is loaded. `after`
+            has it as a value.
         end: The marker up to which it goes, encoded, which counts. `upto` has it as a value.
         operations: How the table was written since: one of `OVERWRITE`, `INSERT`, `UPDATE`, `UPSERT`, `DELETE` each.
         events: How many write events it is made of.

@@ -83,6 +83,7 @@ def test_a_home_that_others_may_enter_keeps_its_rights_and_it_is_said(new_home):
 def test_the_demo_s_home_is_its_owner_s_too(new_home, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(new_home))
     monkeypatch.setenv("FEED_ASSETS_BLACKBOARDS", "{}")  # which the demo sets anew, and the next test must not have
+    monkeypatch.setenv("RETAIL_CRM", "sqlite://")  # the same
     assert rights(fresh_home()) == 0o700
     assert rights(new_home) == 0o700
 

@@ -79,6 +79,7 @@ NO_DECLARATIONS |= {
     "RunSpec",
     "META",
     "is_clean",
+    "merge_by_key",
     "reject",
     "reject_duplicates",
     "Bar",

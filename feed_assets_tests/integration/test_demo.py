@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import sqlite3
 import subprocess
 from itertools import product
 from pathlib import Path
@@ -116,6 +117,19 @@ def test_the_report_of_the_rerun_is_what_the_raw_files_say(played) -> None:
     assert {name: int(number.replace(",", "")) for name, number in found.items()} == wanted
 
 
+def test_increments_of_the_crm_come_to_a_fold_of_its_rows(played) -> None:
+    home, done = played
+    found = re.findall(
+        r"^  visits (.*), (incremental|reload)(?:, added to \S+)?; (\d+) customers$", done.stdout, re.MULTILINE
+    )
+    wednesday, *_, taxed = counts = [int(count) for *_, count in found]
+    assert [how for _, how, _ in found] == ["reload", *["incremental"] * 3, "reload"]
+    assert counts[2] == counts[1] - 1
+    with sqlite3.connect(home / "crm.db") as crm:
+        assert crm.execute("SELECT count(DISTINCT customer) FROM visits").fetchone() == (taxed,)
+    assert wednesday < counts[1] < taxed
+
+
 def test_it_says_where_to_look_next(played) -> None:
     home, done = played
     for command in re.findall(r"(\.venv/bin/feed-assets .*)", done.stdout):
@@ -124,7 +138,8 @@ def test_it_says_where_to_look_next(played) -> None:
         )
         assert looked.returncode == 0, looked.stderr
     boards = json.dumps({"women": {"url": (home / "women").as_uri()}})
-    assert f"DAGSTER_HOME={home} FEED_ASSETS_BLACKBOARDS='{boards}' make ui" in done.stdout
+    crm = f"RETAIL_CRM=sqlite:///{home / 'crm.db'}"
+    assert f"DAGSTER_HOME={home} FEED_ASSETS_BLACKBOARDS='{boards}' {crm} make ui" in done.stdout
 
 
 def test_it_never_clears_a_folder_that_is_not_its_own(tmp_path: Path) -> None:

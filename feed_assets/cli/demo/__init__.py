@@ -8,17 +8,18 @@ SAMPLES = "feed_assets.definitions"
 
 
 def demo() -> None:
-    """Run a week of real ads, days of a web shop, a day of regions and late data of partners, and check the results."""
+    """Run a week of ads, days of a shop, increments of its CRM, a day of regions and late data; check the results."""
     check_installed()  # Its last table is one of a warehouse.
     from feed_assets.cli.demo.stage import Stage, fresh_home
 
     folder = fresh_home()
-    from feed_assets.cli.demo import ads, partners, regions, retail  # Their settings are those of this home.
+    from feed_assets.cli.demo import ads, customers, partners, regions, retail  # Their settings are those of this home.
 
     with open_instance() as instance:
         stage = Stage(load(SAMPLES), instance, folder)
         ads.play(stage)
         retail.play(stage)
+        customers.play(stage)
         regions.play(stage)
         partners.play(stage)
         stage.say(f"\n{stage.where_next}")

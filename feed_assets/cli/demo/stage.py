@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import sqlalchemy as sa
 import typer
 from pydantic import SecretStr
 
@@ -18,6 +19,7 @@ from feed_assets.cli.run import sentence
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.warehouses import Warehouse
+from feed_assets.defs.retail.customers import VARIABLE
 from feed_assets.feeds import read, write
 from feed_assets.home import home, make_home
 from feed_assets.orchestration.ends import ends_of
@@ -51,6 +53,7 @@ def fresh_home() -> Path:
     os.environ["DAGSTER_HOME"] = str(folder)
     (theirs := folder / "women").mkdir()
     os.environ[BOARDS] = json.dumps({theirs.name: {"url": theirs.as_uri()}})
+    os.environ[VARIABLE] = sa.URL.create("sqlite", database=str(folder / "crm.db")).render_as_string()
     settings.cache_clear()
     return folder
 
@@ -120,11 +123,13 @@ class Stage:
     def where_next(self) -> str:
         """Commands to look further."""
         at = f"DAGSTER_HOME={self.folder}"
+        others = " ".join(f"{name}={shlex.quote(os.environ[name])}" for name in (BOARDS, VARIABLE))
         return (
-            f"In the web UI:  {at} {BOARDS}={shlex.quote(os.environ[BOARDS])} make ui\n"
+            f"In the web UI:  {at} {others} make ui\n"
             f"The files:      {at} .venv/bin/feed-assets feed show ads/effectiveness/v1.0 2019-11-26/men\n"
             f"Why or why not: {at} .venv/bin/feed-assets explain retail/daily_summary/v1.0 2010-12-05\n"
             f"Late data:      {at} .venv/bin/feed-assets late ls ads/partners_daily/v1.0\n"
             f"The windows:    {at} .venv/bin/feed-assets state show ads/impressions\n"
-            f"The events:     {at} .venv/bin/feed-assets events ls retail/daily_summary/v1.0"
+            f"The events:     {at} .venv/bin/feed-assets events ls retail/daily_summary/v1.0\n"
+            f"Increments:     {at} .venv/bin/feed-assets events ls retail/customers/v1.0"
         )

@@ -74,8 +74,10 @@ def feed_asset(
 
     The function takes one DataFrame for each input, by name, and returns the partition's rows; of an event table it
     gets the `Slice` to read. Parameters called `partition` and `run_spec` get the `Partition` that is built, and the
-    `RunSpec` that says what the run consumes and how. Records of foreign feeds that do not parse never reach the
-    function: they are published beside the dataset, as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
+    `RunSpec` that says what the run consumes and how. One called `previous` gets the rows that the dataset published
+    last of the partition, to be returned with an increment merged in, and None where everything is loaded; it needs
+    `by_events`. Records of foreign feeds that do not parse never reach the function: they are published beside the
+    dataset, as `<name>_rejects`, with the columns `reason`, `file` and `raw`.
 
     Args:
         feed: Name and version, such as `ads/effectiveness/v1.0`; the version is required.
@@ -116,7 +118,7 @@ def feed_asset(
     Raises:
         InvalidName: The feed's name is none, or has no version.
         InvalidDefinition: The dataset cannot be declared like this: a value of a wrong type, an input that is no feed,
-            a function whose parameters are not its inputs.
+            a function whose parameters are not its inputs, or that takes `previous` without `by_events`.
     """
     found = declared_feed(feed)
     read, tracked = resolve(found, partitions_def, inputs), tracked_of(found, completeness, regions)

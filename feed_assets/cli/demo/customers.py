@@ -1,0 +1,85 @@
+"""Increments of another team's table: each customer's newest visit, from days, a delete, late visits and a reload."""
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from feed_assets import Operation
+from feed_assets.core.errors import DemoFailed
+from feed_assets.core.events import decode
+from feed_assets.core.feeds import Feed
+from feed_assets.defs.retail.crm import Crm, Visit, visits
+from feed_assets.defs.retail.customers import VARIABLE
+from feed_assets.ledger import bases, updates
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+    from feed_assets.cli.demo.stage import Stage
+    from feed_assets.core.feeds import Update
+
+CUSTOMERS = Feed.parse("retail/customers/v1.0")
+THURSDAY, FRIDAY = datetime(2010, 12, 2, tzinfo=UTC), datetime(2010, 12, 3, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+OFFLINE = FRIDAY - 9 * HOUR
+"""Thursday at three in the afternoon: from then on a till had no network."""
+
+
+def play(stage: "Stage") -> None:
+    """The story: what is new is added to what was published last, until the other team overwrites its table."""
+    crm = Crm(os.environ[VARIABLE])
+    on_time, late = _halves("2010-12-02")
+    stage.step(f"another team, the CRM, has Wednesday's visits in {stage.folder / 'crm.db'}: all of them are loaded")
+    crm.write(visits("2010-12-01"), THURSDAY)
+    _check(stage, crm)
+    stage.step("Thursday's visits: an increment, of which a till was offline from three o'clock on")
+    crm.write(on_time, FRIDAY)
+    _check(stage, crm)
+    stage.step(f"the customer {on_time[0].customer} asks to be forgotten: a row less")
+    crm.forget(on_time[0].customer, FRIDAY + 9 * HOUR)
+    _check(stage, crm)
+    stage.step("the till's visits come late: a slice that was read is read again, and replaces no newer visit")
+    crm.write(late, FRIDAY - HOUR, at=FRIDAY + 10 * HOUR)
+    _check(stage, crm)
+    stage.step("the CRM had left out a tax of 20 %, and overwrites its table: everything is loaded anew")
+    taxed = [replace(each, gbp=each.gbp * 6 / 5) for each in crm.visits()]
+    crm.write(taxed, FRIDAY + 12 * HOUR, Operation.OVERWRITE)
+    _check(stage, crm)
+    stage.say("After each step the customers are a fold of the CRM's rows.\n")
+
+
+def _halves(day: str) -> tuple[list[Visit], list[Visit]]:
+    """The visits of a day before the till was offline, and those since."""
+    found = visits(day)
+    return [each for each in found if each.visited_at < OFFLINE], [each for each in found if each.visited_at >= OFFLINE]
+
+
+def _check(stage: "Stage", crm: Crm) -> None:
+    """Run what is due, say what was read, and compare the rows with what Python makes of the CRM's."""
+    stage.run(1)
+    update, frame = stage.published(CUSTOMERS, "")
+    rows = {_visit(row) for row in frame.collect()}
+    stage.say(f"  {_read(stage, update)}; {len(rows)} customers")
+    if rows != (expected := fold(crm)):
+        raise DemoFailed(f"{CUSTOMERS} differs from the CRM's own rows, for example by {next(iter(rows ^ expected))}.")
+
+
+def fold(crm: Crm) -> set[Visit]:
+    """The newest visit of each customer who was not forgotten since."""
+    newest, gone = {each.customer: each for each in crm.visits()}, crm.forgotten()
+    return {each for who, each in newest.items() if who not in gone or each.visited_at > gone[who]}
+
+
+def _visit(row: "Row") -> Visit:
+    return Visit(row["customer"], row["visited_at"].astimezone(UTC), row["country"], row["gbp"])
+
+
+def _read(stage: "Stage", update: "Update") -> str:
+    """The plan and the slice of the run that made an update."""
+    with stage.services.ledger.read() as connection:
+        (pin,) = updates.consumed_by(connection, update.partition, update.id)
+        base = bases.added_to(connection, [(update.partition, update.id)]).get(update.partition)
+    after = f"after {decode(pin.start):%Y-%m-%d %H:%M} " if pin.start else ""
+    how = f"incremental, added to {base.update_id}" if base else "reload"
+    return f"visits {after}up to {decode(pin.update_id):%Y-%m-%d %H:%M}, {how}"

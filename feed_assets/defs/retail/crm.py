@@ -1,0 +1,109 @@
+"""What another team of the shop has, its CRM: each visit of a customer, who asked to be forgotten, and events of both.
+
+It stands in for that team's database, a SQLite file: the demo and tests let it write, `customers.py` only reads.
+"""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from io import StringIO
+
+import sqlalchemy as sa
+
+from feed_assets import Operation
+from feed_assets.defs.retail.sample import invoices_csv
+
+_THEIRS = sa.MetaData()
+_VISITS = sa.Table(
+    "visits",
+    _THEIRS,
+    sa.Column("customer", sa.Text, primary_key=True),
+    sa.Column("visited_at", sa.DateTime, primary_key=True),
+    sa.Column("country", sa.Text, nullable=False),
+    sa.Column("gbp", sa.Text, nullable=False),  # SQLite has no decimals.
+)
+_FORGOTTEN = sa.Table(
+    "forgotten",
+    _THEIRS,
+    sa.Column("customer", sa.Text, primary_key=True),
+    sa.Column("deleted_at", sa.DateTime, nullable=False),
+)
+_EVENTS = sa.Table(
+    "events",
+    _THEIRS,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("table_name", sa.Text, nullable=False),
+    sa.Column("marker", sa.DateTime, nullable=False),
+    sa.Column("event_marker", sa.DateTime, nullable=False),
+    sa.Column("correlation_id", sa.Text, nullable=False),
+    sa.Column("write_operation", sa.Text, nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What a customer bought at one moment of the shop's clock, which is taken for UTC, in all."""
+
+    customer: str
+    visited_at: datetime
+    country: str
+    gbp: Decimal
+
+
+def visits(day: str) -> list[Visit]:
+    """The visits of one day of the sample, in order: of customers that it knows, without what was cancelled."""
+    found: dict[tuple[str, datetime], Visit] = {}
+    for line in csv.DictReader(StringIO(invoices_csv(day).decode(), newline="")):
+        customer = line["CustomerID"].removesuffix(".0")
+        if customer and not line["InvoiceNo"].startswith("C"):
+            key = customer, datetime.fromisoformat(line["InvoiceDate"]).replace(tzinfo=UTC)
+            spent = found[key].gbp if key in found else Decimal()
+            found[key] = Visit(*key, line["Country"], spent + int(line["Quantity"]) * Decimal(line["UnitPrice"]))
+    return sorted(found.values(), key=lambda each: (each.visited_at, each.customer))
+
+
+class Crm:
+    """The team and its database: rows and the event that tells of them are written in one transaction."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = sa.create_engine(url, poolclass=sa.NullPool)
+        _THEIRS.create_all(self._engine)
+
+    def write(
+        self, some: Iterable[Visit], upto: datetime, operation: Operation = Operation.UPSERT, at: datetime | None = None
+    ) -> None:
+        """Write visits, over those that are there, and tell of all up to a moment; `at` is when that was, if later."""
+        with self._engine.begin() as connection:
+            rows = [{**vars(each), "gbp": str(each.gbp)} for each in some]
+            connection.execute(sa.insert(_VISITS).prefix_with("OR REPLACE"), rows)
+            _tell(connection, operation, upto, at or upto)
+
+    def forget(self, customer: str, at: datetime) -> None:
+        """Remove a customer's visits, note who is gone since when, and tell of it."""
+        with self._engine.begin() as connection:
+            connection.execute(sa.delete(_VISITS).where(_VISITS.c.customer == customer))
+            connection.execute(sa.insert(_FORGOTTEN), {"customer": customer, "deleted_at": at})
+            _tell(connection, Operation.DELETE, at, at)
+
+    def visits(self) -> list[Visit]:
+        """All visits that are there, in order."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(sa.select(_VISITS).order_by(_VISITS.c.visited_at)).all()
+        return [Visit(row.customer, _utc(row.visited_at), row.country, Decimal(row.gbp)) for row in rows]
+
+    def forgotten(self) -> dict[str, datetime]:
+        """When each customer who asked for it was forgotten."""
+        with self._engine.connect() as connection:
+            return {row.customer: _utc(row.deleted_at) for row in connection.execute(sa.select(_FORGOTTEN))}
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC)  # SQLite keeps no zone.
+
+
+def _tell(connection: sa.Connection, operation: Operation, marker: datetime, at: datetime) -> None:
+    """Tell that visits may be others up to a marker; `at` is the event's own time, and its correlation id."""
+    told = {"table_name": "visits", "marker": marker, "event_marker": at, "correlation_id": f"crm {at}"}
+    connection.execute(sa.insert(_EVENTS), {**told, "write_operation": operation.value})

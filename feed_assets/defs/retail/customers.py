@@ -1,0 +1,82 @@
+"""The newest visit of each customer, by increments from a table of another team, the CRM.
+
+They are there where RETAIL_CRM has the URL of the CRM's database: without it there is no such team, and a source that
+cannot be read would be an alert at each tick.
+"""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import sqlalchemy as sa
+
+from feed_assets import (
+    ByEvents,
+    Columns,
+    DeletesTable,
+    EventSource,
+    Operation,
+    Plan,
+    Rule,
+    Slice,
+    SqlTable,
+    checks,
+    event_table,
+    feed_asset,
+)
+from feed_assets.defs.retail.purchases import MONEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VARIABLE = "RETAIL_CRM"
+"""The environment variable with the URL of the CRM's database."""
+
+crm = EventSource(
+    "crm", (SqlTable(f"env:{VARIABLE}", "events", order_by="id", columns=Columns(partition_key=None, context=None)),)
+)
+forgotten = DeletesTable(f"env:{VARIABLE}", "forgotten", key="customer")
+visits = event_table(
+    "crm/visits",
+    source=crm,
+    table_name="visits",
+    description="What a customer bought at one moment, as the CRM knows it; who asked for it is forgotten.",
+)
+
+
+@feed_asset(
+    "retail/customers/v1.0",
+    inputs={"visits": visits},
+    checks=[checks.unique("customer"), checks.not_null("customer", "gbp", "visited_at")],
+    by_events=ByEvents(plans=[Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))]),
+    owners=["team:retail"],
+)
+def customers(visits: Slice, previous: "DataFrame | None") -> "DataFrame":
+    """The newest visit of each customer, and what it came to in pounds; without those who were forgotten since.
+
+    What is new in the CRM is merged into what was published last. Visits that come late replace no newer one. Where the
+    CRM has overwritten its table, all of it is read.
+    """
+    from pyspark.sql import SparkSession
+
+    from feed_assets import merge_by_key
+
+    spark: Any = SparkSession.active()
+    rows = spark.createDataFrame(_rows_of(visits), "customer string, country string, gbp string, visited_at string")
+    new = rows.selectExpr("customer", "country", f"CAST(gbp AS {MONEY})", "CAST(visited_at AS timestamp)")
+    gone = spark.createDataFrame([*forgotten.rows(visits.start, visits.end)], "customer string, visited_at timestamp")
+    return merge_by_key(previous, new, "customer", deletes=gone, newest_by="visited_at")
+
+
+def _rows_of(piece: Slice) -> list[tuple[Any, ...]]:
+    """The visits of a slice, as texts."""
+    columns: list[sa.ColumnElement[str]] = [sa.column(name) for name in ("customer", "country", "gbp", "visited_at")]
+    query = sa.select(*columns).select_from(sa.table("visits")).where(sa.text(piece.where("visited_at")))
+    with sa.create_engine(os.environ[VARIABLE], poolclass=sa.NullPool).connect() as database:
+        return [tuple(row) for row in database.execute(query)]
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """The CRM's table and the dataset, or nothing where there is no CRM."""
+    return dg.Definitions(assets=[visits, customers]) if VARIABLE in os.environ else dg.Definitions()

@@ -1,0 +1,119 @@
+"""docs/increments.md as it is written there: the shop's statements, the dataset, what each run reads and publishes."""
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dagster as dg
+import pytest
+import sqlalchemy as sa
+import yaml
+from pyspark.sql import SparkSession
+
+from feed_assets import with_automation
+from feed_assets.core.events import Operation, Recorded, decode
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds import read
+from feed_assets.ledger import events, updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.settings import settings
+from feed_assets.spark.read import read_own
+from feed_assets.spark.session import session
+from feed_assets.testing import Harness
+
+TEXT = (Path(__file__).parents[1] / "docs" / "increments.md").read_text(encoding="utf-8")
+ORDERS = Partition(Feed.parse("sales/orders/v1.0"), "")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+DDL, *STEPS, BY_HAND = blocks("sql")
+DATASET, SOFT_DELETES = blocks("python")
+ROWS = [
+    [cell.strip() for cell in line.split("|")[1:-1]] for line in re.findall(r"^\| \w+ \| (?:rel|inc).*", TEXT, re.M)
+]
+
+
+@dataclass
+class Story:
+    """What each run of the page was told, has read and published, and the event that told of it."""
+
+    harness: Harness
+    shop: sa.Engine
+    runs: list[list[str]] = field(default_factory=list[list[str]])
+    told: list[Recorded] = field(default_factory=list[Recorded])
+
+    def run(self, statements: str) -> None:
+        with self.shop.begin() as connection:
+            connection.exec_driver_sql(statements)
+        (ran,) = self.harness.run_until_idle()
+        assert ran.error is None
+        with open_ledger(settings().ledger).read() as connection:
+            (pin,) = updates.consumed_by(connection, ORDERS, self.harness.newest(str(ORDERS.feed)) or "")
+            self.told += events.newest(connection, 1, ORDERS.feed)
+        markers = [f"{decode(each):%Y-%m-%d %H:%M}" if each else "" for each in (pin.start, pin.update_id)]
+        self.runs.append([ran.tags["feed_assets/plan"], *markers, self.rows()])
+
+    def rows(self) -> str:
+        update = read.require(read.latest(self.harness.board, ORDERS))
+        rows = read_own(session(settings()), self.harness.board, update).orderBy("number").collect()
+        return ", ".join(f"{row['number']} {row['item']} {row['amount']}" for row in rows)
+
+    def by_hand(self, run_config: dict[str, Any]) -> dg.ExecuteInProcessResult:
+        job = self.harness.definitions.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(instance=self.harness.instance, run_config=run_config)
+
+
+def module_of(code: str) -> ModuleType:
+    """The page's code as a module."""
+    module = ModuleType("increments_page")
+    sys.modules[module.__name__] = module
+    exec(code, module.__dict__)  # noqa: S102
+    return module
+
+
+@pytest.fixture
+def story(spark: SparkSession, home: Path, postgresql: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
+    """The page up to its table of runs."""
+    url = str(postgresql.database())
+    monkeypatch.setenv("SHOP_URL", url)
+    shop = sa.create_engine(url, poolclass=sa.NullPool)
+    with shop.begin() as connection:
+        connection.exec_driver_sql(DDL)
+    page = module_of(DATASET)
+    with Harness(with_automation(dg.Definitions(assets=[page.orders, page.all_orders]))) as harness:
+        found = Story(harness, shop)
+        for statements in STEPS:
+            found.run(statements)
+        yield found
+    del sys.modules[page.__name__]
+
+
+def test_each_run_of_the_page_reads_and_publishes_what_its_table_says(story: Story) -> None:
+    assert story.runs == [row[1:] for row in ROWS]
+    assert [told.operation for told in story.told] == [
+        Operation.OVERWRITE if plan == "reload" else Operation.UPSERT for plan, *_ in story.runs
+    ]
+    (shown,) = blocks("json")
+    assert story.told[1].context["slices"] == yaml.safe_load(shown)["slices"]
+    assert {"added_to", "slices"} <= story.told[1].context.keys()
+    with story.shop.begin() as connection:
+        connection.exec_driver_sql(BY_HAND)
+    (config,) = blocks("yaml")
+    assert story.by_hand(yaml.safe_load(config)).success
+    assert story.rows() == ROWS[-1][-1].replace("tea", "green tea")
+    assert story.harness.run_until_idle() == []
+
+
+def test_rows_that_are_marked_as_deleted_are_merged_as_deletes(spark: SparkSession) -> None:
+    merged = module_of(SOFT_DELETES).merged
+    previous = spark.createDataFrame([(1, "ice", 1), (2, "tea", 1)], "number int, item string, updated_at int")
+    increment = [(1, "ice", 2, True), (3, "jam", 2, False)]
+    rows = spark.createDataFrame(increment, "number int, item string, updated_at int, deleted boolean")
+    assert sorted(tuple(row) for row in merged(previous, rows).collect()) == [(2, "tea", 1), (3, "jam", 2)]
