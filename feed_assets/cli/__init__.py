@@ -29,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich alone would take half of the time of `--help`
     context_settings={"max_content_width": 120},
 )
-for command in (publish, retention.prune, retention.revalidate):
+for command in (publish, retention.prune, retention.compact, retention.revalidate):
     feed.app.command()(command)
 app.add_typer(connector.app, name="connector")
 app.add_typer(events.app, name="events")

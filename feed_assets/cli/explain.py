@@ -162,7 +162,7 @@ def _caveat(unread: "UnreadView | Unread") -> str:
 
 def _decided(graph: "Graph", services: "Services", node: "Node", output: Partition) -> VerdictView:
     """The verdict of now, not of the last tick: inputs are looked at on the blackboard first."""
-    from feed_assets.ledger import due, updates
+    from feed_assets.ledger import due, sets, updates
     from feed_assets.orchestration.decide.decisions import fan_out_to, verdicts
     from feed_assets.orchestration.decide.needs import deadline_said, waits_for
 
@@ -175,7 +175,7 @@ def _decided(graph: "Graph", services: "Services", node: "Node", output: Partiti
     fan_out_to(graph, [node], services.ledger, services.now(), lambda: False)
     with services.ledger.read() as connection:
         (verdict,) = verdicts(graph, connection, [output], services.now())
-        newest, gone = updates.newest(connection, [output]).get(output), updates.gone(connection, output)
+        newest, gone = sets.newest(connection, [output]).get(output), updates.gone(connection, output)
         more = _known(connection, output)
     told = [f"its update {gone.id} is no longer valid: {gone.reason}"] if gone else []
     told += _queued(graph, output) if "requested" in more else []

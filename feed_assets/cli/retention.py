@@ -1,4 +1,4 @@
-"""`feed-assets feed prune` and `revalidate`: what asks the ledger, and so works on the blackboard of the settings."""
+"""`feed-assets feed prune`, `compact` and `revalidate`: what asks the ledger, and works on the settings' blackboard."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,9 +7,10 @@ import typer
 from feed_assets.cli.feed import AsJson, FeedName, PartitionKey
 from feed_assets.cli.location import open_services, partition_of
 from feed_assets.cli.show import show
-from feed_assets.cli.views import PrunedView, RevalidatedView
+from feed_assets.cli.views import CompactedView, PrunedView, RevalidatedView
 from feed_assets.core.errors import NotOurs
 from feed_assets.core.feeds import Feed
+from feed_assets.core.increments import LEAST
 from feed_assets.core.retention import Retention, parse_age
 
 if TYPE_CHECKING:
@@ -56,6 +57,24 @@ def revalidate(
 
     found = revalidate(_services(), partition_of(feed, partition), update)
     show(RevalidatedView.model_validate(found), as_json, "it is valid again")
+
+
+def compact(
+    feed: FeedName,
+    partition: Annotated[str | None, typer.Argument(metavar="[PARTITION]", help="Otherwise all of them.")] = None,
+    least: Annotated[int, typer.Option(metavar="N", min=2, help="Only where so many are in a row.")] = LEAST,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Otherwise nothing is written.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put the batches of an appendable dataset together, or say which would be: the rows stay, and nobody runs."""
+    from feed_assets.runs.compact import compact, partitions_of
+
+    services, parsed = _services(), Feed.parse(feed)
+    asked = [partition_of(feed, partition)] if partition is not None else partitions_of(services, parsed)
+    found = [each for at in asked for each in compact(services, at, least, apply=apply)]
+    said = f"{len(found)} batches were made of {sum(len(each.batches) for each in found)}"
+    note = said if apply or not found else f"{said.replace('were', 'would be')}: --apply does it"
+    show(CompactedView.each(found), as_json, note if found else f"no {least} batches are in a row")
 
 
 def _services() -> "Services":

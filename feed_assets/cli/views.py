@@ -133,6 +133,15 @@ class PrunedView(View):
     updates: tuple[Judgement, ...] = Field(validation_alias="judged")
 
 
+class CompactedView(View):
+    """Batches that are put together into one; `applied`: it is there."""
+
+    partition: Key
+    batches: tuple[str, ...]
+    into: str
+    applied: bool
+
+
 class DoneView(_OfPartition):
     """What was done about an update that a run left behind."""
 

@@ -110,14 +110,25 @@ def _by_events(inbox: Inbox, found: Due) -> dict[Partition, Pin | None]:
     pins: dict[Partition, Pin | None] = {}
     for member in inbox.inputs:
         is_table = member.feed in inbox.tables
+        held = member.parent if member.parent not in inbox.inputs else None
         if member in slices and is_table:
             piece = slices[member]
             pins[member] = Pin(member, piece.end, piece.version, start=piece.start)
         elif member in slices:
             pins[member] = _up_to(inbox, member, slices[member].end)
-        elif member in coming or (is_table and member in inbox.consumed):
+        elif held in slices:
+            pins[member] = _not_after(inbox, member, slices[held].end)
+        elif (
+            (held in coming and held not in inbox.inputs) or member in coming or (is_table and member in inbox.consumed)
+        ):
             pins[member] = _consumed(inbox, member)
     return pins
+
+
+def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
+    """A batch of ours, of which the event of its partition tells; one that came after that is not read yet."""
+    newest = inbox.newest.get(batch)
+    return newest if newest and newest.update_id <= end else _consumed(inbox, batch)
 
 
 def _up_to(inbox: Inbox, member: Partition, end: str) -> Pin | None:

@@ -36,6 +36,8 @@ PARENTS = "parents"
 """In an event's context, where several went into its correlation id: those that its run consumed."""
 ADDED_TO = "added_to"
 """In an event's context: the update before, to which an increment was added."""
+BATCH = "batch"
+"""In an event's context: the batch that an increment of an appendable dataset is."""
 SLICES = "slices"
 """In an event's context: of an increment by table's partition the markers that it was read after, and up to."""
 _CONTEXT: Mapping[str, tuple[type, str]] = {

@@ -11,6 +11,7 @@ from feed_assets.core.attempts import pause_after
 from feed_assets.core.choosing import Choice
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Partition, parse_update_id, update_id
+from feed_assets.core.increments import same_rows
 from feed_assets.core.inputs import UpdateInput
 from feed_assets.core.needs import Need
 from feed_assets.core.positions import InputChange, Pin, changed, pins_digest
@@ -77,6 +78,8 @@ class Case:
     def _other_than_consumed(self, pins: Iterable[Pin]) -> tuple[InputChange, ...]:
         newest = [pin for pin in pins if pin.partition not in self._kept]
         consumed = [pin for pin in self.built.consumed if pin.partition not in self._kept]
+        same = same_rows(newest, consumed)
+        newest, consumed = ([pin for pin in each if pin.partition.parent not in same] for each in (newest, consumed))
         return changed(newest, consumed, self.need.source_of)
 
     def _as_counted(self, pin: Pin) -> Pin | None:

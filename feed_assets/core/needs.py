@@ -38,7 +38,7 @@ class Need:
     """The policies of inputs that have one of their own."""
     periods: Periods = field(default_factory=Periods)
     adds: bool = False
-    """Whether an increment is added to what was published last."""
+    """Whether an increment is added to what was published last, as new rows or as a batch."""
 
     def policy_of(self, feed: Feed) -> Late:
         """By what the late data of an input are weighed."""

@@ -68,10 +68,15 @@ class Judgement:
     surprising: bool = False
 
 
-def judge(found: Iterable[Found], retention: Retention, now: datetime) -> tuple[Judgement, ...]:
-    """What becomes of each update of one partition, newest first."""
+def judge(
+    found: Iterable[Found], retention: Retention, now: datetime, replaced_by: str | None = None
+) -> tuple[Judgement, ...]:
+    """What becomes of each update of one partition, newest first.
+
+    `replaced_by`: the update of another batch, which holds the rows of this one: it counts as a newer one.
+    """
     updates = sorted(found, key=lambda each: each.id, reverse=True)
-    newer: list[str] = []
+    newer: list[str] = [replaced_by] if replaced_by else []
     judged: list[Judgement] = []
     for each in updates:
         judged.append(_judge(each, newer, retention, now))
@@ -122,9 +127,10 @@ def _in_use(found: Found, now: datetime) -> str | None:
     return None
 
 
-def kept_from(found: Iterable[Found], going: Iterable[str]) -> str | None:
+def kept_from(found: Iterable[Found], going: Iterable[str], replaced_by: str | None = None) -> str | None:
     """The valid update from which on nothing valid is missing once `going` are gone; None if no valid one goes."""
     valid, gone = sorted(each.id for each in found if each.valid), set(going)
+    valid += [replaced_by] if replaced_by and valid and replaced_by > valid[-1] else []
     last = max((each for each in valid if each in gone), default=None)
     return next((each for each in valid if last and each > last and each not in gone), None)
 

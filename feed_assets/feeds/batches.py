@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Partition, Skipped, Update, is_update_id
+from feed_assets.core.increments import replaced
 from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 
@@ -29,8 +31,13 @@ class SetReading:
 
     @property
     def updates(self) -> tuple[Update, ...]:
-        """The set: one valid update of each batch that has one, in the order of the batches."""
-        return tuple(batch.update for batch in self.batches if batch.update)
+        """The set: one valid update of each batch that has one and is in effect, in the order of the batches."""
+        return tuple(batch.update for batch in self.batches if batch.update and batch.partition not in self.replaced)
+
+    @cached_property
+    def replaced(self) -> dict[Partition, Partition]:
+        """The batches whose rows another one holds, and which."""
+        return replaced(batch.partition for batch in self.batches if batch.update)
 
     @property
     def left_out(self) -> tuple[Skipped, ...]:

@@ -34,14 +34,16 @@ def promise(board: Blackboard, partition: Partition, kept: str) -> None:
     board.put(f"{read.PRUNED}/{partition.path}/{kept}", b"")
 
 
-def remove(board: Blackboard, partition: Partition, update_id: str) -> bool:
+def remove(board: Blackboard, partition: Partition, update_id: str, replaced_by: Partition | None = None) -> bool:
     """Remove an update that a newer valid one has replaced, manifest first; False, and nothing done, if none has.
+
+    The newer one may be that of another batch, which holds the rows of this one.
 
     Killed after the manifest it is invalid as it was when it was written. With files gone and the manifest there, a
     count that was wrong could become right.
     """
-    newest = read.latest(board, partition).update
-    if newest is None or newest.id <= update_id:
+    newest = [read.latest(board, at).update for at in (partition, replaced_by) if at]
+    if not any(each and each.id > update_id for each in newest):
         return False
     path = f"{partition.path}/{update_id}"
     board.delete([f"{path}/{MANIFEST}"])

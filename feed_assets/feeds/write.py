@@ -41,8 +41,8 @@ _CLAIM_TRIES = 2
 _UNFINISHED = re.compile(r"(^|/)[._]|#[0-9]+$")
 
 
-def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime) -> str:
-    """Claim a fresh update id, greater than every id in the partition and every claim on it.
+def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime, *, after: str | None = None) -> str:
+    """Claim a fresh update id, greater than every id in the partition and every claim on it, and than `after`.
 
     `token` is this writer's own: if the reply to its conditional create was lost and the client sent it again, the
     claim that is already there is recognised as its own. Killed anywhere, at worst one id stays unused. Raises
@@ -51,7 +51,7 @@ def claim(board: Blackboard, partition: Partition, token: bytes, now: datetime) 
     claims = f"{CLAIMS}/{check_partition(partition).path}"
     claimed = (file.key.rsplit("/", 1)[-1] for file in board.files(claims))
     updates = filter(is_update_id, chain.from_iterable(newest_first(board, partition.path)))
-    candidate = next_update_id(now, [*islice(updates, 1), *claimed])
+    candidate = next_update_id(now, [*islice(updates, 1), *claimed, *([after] if after else [])])
     while not _is_taken(board, f"{claims}/{candidate}", token):
         candidate = next_update_id(now, [candidate])
     return candidate

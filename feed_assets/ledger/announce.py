@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import (
     ADDED_TO,
+    BATCH,
     NO_NEW_DATA,
     PARENTS,
     SLICES,
@@ -20,9 +21,10 @@ from feed_assets.core.events import (
     joined_correlation,
 )
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
+from feed_assets.core.increments import numbers_in
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import events, inbox, propagation
-from feed_assets.ledger.tables import event, update
+from feed_assets.ledger.tables import event, run, update
 
 if TYPE_CHECKING:
     from feed_assets.ledger.updates import Row
@@ -53,20 +55,22 @@ def to_pass_on(
     `unchanged` has what the next update would be built from. Once they are recorded there are none any more. What
     reads one of these datasets comes later: their events wake it, and it is to carry their ids as well.
     """
-    from feed_assets.ledger import bases
+    from feed_assets.ledger import bases, updates
 
     carried = propagation.carried(connection, {_at(pin) for pins in unchanged.values() for pin in pins})
     added = bases.added_to(connection, [(row.partition, row.id) for row in unchanged])
     incoming = {row: {carried[_at(pin)] for pin in pins if _at(pin) in carried} for row, pins in unchanged.items()}
+    at = {row: updates.output_of(connection, row) for row in unchanged}
+    adds = {row for row in unchanged if row.partition in added or at[row] != row.partition}
     found = {
-        row: _without_new_data(row, ids, now, Operation.UPSERT if row.partition in added else Operation.OVERWRITE)
+        row: _without_new_data(row, at[row], ids, now, Operation.UPSERT if row in adds else Operation.OVERWRITE)
         for row, ids in incoming.items()
         if ids and row.correlation
     }
     reached = propagation.reached(connection, [(each.partition, each.correlation_id) for each in found.values()])
-    reached |= {(row.partition, row.correlation) for row in found if row.correlation}
+    reached |= {(at[row], row.correlation) for row in found if row.correlation}
     new = {row: each for row, each in found.items() if (each.partition, each.correlation_id) not in reached}
-    moving = {row.partition for row in new}
+    moving = {at[row] for row in new}
     return [each for row, each in new.items() if moving.isdisjoint(pin.partition for pin in unchanged[row])]
 
 
@@ -74,10 +78,10 @@ def _at(pin: Pin) -> propagation.At:
     return pin.partition, pin.update_id
 
 
-def _without_new_data(row: "Row", incoming: set[str], now: datetime, operation: Operation) -> WriteEvent:
+def _without_new_data(row: "Row", at: Partition, incoming: set[str], now: datetime, operation: Operation) -> WriteEvent:
     correlation, parents = joined_correlation(incoming)
     context: dict[str, Any] = {UPDATE_ID: row.id, NO_NEW_DATA: True, **({PARENTS: [*parents]} if parents else {})}
-    feed, key = str(row.partition.feed), row.partition.key
+    feed, key = str(at.feed), at.key
     return WriteEvent(feed, decode(row.id), now, correlation, operation, partition_key=key, context=context)
 
 
@@ -86,7 +90,10 @@ def heal(connection: sa.Connection, feeds: Collection[Feed], now: datetime) -> t
     from feed_assets.ledger import updates
 
     mine = update.c.feed.in_(sorted(map(str, feeds))) & (update.c.state == "published")
-    same = (event.c.feed == update.c.feed) & (event.c.partition == update.c.partition) & (event.c.marker == update.c.id)
+    mine &= update.c.origin != updates.COMPACTED
+    built = sa.select(run.c.partition).where(run.c.id == update.c.run).correlate(update).scalar_subquery()
+    here = (event.c.partition == update.c.partition) | (event.c.partition == built)
+    same = (event.c.feed == update.c.feed) & here & (event.c.marker == update.c.id)
     has_event = sa.select(event.c.sequence).where(same, event.c.source == events.OURS).exists()
     rows = connection.execute(sa.select(*updates.COLUMNS).where(mine, ~has_event).order_by(update.c.id)).mappings()
     found = [updates.row_of(row) for row in rows.all()]
@@ -101,32 +108,43 @@ def _is_published(output: Partition) -> sa.ColumnElement[bool]:
 
 
 def _event(connection: sa.Connection, row: "Row", now: datetime) -> WriteEvent:
+    from feed_assets.ledger import updates
+
     correlation = row.correlation or foreign_correlation(row.partition, row.id)
     context: dict[str, Any] = {UPDATE_ID: row.id, "bytes": row.size, "files": row.files, "records": row.records}
     context |= {"code_version": row.code_version, "run": row.run}
     if row.parents:
         context[PARENTS] = json.loads(row.parents)
-    if not row.is_foreign and row.version is not None and row.version == _version_before(connection, row):
+    before = _version_before(connection, row)
+    if not row.is_foreign and row.version is not None and row.version == before:
         context[NO_NEW_DATA] = True
-    base = _added_to(connection, row)
-    context |= {ADDED_TO: base.update_id, SLICES: _slices(connection, row, base)} if base else {}
-    known = {name: value for name, value in context.items() if value is not None}
-    operation = Operation.UPSERT if base else Operation.OVERWRITE
-    feed, key = str(row.partition.feed), row.partition.key
-    return WriteEvent(feed, _marker(row), now, correlation, operation, partition_key=key, context=known)
+    at = updates.output_of(connection, row) if row.run else row.partition
+    operation, more = _written_as(connection, row, is_batch=at != row.partition, is_first=before is None)
+    known = {name: value for name, value in (context | more).items() if value is not None}
+    return WriteEvent(str(at.feed), _marker(row), now, correlation, operation, partition_key=at.key, context=known)
 
 
-def _added_to(connection: sa.Connection, row: "Row") -> Pin | None:
+def _written_as(
+    connection: sa.Connection, row: "Row", *, is_batch: bool, is_first: bool
+) -> tuple[Operation, dict[str, Any]]:
+    """How an update was written, and of an increment what it was added to, or is, and what was read for it."""
     from feed_assets.ledger import bases
 
-    return bases.added_to(connection, [(row.partition, row.id)]).get(row.partition)
+    if is_batch:
+        numbers = numbers_in(row.partition.name)
+        is_added = is_first and numbers is not None and numbers.first == numbers.last
+        more = {BATCH: row.partition.name, SLICES: _slices(connection, row)}
+        return (Operation.INSERT if is_added else Operation.OVERWRITE), more
+    if base := bases.added_to(connection, [(row.partition, row.id)]).get(row.partition):
+        return Operation.UPSERT, {ADDED_TO: base.update_id, SLICES: _slices(connection, row, base)}
+    return Operation.OVERWRITE, {}
 
 
-def _slices(connection: sa.Connection, row: "Row", base: Pin) -> dict[str, list[str | None]]:
+def _slices(connection: sa.Connection, row: "Row", base: Pin | None = None) -> dict[str, list[str | None]]:
     """By partition of an event table the markers that an increment was read after, and up to."""
     from feed_assets.ledger import updates
 
-    known = updates.consumed_by(connection, base.partition, base.update_id)
+    known = updates.consumed_by(connection, base.partition, base.update_id) if base else ()
     pins = {*updates.consumed_by(connection, row.partition, row.id)} - {*known}
     return {pin.partition.path: [pin.start, pin.update_id] for pin in sorted(pins) if pin.is_slice}
 

@@ -1,8 +1,11 @@
 """Which partitions are batches: those that were found in an appendable feed, and no others."""
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
-from feed_assets.core.feeds import Partition
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.ledger import wanted
 from feed_assets.ledger.database import insert_missing
 from feed_assets.ledger.tables import batch
 
@@ -13,6 +16,17 @@ def has_joined(connection: sa.Connection, partition: Partition) -> bool:
         return True
     mine = (batch.c.feed == str(partition.feed)) & (batch.c.partition == partition.parent.key)
     return connection.execute(sa.select(sa.exists().where(mine, batch.c.key == partition.key))).scalar_one()
+
+
+def known(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
+    """The batches of partitions of appendable feeds, valid or not, sorted; () of one that the ledger knows none of."""
+    found: dict[Partition, list[Partition]] = {parent: [] for parent in parents}
+    if parents:
+        asked = wanted.partitions(connection, parents)
+        for row in connection.execute(sa.select(batch).join(asked, wanted.same(batch, asked))):
+            feed = Feed.parse(row.feed)
+            found[Partition(feed, row.partition)].append(Partition(feed, row.key))
+    return {parent: tuple(sorted(each)) for parent, each in found.items()}
 
 
 def join(connection: sa.Connection, partition: Partition) -> bool:

@@ -12,7 +12,7 @@ from feed_assets.core.events import foreign_correlation, joined_correlation
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import inbox, updates
+from feed_assets.ledger import batches, inbox, sets, updates
 from feed_assets.ledger.announce import correlations
 from feed_assets.ledger.quality import CheckState
 from feed_assets.ledger.tables import consumed, update
@@ -28,24 +28,29 @@ def claim(
     slices: Collection[Slice] = (),
     without: Sequence[str] = (),
     base: Pin | None = None,
+    output: Partition | None = None,
 ) -> None:
     """Record claimed updates (the last is the dataset's, those before it its rejects), what they read and go without.
 
-    An increment is added to `base`, which is in the lineage as no input: another one would not make it stale.
+    An increment is added to `base`, which is in the lineage as no input: another one would not make it stale. Where a
+    batch is written, `output` is the partition that holds it, which consumes.
     The events within `slices` are consumed when the run publishes; UpdateChanged if another one has consumed some.
     """
-    pins = tuple(pins)
-    if not inbox.are_whole(connection, outputs[-1][0], slices):
+    pins, (written, _) = tuple(pins), outputs[-1]
+    output = output or written
+    if written != output:
+        batches.join(connection, written)
+    if not inbox.are_whole(connection, output, slices):
         raise UpdateChanged(
-            f"{outputs[-1][0]}: some of what this run is to consume was consumed since it was requested: expected "
+            f"{output}: some of what this run is to consume was consumed since it was requested: expected "
             "all of it to be new. Nothing is to be done: the next tick requests what is left."
         )
-    inbox.claim(connection, outputs[-1][0], run_id, slices)
+    inbox.claim(connection, output, run_id, slices)
     correlation, parents = joined_correlation(
         correlations(connection, run_id, pins) or {foreign_correlation(*outputs[-1])}
     )
     values = {"run": run_id, "code_version": code_version, "correlation": correlation}
-    new = _new_of(connection, outputs[-1][0], run_id, pins)
+    new = _new_of(connection, output, run_id, pins)
     values["parents"] = json.dumps([each for each in parents if each in new] or parents) if parents else None
     values["without"] = json.dumps(without) if without else None
     for partition, update_id in outputs:
@@ -62,8 +67,7 @@ def claim(
 
 def _new_of(connection: sa.Connection, output: Partition, run_id: str, pins: Iterable[Pin]) -> set[str]:
     """The correlation ids that a run consumes; those of what the published update has read are only carried."""
-    published = updates.newest(connection, [output]).get(output)
-    known = updates.consumed_by(connection, output, published.id) if published else ()
+    known = sets.consumed(connection, sets.newest(connection, [output])).get(output, ())
     return correlations(connection, run_id, {*pins} - {*known})
 
 

@@ -8,13 +8,27 @@ import sqlalchemy as sa
 
 from feed_assets.core.facts import Attempt, Built, Facts
 from feed_assets.core.feeds import Feed, Partition, parse_update_id
+from feed_assets.core.increments import in_effect
 from feed_assets.core.inputs import Input, SetInput, UpdateInput, WindowInput
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.core.windows import address_of
-from feed_assets.ledger import bases, closures, pauses, quality, run_costs, runs, updates, waivers, wanted, window_facts
+from feed_assets.ledger import (
+    bases,
+    batches,
+    closures,
+    pauses,
+    quality,
+    run_costs,
+    runs,
+    sets,
+    updates,
+    waivers,
+    wanted,
+    window_facts,
+)
 from feed_assets.ledger.choices import Members, choices
-from feed_assets.ledger.tables import batch, consumed, update
+from feed_assets.ledger.tables import consumed, update
 
 
 def facts(
@@ -26,15 +40,16 @@ def facts(
     """
     inputs = {each for need in needs for each in need.partitions}
     outputs = sorted({need.output for need in needs})
-    sets = {each.partition for need in needs for each in need.inputs if isinstance(each, SetInput)}
+    appendable = {each.partition for need in needs for each in need.inputs if isinstance(each, SetInput)}
     windows = {each for need in needs for each in need.windows}
-    batched = batches(connection, sorted(sets))
+    known = batches.known(connection, sorted(appendable))
+    rows = updates.newest(connection, sorted({member for each in inputs for member in known.get(each, (each,))}))
+    batched = {parent: in_effect(mine, rows) for parent, mine in known.items()}
     members = sorted({member for each in inputs for member in batched.get(each, (each,))})
-    rows = updates.newest(connection, members)
-    newest = {each: row.pin for each, row in rows.items()}
+    newest = {each: rows[each].pin for each in members if each in rows}
     built = _built(connection, needs, outputs, batched)
     failed = quality.failed(connection, {*inputs, *outputs})
-    known = window_facts.known_windows(connection, windows)
+    states = window_facts.known_windows(connection, windows)
     return Facts(
         now=now,
         outputs=built,
@@ -44,11 +59,11 @@ def facts(
         pruned=_edge(connection, members, sa.func.max, updates.PRUNED),
         failed=failed,
         checks=_checks(connection, {each for need in needs for each in need.inputs}),
-        waived=_waived(connection, {*failed, *(at for at, each in known.items() if each.is_bad)}),
+        waived=_waived(connection, {*failed, *(at for at, each in states.items() if each.is_bad)}),
         closed={at: str(each) for at, each in closures.closed(connection, outputs).items()},
         choices=choices(connection, needs, batched, newest, {output: each.consumed for output, each in built.items()}),
         paused=pauses.paused(connection, {need.consumer.feed for need in needs if need.consumer}),
-        windows=known,
+        windows=states,
         reporting=window_facts.reporting(connection, windows),
         uncounted=window_facts.uncounted(connection, needs, rows.values()),
         counted_by_nobody=window_facts.counted_by_nobody(connection, windows, rows.values()),
@@ -97,9 +112,9 @@ def _waived(connection: sa.Connection, bad: Collection[Partition]) -> dict[Parti
 def _built(
     connection: sa.Connection, needs: Sequence[Need], outputs: Sequence[Partition], batched: Members
 ) -> dict[Partition, Built]:
-    newest = updates.newest(connection, outputs)
+    newest = sets.newest(connection, outputs)
     published = {each: row.id for each, row in newest.items()}
-    consumed = consumed_of(connection, published)
+    consumed = sets.consumed(connection, newest)
     of_updates, of_batches = _late_since(connection, published), _new_since(connection, needs, batched, consumed)
     of_windows = window_facts.late_since(connection, consumed)
     late = {each: of_updates.get(each, {}) | of_batches.get(each, {}) | of_windows.get(each, {}) for each in published}
@@ -120,25 +135,6 @@ def _built(
     }
 
 
-def batches(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Partition, ...]]:
-    """The batches of partitions of appendable feeds, valid or not, sorted; () of one that the ledger knows none of."""
-    found: dict[Partition, list[Partition]] = {parent: [] for parent in parents}
-    if parents:
-        asked = wanted.partitions(connection, parents)
-        for row in connection.execute(sa.select(batch).join(asked, wanted.same(batch, asked))):
-            feed = Feed.parse(row.feed)
-            found[Partition(feed, row.partition)].append(Partition(feed, row.key))
-    return {parent: tuple(sorted(each)) for parent, each in found.items()}
-
-
-def pins_of(connection: sa.Connection, parents: Sequence[Partition]) -> dict[Partition, tuple[Pin, ...]]:
-    """What a reader of these partitions of appendable feeds gets: the newest valid update of every batch."""
-    batched = batches(connection, parents)
-    members = [member for parent in parents for member in batched[parent]]
-    newest = updates.newest(connection, members)
-    return {parent: tuple(newest[each].pin for each in batched[parent] if each in newest) for parent in parents}
-
-
 def _edge(connection: sa.Connection, partitions: Iterable[Partition], edge: Any, state: str) -> dict[Partition, str]:
     """The first or last update of each partition in a state: one index seek for each."""
     asked = wanted.partitions(connection, partitions)
@@ -146,16 +142,6 @@ def _edge(connection: sa.Connection, partitions: Iterable[Partition], edge: Any,
     found = sa.select(edge(update.c.id)).where(mine).correlate(asked).scalar_subquery()
     rows = connection.execute(sa.select(asked.c.feed, asked.c.partition, found))
     return {Partition(Feed.parse(feed), key): update_id for feed, key, update_id in rows if update_id}
-
-
-def consumed_of(connection: sa.Connection, published: Mapping[Partition, str]) -> dict[Partition, tuple[Pin, ...]]:
-    """What some updates, by partition, were built from."""
-    found: dict[Partition, list[Pin]] = {}
-    asked = wanted.updates(connection, published.items())
-    query = sa.select(consumed).join(asked, wanted.same(consumed, asked)).where(consumed.c.is_input)
-    for row in connection.execute(query):
-        found.setdefault(Partition(Feed.parse(row.feed), row.partition), []).append(updates.pin_of(row))
-    return {output: tuple(sorted(pins)) for output, pins in found.items()}
 
 
 def _counted(

@@ -17,9 +17,8 @@ from feed_assets.core.positions import Pin
 from feed_assets.core.reports import INPUTS
 from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.core.words import first_line, some
-from feed_assets.ledger import log, quality, updates, window_facts
+from feed_assets.ledger import log, quality, sets, updates, window_facts
 from feed_assets.ledger.database import upsert
-from feed_assets.ledger.facts import consumed_of
 from feed_assets.ledger.log import Change, Numbered
 from feed_assets.ledger.quality import FAILED, MARKED, PASSED, STALE, CheckState
 from feed_assets.ledger.states import windows
@@ -69,8 +68,8 @@ def look(
     connection: sa.Connection, outputs: Collection[Partition], made: Made = AS_KNOWN
 ) -> dict[Partition, str | None]:
     """What is wrong with what outputs were made of, in words; None of those that are good. Without the unpublished."""
-    published = {output: row.id for output, row in updates.newest(connection, outputs).items()}
-    consumed = consumed_of(connection, published)
+    published = sets.newest(connection, outputs)
+    consumed = sets.consumed(connection, published)
     failed = _failed(connection, {at for pins in consumed.values() for at in _of_feeds(pins)})
     read = {output: _windows(output, pins, failed, made.windows_read) for output, pins in consumed.items()}
     known = window_facts.known_at(connection, read.values())

@@ -13,7 +13,19 @@ At = tuple[Partition, str]
 
 
 def carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:
-    """By partition and marker the correlation id of a table's event, the last one that has the marker."""
+    """By partition and marker the correlation id of a table's event, the last one that has the marker.
+
+    The event of a batch of ours is that of the partition which holds it.
+    """
+    positions = {*positions}
+    above = {(at.parent, marker): (at, marker) for at, marker in positions if at.parent}
+    found = _carried(connection, positions | above.keys())
+    return {each: found[each] for each in positions & found.keys()} | {
+        each: found[key] for key, each in above.items() if key in found and each not in found
+    }
+
+
+def _carried(connection: sa.Connection, positions: Iterable[At]) -> dict[At, str]:
     asked = wanted.updates(connection, positions, "marker")
     query = sa.select(event.c.feed, event.c.partition, event.c.marker, event.c.correlation)
     rows = connection.execute(query.join(asked, wanted.same(event, asked)).order_by(event.c.sequence))

@@ -152,7 +152,7 @@ update = sa.Table(
     sa.Column("reason", TEXT, comment="why it was refused, abandoned or invalidated"),
     sa.Column("at", UtcDateTime, nullable=False, comment="when the ledger first heard of it"),
     sa.Column("changed", sa.BigInteger, nullable=False, comment="sequence of its last change"),
-    sa.Column("origin", TEXT, nullable=False, comment="who writes it: foreign, run, rebuilt or intake"),
+    sa.Column("origin", TEXT, nullable=False, comment="who writes it: foreign, run, rebuilt, intake or compacted"),
     sa.Column("windows", TEXT, comment="JSON: its records by base window, where its feed is counted"),
     sa.Column("without", TEXT, comment="JSON: the required inputs that it went without; NULL: none"),
     sa.Column("audit", TEXT, comment="JSON: by check the state and reason that its run found; NULL: none ran"),
@@ -184,7 +184,7 @@ consumed = sa.Table(
     sa.Column("version", TEXT, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("files", sa.BigInteger, nullable=False),
-    sa.Column("is_input", sa.Boolean, nullable=False, comment="false: written in the same run, named for lineage"),
+    sa.Column("is_input", sa.Boolean, nullable=False, comment="false: written beside it, added to, or put together"),
     sa.Column("modified", UtcDateTime, comment="when the newest of these files was written; NULL if it is not known"),
 )
 

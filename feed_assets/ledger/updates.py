@@ -16,13 +16,14 @@ from feed_assets.ledger import batches, inbox, log, quality, reruns, wanted
 from feed_assets.ledger.announce import announce
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.log import INVALIDATED, PRUNED, PUBLISHED, Change
-from feed_assets.ledger.tables import consumed, update
+from feed_assets.ledger.tables import consumed, run, update
 
 CLAIMED, REFUSED, ABANDONED = "claimed", "refused", "abandoned"
 """States beside those that the log tells of; what is pruned was valid, and a prune has removed it or is about to."""
 
-FOREIGN, RUN, REBUILT, INTAKE = "foreign", "run", "rebuilt", "intake"
-"""Origins: a producer elsewhere, a run of ours, one of ours that was lost with a ledger, our intake of others' data."""
+FOREIGN, RUN, REBUILT, INTAKE, COMPACTED = "foreign", "run", "rebuilt", "intake", "compacted"
+"""Origins: a producer elsewhere, a run of ours, one of ours that was lost with a ledger, our intake of others' data,
+and what holds the rows of other batches."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def change(
         values |= {"state": state, "changed": _log(connection, known, state, values.get("reason"), now)}
         connection.execute(sa.update(update).where(is_(partition, update_id)).values(values))
     if known and known.run and state == INVALIDATED:
-        inbox.give_back(connection, partition, known.run)
+        inbox.give_back(connection, output_of(connection, known), known.run)
     return known.state if known else None
 
 
@@ -195,22 +196,35 @@ def publish(connection: sa.Connection, partition: Partition, update_id: str, now
     before = newest(connection, [partition]).get(partition)
     was = change(connection, partition, update_id, PUBLISHED, now, **values)
     row = find(connection, partition, update_id)
+    if row and row.origin == COMPACTED:
+        return  # The rows are those that are known: nobody is told, and nothing was consumed or checked.
     if row:
         announce(connection, row, now)
     if row and row.run:
-        _judge(connection, row, row.run, now, has_other_data=before is None or before.version != row.version)
-        inbox.consume(connection, partition, row.run, now)
+        output = output_of(connection, row)
+        is_other = output != partition or before is None or before.version != row.version
+        _judge(connection, row, output, row.run, now, has_other_data=is_other)
+        inbox.consume(connection, output, row.run, now)
     if before and was == CLAIMED:
         reruns.made_again(connection, reruns.Again(partition, update_id), now)
 
 
-def _judge(connection: sa.Connection, row: Row, run_id: str, now: datetime, *, has_other_data: bool) -> None:
+def output_of(connection: sa.Connection, row: Row) -> Partition:
+    """The partition that the run of an update was to build: of a batch of ours the one that holds it."""
+    query = sa.select(run.c.feed, run.c.partition).where(run.c.id == row.run)
+    built = [Partition(Feed.parse(feed), key) for feed, key in connection.execute(query)]
+    return row.partition.parent if row.partition.parent in built and row.partition.parent else row.partition
+
+
+def _judge(
+    connection: sa.Connection, row: Row, output: Partition, run_id: str, now: datetime, *, has_other_data: bool
+) -> None:
     """What its own run has checked is good; what others have found, they found in the data before."""
     audit = connection.execute(sa.select(update.c.audit).where(is_(row.partition, row.id))).scalar()
-    quality.audited(connection, row.partition, json.loads(audit or "{}"), run_id, now)
-    quality.release(connection, [row.partition], run_id, now)
+    quality.audited(connection, output, json.loads(audit or "{}"), run_id, now)
+    quality.release(connection, [output], run_id, now)
     if has_other_data:
-        quality.make_stale(connection, row.partition, run_id, now)
+        quality.make_stale(connection, output, run_id, now)
 
 
 def insert(

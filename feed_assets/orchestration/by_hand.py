@@ -15,7 +15,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.readiness import Need, State, Verdict
 from feed_assets.core.words import some
-from feed_assets.ledger import closures, runs, updates
+from feed_assets.ledger import closures, runs, sets, updates
 from feed_assets.ledger.states.windows import declare
 from feed_assets.orchestration.build.body import ASKED_BY
 from feed_assets.orchestration.decide.decisions import decide_needs
@@ -91,7 +91,7 @@ def _missing(graph: Graph, connection: sa.Connection, nodes: Sequence[Node]) -> 
             for parent in graph.parents(node)
             for output in graph.downstream(parent, node, _there(connection, parent) | found.get(parent.feed, set()))
         }
-        found[node.feed] = below - updates.newest(connection, below).keys()
+        found[node.feed] = below - sets.newest(connection, below).keys()
     return {output for outputs in found.values() for output in outputs}
 
 

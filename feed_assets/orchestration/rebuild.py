@@ -13,13 +13,22 @@ from feed_assets.runs.services import Services
 
 def rebuild_ledger(graph: Graph, services: Services, now: datetime, *, rows: bool, trust: bool) -> Rebuilt:
     """Rebuild what the ledger knew of this location's own feeds; `runs.rebuild` says what that is."""
-    return rebuild(services, graph.own(), lambda output: _need(graph, output, now), rows=rows, trust=trust)
+    appendable = {node.feed for node in graph.datasets() if node.is_appendable}
+    return rebuild(
+        services,
+        graph.own(),
+        lambda output: _need(graph, output, now),
+        rows=rows,
+        trust=trust,
+        appendable=appendable,
+    )
 
 
 def _need(graph: Graph, output: Partition, now: datetime) -> Need | None:
     node = graph.node(output.feed)
     if (
         not isinstance(node.declaration, Dataset)
+        or node.is_appendable
         or existence(node.partitions_def, output.key, now) is not Existence.EXISTS
     ):
         return None

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from feed_assets.core.attempts import end_of
 from feed_assets.core.errors import IllegalTransition, MixedInputs, NoValidUpdate
-from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.plans import BY_HAND, RunSpec
@@ -27,7 +27,20 @@ from feed_assets.core.waits import Waits
 from feed_assets.core.windows import WindowAddress
 from feed_assets.core.written import Counts
 from feed_assets.feeds import write as feed_write
-from feed_assets.ledger import bases, claims, counts, inbox, log, marks, profiles, quality, runs, updates, window_facts
+from feed_assets.ledger import (
+    bases,
+    claims,
+    counts,
+    inbox,
+    log,
+    marks,
+    profiles,
+    quality,
+    runs,
+    sets,
+    updates,
+    window_facts,
+)
 from feed_assets.ledger.log import Change
 from feed_assets.ledger.states import backfills
 from feed_assets.runs import companions, reconcile
@@ -132,10 +145,11 @@ class _Build:
     def _unchanged(self, pinned: Pinned, *, is_backfill: bool) -> Unchanged | None:
         """The end of a build whose work was published already, by this run before a kill or by one that was faster."""
         output, now = self.order.output, self.services.now()
-        sync(self.services.board, self.services.ledger, output, now)
+        if not self.order.recipe.is_appendable:
+            sync(self.services.board, self.services.ledger, output, now)
         with self.services.ledger.change() as connection:
             runs.pinned(connection, self.run_id, pins_digest(pinned.pins))
-            published = updates.newest(connection, [output]).get(output)
+            published = sets.newest(connection, [output]).get(output)
             if published is None or is_backfill or not self._is_done(connection, published, pinned):
                 return None
             log.append(connection, [Change(output, log.UNCHANGED, published.id, now, who=self.run_id)])
@@ -157,7 +171,7 @@ class _Build:
             return False
         if recipe.adds and bases.lost(connection, {self.order.output: published}):
             return False
-        consumed = updates.consumed_by(connection, self.order.output, published.id)
+        consumed = updates.consumed_by(connection, published.partition, published.id)
         if backfilled(self.order, self.services, published.changed, consumed):
             return False
         return not changed(pinned.pins, consumed)
@@ -170,11 +184,12 @@ class _Build:
     def _claim(self, pinned: Pinned) -> Claimed:
         self.services.on_step("pinned")
         now = self.services.now()
-        ids = tuple(self._claimed(feed) for feed in self.order.recipe.outputs)
+        at = pinned.batch or self.order.output
+        ids = tuple(self._claimed(Partition(feed, at.key)) for feed in self.order.recipe.outputs)
         self.services.on_step("claimed on the blackboard")
         code_version = self.order.recipe.code_version
         with self.services.ledger.change() as connection:
-            more = pinned.without, pinned.base and pinned.base[1]
+            more = pinned.without, pinned.base and pinned.base[1], self.order.output
             claims.claim(connection, self.run_id, ids, pinned.pins, code_version, now, self._consumed, *more)
         self.services.on_step("claimed in the ledger")
         return Claimed(pinned, ids)
@@ -193,9 +208,11 @@ class _Build:
         if bad:
             self.services.on_step("backfills begun")
 
-    def _claimed(self, feed: Feed) -> tuple[Partition, str]:
-        partition = Partition(feed, self.order.output.key)
-        return partition, feed_write.claim(self.services.board, partition, self.run_id.encode(), self.services.now())
+    def _claimed(self, at: Partition) -> tuple[Partition, str]:
+        with self.services.ledger.read() as connection:
+            after = sets.last_id(connection, self.order.output) if self.order.recipe.is_appendable else None
+        token, now = self.run_id.encode(), self.services.now()
+        return at, feed_write.claim(self.services.board, at, token, now, after=after)
 
     def _task(self, claimed: Claimed) -> Task:
         """Nothing is made of what is not claimed: a kill from here on leaves what `reconcile` finds."""

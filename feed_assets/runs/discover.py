@@ -10,7 +10,7 @@ from feed_assets.feeds import read
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import get_cursor, put_cursors
-from feed_assets.ledger.facts import pins_of
+from feed_assets.ledger.sets import pins_of
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
 from feed_assets.runs.unchanged import unchanged

@@ -28,6 +28,8 @@ class Pinned:
     """What it needs and goes without, as so many are enough."""
     base: tuple[Update, Pin] | None = None
     """The dataset's own update that an increment is added to; None where everything is loaded."""
+    batch: Partition | None = None
+    """Of an appendable dataset the batch that is written."""
 
 
 @dataclass(frozen=True)

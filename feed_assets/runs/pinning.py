@@ -10,7 +10,7 @@ from feed_assets.core.facts import Facts
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.inputs import WindowInput
 from feed_assets.core.needs import Need, Reprocess
-from feed_assets.core.plans import Plan, RunSpec
+from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import NAMED
 from feed_assets.core.spans import Span
@@ -20,6 +20,7 @@ from feed_assets.core.words import some
 from feed_assets.feeds.read import named
 from feed_assets.ledger import bases, facts, lineage
 from feed_assets.runs import slices
+from feed_assets.runs.appending import batch_for
 from feed_assets.runs.phases import Pinned
 from feed_assets.runs.recipe import Recipe
 from feed_assets.runs.services import Services
@@ -60,7 +61,7 @@ class Order:
 def pin_inputs(order: Order, services: Services) -> Pinned:
     """Choose what is read of each input. Raises NoValidUpdate, MixedInputs and InvalidDefinition."""
     tables = {source.name for source in order.recipe.sources if source.is_table}
-    base, plan = _base(order, services)
+    base, batch, told = _base(order, services)
     lacking = dict.fromkeys(order.absent, f"{order.output} needs what is no partition yet")
     spans, windows = _pinned_windows(order, services, lacking)
     found = {
@@ -69,7 +70,6 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
         if name not in tables | spans.keys()
     }
     _refuse_lacking(order, lacking, services)
-    told = replace(order.run_spec, plan=plan)
     cut = {name: slices.cut(services.ledger, told, order.output, order.inputs[name]) for name in tables}
     _refuse_several(order, cut)
     read = {pin for pairs in found.values() for _, pin in pairs} | slices.pins_of(cut)
@@ -80,21 +80,33 @@ def pin_inputs(order: Order, services: Services) -> Pinned:
         _refuse_mixed(order, services, pins)
     updates = {name: [update for update, _ in pairs] for name, pairs in found.items()}
     told = replace(told, slices={each.partition: each for some in cut.values() for each in some})
-    return Pinned(updates, cut, spans, pins, told, tuple(map(str, sorted(lacking))), base)
+    return Pinned(updates, cut, spans, pins, told, tuple(map(str, sorted(lacking))), base, batch)
 
 
-def _base(order: Order, services: Services) -> tuple[tuple[Update, Pin] | None, Plan]:
-    """The dataset's own update that an increment is added to, and the plan: without one everything is loaded."""
-    plan = order.run_spec.plan
-    if not order.recipe.adds or plan.kind == "reload":
-        return None, plan
+def _base(order: Order, services: Services) -> tuple[tuple[Update, Pin] | None, Partition | None, RunSpec]:
+    """What an increment goes into, and what a run is told then: where that cannot be, everything is loaded.
+
+    That is the dataset's own update that it is added to, or the batch that it is.
+    """
+    told, recipe = order.run_spec, order.recipe
+    if recipe.is_appendable:
+        batch = batch_for(services, order.output, told.slices, reloads=told.plan.kind == "reload")
+        told = replace(told, slices=batch.slices) if batch.slices is not None else _reloading(told, services)
+        return None, batch.partition, told
+    if not recipe.adds or told.plan.kind == "reload":
+        return None, None, told
     sync(services.board, services.ledger, order.output, services.now())
     with services.ledger.read() as connection:
         base = bases.base(connection, order.output)
     if base is None:
-        services.on_step("there is nothing valid to add to: everything is loaded")
-        return None, replace(plan, kind="reload")
-    return (named(services.board, order.output, base.update_id), base), plan
+        return None, None, _reloading(told, services)
+    return (named(services.board, order.output, base.update_id), base), None, told
+
+
+def _reloading(told: RunSpec, services: Services) -> RunSpec:
+    if told.plan.kind == "incremental":
+        services.on_step("there is nothing that an increment can be added to: everything is loaded")
+    return replace(told, plan=replace(told.plan, kind="reload"))
 
 
 def _refuse_several(order: Order, cut: slices.Cut) -> None:

@@ -7,10 +7,11 @@ finished by the next one, whatever its policy.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.increments import numbers_in, replaced
 from feed_assets.core.retention import Found, Judgement, Retention, judge, kept_from
 from feed_assets.feeds import read, retention
-from feed_assets.ledger import pruning, updates
+from feed_assets.ledger import batches, pruning, updates
 from feed_assets.runs.orphans import forget_claims
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync
@@ -49,17 +50,29 @@ def prune_feed(services: Services, feed: Feed, policy: Retention, *, apply: bool
 
 def prune(services: Services, partition: Partition, policy: Retention, *, apply: bool = False) -> Pruned:
     """Say what goes of a partition, and with `apply` remove it. May be killed anywhere, and repeated."""
-    found = _found(services, partition)
-    judged = judge(found, policy, services.now())
+    found, holder = _found(services, partition), _holder(services, partition)
+    judged = judge(found, policy, services.now(), holder and holder.id)
     if not apply:
         return Pruned(partition, judged, applied=False)
-    stays = _remove(services, partition, found, {each.id: each.reason for each in judged if each.goes})
+    stays = _remove(services, partition, found, {each.id: each.reason for each in judged if each.goes}, holder)
     forget_claims(services, partition)
     retention.tidy(services.board, partition)
     corrected = {
         update_id: {"goes": False, "reason": reason, "surprising": True} for update_id, reason in stays.items()
     }
     return Pruned(partition, tuple(replace(each, **corrected.get(each.id, {})) for each in judged), applied=True)
+
+
+def _holder(services: Services, partition: Partition) -> Update | None:
+    """The valid update that holds the rows of a batch of ours, and takes its place."""
+    if partition.parent is None or numbers_in(partition.name) is None:
+        return None
+    with services.ledger.read() as connection:
+        held = batches.known(connection, [partition.parent])[partition.parent]
+        valid = updates.newest(connection, held)
+    # As it would be if this one were valid: what is pruned already no longer is.
+    holder = replaced({*valid, partition}).get(partition)
+    return read.latest(services.board, holder).update if holder else None
 
 
 def _found(services: Services, partition: Partition) -> tuple[Found, ...]:
@@ -81,19 +94,23 @@ def _with(found: Found, known: tuple[str, str | None] | None, reader: str | None
 
 
 def _remove(
-    services: Services, partition: Partition, found: tuple[Found, ...], going: dict[str, str]
+    services: Services,
+    partition: Partition,
+    found: tuple[Found, ...],
+    going: dict[str, str],
+    holder: Update | None,
 ) -> dict[str, str]:
     """Remove updates, oldest first, so that what is left is always the end of history; why some stay after all."""
     valid = {each.id: going[each.id] for each in found if each.valid and each.id in going}
     pinned = pruning.give_up(services.ledger, partition, valid, services.now())
     services.on_step("given up in the ledger")
     going = {update_id: reason for update_id, reason in going.items() if update_id not in pinned}
-    if kept := kept_from(found, going):
+    if kept := kept_from(found, going, holder and holder.id):
         retention.promise(services.board, partition, kept)
         services.on_step(f"promised from {kept}")
     stays = {update_id: f"run {reader} reads it" for update_id, reader in pinned.items()}
     for update_id in sorted(going):
-        if not retention.remove(services.board, partition, update_id):
+        if not retention.remove(services.board, partition, update_id, holder and holder.partition):
             stays[update_id] = "the newer ones were invalidated meanwhile"
             sync(services.board, services.ledger, partition, services.now())
         elif update_id not in valid:

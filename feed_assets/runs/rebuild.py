@@ -3,7 +3,7 @@
 Each partition is one transaction, and what the ledger knows is skipped: killed anywhere, the next call goes on.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
@@ -13,8 +13,8 @@ from feed_assets.core.feeds import Feed, Partition, Update, is_update_id, parse_
 from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.feeds import read
+from feed_assets.ledger import batches, updates
 from feed_assets.ledger import rebuild as ledger_rebuild
-from feed_assets.ledger import updates
 from feed_assets.ledger.rebuild import Seen
 from feed_assets.runs.services import Services
 
@@ -60,18 +60,28 @@ class Rebuilt:
 
 
 def rebuild(
-    services: Services, feeds: Sequence[Feed], need_of: NeedOf, *, rows: bool = False, trust: bool = False
+    services: Services,
+    feeds: Sequence[Feed],
+    need_of: NeedOf,
+    *,
+    rows: bool = False,
+    trust: bool = False,
+    appendable: Collection[Feed] = (),
 ) -> Rebuilt:
     """Record every valid update of our own feeds (inputs before what is made from them) that the ledger lacks.
 
     `rows` reads the newest update of each partition with Spark, for its records and data version; the others' is the
     digest of their files. `trust` assumes that an update was built from the newest inputs with older ids than its own;
-    without it that stays unknown, and the loop builds the partition again. `need_of` says nothing of rejects.
+    without it that stays unknown, and the loop builds the partition again. `need_of` says nothing of rejects, nor of
+    `appendable` feeds, of which nobody knows what a batch has read: their next run loads everything.
     """
     found = Rebuilt()
     for feed in feeds:
         for partition in read.partitions(services.board, feed):
             _add(services, partition, found, need_of if trust else None, rows)
+            if feed in appendable:
+                with services.ledger.change() as connection:
+                    batches.join(connection, partition)
         _look_at_lineage(services, feed, need_of, found, trust)
     return found
 

@@ -79,6 +79,9 @@ class Recipe:
     figures: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key figures, SQL aggregates of the rows by name: what a re-run is told by, and nothing depends on."""
 
+    is_appendable: bool = False
+    """An increment is a batch of its partition."""
+
     @property
     def adds(self) -> bool:
         """Whether an increment is added to what was published last, which the function gets."""

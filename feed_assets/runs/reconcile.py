@@ -34,7 +34,7 @@ class FinishedRun:
     @property
     def is_published(self) -> bool:
         """Whether the run's own output, and not its rejects only, is published."""
-        return any(row.partition == self.run.output for row in self.published)
+        return any(self.run.output in (row.partition, row.partition.parent) for row in self.published)
 
     @property
     def done(self) -> tuple[Done, ...]:

@@ -3,7 +3,8 @@
 from feed_assets.core.errors import NotRevalidated
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.feeds import read, write
-from feed_assets.ledger import updates
+from feed_assets.ledger import sets, updates
+from feed_assets.runs.appending import overlap
 from feed_assets.runs.services import Services
 
 _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
@@ -16,6 +17,7 @@ def revalidate(services: Services, partition: Partition, update_id: str) -> Upda
     is the newest one, or by the same call again.
     """
     recorded = _recorded(services, partition, update_id)
+    _refuse_read_again(services, partition, update_id)
     write.revalidate(services.board, recorded)
     services.on_step("valid on the blackboard")
     found = read.named(services.board, partition, update_id)
@@ -24,6 +26,21 @@ def revalidate(services: Services, partition: Partition, update_id: str) -> Upda
         if row and row.state == updates.INVALIDATED:
             updates.publish(connection, partition, update_id, services.now(), reason=None)
     return found
+
+
+def _refuse_read_again(services: Services, partition: Partition, update_id: str) -> None:
+    """Raise NotRevalidated for a batch of ours whose rows others hold by now: they would be there twice."""
+    with services.ledger.read() as connection:
+        row = updates.find(connection, partition, update_id)
+        output = updates.output_of(connection, row) if row else partition
+        if row is None or output == partition:
+            return
+        mine = updates.consumed_by(connection, partition, update_id)
+        read = sets.read_by_batch(connection, output)
+    others = sorted(at.name for at, pins in read.items() if at != partition and overlap(mine, pins))
+    if others or row.origin == updates.COMPACTED:
+        why = f"what it was made of has been read again, by {others[0]}" if others else "it held the rows of others"
+        raise NotRevalidated(f"{partition} {update_id}: {why}: its rows would be there twice. Nothing is to be done.")
 
 
 def _recorded(services: Services, partition: Partition, update_id: str) -> Update:

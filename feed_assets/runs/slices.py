@@ -7,7 +7,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.plans import RunSpec
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import events, inbox, updates
+from feed_assets.ledger import events, inbox, sets, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.runs.recipe import Recipe
 
@@ -45,8 +45,7 @@ def _read_upto(ledger: Ledger, output: Partition) -> dict[Partition, str]:
     """Up to where an output has read each table: its markers, and what its newest update has read by hand."""
     with ledger.read() as connection:
         known = inbox.markers(connection, output.feed, output.key)
-        published = updates.newest(connection, [output]).get(output)
-        pins = updates.consumed_by(connection, output, published.id) if published else ()
+        pins = sets.consumed(connection, sets.newest(connection, [output])).get(output, ())
     upto = {Partition(Feed.parse(row["input_feed"]), row["input_partition"]): row["marker"] for row in known}
     for pin in pins:
         upto[pin.partition] = max(pin.update_id, upto.get(pin.partition, ""))
@@ -59,8 +58,11 @@ def pins_of(found: Cut) -> set[Pin]:
 
 
 def carried(ledger: Ledger, recipe: Recipe, output: Partition, pinned: set[Pin]) -> set[Pin]:
-    """The published positions of event tables with nothing new: lineage says how far each was read."""
-    tables = {source.feed for source in recipe.sources if source.is_table}
+    """The published positions of event tables with nothing new: lineage says how far each was read.
+
+    What a batch has read is its own alone.
+    """
+    tables = {source.feed for source in recipe.sources if source.is_table and not recipe.is_appendable}
     read = {pin.partition for pin in pinned}
     with ledger.read() as connection:
         published = updates.newest(connection, [output]).get(output) if tables else None

@@ -36,7 +36,7 @@ class SparkMade:
 
     def write(self, partition: Partition, update_id: str) -> Written:
         """Write the rows of one output."""
-        if partition != self.task.output:
+        if partition.feed != self.task.output.feed:
             return write_rejects(self.frames.rejected, self.board, partition, update_id)
         recipe = self.task.recipe
         counting = _counting(recipe.event_time, recipe.grain)

@@ -10,7 +10,7 @@ from feed_assets.core.positions import Pin
 from feed_assets.core.readiness import Need
 from feed_assets.feeds import batches, read
 from feed_assets.feeds.blackboard import Blackboard
-from feed_assets.ledger import facts, log, updates
+from feed_assets.ledger import log, sets, updates
 from feed_assets.ledger.database import Ledger
 from feed_assets.runs.services import Services
 
@@ -46,7 +46,7 @@ def sync_batches(
     """Read the newest valid update of every batch of a partition and record them; a batch that is gone, too."""
     with ledger.read() as connection:
         as_of = log.last(connection)
-        known = facts.pins_of(connection, [partition])[partition]
+        known = sets.pins_of(connection, [partition])[partition]
     reading = batches.latest(board, partition)
     for gone in {pin.partition for pin in known} - {each.partition for each in reading.batches}:
         _record(ledger, read.Reading(gone, None, ()), now, as_of)

@@ -102,11 +102,12 @@ class PlainMade:
 
     def write(self, partition: Partition, update_id: str) -> Written:
         """Write the rows of one output as one part of JSON lines."""
-        rows = self._rows if partition == self.task.output else self.given.rejects
+        is_main = partition.feed == self.task.output.feed
+        rows = self._rows if is_main else self.given.rejects
         text = "".join(f"{json.dumps(dict(row), default=str)}\n" for row in rows).encode()
         self.board.put(f"{partition.path}/{update_id}/part-0.json", text)
         files = listed(self.board, partition, update_id)
-        windows = self.given.windows if partition == self.task.output else None
+        windows = self.given.windows if is_main else None
         size, columns = sum(file.size for file in files), _columns(rows)
         return Written(files, len(rows), size, None, None, _version(text), windows, columns)
 

@@ -12,7 +12,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.intake.pull import Source, pull
 from feed_assets.ledger import intake_files
 from feed_assets.ledger.database import Ledger
-from feed_assets.ledger.facts import pins_of
+from feed_assets.ledger.sets import pins_of
 from feed_assets.runs.services import Services
 
 FEED = Feed.parse("partners/women/v1.0")

@@ -17,7 +17,7 @@ from feed_assets.intake.receiver import Receiver
 from feed_assets.intake.refused import Refused
 from feed_assets.intake.spool import Spool
 from feed_assets.ledger import counts, event_rejects, idempotency
-from feed_assets.ledger.facts import pins_of
+from feed_assets.ledger.sets import pins_of
 from feed_assets.runs.services import Services
 from feed_assets_tests.feeds.stores import Counting
 from feed_assets_tests.intake.receivers import FEEDS, MEN, NOW, WOMEN, event, lines, no_spark, numbers, published

@@ -12,7 +12,7 @@ from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.feeds.write import CLAIMS, invalidate
 from feed_assets.intake.publish import PUBLISHED, Batch, publish
 from feed_assets.ledger import counts, log, updates
-from feed_assets.ledger.facts import pins_of
+from feed_assets.ledger.sets import pins_of
 from feed_assets.runs.orphans import sweep
 from feed_assets.runs.services import Services
 from feed_assets.runs.sync import sync_batches

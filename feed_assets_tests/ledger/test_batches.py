@@ -6,7 +6,9 @@ from feed_assets.core.feeds import Feed, Partition, parse_update_id
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import due, tables
 from feed_assets.ledger import rebuild as ledger_rebuild
-from feed_assets.ledger.facts import batches, facts, pins_of
+from feed_assets.ledger.batches import known as batches
+from feed_assets.ledger.facts import facts
+from feed_assets.ledger.sets import pins_of
 from feed_assets_tests.ledger.records import (
     EFFECT,
     NOW,

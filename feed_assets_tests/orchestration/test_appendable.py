@@ -13,7 +13,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.positions import pins_digest
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
-from feed_assets.ledger.facts import pins_of
+from feed_assets.ledger.sets import pins_of
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.settings import settings
 from feed_assets.testing import Harness

@@ -5,49 +5,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from feed_assets import ByEvents, EventSource, Plan, Rule, SqlTable, event_table, feed_asset
+from feed_assets import ByEvents, Plan, Rule, event_table, feed_asset
 from feed_assets.core.errors import InvalidDefinition
-from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.ledger import bases, events, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import open_board
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
-from feed_assets.sources.sinks import SqlSink
 from feed_assets.testing import Given, rows_of
+from feed_assets_tests.orchestration.shop import Shop
 from feed_assets_tests.orchestration.worlds import harness
 
 ORDERS = Feed.parse("sales/orders/v1.0")
 OUTPUT = Partition(ORDERS, "")
-NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
-
-
-class Shop:
-    """A team with rows that have a version each, and a table of events about them."""
-
-    def __init__(self, folder):
-        self.sink = SqlSink(f"sqlite:///{folder / 'shop.db'}", "events")
-        self.source = EventSource("shop", (SqlTable(self.sink.url, "events", "id"),))
-        self.sink.publish([])
-        self.rows, self.last = {}, 0
-
-    def write(self, *keys, table="orders", operation=Operation.UPSERT, correlation=None):
-        """Give some keys a new row each, and tell of it."""
-        self.last += 1
-        self.rows |= {(table, key): {"key": key, "version": self.last, "by": "shop"} for key in keys}
-        self.tell(self.last, table=table, operation=operation, correlation=correlation)
-
-    def tell(self, marker, *, table="orders", operation=Operation.UPSERT, correlation=None):
-        """Tell that there may be new data up to a version."""
-        event = WriteEvent(table, marker, NOON, correlation or f"c{marker}", operation)
-        self.sink.publish([(0, event)])
-
-    def read(self, piece):
-        """The rows of a slice, as they are now."""
-        start, end = int(piece.start or -1), int(piece.end)
-        table = str(piece.partition.feed).removeprefix("shop/")
-        return [row for (name, _), row in self.rows.items() if name == table and start < row["version"] <= end]
 
 
 @pytest.fixture

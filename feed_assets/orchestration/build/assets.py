@@ -21,6 +21,7 @@ from feed_assets.orchestration.build.body import body_of
 from feed_assets.orchestration.decide.automation import late_rerun
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.datasets import (
+    as_batches,
     check_spec_of,
     dataset_of,
     recipe_of,
@@ -56,6 +57,7 @@ def feed_asset(
     late: Late | None = None,
     retention: Retention | None = None,
     by_events: ByEvents | None = None,
+    appendable: bool = False,
     cadence: Cadence | None = None,
     completeness: Completeness | None = None,
     regions: Regions | None = None,
@@ -87,6 +89,9 @@ def feed_asset(
         retention: How much history the job `prune` keeps of the dataset and its rejects; by default all of it.
         by_events: Build when an update has reached all that is read, instead of whenever an input is newer, after "Data
             Orchestration via Events" (2024). Required to read an event table.
+        appendable: Whether its partitions hold batches, as a foreign feed's may: an increment is a batch, whose rows
+            the function returns; where all is loaded, one batch takes the place of all. Needs `by_events`, and event
+            tables alone as inputs. Checks are made of the rows of each batch.
         cadence: When its updates are expected; one that does not come raises an alert.
         completeness: When its windows are complete: what reads it waits for a valid update and for these. Needs
             `event_time`.
@@ -129,6 +134,7 @@ def feed_asset(
         recipe = recipe_of(found, function, read, checks, event_time, chart, code_version)
         recipe = with_figures(with_profile(recipe, profile, deep_checks, partitions_def), figures or {})
         recipe = replace(recipe, is_by_events=by_events is not None)
+        recipe = as_batches(recipe, profile, completeness) if appendable else recipe
         declared = dataset_of(recipe, read, late or Late(), retention, by_events, cadence, tracked, wait, reprocess)
         return assets_of(recipe, read, declared, partitions_def, owners, pool)
 

@@ -11,10 +11,11 @@ import dagster as dg
 
 from feed_assets.core.errors import InvalidName, NoValidUpdate
 from feed_assets.core.feeds import Partition
+from feed_assets.core.increments import set_version
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.needs import Need
 from feed_assets.core.windows import WindowAddress
-from feed_assets.ledger import due, updates
+from feed_assets.ledger import due, sets, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.runs import Launch
 from feed_assets.orchestration.build.durations import durations_metadata
@@ -165,14 +166,23 @@ class _Body:
                 tables = [source.feed for source in self.recipe.sources] if self.recipe.is_by_events else []
                 ledger = open_ledger(settings().ledger)
                 more = durations_metadata(ledger, tables, self.recipe.feed) | effect_metadata(ledger, outcome)
-                yield from materialized(outcome, context.selected_asset_keys, context.selected_asset_check_keys, more)
+                selected = context.selected_asset_keys, context.selected_asset_check_keys
+                yield from materialized(outcome, *selected, more, self._set_version(outcome))
+
+    def _set_version(self, published: Published) -> str | None:
+        """The data version of the partition whose batch was written."""
+        parent = published.outputs[-1].partition.parent
+        if not self.recipe.is_appendable or parent is None:
+            return None
+        with open_ledger(settings().ledger).read() as connection:
+            return set_version(sets.pins_of(connection, [parent])[parent])
 
     def standing(self, key: str) -> Iterator[Result]:
         """What Dagster is to hear of a partition that is left as it is: its newest update, whoever made it."""
         nodes = [self.graph.by_key[asset] for asset in sorted(self.context.selected_asset_keys)]
         outputs = {node.partition(key): node for node in nodes}
         with open_ledger(settings().ledger).read() as connection:
-            newest = updates.newest(connection, outputs)
+            newest = updates.newest(connection, outputs)  # Datasets by events, as appendable ones are, have a run each.
         yield from (standing(node, newest[output]) for output, node in outputs.items() if output in newest)
 
 

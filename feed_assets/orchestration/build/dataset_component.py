@@ -149,6 +149,7 @@ class FeedAssetComponent(DeclaredComponent):
     late: Late | None = None
     retention: Retention | None = None
     by_events: ByEvents | None = None
+    appendable: bool = False
     cadence: Cadence | None = None
     completeness: Completeness | None = None
     regions: dict[str, str] = Field(default_factory=dict[str, str])
@@ -188,6 +189,7 @@ class FeedAssetComponent(DeclaredComponent):
             late=self.late,
             retention=self.retention,
             by_events=self.by_events,
+            appendable=self.appendable,
             cadence=self.cadence,
             completeness=self.completeness,
             regions=Regions(self.regions) if self.regions else None,

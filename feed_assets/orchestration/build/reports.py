@@ -33,9 +33,16 @@ Result = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 
 def materialized(
-    published: Published, selected: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey], more: Mapping[str, Any]
+    published: Published,
+    selected: Set[dg.AssetKey],
+    checks: Set[dg.AssetCheckKey],
+    more: Mapping[str, Any],
+    version: str | None = None,
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """One result for each selected output, the dataset's with its checks, its pins, and `more` metadata."""
+    """One result for each selected output, the dataset's with its checks, its pins, and `more` metadata.
+
+    `version` is that of all batches, where a batch was written.
+    """
     main = published.outputs[-1]
     for output in published.outputs:
         key = asset_key(output.partition.feed)
@@ -45,7 +52,7 @@ def materialized(
         yield dg.MaterializeResult(
             asset_key=key,
             metadata={**_update_metadata(output), **extra},
-            data_version=dg.DataVersion(output.written.data_version),
+            data_version=dg.DataVersion((output is main and version) or output.written.data_version),
             check_results=[*_check_results(published.checks, key, checks)] if output is main else [],
         )
 

@@ -16,7 +16,7 @@ from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.propagation import Due
 from feed_assets.core.readiness import Need, State, Verdict, decide
 from feed_assets.core.windows import WindowAddress, address_of
-from feed_assets.ledger import announce, due, events, inbox, late, log, quality, updates
+from feed_assets.ledger import announce, due, events, inbox, late, log, quality, sets
 from feed_assets.ledger.database import Ledger
 from feed_assets.ledger.due import Listed
 from feed_assets.ledger.facts import facts
@@ -135,19 +135,19 @@ def _pass_on(ledger: Ledger, decided: Sequence[tuple[Listed, Verdict]], now: dat
     """
     current = {verdict.output: (item, verdict) for item, verdict in decided if verdict.state is State.CURRENT}
     with ledger.read() as connection:
-        newest = updates.newest(connection, current) if current else {}
+        newest = sets.newest(connection, current) if current else {}
         # What a run has published since was decided about with other inputs: it has its own turn.
         published = {at: row for at, row in newest.items() if row.id == current[at][1].published}
         unreported = announce.to_pass_on(connection, {row: current[at][1].pins for at, row in published.items()}, now)
         last = log.last_of(connection, published)
     slices = {at: each.due.slices for at, (_, each) in current.items() if each.due and each.due.slices}
     # What these are made of has changed since their own last change: their consumers may have waited for that.
-    woken = [row for at, row in published.items() if last[at] < current[at][0].changed]
+    woken = {at: row.id for at, row in published.items() if last[at] < current[at][0].changed}
     if unreported or slices or woken:
         with ledger.change() as connection:
             events.record(connection, events.OURS, unreported, now, refuse_out_of_order=False)
             inbox.consume_now(connection, slices, now)
-            log.append(connection, [Change(row.partition, log.UNCHANGED, row.id, now) for row in woken])
+            log.append(connection, [Change(at, log.UNCHANGED, update_id, now) for at, update_id in woken.items()])
 
 
 def fan_out_to(

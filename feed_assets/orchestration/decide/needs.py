@@ -32,7 +32,7 @@ def need_of(graph: "Graph", output: Partition) -> Need:
     waits, made = waits_for(node, output), made_with(declared.recipe, settings())
     late_of = {Feed.parse(feed): late for feed, late in declared.late_of.items()}
     periods = _periods(node, output, [declared.late, *late_of.values()])
-    more = made, waits, declared.reprocess, late_of, periods, declared.adds
+    more = made, waits, declared.reprocess, late_of, periods, declared.adds or declared.appendable
     need = Need(output, inputs, declared.late, graph.consumer(node), *more)
     waits.refuse(output, len(need.needed))
     return need

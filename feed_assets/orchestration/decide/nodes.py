@@ -93,7 +93,7 @@ class Node:
     @property
     def is_appendable(self) -> bool:
         """Whether its partitions hold batches."""
-        return isinstance(self.declaration, Foreign) and self.declaration.appendable
+        return isinstance(self.declaration, Foreign | Dataset) and self.declaration.appendable
 
     @property
     def by_intake(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from feed_assets.core.cadence import Cadence
+from feed_assets.core.completeness import Completeness
 from feed_assets.core.effects import NUMBERS
 from feed_assets.core.errors import InvalidDefinition, InvalidName
 from feed_assets.core.feeds import Feed
@@ -67,6 +68,23 @@ def with_profile(
         raise InvalidDefinition(f"{recipe.feed} has a check {taken[0]}, which each dataset has already: rename it.")
     _refuse_unread(found)
     return found
+
+
+def as_batches(recipe: Recipe, profile: Profile | None, completeness: Completeness | None) -> Recipe:
+    """A recipe whose increments are batches. Raises InvalidDefinition for what is measured or made of a whole."""
+    others = [str(source.feed) for source in recipe.sources if not source.is_table]
+    if others or not recipe.sources:
+        raise InvalidDefinition(
+            f"{recipe.feed} is appendable and reads {others[0] if others else 'nothing'}: expected event tables alone, "
+            "whose slices say what is new. An update of a feed takes the place of the one before."
+        )
+    if recipe.adds or profile or completeness:
+        what = PREVIOUS if recipe.adds else "a profile" if profile else "completeness"
+        raise InvalidDefinition(
+            f"{recipe.feed} is appendable and has {what}: expected one of the two, as a run has the rows of one "
+            "increment alone. Remove one."
+        )
+    return replace(recipe, is_appendable=True)
 
 
 def with_figures(recipe: Recipe, figures: Mapping[str, str]) -> Recipe:
@@ -150,6 +168,7 @@ def dataset_of(
         late_of={str(given.declaration.feed): given.late for given in read.values() if given.late},
         recipe=recipe.digest,
         adds=recipe.adds,
+        appendable=recipe.is_appendable,
     )
 
 

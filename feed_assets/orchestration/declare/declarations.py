@@ -105,6 +105,8 @@ class Dataset:
     """Digest of how it is made: what failed is tried again when it is another."""
     adds: bool = False
     """Whether its function adds increments to what was published last."""
+    appendable: bool = False
+    """Whether an increment is a batch of its partition."""
     role: Literal["dataset"] = "dataset"
     declared_at: str | None = field(default_factory=declared_at, compare=False)
 

@@ -297,7 +297,7 @@ class Input:
             foreign.format if foreign else "parquet",
             foreign.schema if foreign else None,
             tagged=self.tagged,
-            is_appendable=foreign is not None and foreign.appendable,
+            is_appendable=isinstance(declared, Foreign | Dataset) and declared.appendable,
             is_table=isinstance(declared, EventTable),
             is_state=isinstance(declared, StateTable),
             event_time=foreign.event_time if foreign else None,

@@ -72,7 +72,7 @@ def _check_beyond(feed: Feed, declared: Declaration) -> None:
             f"{feed} waits for the watermark of {declared.feed}, and for its windows anyway, which are those of the "
             "output's own time. Remove `beyond`."
         )
-    if isinstance(declared, Foreign) and declared.appendable:
+    if isinstance(declared, Foreign | Dataset) and declared.appendable:
         raise InvalidDefinition(
             f"{feed} waits until the batches of {declared.feed} go far enough: expected a feed whose partitions are "
             "replaced whole, as the next batch may bring anything. Remove `beyond`, or give the feed's hours to a "

@@ -91,6 +91,11 @@ def _loaded(
     declared = declaration_of(spec)
     if topic and isinstance(declared, EventTable) and declared.topic:
         return spec, LoadedTopic(declared.table_name, warehouse)
+    if isinstance(declared, Dataset) and declared.appendable:
+        raise InvalidDefinition(
+            f"{name}: {declared.feed} is appendable, which is not loaded: expected a dataset whose partitions "
+            "have one update. Load what is made of it."
+        )
     if dataset and isinstance(declared, Dataset):
         return spec, LoadedDataset(declared.feed, warehouse)
     what, wanted = ("topic", "kafka_topic") if topic else ("dataset", "@feed_asset")

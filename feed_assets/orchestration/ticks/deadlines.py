@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.waits import Wait
 from feed_assets.core.words import first_line
-from feed_assets.ledger import alerts, closures, due, updates
+from feed_assets.ledger import alerts, closures, due, sets
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.needs import waits_for
 from feed_assets.orchestration.decide.nodes import Node
@@ -39,7 +39,7 @@ def missed(graph: Graph, connection: sa.Connection, since: dict[str, datetime], 
     opened = {at for each in alerts.open_alerts(connection) if (at := _partition_in(each.name)) and at.feed in nodes}
     due_now = {node.feed: _watched(node, since[str(node.feed)], now) for node in nodes.values()}
     watched = opened.union(*due_now.values())
-    built = updates.newest(connection, watched).keys() | closures.closed(connection, watched).keys() if watched else ()
+    built = sets.newest(connection, watched).keys() | closures.closed(connection, watched).keys() if watched else ()
     late = {feed: [at for at in mine if at not in built] for feed, mine in due_now.items()}
     told = opened.difference(built).union(*(mine[-ALERTS:] for mine in late.values()))
     more = {mine[-ALERTS]: len({*mine} - told) for mine in late.values() if {*mine} - told}

@@ -25,10 +25,11 @@ import sqlalchemy as sa
 
 from feed_assets.core.events import Recorded, in_words
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.positions import Pin, pins_digest
+from feed_assets.core.increments import set_version
+from feed_assets.core.positions import Pin
 from feed_assets.ledger import events, log, runs, updates
-from feed_assets.ledger.facts import pins_of
 from feed_assets.ledger.log import Numbered
+from feed_assets.ledger.sets import pins_of
 from feed_assets.orchestration.build.reports import DATA_VERSION_TAG, NEWEST, UPDATE_ID, recorded
 from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.nodes import Node
@@ -264,7 +265,7 @@ def _set(node: Node, parent: Partition, new: Mapping[str, str], pins: Sequence[P
             "files": sum(pin.files for pin in pins),
             "bytes": sum(pin.size for pin in pins),
         },
-        tags={DATA_VERSION_TAG: pins_digest(pins)},
+        tags={DATA_VERSION_TAG: set_version(pins)},
     )
 
 

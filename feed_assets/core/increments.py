@@ -1,0 +1,98 @@
+"""Names of the batches that our own appendable datasets write: the number of an increment, or a range of numbers.
+
+A range holds the rows of all increments in it, made anew or put together, and takes the place of their batches.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from feed_assets.core.feeds import Partition
+from feed_assets.core.positions import Pin, pins_digest
+
+LEAST = 20
+"""Batches in a row that are worth to be put together."""
+
+_NAME = re.compile(r"b([0-9]{8})(?:-([0-9]{8}))?")
+
+
+class Numbers(NamedTuple):
+    """The increments that a batch holds, both ends included; they count from 1."""
+
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """What the batch is called: `b00000007`, or `b00000001-00000007`."""
+        return f"b{self.first:08}" if self.first == self.last else f"b{self.first:08}-{self.last:08}"
+
+
+def numbers_in(name: str) -> Numbers | None:
+    """The increments that a batch of this name holds; None of a name that is none of ours."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    first = int(found[1])
+    last = int(found[2]) if found[2] else first
+    return Numbers(first, last) if 0 < first <= last and (not found[2] or first < last) else None
+
+
+def following(names: Iterable[str]) -> int:
+    """The number of the next increment."""
+    return 1 + max((numbers.last for name in names if (numbers := numbers_in(name))), default=0)
+
+
+def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
+    """Those of some batches of one partition, all with a valid update, that a range takes the place of, and which."""
+    numbered = {each: numbers for each in batches if (numbers := numbers_in(each.name))}
+    found: dict[Partition, Partition] = {}
+    widest: tuple[int, Partition] | None = None
+    for each in sorted(numbered, key=lambda at: (numbered[at].first, -numbered[at].last)):
+        if widest and numbered[each].last <= widest[0]:
+            found[each] = widest[1]
+        else:
+            widest = numbered[each].last, each
+    return found
+
+
+def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -> tuple[Partition, ...]:
+    """The batches of one partition that a reader gets, of those that have a valid update, and those that have none."""
+    batches = sorted(batches)
+    gone = replaced(each for each in batches if each in valid)
+    return tuple(each for each in batches if each not in gone)
+
+
+def version_of(pins: Iterable[Pin]) -> str:
+    """What the rows of some batches are known by together, however they are put together: the sum of their versions.
+
+    So a range that holds the rows of others has the version that these have together, and whoever has read these has
+    nothing new to read.
+    """
+    return f"{sum(int(pin.version or '0', 16) for pin in pins) % 2**128:032x}"
+
+
+def set_version(pins: Iterable[Pin]) -> str:
+    """What the rows of a set are known by: however many batches of ours they are in, or else by each of them."""
+    pins = [*pins]
+    return version_of(pins) if any(numbers_in(pin.partition.name) for pin in pins) else pins_digest(pins)
+
+
+def same_rows(pins: Iterable[Pin], others: Iterable[Pin]) -> set[Partition]:
+    """The partitions of which two sets of pins read the same rows, one of them in ranges that replace batches."""
+    read, known = _by_parent(pins), _by_parent(others)
+    ranged = {parent for some in (read, known) for parent, mine in some.items() if any(map(_is_range, mine))}
+    return {at for at in ranged & read.keys() & known.keys() if version_of(read[at]) == version_of(known[at])}
+
+
+def _by_parent(pins: Iterable[Pin]) -> dict[Partition, list[Pin]]:
+    found: dict[Partition, list[Pin]] = {}
+    for pin in pins:
+        if pin.partition.parent and numbers_in(pin.partition.name):
+            found.setdefault(pin.partition.parent, []).append(pin)
+    return found
+
+
+def _is_range(pin: Pin) -> bool:
+    numbers = numbers_in(pin.partition.name)
+    return numbers is not None and numbers.first < numbers.last

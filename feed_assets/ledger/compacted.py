@@ -1,0 +1,66 @@
+"""Batches that are put together: which partitions have some, what may come back between them, what holds all."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.positions import Pin
+from feed_assets.ledger import batches, claims, sets, updates, wanted
+from feed_assets.ledger.tables import batch, update
+
+
+def partitions(connection: sa.Connection, feed: Feed) -> list[Partition]:
+    """The partitions of a feed that hold batches which runs of ours wrote."""
+    mine = (batch.c.feed == str(feed)) & (update.c.feed == batch.c.feed) & (update.c.partition == batch.c.key)
+    ours = update.c.origin.in_([updates.RUN, updates.COMPACTED, updates.REBUILT])
+    query = sa.select(batch.c.partition).join(update, mine).where(ours).distinct().order_by(batch.c.partition)
+    return [Partition(feed, key) for key in connection.execute(query).scalars()]
+
+
+def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
+    """The batches of a partition that are not valid now, and may be again: what their runs consumed is due again."""
+    known = batches.known(connection, [parent])[parent]
+    valid = updates.newest(connection, known)
+    asked = wanted.partitions(connection, [each for each in known if each not in valid])
+    mine = wanted.same(update, asked) & (update.c.state == updates.INVALIDATED) & (update.c.origin != updates.COMPACTED)
+    rows = connection.execute(sa.select(update.c.feed, update.c.partition).join(asked, mine).distinct())
+    return [Partition(Feed.parse(feed), key) for feed, key in rows]
+
+
+def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:
+    """The rows of some updates; None if those of one are not known."""
+    asked = wanted.updates(connection, ((pin.partition, pin.update_id) for pin in pins))
+    found = [*connection.execute(sa.select(update.c.records).join(asked, wanted.same(update, asked))).scalars()]
+    return None if None in found or len(found) != len(pins) else sum(found)
+
+
+def claim(
+    connection: sa.Connection, into: Partition, update_id: str, run_id: str, pins: Collection[Pin], now: datetime
+) -> None:
+    """Record a claimed update that is to hold the rows of others, with what these have read as one."""
+    batches.join(connection, into)
+    last = max(pins, key=lambda pin: pin.update_id)
+    row = updates.find(connection, last.partition, last.update_id)  # It is as new as that, and goes on for it.
+    carried = {"correlation": row.correlation, "parents": row.parents} if row else {}
+    updates.insert(connection, into, update_id, updates.COMPACTED, updates.CLAIMED, now, run=run_id, **carried)
+    read = sets.consumed_of(connection, {pin.partition: pin.update_id for pin in pins})
+    for each in _spans(pin for mine in read.values() for pin in mine):
+        claims.consume(connection, (into, update_id), each, is_input=True)
+    for pin in pins:
+        claims.consume(connection, (into, update_id), pin, is_input=False)
+
+
+def _spans(pins: Iterable[Pin]) -> list[Pin]:
+    """Of each table's partition all that was read, from the first marker to the last."""
+    found: dict[Partition, list[Pin]] = {}
+    for pin in pins:
+        found.setdefault(pin.partition, []).append(pin)
+    return [_span(mine) for mine in found.values()]
+
+
+def _span(mine: Collection[Pin]) -> Pin:
+    starts, end = [pin.start for pin in mine], max(pin.update_id for pin in mine)
+    start = None if None in starts else min(filter(None, starts))
+    return Pin(next(iter(mine)).partition, end, f"{start or ''}..{end}", start=start)

@@ -1,0 +1,79 @@
+"""Which batch a run of an appendable dataset writes: a new one, one that is made again, or a range of all."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from feed_assets.core.events import Operation
+from feed_assets.core.feeds import Partition
+from feed_assets.core.increments import Numbers, following
+from feed_assets.core.intervals import Interval
+from feed_assets.core.positions import Pin
+from feed_assets.core.slices import Slice
+from feed_assets.ledger import batches, sets
+from feed_assets.runs.services import Services
+
+
+class Batch(NamedTuple):
+    """The batch to write, and the slices that it is made of; `slices` is None where everything is loaded."""
+
+    partition: Partition
+    slices: Mapping[Partition, Slice] | None
+
+
+def batch_for(services: Services, output: Partition, slices: Mapping[Partition, Slice], *, reloads: bool) -> Batch:
+    """Returns the batch that a run writes which was told these slices.
+
+    Rows that one batch has read already are read again together with all that it has read, and take its place: a late
+    row is there once. Where several have, or one only a part of them, everything is loaded, and takes the place of all.
+    """
+    with services.ledger.read() as connection:
+        known = batches.known(connection, [output])[output]
+        read = sets.read_by_batch(connection, output)
+    number = following([*(each.name for each in known), *_on_the_blackboard(services, output)])
+    touched = {batch: pins for batch, pins in read.items() if overlap(map(_as_pin, slices.values()), pins)}
+    is_known = all(read.values())  # A ledger that was lost and rebuilt does not know what was read.
+    if reloads or not read or not is_known:
+        return Batch(output.batch(Numbers(1, number).name), None)
+    if not touched:
+        return Batch(output.batch(Numbers(number, number).name), slices)
+    (batch, pins), *others = touched.items()
+    if others or not _holds(pins, slices.values()):
+        return Batch(output.batch(Numbers(1, number).name), None)
+    return Batch(batch, {pin.partition: _again(pin, slices) for pin in pins if pin.is_slice})
+
+
+def _on_the_blackboard(services: Services, output: Partition) -> list[str]:
+    """The names there: a ledger that was lost and rebuilt may lack some."""
+    return [*services.board.children(output.path)]
+
+
+def _interval(pin: Pin) -> Interval:
+    return Interval(pin.start, pin.update_id)
+
+
+def overlap(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
+    """Whether two sets of pins have read some of the same of an event table."""
+    of = {pin.partition: _interval(pin) for pin in others if pin.is_slice}
+    mine = [(of[pin.partition], _interval(pin)) for pin in pins if pin.is_slice and pin.partition in of]
+    return any(not each.is_empty and _share(each, other) for other, each in mine)
+
+
+def _as_pin(piece: Slice) -> Pin:
+    return Pin(piece.partition, piece.end, piece.version, start=piece.start)
+
+
+def _share(one: Interval, other: Interval) -> bool:
+    return (one.start or "") < other.end and (other.start or "") < one.end
+
+
+def _holds(pins: Sequence[Pin], slices: Collection[Slice]) -> bool:
+    of = {pin.partition: _interval(pin) for pin in pins if pin.is_slice}
+    return all(each.partition in of and each.interval.within(of[each.partition]) for each in slices)
+
+
+def _again(pin: Pin, slices: Mapping[Partition, Slice]) -> Slice:
+    """What a batch has read of a table, to be read once more."""
+    told = slices.get(pin.partition)
+    again = Slice(pin.partition, pin.start, pin.update_id, frozenset({Operation.OVERWRITE}), 0)
+    return replace(told, start=pin.start, end=pin.update_id) if told else again

@@ -1,0 +1,146 @@
+"""Put the batches of an appendable dataset of ours together: one that holds the rows of many takes their place.
+
+Any step may be the last one (a kill): what has a manifest is published by `reconcile`, the rest is swept. Until the
+manifest is there a reader gets the batches, from then on the one; their rows are the same, so that nobody is told.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+from uuid import uuid4
+
+from feed_assets.core.attempts import ABANDONED
+from feed_assets.core.errors import UpdateChanged
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.core.increments import LEAST, Numbers, numbers_in, version_of
+from feed_assets.core.plans import BY_HAND
+from feed_assets.core.positions import Pin
+from feed_assets.feeds import write
+from feed_assets.ledger import claims, compacted, runs, sets, updates
+from feed_assets.runs import reconcile
+from feed_assets.runs.maker import Output, Task
+from feed_assets.runs.recipe import Recipe, Source
+from feed_assets.runs.services import Services, this_process
+from feed_assets.runs.sync import pin
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """Batches that are put together, and the name of the one that takes their place; `applied`: it is there."""
+
+    partition: Partition
+    batches: tuple[str, ...]
+    into: str
+    applied: bool
+
+
+def partitions_of(services: Services, feed: Feed) -> list[Partition]:
+    """The partitions of a feed that hold batches of ours."""
+    with services.ledger.read() as connection:
+        return compacted.partitions(connection, feed)
+
+
+def compact(services: Services, parent: Partition, least: int = LEAST, *, apply: bool = False) -> list[Compacted]:
+    """Put the batches of a partition together, as many in a row as there are, or say which these are.
+
+    Nothing may come back between them: a batch that is not valid now, and may be again, stays between two ranges.
+
+    Raises AlreadyRunning while a run builds the partition, and what reading, writing and Spark raise.
+    """
+    reconcile.reconcile(services, output=parent)
+    with services.ledger.read() as connection:
+        found = _in_a_row(sets.pins_of(connection, [parent])[parent], compacted.may_return(connection, parent), least)
+    return [_put_together(services, parent, pins, apply=apply) for pins in found]
+
+
+def _in_a_row(pins: Sequence[Pin], returning: Sequence[Partition], least: int) -> list[list[Pin]]:
+    """The stretches of batches of which one takes the place."""
+    borders = sorted(numbers.first for at in returning if (numbers := numbers_in(at.name)))
+    mine = sorted((numbers, pin) for pin in pins if (numbers := numbers_in(pin.partition.name)))
+    rows = groupby(mine, key=lambda each: sum(border <= each[0].last for border in borders))
+    stretches = [[pin for _, pin in group] for _, group in rows]
+    return [each for each in stretches if len(each) >= max(least, 2)]
+
+
+def _put_together(services: Services, parent: Partition, pins: Sequence[Pin], *, apply: bool) -> Compacted:
+    held = [numbers for pin in pins if (numbers := numbers_in(pin.partition.name))]
+    into = Numbers(held[0].first, max(each.last for each in held))
+    if apply:
+        _Compaction(services, parent, parent.batch(into.name), tuple(pins)).run()
+    return Compacted(parent, tuple(pin.partition.name for pin in pins), into.name, apply)
+
+
+def _as_they_are(batches: Any) -> Any:
+    return batches
+
+
+@dataclass(frozen=True)
+class _Compaction:
+    """One run, which the ledger knows of: no other one builds the partition meanwhile."""
+
+    services: Services
+    parent: Partition
+    into: Partition
+    pins: tuple[Pin, ...]
+
+    def run(self) -> None:
+        services = self.services
+        run = runs.Run(uuid4().hex, self.parent, runs.RUNNING, process=this_process(), started=services.now())
+        runs.start(services.ledger, run)
+        services.on_step("started")
+        try:
+            self._write(run.id)
+        except BaseException as error:  # Also an interrupt: whatever ends the run, its claim is finished.
+            reconcile.finish(services, run, ABANDONED, f"{type(error).__name__}: {error}"[:1000])
+            raise
+
+    def _write(self, run_id: str) -> None:
+        services, read = self.services, [pin(self.services, each.partition, None) for each in self.pins]
+        self._refuse_others(tuple(pin for _, pin in read))
+        update_id = self._claim(run_id)
+        with services.maker().make(self._task([update for update, _ in read]), services.board) as made:
+            output = Output(self.into, update_id, made.write(self.into, update_id))
+            services.on_step("parts written")
+            self._stage(output)
+        write.seal(services.board, self.into, update_id, output.written.files)
+        services.on_step("manifest written")
+        with services.ledger.change() as connection:
+            updates.publish(connection, self.into, update_id, services.now())
+            runs.end(connection, run_id, updates.PUBLISHED, services.now(), None)
+        services.on_step("published")
+
+    def _refuse_others(self, found: tuple[Pin, ...]) -> None:
+        """Raise UpdateChanged where a batch is another one than was decided about."""
+        if {pin.update_id for pin in found} != {pin.update_id for pin in self.pins}:
+            raise UpdateChanged(f"{self.parent}: a batch has changed since it was looked at. Run it again.")
+
+    def _claim(self, run_id: str) -> str:
+        services = self.services
+        with services.ledger.read() as connection:
+            after = sets.last_id(connection, self.parent)
+        update_id = write.claim(services.board, self.into, run_id.encode(), services.now(), after=after)
+        services.on_step("claimed on the blackboard")
+        with services.ledger.change() as connection:
+            compacted.claim(connection, self.into, update_id, run_id, self.pins, services.now())
+        services.on_step("claimed in the ledger")
+        return update_id
+
+    def _task(self, read: Sequence[Update]) -> Task:
+        """All rows as they are."""
+        feed = self.parent.feed
+        recipe = Recipe(feed, (Source("batches", feed, is_appendable=True),), _as_they_are)
+        return Task(recipe, self.parent, {"batches": read}, {}, BY_HAND)
+
+    def _stage(self, output: Output) -> None:
+        """Raise UpdateChanged for other rows than were read before; their version is that of all together."""
+        written = output.written
+        with self.services.ledger.write() as connection:
+            expected = compacted.records(connection, self.pins)
+            if expected is not None and expected != written.records:
+                raise UpdateChanged(
+                    f"{self.into}: {written.records} rows were written, and its batches have {expected}: nothing is "
+                    "published. Look at them with `feed-assets feed verify`."
+                )
+            claims.stage(connection, output.update, version_of(self.pins), records=written.records)
+        self.services.on_step("statistics in the ledger")

@@ -1,0 +1,200 @@
+"""Batches of an appendable dataset are put together: the same rows, and nobody downstream runs."""
+
+from datetime import timedelta
+
+import pytest
+
+from feed_assets.core.errors import NotRevalidated, UpdateChanged
+from feed_assets.core.retention import Retention
+from feed_assets.ledger import sets
+from feed_assets.runs import reconcile
+from feed_assets.runs.compact import compact, partitions_of
+from feed_assets.runs.prune import prune_feed
+from feed_assets.runs.revalidate import revalidate
+from feed_assets.runs.services import Services
+from feed_assets.settings import settings
+from feed_assets.testing import Given, PlainMaker, rows_of
+from feed_assets_tests.orchestration.shop import Shop
+from feed_assets_tests.orchestration.test_appended import OUTPUT, SALES, held, known, ledger, take_back, totals, world
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def batched(shop, told):
+    """Four batches, of which a consumer has read all."""
+    world_ = world(shop, told)
+    for key in "abcd":
+        shop.write(key)
+        world_.run_until_idle()
+    return world_
+
+
+def services(on_step=lambda _: None, rows=None, ahead=timedelta()):
+    def give(task):
+        found = [row for update in task.updates["batches"] for row in rows_of(_board(), update)]
+        return Given(found if rows is None else rows)
+
+    found = Services.of(settings(), lambda: PlainMaker(give))
+    return replace_with(found, on_step, ahead)
+
+
+def replace_with(found, on_step, ahead):
+    from dataclasses import replace
+
+    now = found.now
+    return replace(found, on_step=on_step, now=lambda: now() + ahead)
+
+
+def _board():
+    return Services.of(settings()).board
+
+
+def test_one_batch_takes_the_place_of_all_and_nobody_runs(batched, told):
+    (done,) = compact(services(), OUTPUT, 2, apply=True)
+    assert (done.into, done.batches) == ("b00000001-00000004", tuple(f"b0000000{n}" for n in range(1, 5)))
+    assert held() == {"b00000001-00000004": ["a", "b", "c", "d"]}
+    assert known() == ["b00000001-00000004"]
+    assert batched.run_until_idle() == []
+    assert totals(batched) == "a,b,c,d"
+
+
+def test_a_consumer_that_has_read_some_reads_the_rest(shop, told, batched):
+    compact(services(), OUTPUT, 2, apply=True)
+    batched.run_until_idle()
+    shop.write("e")
+    ran = batched.run_until_idle()
+    assert [run.assets for run in ran] == [("sales/lines",), ("sales/totals",)]
+    assert told[-1] == ("incremental", [(4, 5)])
+    assert totals(batched) == "a,b,c,d,e"
+
+
+def test_it_is_said_what_would_be_done_and_nothing_is(batched):
+    (would,) = compact(services(), OUTPUT, 2)
+    assert not would.applied
+    assert len(held()) == 4
+    assert compact(services(), OUTPUT, 5) == []
+    assert partitions_of(services(), SALES) == [OUTPUT]
+
+
+def test_what_was_put_together_is_put_together_again_with_what_came(shop, batched):
+    compact(services(), OUTPUT, 2, apply=True)
+    shop.write("e")
+    batched.run_until_idle()
+    compact(services(), OUTPUT, 2, apply=True)
+    assert held() == {"b00000001-00000005": [*"abcde"]}
+    assert batched.run_until_idle() == []
+
+
+def test_late_rows_have_all_that_was_put_together_read_again(shop, told):
+    world_ = world(shop, told)
+    for key, version in (("a", 1), ("b", 10), ("c", 20)):
+        shop.last = version - 1
+        shop.write(key)
+        world_.run_until_idle()
+    compact(services(), OUTPUT, 2, apply=True)
+    shop.write("d")
+    world_.run_until_idle()
+    shop.rows["orders", "late"] = {"key": "late", "version": 5, "by": "shop"}
+    shop.tell(5)
+    world_.run_until_idle()
+    assert told[-1] == ("incremental", [(None, 20)])
+    assert held() == {"b00000001-00000003": ["a", "b", "c", "late"], "b00000004": ["d"]}
+    assert totals(world_) == "a,b,c,d,late"
+
+
+def test_a_batch_that_may_come_back_stays_between_two_ranges(shop, told, batched):
+    with ledger().read() as connection:
+        (gone,) = [pin for pin in sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
+    shop.write("e")
+    batched.run_until_idle()
+    take_back(batched, "b00000003")
+    done = compact(services(), OUTPUT, 2, apply=True)
+    assert [each.into for each in done] == ["b00000001-00000002", "b00000004-00000005"]
+    revalidate(services(), gone.partition, gone.update_id)
+    batched.run_until_idle()
+    assert totals(batched) == "a,b,c,d,e"
+
+
+def test_what_was_read_again_since_is_not_made_valid_again(batched):
+    with ledger().read() as connection:
+        (gone,) = [pin for pin in sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
+    take_back(batched, "b00000003")
+    batched.run_until_idle()
+    with pytest.raises(NotRevalidated, match="has been read again, by b00000005"):
+        revalidate(services(), gone.partition, gone.update_id)
+
+
+def test_the_batches_are_there_again_if_what_holds_them_is_not_valid(batched):
+    (done,) = compact(services(), OUTPUT, 2, apply=True)
+    take_back(batched, done.into)
+    assert len(held()) == 4
+    assert batched.run_until_idle() == []
+    (again,) = compact(services(), OUTPUT, 2, apply=True)
+    assert again.into == done.into
+    assert held() == {done.into: [*"abcd"]}
+
+
+def test_other_rows_are_not_published(batched):
+    with pytest.raises(UpdateChanged, match="1 rows were written, and its batches have 4"):
+        compact(services(rows=[{"key": "a", "version": 1, "by": "shop"}]), OUTPUT, 2, apply=True)
+    assert len(held()) == 4
+    assert compact(services(), OUTPUT, 2, apply=True)
+
+
+class Killed(BaseException):
+    """What a kill is in one process: nothing after it is done."""
+
+
+STEPS = (
+    "started",
+    "claimed on the blackboard",
+    "claimed in the ledger",
+    "parts written",
+    "statistics in the ledger",
+    "manifest written",
+)
+
+
+@pytest.mark.parametrize("last", STEPS)
+def test_a_kill_at_any_step_leaves_all_rows_once(batched, last, monkeypatch):
+    def on_step(step):
+        if step == last:
+            monkeypatch.setattr(reconcile, "finish", lambda *_: None)  # The process is gone: nobody finishes.
+            raise Killed
+
+    with pytest.raises(Killed):
+        compact(services(on_step), OUTPUT, 2, apply=True)
+    monkeypatch.undo()
+    assert sorted(key for keys in held().values() for key in keys) == [*"abcd"]
+    reconcile.reconcile(services(), has_ended=lambda _: True)
+    assert sorted(key for keys in held().values() for key in keys) == [*"abcd"]
+    compact(services(), OUTPUT, 2, apply=True)
+    assert held() == {"b00000001-00000004": [*"abcd"]}
+    assert batched.run_until_idle() == []
+
+
+def test_batches_that_were_put_together_are_pruned(batched):
+    compact(services(), OUTPUT, 2, apply=True)
+    later = services(ahead=timedelta(days=2))
+    policy = Retention(older_than=timedelta(days=1))
+    gone = [each.partition.name for each in prune_feed(later, SALES, policy, apply=True) if each.gone]
+    assert gone == [f"b0000000{n}" for n in range(1, 5)]
+    assert held() == {"b00000001-00000004": [*"abcd"]}
+    assert batched.run_until_idle() == []
+    assert totals(batched) == "a,b,c,d"
+    assert [each for each in prune_feed(later, SALES, policy, apply=True) if each.gone] == []
+
+
+def test_batches_that_were_put_together_just_now_stay(batched):
+    compact(services(), OUTPUT, 2, apply=True)
+    policy = Retention(older_than=timedelta(days=1))
+    assert [each for each in prune_feed(services(), SALES, policy, apply=True) if each.gone] == []
