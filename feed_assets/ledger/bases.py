@@ -42,27 +42,28 @@ def added_to(connection: sa.Connection, asked: Iterable[tuple[Partition, str]]) 
 def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> dict[Partition, str]:
     """Why nothing can be added to the newest updates of some outputs: an invalid one is in them.
 
-    Only what is invalid is looked at, however many increments there are: the first that was published after it says
-    whether it was added to it, or was made when it was gone already.
+    Only what is invalid is looked at, however many increments there are: whether one that is valid, and began with the
+    same update, was added to it. One beside the newest would do, too: then all is loaded once too often.
     """
     first = added_to(connection, [(output, row.id) for output, row in newest.items()])
     rows = ((str(at.feed), at.key, pin.start, newest[at].id) for at, pin in first.items())
     asked = wanted.rows(connection, ("feed", "partition", "first", "last"), rows)
     mine = (update.c.feed == asked.c.feed) & (update.c.partition == asked.c.partition)
     within = (update.c.id >= asked.c.first) & (update.c.id < asked.c.last) & (update.c.state == updates.INVALIDATED)
-    edge = ADDS_TO & (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
-    edge &= (consumed.c.id == _next()) & (consumed.c.position == update.c.id)
+    is_broken = sa.exists().where(_added_to_it(), consumed.c.slice_from == asked.c.first, consumed.c.id <= asked.c.last)
     query = sa.select(update.c.feed, update.c.partition, update.c.id, update.c.reason).select_from(asked)
-    found = connection.execute(query.join(update, mine & within).join(consumed, edge).order_by(update.c.id))
+    found = connection.execute(query.join(update, mine & within).where(is_broken).order_by(update.c.id))
     return {Partition(Feed.parse(row.feed), row.partition): _said(row.id, row.reason) for row in found}
 
 
-def _next() -> sa.ScalarSelect[str]:
-    """The first update that was published after the one of the query."""
+def _added_to_it() -> sa.ColumnElement[bool]:
+    """The rows of the table by which a valid update adds to that of the query."""
     later = update.alias()
-    same = (later.c.feed == update.c.feed) & (later.c.partition == update.c.partition) & (later.c.id > update.c.id)
-    is_valid = later.c.state.in_([updates.PUBLISHED, updates.PRUNED])
-    return sa.select(sa.func.min(later.c.id)).where(same, is_valid).correlate(update).scalar_subquery()
+    edge = ADDS_TO & (consumed.c.feed == update.c.feed) & (consumed.c.partition == update.c.partition)
+    edge &= (consumed.c.position == update.c.id) & (consumed.c.id > update.c.id)
+    same = (later.c.feed == consumed.c.feed) & (later.c.partition == consumed.c.partition)
+    is_valid = (later.c.id == consumed.c.id) & later.c.state.in_([updates.PUBLISHED, updates.PRUNED])
+    return edge & sa.exists().where(same, is_valid)
 
 
 def _said(update_id: str, reason: str | None) -> str:

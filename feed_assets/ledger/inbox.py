@@ -194,9 +194,24 @@ def _taken_by(output: Partition, run: str) -> sa.Select[tuple[int]]:
 
 
 def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[Slice]], now: datetime) -> None:
-    """Consume events of some outputs that left nothing new to read, without a run. Repeatable."""
+    """Consume events of some outputs that left nothing new to read, without a run. Repeatable.
+
+    What is published has read them, by hand perhaps: they come back if that is invalidated.
+    """
     if slices:
-        _leave(connection, _within(connection, slices), now)
+        mine = _within(connection, slices)
+        key = inbox.c.feed, inbox.c.partition, inbox.c.sequence
+        new = sa.select(*key, _published_by()).where(mine, _published_by().is_not(None))
+        insert = insert_into(connection, taken).from_select([column.name for column in taken.c], new)
+        connection.execute(insert.on_conflict_do_nothing())
+        _leave(connection, mine, now)
+
+
+def _published_by() -> sa.ScalarSelect[str]:
+    """The run that made the newest published update of an output of the inbox."""
+    mine = (update.c.feed == inbox.c.feed) & (update.c.partition == inbox.c.partition)
+    newest = sa.select(update.c.run).where(mine, update.c.state == "published").order_by(update.c.id.desc()).limit(1)
+    return newest.correlate(inbox).scalar_subquery()
 
 
 def markers(connection: sa.Connection, consumer: Feed, key: str | None = None) -> tuple[Mapping[Any, Any], ...]:

@@ -24,7 +24,9 @@ def cut(ledger: Ledger, run_spec: RunSpec, output: Partition, partitions: Sequen
     is_told = bool(run_spec.slices) or run_spec.consumes
     if is_told and run_spec.plan.kind == "incremental":
         return new
-    upto = _read_upto(ledger, output) if is_told else _upto_the_last(ledger, partitions)
+    upto = _read_upto(ledger, output)
+    if not is_told:  # By hand a table may have been read ahead of its events.
+        upto |= _upto_the_last(ledger, partitions)
     for each in new:  # A late one may end before what was read.
         upto[each.partition] = max(each.end, upto.get(each.partition, ""))
     return [Slice(each, None, upto[each], _ALL) for each in partitions if each in upto]

@@ -4,7 +4,7 @@ The rows of the increment are evaluated once, and kept: what is read of somebody
 and a row that is replaced in one reading and not found in the other would be lost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
@@ -39,32 +39,43 @@ def merge_by_key(
             `newest_by` a key that is in `new`, too, is there.
         newest_by: The column that orders the rows of a key, such as a moment or an offset; NULL comes first. The
             greatest stays, so that what is read late, or again, replaces nothing newer; of equals that of `new`, and of
-            these a delete.
+            these a delete. A delete leaves nothing behind: an older row that comes after it is there again.
 
     Returns:
         The merged rows, in no order.
 
     Raises:
-        InvalidDefinition: `previous` has other columns than `new`, or a column that is named is not there.
-        SparkRuntimeException: As the rows are written: two different rows of `new` have one key, and `newest_by`, if it
-            is there, does not say which is the newer one.
+        InvalidDefinition: `previous` has other columns than `new`, or `deletes` other types, or a column that is named
+            is not there.
+        SparkRuntimeException: Two different rows of `new` have one key, and `newest_by`, if it is there, does not say
+            which is the newer one. If all is loaded, as the rows are written.
     """
     keys = [key] if isinstance(key, str) else [*key]
     named = [*keys, newest_by] if newest_by else keys
     _check(previous, new, deletes, named)
-    changes = _changes(new, deletes, keys, newest_by).localCheckpoint()
-    inserted = changes.where(~column(_DELETED)).select(*map(column, new.columns))
+    changes = _changes(new, deletes, keys, newest_by)
     if previous is None:
-        return inserted
-    if changes.count() <= SMALL:
-        changes = sf.broadcast(changes)
+        return _rows(changes, new)
+    changes = changes.localCheckpoint()
+    inserted = _rows(changes, new)
+    held = sf.broadcast if changes.count() <= SMALL else _as_it_is
     is_same = _same_key(keys)
-    known, change = previous.alias("known"), changes.alias("change")
+    known, change = previous.alias("known"), held(changes).alias("change")
     is_replaced = is_same & _comes_later(newest_by)
     kept = known.join(change, is_replaced, "left_anti")
     if newest_by:
-        inserted = _not_older(inserted, known.join(change, is_same & ~_comes_later(newest_by)), keys)
+        newer = known.join(change, is_same & ~_comes_later(newest_by)).select(*(_of("known", each) for each in keys))
+        inserted = inserted.alias("change").join(held(newer).alias("known"), is_same, "left_anti")
     return kept.unionByName(inserted)
+
+
+def _rows(changes: DataFrame, new: DataFrame) -> DataFrame:
+    """The changes that are rows."""
+    return changes.where(~column(_DELETED)).select(*map(column, new.columns))
+
+
+def _as_it_is(frame: DataFrame) -> DataFrame:
+    return frame
 
 
 def _changes(new: DataFrame, deletes: DataFrame | None, keys: Sequence[str], newest_by: str | None) -> DataFrame:
@@ -87,12 +98,6 @@ def _is_one(keys: Sequence[str], newest_by: str | None) -> Column:
     lacks = f"{newest_by} does not say which" if newest_by else "newest_by=… would say which"
     said = sf.concat(sf.lit("merge_by_key: different rows of an increment have the key "), shown, sf.lit(f": {lacks}."))
     return sf.when((column(_ROWS) == 1) | column(_DELETED), sf.expr("true")).otherwise(sf.raise_error(said))
-
-
-def _not_older(inserted: DataFrame, newer: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The inserted rows without those of which a newer one is there."""
-    keys_of_newer = newer.select(*(_of("known", name).alias(name) for name in keys)).alias("known")
-    return inserted.alias("change").join(sf.broadcast(keys_of_newer), _same_key(keys), "left_anti")
 
 
 def _same_key(keys: Sequence[str]) -> Column:
@@ -122,13 +127,21 @@ def _check(previous: DataFrame | None, new: DataFrame, deletes: DataFrame | None
                 f"merge_by_key: {what} has no column {missing[0]!r}: expected {', '.join(named)}; it has "
                 f"{', '.join(frame.columns)}."
             )
-    if previous is None:
-        return
-    known, found = dict(previous.dtypes), dict(new.dtypes)
-    if known != found:
-        names = sorted(name for name in known.keys() | found.keys() if known.get(name) != found.get(name))
-        said = "; ".join(f"{each}: {known.get(each, 'none')} there, {found.get(each, 'none')} new" for each in names)
+    found = dict(new.dtypes)
+    gone = {name: dtype for name, dtype in deletes.dtypes if name in named} if deletes is not None else {}
+    if gone and (said := _others({name: found[name] for name in named}, "new", gone, "deleted")):
+        raise InvalidDefinition(
+            f"merge_by_key: the columns of deletes have other types than those of the increment ({said}): expected the "
+            "same. Cast them."
+        )
+    if previous is not None and (said := _others(dict(previous.dtypes), "there", found, "new")):
         raise InvalidDefinition(
             f"merge_by_key: the increment's columns are not those of the rows that are there ({said}): expected the "
             "same. Cast them, or have all rows loaded anew: materialize the partition by hand."
         )
+
+
+def _others(known: Mapping[str, str], there: str, found: Mapping[str, str], here: str) -> str:
+    """The columns that two frames do not have alike, with their types; '' if there are none."""
+    names = sorted(name for name in known.keys() | found.keys() if known.get(name) != found.get(name))
+    return "; ".join(f"{each}: {known.get(each, 'none')} {there}, {found.get(each, 'none')} {here}" for each in names)

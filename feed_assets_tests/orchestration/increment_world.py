@@ -1,0 +1,165 @@
+"""A team with rows that come, change and go, a dataset that adds its increments, and what drives it to be killed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from feed_assets import ByEvents, EventSource, Plan, Rule, SqlTable, event_table, feed_asset
+from feed_assets.core.events import Operation, WriteEvent
+from feed_assets.core.feeds import Feed, Partition, Update
+from feed_assets.feeds.stores import local_root
+from feed_assets.ledger import updates
+from feed_assets.ledger.database import open_ledger
+from feed_assets.ledger.tables import update
+from feed_assets.runs.maker import Task
+from feed_assets.runs.services import open_board
+from feed_assets.settings import settings
+from feed_assets.sources.sinks import SqlSink
+from feed_assets.testing import Given, Harness, rows_of
+from feed_assets_tests.faults.at_changes import call_and_die, die_at
+from feed_assets_tests.orchestration.worlds import harness, nothing
+
+NAME = "sales/orders/v1.0"
+OUTPUT = Partition(Feed.parse(NAME), "")
+TABLES = ("orders", "prices")
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+Rows = dict[str, int]
+"""By key the version of what is there, or of when it went."""
+
+
+@dataclass
+class Shop:
+    """A team's tables, of each the rows and the deletes, and a table of events about them."""
+
+    folder: Path
+    rows: dict[str, Rows] = field(default_factory=lambda: {table: {} for table in TABLES})
+    gone: dict[str, Rows] = field(default_factory=lambda: {table: {} for table in TABLES})
+    told: dict[str, list[int]] = field(default_factory=lambda: {table: [] for table in TABLES})
+    overwrites: list[int] = field(default_factory=list)
+    last: int = 0
+
+    @property
+    def sink(self) -> SqlSink:
+        return SqlSink(f"sqlite:///{self.folder / 'shop.db'}", "events")
+
+    def next(self) -> int:
+        """A version; what comes late has one of those between."""
+        self.last += 3
+        return self.last
+
+    def put(self, table: str, *keys: str) -> None:
+        """Give some keys a new row each, and tell of it."""
+        version = self.next()
+        self.rows[table] |= dict.fromkeys(keys, version)
+        self.tell(table, version)
+
+    def tell(self, table: str, version: int, operation: Operation = Operation.UPSERT) -> None:
+        self.told[table].append(version)
+        self.sink.publish([(0, WriteEvent(table, version, NOON, f"{table} {version}", operation))])
+
+    def read(self, table: str, start: int, end: int) -> list[dict]:
+        """What changed within a slice, as it is now: rows, and keys that are gone."""
+        changes = ((self.rows[table], False), (self.gone[table], True))
+        return [
+            {"key": f"{table} {key}", "version": version, "gone": is_gone}
+            for some, is_gone in changes
+            for key, version in some.items()
+            if start < version <= end
+        ]
+
+    def all(self) -> Rows:
+        """What is to be in the dataset."""
+        return {f"{table} {key}": version for table, rows in self.rows.items() for key, version in rows.items()}
+
+
+def newest_first(there: list[dict], changes: list[dict], run: str) -> list[dict]:
+    """What `merge_by_key` makes of them with `newest_by`."""
+    rows = {row["key"]: row for row in there}
+    for change in sorted(changes, key=lambda each: each["version"]):
+        known = rows.get(change["key"])
+        if known and known["version"] > change["version"]:
+            continue
+        rows.pop(change["key"], None)
+        if not change["gone"]:
+            rows[change["key"]] = {"key": change["key"], "version": change["version"], "by": run}
+    return [rows[key] for key in sorted(rows)]
+
+
+Base = Callable[[Task], Update | None]
+
+
+def previous(task: Task) -> Update | None:
+    return task.previous
+
+
+def nothing_before(_task: Task) -> Update | None:
+    """Wrong: an increment replaces the partition, as without a base."""
+    return None
+
+
+def whatever_was_last(task: Task) -> Update | None:
+    """Wrong: an increment is added to what was made last, valid or not."""
+    made = every_update() if task.previous else {}
+    return made[max(made)] if made else None
+
+
+def every_update(*states: str) -> dict[str, Update]:
+    """By id what was ever published, or is in one of these states."""
+    with open_ledger(settings().ledger).read() as connection:
+        wanted = states or (updates.PUBLISHED, updates.INVALIDATED)
+        mine = updates.is_(OUTPUT) & update.c.state.in_(wanted)
+        ids = connection.execute(update.select().with_only_columns(update.c.id).where(mine)).scalars().all()
+        found = {each: updates.recorded(connection, OUTPUT, each) for each in ids}
+    return {each: made for each, made in found.items() if made}
+
+
+@dataclass
+class Making:
+    """What runs do: they note what they were told, and some make wrong rows."""
+
+    shop: Shop
+    base: Base = previous
+    spoils: bool = False
+    during: Callable[[], object] = nothing
+    told: list[tuple[str, Mapping[str, str], str | None]] = field(default_factory=list)
+    prefix: str = ""
+
+    def __call__(self, task: Task) -> Given:
+        pieces = {str(at.feed).removeprefix("shop/"): each for at, each in task.run_spec.slices.items()}
+        ranges = {name: each.version for name, each in pieces.items()}
+        self.told.append((task.run_spec.plan.kind, ranges, task.previous and task.previous.id))
+        run = f"{'bad' if self.spoils else 'good'} {self.prefix}{len(self.told)}"
+        before = self.base(task)
+        there = rows_of(open_board(settings()), before) if before else []
+        changes = [
+            row for name, each in pieces.items() for row in self.shop.read(name, int(each.start or -1), int(each.end))
+        ]
+        wrong = [{"key": run, "version": 0, "gone": False}] if self.spoils else []
+        self.during()
+        return Given(newest_first(there, [*changes, *wrong], run))
+
+
+def world(making: Making) -> Harness:
+    """The dataset, on a Dagster instance of its own."""
+    source = EventSource("shop", (SqlTable(making.shop.sink.url, "events", "id"),))
+    tables = {name: event_table(f"shop/{name}", source=source, table_name=name) for name in TABLES}
+    plans = [Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))]
+    by_events = ByEvents(pipelines={name: [f"shop/{name}"] for name in TABLES}, plans=plans)
+    dataset = feed_asset(NAME, inputs=tables, by_events=by_events)
+    return harness(*tables.values(), dataset(lambda orders, prices, previous: None), give=making)
+
+
+def run_and_die(making: Making, number: int, wait: datetime) -> None:
+    """Tick, and be killed in the run, at a change that follows on its function."""
+    making.during = lambda: die_at(number, local_root(settings().blackboard))
+    tested = world(making)
+    tested.now = lambda: wait
+    tested.tick()
+
+
+def tick_and_die(making: Making, number: int, wait: datetime) -> None:
+    """Tick, and be killed at one of its changes."""
+    tested = world(making)
+    tested.now = lambda: wait
+    call_and_die(number, local_root(settings().blackboard), tested.tick)

@@ -1,0 +1,257 @@
+"""Rows of an increment merged by key: what replaces what, what goes, and that nothing is read twice."""
+
+import pytest
+from pyspark.errors import SparkRuntimeException
+from pyspark.sql import functions as sf
+
+from feed_assets import merge_by_key
+from feed_assets.core.errors import InvalidDefinition
+from feed_assets.spark.merge import SMALL
+
+ROWS, GONE = "k string, at int, v string", "k string, at int"
+THERE = [("a", 1, "old"), ("b", 5, "old"), ("c", None, "old")]
+
+
+@pytest.fixture
+def frame(spark):
+    return lambda rows, schema=ROWS: spark.createDataFrame(rows, schema)
+
+
+@pytest.fixture
+def merged(frame):
+    """What is there after an increment, in order."""
+
+    def merge(new, deletes=None, *, previous=THERE, key="k", newest_by=None):
+        there = None if previous is None else frame(previous)
+        gone = None if deletes is None else frame(deletes, GONE)
+        return found(merge_by_key(there, frame(new), key, deletes=gone, newest_by=newest_by))
+
+    return merge
+
+
+def found(frame):
+    return sorted(map(tuple, frame.collect()), key=str)
+
+
+def changed(*rows):
+    """THERE with other rows of these keys."""
+    keys = {row[0] for row in rows}
+    return sorted([*(row for row in THERE if row[0] not in keys), *(row for row in rows if len(row) > 1)], key=str)
+
+
+def test_the_first_load_is_all_rows_of_it(merged):
+    assert merged([("a", 1, "x"), ("b", 2, "y")], previous=None) == [("a", 1, "x"), ("b", 2, "y")]
+
+
+def test_the_first_load_is_without_what_is_gone(merged):
+    assert merged([("a", 1, "x"), ("b", 2, "y")], [("b", 3)], previous=None, newest_by="at") == [("a", 1, "x")]
+
+
+def test_a_row_takes_the_place_of_the_one_with_its_key_and_others_stay(merged):
+    assert merged([("a", 0, "new"), ("d", 0, "new")]) == changed(("a", 0, "new"), ("d", 0, "new"))
+
+
+def test_what_is_there_may_be_nothing(merged):
+    assert merged([("a", 1, "x")], previous=[]) == [("a", 1, "x")]
+
+
+@pytest.mark.parametrize("newest_by", [None, "at"])
+def test_nothing_new_changes_nothing(merged, newest_by):
+    assert merged([], [], newest_by=newest_by) == sorted(THERE, key=str)
+
+
+@pytest.mark.parametrize("newest_by", [None, "at"])
+def test_the_same_rows_once_more_change_nothing(merged, newest_by):
+    new, gone = [("a", 7, "new"), ("d", 7, "new")], [("b", 7), ("e", 7)]
+    once = merged(new, gone, newest_by=newest_by)
+    assert once == [("a", 7, "new"), ("c", None, "old"), ("d", 7, "new")]
+    assert merged(new, gone, previous=once, newest_by=newest_by) == once
+
+
+def test_a_key_of_several_columns_is_all_of_them(merged):
+    assert merged([("a", 2, "new"), ("b", 5, "new")], key=["k", "at"]) == [
+        ("a", 1, "old"),
+        ("a", 2, "new"),
+        ("b", 5, "new"),
+        ("c", None, "old"),
+    ]
+
+
+def test_null_in_a_key_is_a_value_as_any_other(merged):
+    there = [(None, 1, "old"), (None, None, "old"), ("a", 1, "old")]
+    found = merged([(None, None, "new")], [(None, 1)], previous=there, key=["k", "at"])
+    assert found == [("a", 1, "old"), (None, None, "new")]
+
+
+@pytest.mark.parametrize("name", ["a.b", "a`b", "a b"])
+def test_columns_are_called_what_they_like(frame, name):
+    columns = [name, f"{name}2", "v"]
+    there, new, gone = (frame([(key, 1, key) for key in keys]).toDF(*columns) for keys in ("ab", "bc", "a"))
+    merged = merge_by_key(there, new, name, deletes=gone, newest_by=f"{name}2")
+    assert merged.columns == columns
+    assert found(merged) == [("b", 1, "b"), ("c", 1, "c")]
+
+
+def test_the_columns_stay_in_their_order(frame):
+    there, new = frame([("a", 1, "x")]), frame([("y", "b", 2)], "v string, k string, at int")
+    merged = merge_by_key(there, new, "k")
+    assert merged.columns == ["k", "at", "v"]
+    assert found(merged) == [("a", 1, "x"), ("b", 2, "y")]
+
+
+def test_equal_rows_are_one(merged):
+    assert merged([("a", 2, "x"), ("a", 2, "x")]) == changed(("a", 2, "x"))
+
+
+def test_different_rows_of_one_key_are_an_error_that_names_it(merged):
+    with pytest.raises(SparkRuntimeException, match=r'have the key {"k":"a"}: newest_by=… would say which'):
+        merged([("a", 1, "x"), ("b", 1, "x"), ("a", 2, "x")])
+
+
+def test_a_tie_is_an_error_that_names_the_key(merged):
+    with pytest.raises(SparkRuntimeException, match=r'have the key {"k":"a"}: at does not say which'):
+        merged([("a", 1, "x"), ("a", 2, "x"), ("a", 2, "y")], newest_by="at")
+
+
+def test_a_tie_of_what_is_older_is_none(merged):
+    assert merged([("a", 3, "x"), ("a", 2, "x"), ("a", 2, "y")], newest_by="at") == changed(("a", 3, "x"))
+
+
+def test_a_tie_of_what_is_gone_is_none(merged):
+    assert merged([("a", 2, "x"), ("a", 2, "y")], [("a", 3)], newest_by="at") == changed(("a",))
+
+
+NEWEST = [
+    ("a newer row", 5, 6, "new"),
+    ("one that is as new", 5, 5, "new"),
+    ("an older one", 5, 4, "old"),
+    ("NULL is older than all", 5, None, "old"),
+    ("all is newer than NULL", None, 0, "new"),
+    ("NULL is as new as NULL", None, None, "new"),
+]
+"""By a key that says what it shows: the moment of the row that is there, that of the change, and which stays."""
+
+
+def test_the_newest_stays(merged):
+    there, new = [(key, at, "old") for key, at, *_ in NEWEST], [(key, at, "new") for key, _, at, _ in NEWEST]
+    found = {key: value for key, _, value in merged(new, previous=there, newest_by="at")}
+    assert found == {key: stays for key, *_, stays in NEWEST}
+
+
+def test_and_so_of_a_delete(merged):
+    there, gone = [(key, at, "old") for key, at, *_ in NEWEST], [(key, at) for key, _, at, _ in NEWEST]
+    found = {key for key, *_ in merged([], gone, previous=there, newest_by="at")}
+    assert found == {key for key, *_, stays in NEWEST if stays == "old"}
+
+
+def test_of_an_increment_the_newest_of_each_key_is_taken(merged):
+    new = [("a", 2, "x"), ("a", 4, "y"), ("a", None, "z"), ("b", 1, "x"), ("b", 2, "y")]
+    assert merged(new, newest_by="at") == changed(("a", 4, "y"))
+
+
+def test_what_is_gone_goes_and_what_was_never_there_is_no_error(merged):
+    assert merged([("d", 1, "new")], [("a", 1), ("e", 1), ("a", 1)]) == changed(("a",), ("d", 1, "new"))
+
+
+def test_what_is_new_and_gone_is_there_where_nothing_says_which_came_first(merged):
+    assert merged([("a", 2, "new")], [("a", 3)]) == changed(("a", 2, "new"))
+
+
+DELETES = [
+    ("made again after it", 1, [9], [8], 9),
+    ("gone after it", 1, [8], [9], None),
+    ("gone in the same moment", 1, [8], [8], None),
+    ("gone, made again, gone", 1, [8], [7, 9], None),
+    ("gone twice, and made again", 1, [9], [7, 8], 9),
+    ("gone before what is there", 5, [], [4], 5),
+    ("both before what is there", 5, [3], [4], 5),
+    ("never there", None, [], [4], None),
+    ("made and gone", None, [3], [4], None),
+]
+"""By a key that says what it shows: the moments of what is there, of new rows, of deletes, and of what stays."""
+
+
+def test_a_delete_is_a_change_like_others(merged):
+    there = [(key, at, "old") for key, at, *_ in DELETES if at]
+    new = [(key, at, "new") for key, _, some, *_ in DELETES for at in some]
+    gone = [(key, at) for key, _, _, some, _ in DELETES for at in some]
+    found = {key: at for key, at, _ in merged(new, gone, previous=there, newest_by="at")}
+    assert found == {key: at for key, *_, at in DELETES if at}
+
+
+def test_a_delete_leaves_nothing_that_older_rows_would_be_held_against(merged):
+    without = merged([], [("a", 9)], newest_by="at")
+    assert merged([("a", 1, "late")], previous=without, newest_by="at") == changed(("a", 1, "late"))
+
+
+OTHERS = [
+    ("a column more", "k string, at int, v string, w int", "w: none there, int new"),
+    ("one less", "k string, at int", "v: string there, none new"),
+    ("another type", "k string, at bigint, v string", "at: int there, bigint new"),
+]
+
+
+@pytest.mark.parametrize(("schema", "said"), [pytest.param(*case, id=name) for name, *case in OTHERS])
+def test_other_columns_than_those_that_are_there_are_refused(frame, schema, said):
+    with pytest.raises(InvalidDefinition, match=rf"\({said}\): expected the same"):
+        merge_by_key(frame(THERE), frame([], schema), "k")
+
+
+LACKING = [
+    ("of the key", "k", None, "at int, v string", GONE, "new has no column 'k': expected k"),
+    ("of the order", "k", "at", "k string, v string", GONE, "new has no column 'at': expected k, at"),
+    ("of a delete's key", "k", None, ROWS, "at int", "deletes has no column 'k': expected k; it has at"),
+    ("of a delete's order", "k", "at", ROWS, "k string", "deletes has no column 'at': expected k, at; it has k"),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "newest_by", "schema", "gone", "said"), [pytest.param(*case, id=name) for name, *case in LACKING]
+)
+def test_a_column_that_is_not_there_is_refused(frame, key, newest_by, schema, gone, said):
+    with pytest.raises(InvalidDefinition, match=said):
+        merge_by_key(None, frame([], schema), key, deletes=frame([], gone), newest_by=newest_by)
+
+
+@pytest.mark.parametrize("key", ["k", "at"])
+def test_deletes_of_other_types_are_refused(frame, key):
+    """A union would give both the wider type, and the next increment would have other columns."""
+    with pytest.raises(InvalidDefinition, match=r"\(at: int new, bigint deleted\): expected the same"):
+        merge_by_key(frame([]), frame([]), key, deletes=frame([], "k string, at bigint"), newest_by="at")
+
+
+def test_of_deletes_only_the_columns_that_count_are_looked_at(frame):
+    gone = frame([("a", "x", 9)], "k string, why string, at bigint")
+    assert found(merge_by_key(frame(THERE), frame([]), "k", deletes=gone)) == changed(("a",))
+
+
+@pytest.mark.parametrize("newest_by", [None, "at"])
+def test_what_is_read_is_read_once(spark, frame, tmp_path, newest_by):
+    """A source that answers otherwise the second time: the row in the place of 'a' would be that of 'b'."""
+    answer, calls = tmp_path / "answer", spark.sparkContext.accumulator(0)
+    answer.write_text("a")
+
+    @sf.udf("string")
+    def ask(_number):
+        calls.add(1)
+        return answer.read_text()
+
+    new = spark.range(3).select(ask("id").alias("k"), sf.lit(9).alias("at"), sf.lit("new").alias("v"))
+    merged = merge_by_key(frame(THERE), new, "k", newest_by=newest_by)
+    answer.write_text("b")
+    assert found(merged) == found(merged) == changed(("a", 9, "new"))
+    assert calls.value == 3
+
+
+def test_a_large_increment_is_merged_as_a_small_one_and_not_broadcast(spark, capsys):
+    """A third of the rows that are there is newer, and stays; every tenth key of the others is gone."""
+    new = spark.range(0, SMALL + 10, 1, 2).withColumn("at", sf.lit(2))
+    there = spark.range(0, 3000, 1, 2).withColumn("at", sf.when(sf.col("id") % 3 == 0, 3).otherwise(1))
+    merged = merge_by_key(there, new, "id", deletes=new.where("id % 10 = 0"), newest_by="at").persist()
+    merged.explain()
+    assert "Broadcast" not in capsys.readouterr().out
+    counts = {row["at"]: row["count"] for row in merged.groupBy("at").count().collect()}
+    gone = sum(1 for key in range(0, SMALL + 10, 10) if key >= 3000 or key % 3)
+    assert counts == {3: 1000, 2: SMALL + 10 - 1000 - gone}
+    assert merged.select("id").distinct().count() == sum(counts.values())
+    merged.unpersist()
