@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -17,9 +18,12 @@ from pyspark.sql import SparkSession
 from feed_assets import with_automation
 from feed_assets.core.events import Operation, Recorded, decode
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.feeds import read
+from feed_assets.feeds import batches, read
 from feed_assets.ledger import events, updates
 from feed_assets.ledger.database import open_ledger
+from feed_assets.runs.compact import compact
+from feed_assets.runs.services import Services
+from feed_assets.runs.spark_maker import SparkMaker
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session
@@ -34,7 +38,7 @@ def blocks(language: str) -> list[str]:
 
 
 DDL, *STEPS, BY_HAND = blocks("sql")
-DATASET, SOFT_DELETES = blocks("python")
+DATASET, SOFT_DELETES, APPENDED = blocks("python")
 ROWS = [
     [cell.strip() for cell in line.split("|")[1:-1]] for line in re.findall(r"^\| \w+ \| (?:rel|inc).*", TEXT, re.M)
 ]
@@ -117,3 +121,34 @@ def test_rows_that_are_marked_as_deleted_are_merged_as_deletes(spark: SparkSessi
     increment = [(1, "ice", 2, True), (3, "jam", 2, False)]
     rows = spark.createDataFrame(increment, "number int, item string, updated_at int, deleted boolean")
     assert sorted(tuple(row) for row in merged(previous, rows).collect()) == [(2, "tea", 1), (3, "jam", 2)]
+
+
+def test_the_appendable_dataset_of_the_page_is_batches_that_are_put_together(
+    spark: SparkSession, home: Path, postgresql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(postgresql.database())
+    monkeypatch.setenv("SHOP_URL", url)
+    shop, at = sa.create_engine(url, poolclass=sa.NullPool), Partition(Feed.parse("sales/order_log/v1.0"), "")
+    page = module_of(f"{DATASET}\n\n{APPENDED}")
+    with Harness(with_automation(dg.Definitions(assets=[page.orders, page.order_log]))) as harness:
+        for statements in (DDL, *STEPS[:2]):
+            with shop.begin() as connection:
+                connection.exec_driver_sql(statements)
+            harness.run_until_idle()
+        before = rows_in(harness, at)
+        services = Services.of(settings(), maker_here)
+        (done,) = compact(services, at, 2, apply=True)
+        assert (done.batches, done.into) == (("b00000001", "b00000002"), "b00000001-00000002")
+        assert len(before) > 1
+        assert rows_in(harness, at, batches_there=1) == before
+        assert harness.run_until_idle() == []
+
+
+def maker_here() -> SparkMaker:
+    return SparkMaker(lambda: nullcontext(session(settings())))
+
+
+def rows_in(harness: Harness, at: Partition, batches_there: int = 2) -> list[tuple[Any, ...]]:
+    found = batches.latest(harness.board, at).updates
+    assert len(found) == batches_there
+    return sorted(tuple(row) for each in found for row in read_own(session(settings()), harness.board, each).collect())
