@@ -165,7 +165,7 @@ def test_a_chunk_that_is_not_as_signalled_fails_the_load(loader, stream, schema,
     assert loader.known(stream).positions == {}
 
 
-@pytest.mark.parametrize("at", ["pathlib.Path.write_bytes", "feed_assets.warehouse.files.TemporaryDirectory"])
+@pytest.mark.parametrize("at", ["pathlib.Path.open", "feed_assets.warehouse.files.TemporaryDirectory"])
 def test_a_disk_that_is_full_is_waited_for(loader, stream, schema, monkeypatch, at):
     stream.send(schema, row(1))
 
