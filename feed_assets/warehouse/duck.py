@@ -26,6 +26,12 @@ _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"'
 _MEMORY = "1GB"
 """What DuckDB takes; a load that needs more goes on with files beside its own. Else it would be most of a machine's."""
 
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "memory_limit": _MEMORY,
+    "preserve_insertion_order": False,
+}
+
 _TURN = RLock()
 """Held while a file is open: DuckDB refuses to open a file that another thread of the process is just closing."""
 
@@ -75,9 +81,9 @@ class DuckDB(Engine):
 
 
 def opened_at(path: str) -> duckdb.DuckDBPyConnection:
-    """Open a file, or `:memory:`."""
+    """Open a file, or `:memory:`. Rows have no order: to keep it takes a quarter more CPU, and INSERT one core."""
     with translated():
-        return duckdb.connect(path, config={"autoinstall_known_extensions": False, "memory_limit": _MEMORY})
+        return duckdb.connect(path, config=_SETTINGS)
 
 
 class _Connection:
