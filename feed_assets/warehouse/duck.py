@@ -47,6 +47,7 @@ class DuckDB(Engine):
     """A file of DuckDB, which one process has open at a time: it is opened for each transaction, and closed."""
 
     now, json, has_keys, tells_deleted, most_digits = "now()", "json", False, False, 38
+    counts_passed = thins = True
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:
@@ -58,10 +59,15 @@ class DuckDB(Engine):
         """By unhex."""
         return f"unhex({text})"
 
-    def newest(self, newest: str, staging: str, columns: Sequence[str], key: Sequence[str]) -> str:
-        """By row_number, which takes a third of the time of DISTINCT ON."""
-        number = f"row_number() OVER (PARTITION BY {', '.join(key)} ORDER BY {OFFSET} DESC)"
-        return f"CREATE TEMP TABLE {newest} AS SELECT {', '.join(columns)} FROM {staging} QUALIFY {number} = 1"
+    def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
+        """By deleting the others, which takes half the time of another table."""
+        kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
+        yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
+        if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):
+            yield f"ALTER TABLE {staging} RENAME TO {newest}"
+        else:  # Not by SET DATA TYPE, which casts rows that were refused and deleted, too, and fails.
+            yield f"CREATE TEMP TABLE {newest} AS SELECT {self.columns(shape)} FROM {staging}"
+            yield f"DROP TABLE {staging}"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
         """As DuckDB itself reads it."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape
 from feed_assets.warehouse.files import Batch, Copy
-from feed_assets.warehouse.shapes import OFFSET, Column, Kind, Shape
+from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape
 
 TYPES = {
     "boolean": "boolean",
@@ -75,6 +75,10 @@ class Engine(ABC):
     """Whether tables get a primary key: one that makes it quick to find a row, and lets it be replaced."""
     tells_deleted: bool
     """Whether a deletion tells what it deleted (RETURNING), and can be undone alone (SAVEPOINT)."""
+    counts_passed: bool = False
+    """Whether it can be counted which rows a deletion passes over, by a sequence in its condition."""
+    thins: bool = False
+    """Whether nothing is left of the staging table once the newest rows are found, rather than both tables."""
     most_digits: int
     """Of a decimal."""
     own_columns: frozenset[str] = frozenset()
@@ -136,11 +140,20 @@ class Engine(ABC):
         """What makes a text column as long as it says, outside of any transaction: nothing, if not overridden."""
         return iter(())
 
-    def newest(self, newest: str, staging: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
         """Make a table of the staged row of each key with the highest offset."""
-        keys = ", ".join(key)
-        rows = f"SELECT DISTINCT ON ({keys}) {', '.join(columns)} FROM {staging} ORDER BY {keys}, {OFFSET} DESC"
-        return f"CREATE TEMP TABLE {newest} AS {rows}"
+        keys = self.keys(shape)
+        rows = f"SELECT DISTINCT ON ({keys}) {self.columns(shape)} FROM {staging} ORDER BY {keys}, {OFFSET} DESC"
+        yield f"CREATE TEMP TABLE {newest} AS {rows}"
+
+    def keys(self, shape: Shape) -> str:
+        """The values of a staged row's key."""
+        return ", ".join(self.value(quoted(each.name), each.kind) for each in shape.key_columns)
+
+    def columns(self, shape: Shape) -> str:
+        """The values of a staged row, and their names."""
+        values = [f"{self.value(quoted(each.name), each.kind)} AS {quoted(each.name)}" for each in shape.columns]
+        return ", ".join([OPERATION, PARTITION, OFFSET, *values])
 
     def column(self, column: Column) -> str:
         """A column, as a table is made or altered with it."""

@@ -130,9 +130,9 @@ class _Rows:
         """Stage, refuse, keep the newest, and merge them. Raises InvalidShape and KeyStrayed."""
         self._stage(batches, destinations)
         self._run(statements.refuse(self._engine, self._table, self._shape))
-        self._connection.execute(statements.newest(self._engine, self._shape))
-        if len({each.partition for each in batches}) > 1:
+        if len({each.partition for each in batches}) > 1:  # Before the others go: DuckDB deletes them where they are.
             self._check(self._connection.execute(statements.strays_among(self._shape)))
+        self._run(self._engine.newest(statements.NEWEST, statements.STAGING, self._shape))
         for there in (quoted(self._table), statements.deleted_of(self._table)):
             self._make_way(there)
         self._run(statements.merge(self._engine, self._table, self._shape, self._deleted_days))
@@ -156,6 +156,8 @@ class _Rows:
 
     def _make_way(self, there: str) -> None:
         """Delete the rows that newer ones replace. As a rule nothing that is there is newer, which is asked, too."""
+        if self._engine.counts_passed and not self._passed(there):
+            return
         run, shape, is_told = self._connection.execute, self._shape, self._engine.tells_deleted
         if is_told:
             run("SAVEPOINT there")
@@ -167,6 +169,11 @@ class _Rows:
             run(statements.drop_older(there, shape))
         if found or not is_told:
             run(statements.replace(there, shape))
+
+    def _passed(self, there: str) -> bool:
+        """Delete those that can be replaced without a question; whether there are others."""
+        *_, answer = [self._connection.execute(each) for each in statements.replace_and_count(there, self._shape)]
+        return bool(answer)
 
     def _check(self, strays: Sequence[tuple[object, ...]]) -> None:
         for *key, one, other in strays:

@@ -134,11 +134,11 @@ class Redshift(Engine):
             f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE {self.type_of(column.kind)}",
         )
 
-    def newest(self, newest: str, staging: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
         """By ROW_NUMBER."""
-        number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(key)} ORDER BY {OFFSET} DESC) AS {_ROW}"
-        rows = f"SELECT {', '.join(columns)}, {number} FROM {staging}"
-        return f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
+        number = f"ROW_NUMBER() OVER (PARTITION BY {self.keys(shape)} ORDER BY {OFFSET} DESC) AS {_ROW}"
+        rows = f"SELECT {self.columns(shape)}, {number} FROM {staging}"
+        yield f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
 
     def column(self, column: Column) -> str:
         """Its name and type alone."""
