@@ -4,6 +4,7 @@ import atexit
 import gc
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from threading import RLock
 from typing import Any
 from urllib.parse import unquote
@@ -46,8 +47,13 @@ _MAY_BE_OVER = (
 class DuckDB(Engine):
     """A file of DuckDB, which one process has open at a time: it is opened for each transaction, and closed."""
 
-    now, json, has_keys, tells_deleted, most_digits = "now()", "json", False, False, 38
+    json, has_keys, tells_deleted, most_digits = "json", False, False, 38
     counts_passed = thins = True
+
+    @property
+    def now(self) -> str:
+        """By the clock of this process, which has the file open: all of DuckDB's own say when the transaction began."""
+        return f"CAST({literal(datetime.now(UTC).isoformat())} AS timestamptz)"
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:

@@ -64,8 +64,8 @@ class Connection(Protocol):
 class Engine(ABC):
     """A kind of warehouse, at a URL."""
 
-    now: str
-    """The moment at which it runs a statement."""
+    clock: str = ""
+    """What it calls the moment at which it runs a statement."""
     json: str
     text: str = "text"
     """The type of a text of any length."""
@@ -88,6 +88,11 @@ class Engine(ABC):
 
     def __init__(self, url: str) -> None:
         self._url = url
+
+    @property
+    def now(self) -> str:
+        """The moment at which it runs a statement, not the one at which its transaction began."""
+        return self.clock
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:
@@ -128,8 +133,8 @@ class Engine(ABC):
         """The value of an expression that is a text of the chunks' dialect, or one that was staged."""
         return self.bytes_of(text) if kind.name == "bytes" else f"CAST({text} AS {self.type_of(kind)})"
 
-    def look(self, _copies: Sequence[Copy], /) -> Findings:
-        """Look through copies of chunks for what has to be known before they are loaded: nothing, if not overridden."""
+    def look(self, _copies: Sequence[Copy], _shape: Shape | None, /) -> Findings:
+        """Look through copies of chunks, of rows of a shape, for what has to be known before they are loaded: nothing, if not overridden."""
         return Findings({}, {})
 
     def fitted(self, shape: Shape, _lengths: Mapping[str, int], /) -> Shape:

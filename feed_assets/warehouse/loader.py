@@ -183,11 +183,15 @@ class Session:
             self._renew()
 
     def _stop(self, name: str, error: FeedAssetsError) -> None:
+        """Go on without a table, and keep why; not by a loader that lost its lease: the next one may load the table."""
         self._stopped[name] = error
         say(f"warehouse {self._loading.name}: does not load {name} any more: {error}")
         try:
             with self._loading.engine.open() as connection:
+                connection.execute("BEGIN")
+                state.renew(connection, self._loading.engine, self._holder)
                 state.note(connection, name, str(error))
+                connection.execute("COMMIT")
         except LoadFailed as refused:
             say(f"warehouse {self._loading.name}: its state tables do not have why {name} has stopped: {refused}")
 

@@ -38,7 +38,7 @@ _MAY_BE_OVER = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessio
 class PostgreSQL(Engine):
     """A PostgreSQL server."""
 
-    now, json, has_keys, tells_deleted, most_digits = "clock_timestamp()", "jsonb", True, True, 1000
+    clock, json, has_keys, tells_deleted, most_digits = "clock_timestamp()", "jsonb", True, True, 1000
 
     own_columns = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 

@@ -123,6 +123,22 @@ def test_a_key_from_another_partition_is_an_error_and_nothing_is_loaded(loader, 
     assert loader.known(stream) == held
 
 
+@pytest.mark.parametrize("replayed", [1, 2])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_key_from_another_partition_is_an_error_beside_a_row_that_is_older(
+    loader, stream, schema, replayed, is_first
+):
+    """One search finds both: the stray is what it tells."""
+    old, stray = stream.send(schema, row(replayed)), 3 - replayed
+    stream.send(schema, row(replayed, "newer"), row(stray))
+    loader.load(stream)
+    loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
+    before, other = stream.table(loader.engine), stream.send(schema, row(stray), partition=1)
+    with pytest.raises(KeyStrayed, match=f"the key id {stray} comes from partitions 0 and 1"):
+        loader.load(stream, *((old, other) if is_first else (other, old)))
+    assert stream.table(loader.engine) == before
+
+
 def test_a_hole_between_signals_is_an_error(loader, stream, schema):
     stream.send(schema, row(1))
     loader.load(stream)
