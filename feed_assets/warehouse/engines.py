@@ -134,7 +134,10 @@ class Engine(ABC):
         return self.bytes_of(text) if kind.name == "bytes" else f"CAST({text} AS {self.type_of(kind)})"
 
     def look(self, _copies: Sequence[Copy], _shape: Shape | None, /) -> Findings:
-        """Look through copies of chunks, of rows of a shape, for what has to be known before they are loaded: nothing, if not overridden."""
+        """Look through copies of chunks, rows of a shape, for what has to be known before they are loaded.
+
+        Nothing, if not overridden.
+        """
         return Findings({}, {})
 
     def fitted(self, shape: Shape, _lengths: Mapping[str, int], /) -> Shape:

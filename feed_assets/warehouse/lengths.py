@@ -13,7 +13,7 @@ from feed_assets.warehouse.shapes import OFFSET
 
 
 class _Measure(NamedTuple):
-    """What is measured in bytes: the text of a column as it stands in the chunk, the bytes that it is of, or the line."""
+    """What is measured in bytes: the text of a column as it stands in the chunk, what its digits mean, or the line."""
 
     name: str
     size: str
