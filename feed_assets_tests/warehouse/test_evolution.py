@@ -1,5 +1,6 @@
 """A table goes along with its topic's schemas: forward only, and nothing is lost."""
 
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
@@ -21,6 +22,8 @@ def field(type_="int", name="n", **more):
 N = field()
 UUID = {"type": "string", "logicalType": "uuid"}
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
+MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
+DATE = {"type": "int", "logicalType": "date"}
 U = "00000000-0000-0000-0000-000000000001"
 MIGRATIONS = {
     "added": ([N], {"n": 1}, [N, field(["null", "string"], "m")], {"n": 2, "m": "x"}, {"n": 1, "m": None}),
@@ -42,6 +45,9 @@ MIGRATIONS = {
     "widened with defaults": ([field(default=1)], {"n": 1}, [field("long", default=2)], {"n": 2**40}, {"n": 1}),
     "widened to text": ([field(UUID)], {"n": U}, [field("string")], {"n": "x"}, {"n": U}),
     "widened to a decimal": ([N], {"n": 1}, [field(DECIMAL)], {"n": Decimal("2.50")}, {"n": 1}),
+    "widened to a double": ([N], {"n": 2**31 - 1}, [field("double")], {"n": 0.1}, {"n": 2**31 - 1}),
+    "widened from a float": ([field("float")], {"n": 0.5}, [field("double")], {"n": 0.1}, {"n": 0.5}),
+    "widened from a date": ([field(DATE)], {"n": date(26, 1, 2)}, [field("string")], {"n": "x"}, {"n": "0026-01-02"}),
     "nullable": ([N], {"n": 1}, [field(["null", "int"])], {"n": None}, {"n": 1}),
     "not nullable": ([field(["null", "int"])], {"n": None}, [N], {"n": 1}, {"n": None}),
     "narrowed": ([field("long")], {"n": 2**40}, [N], {"n": 1}, {"n": 2**40}),
@@ -90,6 +96,7 @@ def test_rows_of_both_schemas_are_there_and_an_older_chunk_is_loaded_as_the_olde
         (N, 1, field("boolean"), "n was integer and is boolean, which would lose data"),
         (field("long"), 1, field("double"), "n was bigint and is double"),
         (N, 1, field({"type": "array", "items": "int"}), "n was integer and is json"),
+        (field(MOMENT), datetime(2026, 1, 2, tzinfo=UTC), field("string"), "n was timestamp and is text"),
         (field(DECIMAL), Decimal(1), field({**DECIMAL, "scale": 4}), r"decimal\(12, 2\) and is decimal\(12, 4\)"),
     ],
 )
@@ -100,6 +107,15 @@ def test_what_would_lose_data_is_refused_and_the_table_stays_as_it_was(loader, s
     with pytest.raises(NotMigratable, match=said):
         loads.load(loader.place, stream.name, known, Run(newer, tuple(stream.signals)), stream.shape(newer))
     assert loader.known(stream) == known
+
+
+def test_what_is_refused_is_so_before_anything_is_copied(loader, stream, monkeypatch):
+    stream.send(stream.schemas.add(ID, N), {"id": 1, "n": 1})
+    loader.load(stream)
+    stream.send(stream.schemas.add(ID, field("boolean")), {"id": 2, "n": True})
+    monkeypatch.setattr(loads.files, "fetch", lambda *_: pytest.fail("chunks are copied"))
+    with pytest.raises(NotMigratable, match="n was integer and is boolean"):
+        loader.load(stream)
 
 
 @pytest.mark.parametrize("kind", [UUID, DECIMAL])

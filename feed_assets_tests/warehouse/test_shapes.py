@@ -129,6 +129,13 @@ def test_a_key_can_be_compared():
         (("bigint",), ("decimal", 18, 0), False),
         (("bigint",), ("double",), False),
         (("double",), ("text",), False),
+        (("integer",), ("double",), True),
+        (("real",), ("double",), True),
+        (("date",), ("text",), True),
+        (("timestamp",), ("text",), False),
+        (("local_timestamp",), ("text",), False),
+        (("time",), ("text",), False),
+        (("real",), ("text",), False),
     ],
 )
 def test_only_what_loses_nothing_is_wider(old, new, expected):

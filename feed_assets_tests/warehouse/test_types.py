@@ -163,6 +163,14 @@ def test_names_that_a_warehouse_would_mix_up_are_refused(loader, stream):
         loader.load(stream)
 
 
+@pytest.mark.parametrize("name", ["ctid", "xmin"])
+@pytest.mark.parametrize("url", ["postgresql", "redshift"], indirect=True)
+def test_columns_that_each_table_has_of_itself_are_refused(loader, stream, name):
+    stream.send(stream.schemas.add(ID, {"name": name, "type": "int"}), {"id": 1, name: 1})
+    with pytest.raises(InvalidShape, match=f"{name} is a column that every table has here of itself"):
+        loader.load(stream)
+
+
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_row_that_is_too_wide_for_a_page_is_of_its_table_alone(loader, stream):
     """The driver calls it operational, as if it might be over later."""
