@@ -14,7 +14,7 @@ from feed_assets.warehouse import files, state, statements
 from feed_assets.warehouse.engines import Connection, Engine, quoted
 from feed_assets.warehouse.files import Batch
 from feed_assets.warehouse.lease import kept
-from feed_assets.warehouse.migrations import migrate, places
+from feed_assets.warehouse.migrations import loosened, migrate, places
 from feed_assets.warehouse.ready import grow, readied
 from feed_assets.warehouse.runs import Run, Signalled
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
@@ -46,7 +46,7 @@ class Change(NamedTuple):
 
 
 def change(engine: Engine, table: str, known: Known, schema_id: int | None, shape: Shape | None) -> Change:
-    """What a table needs for rows of a schema: to be made, to be migrated if the schema is newer, or nothing.
+    """What a table needs for rows of a schema: to be made, to be migrated if the schema is newer, or to hold them, too.
 
     Raises InvalidShape and NotMigratable.
     """
@@ -55,13 +55,12 @@ def change(engine: Engine, table: str, known: Known, schema_id: int | None, shap
     if known.shape is None or known.schema_id is None:
         engine.check(table, shape)
         return Change(tuple(statements.create(engine, table, shape)), replace(known, schema_id=schema_id, shape=shape))
-    if schema_id <= known.schema_id:
-        places(known.shape, shape)
-        return Change((), known)
-    steps, merged = migrate(known.shape, shape)
+    is_newer = schema_id > known.schema_id
+    steps, merged = (migrate if is_newer else loosened)(known.shape, shape)
+    places(merged, shape)
     engine.check(table, merged)
     altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
-    return Change(tuple(altered), replace(known, schema_id=schema_id, shape=merged))
+    return Change(tuple(altered), replace(known, schema_id=max(schema_id, known.schema_id), shape=merged))
 
 
 def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) -> Known:

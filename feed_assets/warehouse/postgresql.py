@@ -58,7 +58,8 @@ class PostgreSQL(Engine):
         with opened:
             connection = _Connection(opened, url)
             connection.execute(
-                f"SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
+                f"SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'; "
+                "SET datestyle = ISO"  # A database or a role may have another one, in which dates are other texts.
             )
             yield connection
 
@@ -81,6 +82,8 @@ class PostgreSQL(Engine):
     def check(self, table: str, shape: Shape, /) -> None:
         """Names that PostgreSQL would cut off are refused, too."""
         super().check(table, shape)
+        if table.startswith("pg_"):
+            raise InvalidShape(f"{table} is a name of PostgreSQL's own. Give the topic another name.")
         for name in (table, *(each.name for each in shape.columns)):
             if len(name.encode()) > _LONGEST_NAME:
                 raise InvalidShape(f"{name} is no name in PostgreSQL: expected at most {_LONGEST_NAME} bytes.")

@@ -75,6 +75,8 @@ class Shape(BaseModel):
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+    """Of a table the columns that newer schemas have not any more: an older one's field of that name is not new."""
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.columns))})"

@@ -200,3 +200,47 @@ def test_a_key_that_the_value_has_not_is_text(loader, stream):
     stream.send(stream.schemas.add(N), {"id": 7, "n": 1}, {"id": 8, "n": 2}, (None, {"id": 8}))
     loader.load(stream)
     assert loader.ask(f'SELECT id, n FROM "{stream.name}"') == [("7", 1)]
+
+
+OUT_OF_TURN = {
+    "nulls": ([field(["null", "int"])], {"n": None}, [N], {"n": 1}, {"n": None}),
+    "a field that was not there": ([], {}, [N], {"n": 1}, {"n": None}),
+    "a default": ([], {}, [field(default=7)], {"n": 1}, {"n": 7}),
+    "wider numbers": ([field("long")], {"n": 2**40}, [N], {"n": 1}, {"n": 2**40}),
+    "wider numbers with a default": ([field("double")], {"n": 0.5}, [field(default=1)], {"n": 1}, {"n": 0.5}),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_TURN)
+def test_a_table_that_the_newer_schema_made_holds_older_rows_as_well(loader, stream, name):
+    old_fields, old, new_fields, new, expected = OUT_OF_TURN[name]
+    older, newer = stream.schemas.add(ID, *old_fields), stream.schemas.add(ID, *new_fields)
+    for number, (schema, row) in enumerate([(newer, new), (older, old), (newer, new), (older, old)]):
+        stream.send(schema, {"id": number, **row})
+        known = loader.load(stream)
+    assert rows(loader, stream) == {0: new, 1: expected, 2: new, 3: expected}
+    assert (known.schema_id, loader.known(stream)) == (newer, known)
+
+
+@pytest.mark.parametrize(("type_", "value"), [("int", 5), (["null", "string"], "x"), (["null", "string"], None)])
+def test_a_field_of_a_schema_whose_id_was_given_earlier_is_not_left_out(loader, stream, type_, value):
+    later, first = stream.schemas.add(ID, N, field(type_, "m")), stream.schemas.add(ID, N)
+    stream.send(first, {"id": 1, "n": 1}, {"id": 3, "n": 1})
+    loader.load(stream)
+    stream.send(later, {"id": 2, "n": 2, "m": value}, {"id": 1, "n": 3, "m": value})
+    loader.load(stream)
+    expected = {1: {"n": 3, "m": value}, 2: {"n": 2, "m": value}, 3: {"n": 1, "m": None}}
+    assert rows(loader, stream) == expected
+
+
+def test_a_column_that_was_dropped_does_not_come_back_with_an_older_chunk(loader, stream):
+    first, second = stream.schemas.add(ID, N, field(name="m")), stream.schemas.add(ID, N)
+    for schema, row in ((first, {"n": 1, "m": 2}), (second, {"n": 2}), (first, {"n": 3, "m": 4})):
+        stream.send(schema, {"id": row["n"], **row})
+        known = loader.load(stream)
+    assert rows(loader, stream) == {1: {"n": 1}, 2: {"n": 2}, 3: {"n": 3}}
+    assert loader.known(stream).shape.dropped == known.shape.dropped == ("m",)
+    third = stream.schemas.add(ID, N, field(name="m", default=9))
+    stream.send(third, {"id": 4, "n": 4, "m": 5})
+    assert loader.load(stream).shape.dropped == ()
+    assert rows(loader, stream)[3] == {"n": 3, "m": 9}
