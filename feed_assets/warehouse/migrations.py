@@ -91,7 +91,7 @@ def migrate(table: Shape, newer: Shape) -> Migration:
     renamed = [RenameColumn(each.name, name) for name, each in sources.items() if each.name != name]
     added = [AddColumn(each) for each in columns if each.name not in sources]
     changed = [step for each in columns if each.name in sources for step in _changes(sources[each.name], each)]
-    return Migration((*dropped, *renamed, *added, *changed), Shape(columns=columns, key=table.key))
+    return Migration((*dropped, *renamed, *added, *changed), newer.model_copy(update={"columns": columns}))
 
 
 def places(table: Shape, older: Shape) -> dict[str, str]:
@@ -114,7 +114,7 @@ def grown(table: Shape, other: Shape) -> Shape:
     here = {each.name: each.kind.length for each in other.columns}
     lengths += [(source.name, here[name]) for name, source in _sources(table, other).items()]
     most = {name: max(length for other, length in lengths if other == name) for name, _ in lengths}
-    return Shape(columns=tuple(_longer(each, most.get(each.name, 0)) for each in table.columns), key=table.key)
+    return table.model_copy(update={"columns": tuple(_longer(each, most.get(each.name, 0)) for each in table.columns)})
 
 
 def _longer(column: Column, length: int) -> Column:
