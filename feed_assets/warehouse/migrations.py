@@ -93,7 +93,8 @@ def migrate(table: Shape, newer: Shape) -> Migration:
     changed = [step for each in columns if each.name in sources for step in _changes(sources[each.name], each)]
     names = {each.name for each in columns}
     gone = tuple(name for name in (*table.dropped, *(each.name for each in dropped)) if name not in names)
-    return Migration((*dropped, *renamed, *added, *changed), Shape(columns=columns, key=table.key, dropped=gone))
+    shape = newer.model_copy(update={"columns": columns, "dropped": gone})
+    return Migration((*dropped, *renamed, *added, *changed), shape)
 
 
 def loosened(table: Shape, older: Shape) -> Migration:

@@ -141,15 +141,10 @@ def read(connection: Connection, topic: str) -> Known:
     return Known(schema_id, Shape.model_validate_json(shape) if shape else None, positions, topic_id)
 
 
-def _json(shape: Shape) -> str:
-    """As versions before it know it, which had no dropped columns."""
-    return shape.model_dump_json(exclude=None if shape.dropped else {"dropped"})
-
-
 def write(connection: Connection, engine: Engine, topic: str, before: Known, known: Known) -> None:
     """Keep what is known of a topic now, of positions those that moved; it has no problem any more."""
     schema_id = "NULL" if known.schema_id is None else known.schema_id
-    shape = "NULL" if known.shape is None else literal(_json(known.shape))
+    shape = "NULL" if known.shape is None else literal(known.shape.model_dump_json())
     topic_id = "NULL" if known.topic_id is None else literal(known.topic_id)
     connection.execute(f"DELETE FROM {STATE}.tables WHERE topic = {literal(topic)}")
     connection.execute(f"INSERT INTO {STATE}.tables VALUES ({literal(topic)}, {schema_id}, {shape}, NULL, {topic_id})")

@@ -9,6 +9,7 @@ import pytest
 from feed_assets import warehouse_table
 from feed_assets.core.errors import ChunkBroken, InvalidDefinition
 from feed_assets.core.warehouses import Warehouse
+from feed_assets.kafka import avro
 from feed_assets.ledger import events
 from feed_assets.ledger.database import open_ledger
 from feed_assets.orchestration.declare.warehouse_tables import declared_tables
@@ -86,6 +87,21 @@ def test_each_load_is_an_event_of_the_table_with_what_it_is_now(topic):
     assert newest.metadata["schema_id"].value > first.metadata["schema_id"].value
     columns = [{each.name for each in told.metadata["dagster/column_schema"].value.columns} for told in (first, newest)]
     assert columns[1] - columns[0] == {each["name"] for each in MORE} - columns[0] != set()
+
+
+@pytest.mark.parametrize("topic", ["duckdb"], indirect=True)
+def test_the_owners_of_a_schema_are_told_where_it_is_another_one(topic):
+    """Through a real registry, which keeps what Avro does not know."""
+    said = {"type": "record", "name": "value", "fields": MORE[:2], "owners": ["team:ads", "me@example.com"]}
+    schema_id, loop_ = topic.schemas.register(f"{topic.name}-owned", said), loop(topic)
+    for number in range(2):
+        datum = avro.encoded({"id": f"k{number}", "n": number}, topic.schemas.get(schema_id), schema_id)
+        topic.send(datum, number)
+        load(topic)
+        loop_.run_until_idle()
+    newest, first = materialized(loop_)
+    assert first.metadata["owners"].value == "team:ads, me@example.com"
+    assert "owners" not in newest.metadata
 
 
 def test_the_columns_are_told_once(topic):
