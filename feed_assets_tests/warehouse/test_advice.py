@@ -29,9 +29,9 @@ def test_a_database_that_is_not_there_is_not_said_to_be_silent(postgresql_url):
 
 
 def test_a_wrong_password_names_the_setting_and_how_it_is_written():
-    with pytest.raises(WarehouseUnavailable, match="Correct the user and the password of its url.* as %2F and so on"):
-        with postgresql.translated("postgresql://u@h/d"):
-            raise psycopg.OperationalError('FATAL: password authentication failed for user "u"')
+    expected = r"Correct the user and the password of its url.* as %2F and so on"
+    with pytest.raises(WarehouseUnavailable, match=expected), postgresql.translated("postgresql://u@h/d"):
+        raise psycopg.OperationalError('FATAL: password authentication failed for user "u"')
 
 
 def test_missing_rights_are_a_statement(postgresql_url):
