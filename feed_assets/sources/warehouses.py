@@ -52,6 +52,8 @@ class TableLoads:
 
     def read(self, after: str | None, limit: int, _seconds: float, /) -> Batch:
         """Events of up to `limit` partitions that are loaded otherwise than at a position. Raises SourceUnavailable."""
+        if self.engine.absence():
+            return Batch((), (), after, True)
         place = self._positions.load(after) or {}
         nexts, schemas, last = dict(place.get("next", {})), dict(place.get("schemas", {})), place.get("loaded_at")
         with looking(self.engine) as connection:
@@ -136,7 +138,10 @@ def table_loads(warehouse: str) -> TableLoads:
 
 def states(warehouse: str) -> list[TableState]:
     """The tables of a warehouse of the settings, as its state tables have them. Raises SourceUnavailable."""
-    with looking(_engine(warehouse)) as connection:
+    engine = _engine(warehouse)
+    if engine.absence():
+        return []
+    with looking(engine) as connection:
         return state.tables(connection) if state.exists(connection) else []
 
 
@@ -152,7 +157,7 @@ def looking(engine: Engine) -> Generator[Connection]:
 
 def _engine(warehouse: str) -> Engine:
     found = settings().warehouse(warehouse)
-    return engine_of(found.url.get_secret_value(), found.iam_role)
+    return engine_of(found.url.get_secret_value(), found.iam_role, warehouse)
 
 
 def _ends(topic: str) -> dict[int, int]:

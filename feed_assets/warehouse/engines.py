@@ -31,6 +31,10 @@ _AS_TEXT = frozenset({"json", "decimal", "bytes"})
 """Kinds that are staged as text: it is no value, or may be none that the warehouse can hold."""
 
 
+IS_ANOTHERS = "No load has made it: rename it, or drop it."
+"""What to do with a table that is in the place of ours."""
+
+
 class Refused(NamedTuple):
     """A row that a warehouse cannot hold, and why."""
 
@@ -93,6 +97,10 @@ class Engine(ABC):
     def now(self) -> str:
         """The moment at which it runs a statement, not the one at which its transaction began."""
         return self.clock
+
+    def absence(self) -> str:
+        """Why there is nothing to read, and opening it would make it; '' where it is there."""
+        return ""
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:
@@ -231,12 +239,14 @@ _EXTRAS = {
 """By the scheme of a URL: the extra, and the packages that it brings."""
 
 
-def engine_of(url: str, iam_role: str = "") -> Engine:
-    """The engine of a URL. Raises InvalidSetting where a package of its extra is not there."""
+def engine_of(url: str, iam_role: str = "", name: str = "") -> Engine:
+    """The engine of a URL, of the warehouse `name`. Raises InvalidSetting where a package of its extra is not there."""
     scheme = url.partition(":")[0].partition("+")[0]
     extra, packages = _EXTRAS[scheme]
     if any(find_spec(each) is None for each in packages):
-        raise InvalidSetting(f"this warehouse needs more packages: `pip install 'feed-assets[kafka,{extra}]'`.")
+        raise InvalidSetting(
+            f"the warehouse {name or scheme} needs more packages: `pip install 'feed-assets[kafka,{extra}]'`."
+        )
     if scheme == "duckdb":
         from feed_assets.warehouse.duck import DuckDB
 

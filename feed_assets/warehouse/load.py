@@ -104,8 +104,8 @@ def _positions(topic: str, known: Known, signals: Sequence[Signalled]) -> Mappin
         if position is not None and signal.first_offset > position.next_offset:
             raise OffsetsMissing(
                 f"{topic}/{signal.partition} goes on at offset {signal.first_offset}: expected {position.next_offset}, "
-                "up to where its table has it. Signals were removed. Load the table anew to have what there is: "
-                "docs/warehouse.md has the statements, under What goes wrong."
+                "up to where its table has it. Signals were removed. To have what there is, make the table anew: "
+                f"`feed-assets warehouse reset WAREHOUSE {topic} --apply`."
             )
         if position is None or signal.next_offset > position.next_offset:
             found[signal.partition] = Position(signal.next_offset, signal_offset)

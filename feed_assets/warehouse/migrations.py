@@ -213,5 +213,5 @@ def _refused(why: str, table: Shape, other: Shape) -> NotMigratable:
     what = "topic" if table.key else "dataset"
     return NotMigratable(
         f"{why}. The table is {table}, the schema {other}. Give the {what} a schema that the table's can become, or "
-        "load the table anew: docs/warehouse.md has the statements, under What goes wrong."
+        "have the table made anew by `feed-assets warehouse reset`: docs/warehouse.md says from where, at Made anew."
     )
