@@ -31,6 +31,11 @@ SCHEMA = """{"type": "record", "name": "Click", "fields": [
 ]}"""
 PAGE = f"/shop/{'x' * 60}"
 COLUMNS = {"_operation": "text", "_offset": "bigint", "id": "bigint", "price": "double precision", "page": "text"}
+_LATEST = {
+    True: "SELECT DISTINCT ON (id) * FROM staged ORDER BY id, _offset DESC",
+    False: "SELECT * FROM staged QUALIFY row_number() OVER (PARTITION BY id ORDER BY _offset DESC) = 1",
+}
+"""By whether there are keys, as in PostgreSQL: in DuckDB DISTINCT ON takes three times as long."""
 
 
 class _Chunks(NamedTuple):
@@ -114,7 +119,7 @@ class _Bare:
             run("BEGIN")
             run(f"CREATE TEMP TABLE staged ({columns}, _partition integer)")
             connection.copy("staged", COLUMNS, Batch(0, names, copies, ""))
-            run(self._engine.newest("latest", "staged", ["*"], ["id"]))
+            run(f"CREATE TEMP TABLE latest AS {_LATEST[self._engine.has_keys]}")
             run("DELETE FROM bare t USING latest s WHERE t.id = s.id")
             run("DELETE FROM latest WHERE _operation = 'delete'")
             run("INSERT INTO bare SELECT id, price, page, _partition, _offset FROM latest")

@@ -16,6 +16,7 @@ import typer
 from feed_assets.cli.kafka_looks import KafkaLooks
 from feed_assets.cli.location import Module, load_graph
 from feed_assets.cli.show import View, show
+from feed_assets.cli.warehouse_looks import WarehouseLooks
 from feed_assets.core.errors import SparkUnavailable, in_short
 from feed_assets.core.secrets import shown
 
@@ -51,7 +52,7 @@ def doctor(
     module: Module = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Look at Java, Spark, blackboard, ledger, Dagster's home, module, Kafka, clocks and disks, and say what to do.
+    """Look at Java, Spark, blackboard, ledger, home, module, Kafka, warehouses, clocks and disks, and say what to do.
 
     Exit code 1 if something failed. No folder is made; a few bytes are written to the blackboard and removed again.
     """
@@ -94,6 +95,7 @@ class _Doctor:
             ("Dagster's daemon", self.daemon),
             ("module", self.definitions),
             *KafkaLooks(self.settings, self.module).looks(),
+            *WarehouseLooks(self.settings).looks(),
             ("clocks", self.clocks),
             ("disks", self.disks),
         )

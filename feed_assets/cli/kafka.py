@@ -10,7 +10,8 @@ from feed_assets.cli.connector import named_topics
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import Module, load_graph
 from feed_assets.cli.show import Values, View, show
-from feed_assets.core.errors import InvalidName
+from feed_assets.core.errors import FeedAssetsError, InvalidName, LogTrimmed, NoTopic, SignalsLost
+from feed_assets.home import say
 
 app = typer.Typer(help="Kafka topics that become chunks: lag, signals, dead letters.", no_args_is_help=True)
 
@@ -73,12 +74,18 @@ def lag(
     from feed_assets.kafka.lag import lag as lag_of
     from feed_assets.sources.topics import clients_for
 
-    found = [
-        LagView(topic=name, **vars(each))
-        for name in named_topics(load_graph(module), topics or [])
-        for each in lag_of(clients_for(name), name)
-    ]
-    show(found, as_json)
+    found, errors = list[LagView](), list[FeedAssetsError]()
+    for name in named_topics(load_graph(module), topics or []):
+        try:
+            found += [LagView(topic=name, **vars(each)) for each in lag_of(clients_for(name), name)]
+        except (NoTopic, SignalsLost, LogTrimmed) as error:
+            errors.append(error)
+    if found or not errors:
+        show(found, as_json)
+    for error in errors[:-1]:
+        say(str(error))
+    for error in errors[-1:]:
+        raise error
 
 
 @app.command()

@@ -28,6 +28,8 @@ Share = _in_a_cell(lambda share: "" if share is None else f"{share:+.1%}")
 """Marks a share, which people see in per cent."""
 Number = _in_a_cell(number)
 """Marks a number that may be whole, or not known."""
+Below = _in_a_cell(lambda text: (text,) if text else ())
+"""Marks a long text, which people see in a line of its own."""
 Sentence = _in_a_cell(lambda view: str(view or ""))
 """Marks a field that people see in one cell."""
 

@@ -1,21 +1,23 @@
 """`feed-assets warehouse`: chunks and datasets become tables."""
 
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import Field
 
 from feed_assets.cli.connector import stopped_by_signals, wanted_topics
 from feed_assets.cli.feed import AsJson
 from feed_assets.cli.location import Module, load_graph, open_services
-from feed_assets.cli.show import View, show
+from feed_assets.cli.show import Below, View, show
 from feed_assets.core.errors import FeedAssetsError, InvalidName, ServiceUnavailable
 from feed_assets.home import say
 from feed_assets.settings import settings
 
 if TYPE_CHECKING:
+    from feed_assets.warehouse.engines import Engine
     from feed_assets.warehouse.loader import Wanted
     from feed_assets.warehouse.partitions import Held
     from feed_assets.warehouse.state import TableState
@@ -37,13 +39,15 @@ class ChangeView(View):
     """The topic or the dataset."""
     schema_id: int | None
     """Of a dataset the digits of the update that has it."""
-    statements: tuple[str, ...]
+    statements: tuple[str, ...] = ()
+    problem: str | None = None
+    """Why the table cannot go along."""
 
 
 class TableView(View):
     """A partition of a topic or a dataset, and up to where, or of which update, its table has it."""
 
-    topic: str
+    table: str = Field(validation_alias="topic")
     partition: int | str | None
     schema_id: int | None
     next_offset: int | None
@@ -52,7 +56,7 @@ class TableView(View):
     loaded_at: datetime | None
     refused: int
     """Rows that the warehouse could not hold: feed_assets.refused has each with its reason."""
-    problem: str | None
+    problem: Annotated[str | None, Below]
 
 
 @app.callback()
@@ -69,7 +73,7 @@ def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJs
 
     The last lines are the errors of tables that could not go along with what they are loaded from; the exit code is 1.
     """
-    wanted, found, refused = _wanted(module, name, topics or []), list[ChangeView](), list[FeedAssetsError]()
+    wanted, found, refused = _wanted(module, name, topics or []), list[ChangeView](), dict[str, FeedAssetsError]()
     with _target(name, wanted) as target:
         for table in wanted:
             try:
@@ -78,12 +82,12 @@ def plan(name: Name, topics: Topics = None, module: Module = None, as_json: AsJs
             except ServiceUnavailable:
                 raise
             except FeedAssetsError as error:
-                refused.append(error)
-    _print(found, as_json)
-    for error in refused[:-1]:
-        say(str(error))
-    for error in refused[-1:]:
-        raise error
+                refused[table] = error
+    _print([*found, *(_refusal(table, error) for table, error in refused.items() if as_json)], as_json)
+    for table, error in refused.items():
+        say(f"warehouse {name}: {table} could not go along: {error}")
+    if refused:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -99,7 +103,7 @@ def load(
     wanted = _wanted(module, name, topics or [])
     with _target(name, wanted) as target:
         if once:
-            say(f"warehouse {name}: {loader.once(target, wanted)} loads")
+            say(f"warehouse {name}: {loader.counted(loader.once(target, wanted))}")
         else:
             loader.run(target, wanted, stopped_by_signals())
             say(f"warehouse {name}: ended; what is not loaded is read again")
@@ -110,15 +114,63 @@ def state(name: Name, as_json: AsJson = False) -> None:
     """Say up to where each table has its topic, or which updates of its dataset, and why one has stopped."""
     from feed_assets.warehouse import partitions
     from feed_assets.warehouse import state as states
-    from feed_assets.warehouse.engines import engine_of
 
-    place = settings().warehouse(name)
-    with engine_of(place.url.get_secret_value(), place.iam_role).open() as connection:
+    engine = _engine(name)
+    if why := engine.absence():
+        show([], as_json, f"nothing was loaded into {name} yet: {why}")
+        return
+    with engine.open() as connection:
         found = states.tables(connection) if states.exists(connection) else []
         held = partitions.loads(connection)
     replaced = {each.dataset for each in held}
     rows = [*TableView.each(each for each in found if each.topic not in replaced), *_held(held, found)]
     show(rows, as_json, "" if rows else f"nothing was loaded into {name} yet")
+
+
+@app.command()
+def reset(
+    name: Name,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A topic or a dataset, as `state` has it.")],
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="stop|OFFSET", help="Begin where it stands, or at this offset."),
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Otherwise the statements are only printed.")] = False,
+) -> None:
+    """Drop a table and forget what is loaded of it, so that the next load makes it anew.
+
+    By default from the first signal on. --from stop leaves its positions as they are: the new table has what is not
+    loaded yet, alone. It refuses while a loader has the warehouse.
+    """
+    from feed_assets.warehouse import loader, reset
+
+    engine, first = _engine(name), _begin(begin)
+    if why := engine.absence():
+        raise InvalidName(f"{table} cannot be made anew: {why}.")
+    with engine.open() as connection:
+        statements = reset.plan(connection, table, first)
+        if apply:
+            reset.apply(connection, engine, loader.holder(), loader.LEASE_SECONDS, statements)
+    for each in statements:
+        typer.echo(f"{each};")
+    say(f"warehouse {name}: {f'{table} is made anew by the next load' if apply else '--apply runs these statements'}")
+
+
+def _begin(said: str | None) -> int | str | None:
+    from feed_assets.warehouse.reset import STOP
+
+    if said is None or said == STOP:
+        return said
+    if not (said.isascii() and said.isdigit()):
+        raise InvalidName(f"--from {said!r}: expected {STOP}, or an offset such as 1200.")
+    return int(said)
+
+
+def _engine(name: str) -> "Engine":
+    from feed_assets.warehouse.engines import engine_of
+
+    place = settings().warehouse(name)
+    return engine_of(place.url.get_secret_value(), place.iam_role, name)
 
 
 def _held(held: "Iterable[Held]", found: "Iterable[TableState]") -> Iterator[TableView]:
@@ -141,6 +193,7 @@ def _wanted(module: str | None, warehouse: str, names: list[str]) -> "Wanted":
     from feed_assets.orchestration.declare.warehouse_tables import declared_tables
     from feed_assets.warehouse.dataset import Published
 
+    settings().warehouse(warehouse)
     graph = load_graph(module)
     known = declared_tables((node.declaration for node in graph.tables()), warehouse)
     if not known:
@@ -172,10 +225,14 @@ def _print(found: list[ChangeView], as_json: bool) -> None:
         typer.echo("no table changes", err=True)
 
 
+def _refusal(table: str, error: FeedAssetsError) -> ChangeView:
+    return ChangeView(topic=table, schema_id=None, problem=str(error))
+
+
 def _changes(target: "Target", wanted: "Wanted", table: str) -> Iterator[ChangeView]:
     from feed_assets.warehouse.loader import follower
 
-    with target.engine.open() as connection:
+    with nullcontext() if target.engine.absence() else target.engine.open() as connection:
         found = follower(connection, target, "", table, wanted[table])
     for each in found.plan():
         yield ChangeView(topic=table, schema_id=each.known.schema_id, statements=each.statements)

@@ -1,25 +1,36 @@
 """What a warehouse is declared by: where it is, and when what is signalled is loaded."""
 
+import re
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-_REDSHIFT = "redshift://"
+_DUCKDB, _REDSHIFT = "duckdb:///", "redshift://"
 
 
 def _url(value: SecretStr) -> SecretStr:
     text = value.get_secret_value()
-    if not text.startswith(("duckdb:///", "postgresql://", "postgresql+psycopg://", _REDSHIFT)):
+    if not text.startswith((_DUCKDB, "postgresql://", "postgresql+psycopg://", _REDSHIFT)):
+        scheme, found, _ = text.partition("://")
+        was = f"found {scheme}://, " if found and scheme.isalnum() else ""
         raise ValueError(
-            "expected duckdb:///file.db, postgresql://user:password@host/database, "
+            f"{was}expected duckdb:///folder/file.db (from the root on), postgresql://user:password@host/database, "
             "or redshift://user:password@host:5439/database"
         )
+    if text.startswith(_DUCKDB) and {".", ".."} & {*text.split("/")}:
+        raise ValueError("a part of the path is . or ..: expected one from the root, duckdb:///data/main.db")
     if text.startswith(_REDSHIFT) and not _is_whole(text):
         raise ValueError(
             "expected redshift://user:password@host:5439/database, where / ? # @ : [ ] and % of the password are "
             "written as %2F and so on"
         )
+    return value
+
+
+def _role(value: str) -> str:
+    if value and not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+", value):
+        raise ValueError("expected arn:aws:iam::ACCOUNT:role/NAME, with the 12 digits of the account")
     return value
 
 
@@ -47,7 +58,7 @@ class Warehouse(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     url: Annotated[SecretStr, AfterValidator(_url)]
-    iam_role: Annotated[str, Field(pattern=r"^(|arn:aws[a-z-]*:iam::\d{12}:role/\S+)$")] = ""
+    iam_role: Annotated[str, AfterValidator(_role)] = ""
     chunks: Annotated[int, Field(ge=1)] = 1000
     seconds: Annotated[float, Field(gt=0)] = 60
     deleted_days: Annotated[float, Field(gt=0)] = 7

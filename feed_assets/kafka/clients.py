@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -36,6 +37,12 @@ _SILENT_CODES = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
 
 _heard = list[KafkaError]()
 """The first of that since it was last looked at."""
+
+SAY_SECONDS = 60.0
+"""From one line about a kind of what is heard to the next."""
+
+_said = dict[str, float]()
+"""When each kind was last said."""
 
 _FENCED_CODES = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
 
@@ -119,8 +126,11 @@ def translated(action: str, client: Consumer | Producer | AdminClient | None = N
 
 
 def say_heard(error: KafkaError) -> None:
-    """Say on standard error what a client hears in the background."""
-    say(f"kafka: {advice(error)}")
+    """Say on standard error what a client hears in the background: of each kind a line a minute, as it hears many."""
+    now = monotonic()
+    if now >= _said.get(error.name(), -SAY_SECONDS) + SAY_SECONDS:
+        _said[error.name()] = now
+        say(f"kafka: {advice(error)}")
 
 
 def advice(error: KafkaError) -> str:

@@ -38,6 +38,19 @@ def ends(clients: Clients, topic: str) -> dict[int, int]:
         return {each: high for each, (_, high) in log.bounds(reader, topic).items()}
 
 
+def why_unsignalled(clients: Clients, topic: str) -> str:
+    """Why a topic has no signal, and what to do; '' if it has some. Raises KafkaUnavailable."""
+    try:
+        ends(clients, topic)
+    except NoTopic as error:
+        return str(error)
+    try:
+        is_signalled = any(ends(clients, signals_of(topic)).values())
+    except NoTopic:
+        is_signalled = False
+    return "" if is_signalled else f"{topic} has no signals yet. Look whether `feed-assets connector run` runs."
+
+
 def lag(clients: Clients, topic: str) -> list[Lag]:
     """The lag of each partition. Raises KafkaUnavailable, NoTopic, SignalsLost, and LogTrimmed of a topic made anew."""
     with closing(clients.peeker()) as reader, translated(f"look how far {topic} is signalled"):

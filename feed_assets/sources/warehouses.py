@@ -16,7 +16,11 @@ from feed_assets.sources.topics import clients_for, translated
 from feed_assets.warehouse import partitions, state
 from feed_assets.warehouse.engines import Connection, Engine, engine_of
 from feed_assets.warehouse.partitions import Held
+from feed_assets.warehouse.shapes import Column
 from feed_assets.warehouse.state import TableState
+
+OWNERS = "owners"
+"""Beside the columns, in the context of an event: those that the schema of the topic names."""
 
 
 class Loaded(NamedTuple):
@@ -48,6 +52,8 @@ class TableLoads:
 
     def read(self, after: str | None, limit: int, _seconds: float, /) -> Batch:
         """Events of up to `limit` partitions that are loaded otherwise than at a position. Raises SourceUnavailable."""
+        if self.engine.absence():
+            return Batch((), (), after, True)
         place = self._positions.load(after) or {}
         nexts, schemas, last = dict(place.get("next", {})), dict(place.get("schemas", {})), place.get("loaded_at")
         with looking(self.engine) as connection:
@@ -57,36 +63,36 @@ class TableLoads:
             replaced = partitions.loads(connection, datetime.fromisoformat(last) if last else None, room)
             known = {each: state.read(connection, each) for each in {each.dataset for each in replaced}}
             ids = {each.topic: each.schema_id for each in new} | {name: each.schema_id for name, each in known.items()}
-            columns = self._columns(connection, [name for name, each in ids.items() if each != schemas.get(name)])
-        events = *self._events(new, columns), *self._replacements(replaced, ids, columns)
+            told = self._told(connection, [name for name, each in ids.items() if each != schemas.get(name)])
+        events = *self._events(new, told), *self._replacements(replaced, ids, told)
         nexts |= {each.name: each.next_offset for each in new}
         last = replaced[-1].loaded_at.isoformat() if replaced else last
         position = self._positions.dump({"next": nexts, "schemas": schemas | ids, "loaded_at": last})
         is_complete = len(new) == len(moved) and len(replaced) < room
         return Batch(events, (), position if events else after, is_complete)
 
-    def _columns(self, connection: Connection, tables: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-        """The columns of tables, for Dagster to show."""
+    def _told(self, connection: Connection, tables: Collection[str]) -> dict[str, dict[str, Any]]:
+        """What the schemas of tables say, for Dagster to show: columns, and owners as one text."""
         shapes = {each: state.read(connection, each).shape for each in tables}
         return {
-            table: [
-                {
-                    "name": each.name,
-                    "type": self.engine.type_of(each.kind),
-                    "description": each.comment,
-                    "nullable": each.is_nullable,
-                }
-                for each in shape.columns
-            ]
+            table: {COLUMNS: [*map(self._column, shape.columns)], OWNERS: ", ".join(shape.owners) or None}
             for table, shape in shapes.items()
             if shape
         }
 
-    def _events(self, new: Sequence[Loaded], columns: Mapping[str, Any]) -> Iterator[WriteEvent]:
+    def _column(self, column: Column) -> dict[str, Any]:
+        return {
+            "name": column.name,
+            "type": self.engine.type_of(column.kind),
+            "description": column.comment,
+            "nullable": column.is_nullable,
+        }
+
+    def _events(self, new: Sequence[Loaded], told: Mapping[str, Mapping[str, Any]]) -> Iterator[WriteEvent]:
         found = {each: _ends(each) for each in {each.topic for each in new}}
         for each in new:
             lag = max(0, found[each.topic].get(each.partition, 0) - each.next_offset)
-            said = {"schema_id": each.schema_id, "refused": each.refused, "lag": lag, COLUMNS: columns.get(each.topic)}
+            said = {"schema_id": each.schema_id, "refused": each.refused, "lag": lag, **told.get(each.topic, {})}
             yield _event(
                 table_name=table_of(self.warehouse, each.topic),
                 marker=each.next_offset,
@@ -98,11 +104,11 @@ class TableLoads:
             )
 
     def _replacements(
-        self, loads: Sequence[Held], schemas: Mapping[str, int | None], columns: Mapping[str, Any]
+        self, loads: Sequence[Held], schemas: Mapping[str, int | None], told: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[WriteEvent]:
         for each in loads:
             said = {UPDATE_ID: each.update_id, "data_version": each.version, "records": each.records}
-            said |= {"schema_id": schemas[each.dataset], COLUMNS: columns.get(each.dataset)}
+            said |= {"schema_id": schemas[each.dataset], **told.get(each.dataset, {})}
             yield _event(
                 table_name=table_of(self.warehouse, each.dataset),
                 marker=each.loaded_at,
@@ -132,7 +138,10 @@ def table_loads(warehouse: str) -> TableLoads:
 
 def states(warehouse: str) -> list[TableState]:
     """The tables of a warehouse of the settings, as its state tables have them. Raises SourceUnavailable."""
-    with looking(_engine(warehouse)) as connection:
+    engine = _engine(warehouse)
+    if engine.absence():
+        return []
+    with looking(engine) as connection:
         return state.tables(connection) if state.exists(connection) else []
 
 
@@ -148,7 +157,7 @@ def looking(engine: Engine) -> Generator[Connection]:
 
 def _engine(warehouse: str) -> Engine:
     found = settings().warehouse(warehouse)
-    return engine_of(found.url.get_secret_value(), found.iam_role)
+    return engine_of(found.url.get_secret_value(), found.iam_role, warehouse)
 
 
 def _ends(topic: str) -> dict[int, int]:

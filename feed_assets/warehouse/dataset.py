@@ -146,7 +146,7 @@ class DatasetTable:
         )
 
     def _held(self, due: Collection[Partition]) -> Mapping[str, str]:
-        if not due:
+        if not due or self._target.engine.absence():
             return {}
         with self._target.engine.open() as connection:
             is_there = partitions.exists(connection)

@@ -4,6 +4,8 @@ import atexit
 import gc
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from threading import RLock
 from typing import Any
 from urllib.parse import unquote
@@ -11,7 +13,7 @@ from urllib.parse import unquote
 import duckdb
 
 from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
-from feed_assets.warehouse.engines import Engine, literal, quoted
+from feed_assets.warehouse.engines import IS_ANOTHERS, Engine, literal, quoted
 from feed_assets.warehouse.files import Batch, Copy
 from feed_assets.warehouse.shapes import OFFSET, PARTITION, Kind, Shape
 
@@ -25,6 +27,12 @@ _DIALECT = r"""header=false, auto_detect=false, delim=',', quote='"', escape='"'
 
 _MEMORY = "1GB"
 """What DuckDB takes; a load that needs more goes on with files beside its own. Else it would be most of a machine's."""
+
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "memory_limit": _MEMORY,
+    "preserve_insertion_order": False,
+}
 
 _TURN = RLock()
 """Held while a file is open: DuckDB refuses to open a file that another thread of the process is just closing."""
@@ -40,22 +48,41 @@ _MAY_BE_OVER = (
 class DuckDB(Engine):
     """A file of DuckDB, which one process has open at a time: it is opened for each transaction, and closed."""
 
-    now, json, has_keys, tells_deleted, most_digits = "now()", "json", False, False, 38
+    json, has_keys, tells_deleted, most_digits = "json", False, False, 38
+    counts_passed = thins = True
+
+    @property
+    def now(self) -> str:
+        """By the clock of this process, which has the file open: all of DuckDB's own say when the transaction began."""
+        return f"CAST({literal(datetime.now(UTC).isoformat())} AS timestamptz)"
+
+    @property
+    def _path(self) -> str:
+        return unquote(self._url.removeprefix("duckdb://"))
+
+    def absence(self) -> str:
+        """A file that is not there would be made."""
+        return "" if Path(self._path).exists() else f"there is no file {self._path} yet: the first load makes it"
 
     @contextmanager
     def open(self) -> Generator["_Connection"]:
         """A connection until the block ends; threads of a process take turns."""
-        with _TURN, opened_at(unquote(self._url.removeprefix("duckdb://"))) as opened:
+        with _TURN, opened_at(self._path) as opened:
             yield _Connection(opened)
 
     def bytes_of(self, text: str) -> str:
         """By unhex."""
         return f"unhex({text})"
 
-    def newest(self, newest: str, staging: str, columns: Sequence[str], key: Sequence[str]) -> str:
-        """By row_number, which takes a third of the time of DISTINCT ON."""
-        number = f"row_number() OVER (PARTITION BY {', '.join(key)} ORDER BY {OFFSET} DESC)"
-        return f"CREATE TEMP TABLE {newest} AS SELECT {', '.join(columns)} FROM {staging} QUALIFY {number} = 1"
+    def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
+        """By deleting the others, which takes half the time of another table."""
+        kept = f"SELECT arg_max(rowid, {OFFSET}) FROM {staging} GROUP BY {self.keys(shape)}"
+        yield f"DELETE FROM {staging} WHERE rowid NOT IN ({kept})"
+        if all(self.staged(each.kind) == self.type_of(each.kind) for each in shape.columns):
+            yield f"ALTER TABLE {staging} RENAME TO {newest}"
+        else:  # Not by SET DATA TYPE, which casts rows that were refused and deleted, too, and fails.
+            yield f"CREATE TEMP TABLE {newest} AS SELECT {self.columns(shape)} FROM {staging}"
+            yield f"DROP TABLE {staging}"
 
     def is_wrong(self, text: str, kind: Kind) -> str:
         """As DuckDB itself reads it."""
@@ -75,9 +102,9 @@ class DuckDB(Engine):
 
 
 def opened_at(path: str) -> duckdb.DuckDBPyConnection:
-    """Open a file, or `:memory:`."""
-    with translated():
-        return duckdb.connect(path, config={"autoinstall_known_extensions": False, "memory_limit": _MEMORY})
+    """Open a file, or `:memory:`. Rows have no order: to keep it takes a quarter more CPU, and INSERT one core."""
+    with translated(Path(path)):
+        return duckdb.connect(path, config=_SETTINGS)
 
 
 class _Connection:
@@ -103,13 +130,24 @@ def lines(copies: Sequence[Copy], columns: Mapping[str, str], more: str = "") ->
 
 
 @contextmanager
-def translated() -> Generator[None]:
+def translated(path: Path | None = None) -> Generator[None]:
     """Raise our errors for those of DuckDB: what may be over later, and what would fail again."""
     try:
         yield
     except _MAY_BE_OVER as error:
         said = " ".join(str(error).split())
-        more = "Check that its folder is there, and who else has the file open."
-        raise WarehouseUnavailable(f"DuckDB does not do it: {said}. {more}") from error
+        raise WarehouseUnavailable(f"DuckDB does not do it: {said}. {_advice(said, path)}") from error
     except duckdb.Error as error:
-        raise LoadFailed(f"DuckDB refuses: {' '.join(str(error).split())}") from error
+        said, more = " ".join(str(error).split()), f". {IS_ANOTHERS}" if "already exists" in str(error) else ""
+        raise LoadFailed(f"DuckDB refuses: {said}{more}") from error
+
+
+def _advice(said: str, path: Path | None) -> str:
+    """What to do about a file that cannot be opened; None is one that is open."""
+    if path and path.is_dir():
+        return f"{path} is a folder: name a file in it."
+    if path and not path.parent.is_dir():
+        return f"Make the folder {path.parent}, or correct the url in FEED_ASSETS_WAREHOUSES."
+    if "not a valid DuckDB database" in said:
+        return "Name another file in FEED_ASSETS_WAREHOUSES: this one is none of DuckDB."
+    return "Another process has it open: it is waited for." if "lock" in said else "Check the disk, and its rights."

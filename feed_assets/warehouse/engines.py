@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from feed_assets.core.errors import InvalidSetting, InvalidShape
 from feed_assets.warehouse.files import Batch, Copy
-from feed_assets.warehouse.shapes import OFFSET, Column, Kind, Shape
+from feed_assets.warehouse.shapes import OFFSET, OPERATION, PARTITION, Column, Kind, Shape
 
 TYPES = {
     "boolean": "boolean",
@@ -29,6 +29,10 @@ TYPES = {
 
 _AS_TEXT = frozenset({"json", "decimal", "bytes"})
 """Kinds that are staged as text: it is no value, or may be none that the warehouse can hold."""
+
+
+IS_ANOTHERS = "No load has made it: rename it, or drop it."
+"""What to do with a table that is in the place of ours."""
 
 
 class Refused(NamedTuple):
@@ -64,8 +68,8 @@ class Connection(Protocol):
 class Engine(ABC):
     """A kind of warehouse, at a URL."""
 
-    now: str
-    """The moment at which it runs a statement."""
+    clock: str = ""
+    """What it calls the moment at which it runs a statement."""
     json: str
     text: str = "text"
     """The type of a text of any length."""
@@ -75,6 +79,10 @@ class Engine(ABC):
     """Whether tables get a primary key: one that makes it quick to find a row, and lets it be replaced."""
     tells_deleted: bool
     """Whether a deletion tells what it deleted (RETURNING), and can be undone alone (SAVEPOINT)."""
+    counts_passed: bool = False
+    """Whether it can be counted which rows a deletion passes over, by a sequence in its condition."""
+    thins: bool = False
+    """Whether nothing is left of the staging table once the newest rows are found, rather than both tables."""
     most_digits: int
     """Of a decimal."""
     own_columns: frozenset[str] = frozenset()
@@ -84,6 +92,15 @@ class Engine(ABC):
 
     def __init__(self, url: str) -> None:
         self._url = url
+
+    @property
+    def now(self) -> str:
+        """The moment at which it runs a statement, not the one at which its transaction began."""
+        return self.clock
+
+    def absence(self) -> str:
+        """Why there is nothing to read, and opening it would make it; '' where it is there."""
+        return ""
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Connection]:
@@ -124,8 +141,11 @@ class Engine(ABC):
         """The value of an expression that is a text of the chunks' dialect, or one that was staged."""
         return self.bytes_of(text) if kind.name == "bytes" else f"CAST({text} AS {self.type_of(kind)})"
 
-    def look(self, _copies: Sequence[Copy], /) -> Findings:
-        """Look through copies of chunks for what has to be known before they are loaded: nothing, if not overridden."""
+    def look(self, _copies: Sequence[Copy], _shape: Shape | None, /) -> Findings:
+        """Look through copies of chunks, rows of a shape, for what has to be known before they are loaded.
+
+        Nothing, if not overridden.
+        """
         return Findings({}, {})
 
     def fitted(self, shape: Shape, _lengths: Mapping[str, int], /) -> Shape:
@@ -136,11 +156,20 @@ class Engine(ABC):
         """What makes a text column as long as it says, outside of any transaction: nothing, if not overridden."""
         return iter(())
 
-    def newest(self, newest: str, staging: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
         """Make a table of the staged row of each key with the highest offset."""
-        keys = ", ".join(key)
-        rows = f"SELECT DISTINCT ON ({keys}) {', '.join(columns)} FROM {staging} ORDER BY {keys}, {OFFSET} DESC"
-        return f"CREATE TEMP TABLE {newest} AS {rows}"
+        keys = self.keys(shape)
+        rows = f"SELECT DISTINCT ON ({keys}) {self.columns(shape)} FROM {staging} ORDER BY {keys}, {OFFSET} DESC"
+        yield f"CREATE TEMP TABLE {newest} AS {rows}"
+
+    def keys(self, shape: Shape) -> str:
+        """The values of a staged row's key."""
+        return ", ".join(self.value(quoted(each.name), each.kind) for each in shape.key_columns)
+
+    def columns(self, shape: Shape) -> str:
+        """The values of a staged row, and their names."""
+        values = [f"{self.value(quoted(each.name), each.kind)} AS {quoted(each.name)}" for each in shape.columns]
+        return ", ".join([OPERATION, PARTITION, OFFSET, *values])
 
     def column(self, column: Column) -> str:
         """A column, as a table is made or altered with it."""
@@ -210,12 +239,14 @@ _EXTRAS = {
 """By the scheme of a URL: the extra, and the packages that it brings."""
 
 
-def engine_of(url: str, iam_role: str = "") -> Engine:
-    """The engine of a URL. Raises InvalidSetting where a package of its extra is not there."""
+def engine_of(url: str, iam_role: str = "", name: str = "") -> Engine:
+    """The engine of a URL, of the warehouse `name`. Raises InvalidSetting where a package of its extra is not there."""
     scheme = url.partition(":")[0].partition("+")[0]
     extra, packages = _EXTRAS[scheme]
     if any(find_spec(each) is None for each in packages):
-        raise InvalidSetting(f"this warehouse needs more packages: `pip install 'feed-assets[kafka,{extra}]'`.")
+        raise InvalidSetting(
+            f"the warehouse {name or scheme} needs more packages: `pip install 'feed-assets[kafka,{extra}]'`."
+        )
     if scheme == "duckdb":
         from feed_assets.warehouse.duck import DuckDB
 

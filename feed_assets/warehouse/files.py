@@ -2,12 +2,12 @@
 
 import gzip
 import json
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -25,7 +25,7 @@ FOLDER = "manifests"
 """What the keys of manifests begin with on the blackboard."""
 
 _AT_ONCE = 8
-"""Chunks that are copied or looked at, at a time: each is in memory, and a store takes a while to answer."""
+"""Chunks that are copied or looked at, at a time: a store takes a while to answer."""
 
 
 class Copy(NamedTuple):
@@ -125,15 +125,30 @@ def _ending(copy: Copy) -> str:
 
 
 def _fetched(board: Blackboard, signal: Signal, target: Path) -> Copy:
-    file, content = _content(board, signal)
-    head, _, lines = (gzip.decompress(content) if str(signal.path).endswith(".gz") else content).partition(b"\n")
-    target.write_bytes(lines)
+    file, served = _served(board, signal)
+    parts = _checked(signal, served)
+    if str(signal.path).endswith(".gz"):  # Whole, as what is no gzip is to be told by its digest.
+        parts = iter([gzip.decompress(b"".join(parts))])
+    head, begin = _head(parts)
+    with target.open("wb") as lines:
+        lines.writelines(chain([begin], parts))
     (columns,) = dialect.read(head + b"\n")
     return Copy(signal.partition, tuple(map(str, columns)), target, file)
 
 
-def _content(board: Blackboard, signal: Signal) -> tuple[File, bytes]:
-    """A chunk as it lies there."""
+def _head(parts: Iterator[bytes]) -> tuple[bytes, bytes]:
+    """The first line, and what else is in the part in which it ends."""
+    head = b""
+    for part in parts:
+        more, end, begin = part.partition(b"\n")
+        head += more
+        if end:
+            return head, begin
+    return head, b""
+
+
+def _served(board: Blackboard, signal: Signal) -> tuple[File, Iterator[bytes]]:
+    """A chunk as it lies there, in parts."""
     path = str(signal.path)
     if signal.dialect != dialect.NAME or not path.startswith(f"{board.url}/"):
         expected = f"expected {dialect.NAME} below {board.url}"
@@ -141,8 +156,16 @@ def _content(board: Blackboard, signal: Signal) -> tuple[File, bytes]:
     served = board.stream(path.removeprefix(f"{board.url}/"))
     if served is None:
         raise ChunkBroken(f"{path} is not there: expected {signal.size} bytes, as signalled. Put it back as it was.")
-    file, content = served[0], b"".join(served[1])
-    if (found := (len(content), sha256(content).hexdigest())) != (signal.size, signal.sha256):
+    return served
+
+
+def _checked(signal: Signal, parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The parts of a chunk. Raises ChunkBroken behind the last one if they are not what was signalled."""
+    size, digest = 0, sha256()
+    for part in parts:
+        size += len(part)
+        digest.update(part)
+        yield part
+    if (found := digest.hexdigest()) != signal.sha256 or size != signal.size:
         expected = f"expected {signal.size} and {signal.sha256}, as signalled"
-        raise ChunkBroken(f"{path} has {found[0]} bytes and the digest {found[1]}: {expected}. Put it back as it was.")
-    return file, content
+        raise ChunkBroken(f"{signal.path} has {size} bytes and the digest {found}: {expected}. Put it back as it was.")

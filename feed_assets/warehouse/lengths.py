@@ -1,6 +1,6 @@
 """How long the texts of chunks are, by DuckDB over the local copies: what a warehouse with limits has to know."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -13,22 +13,23 @@ from feed_assets.warehouse.shapes import OFFSET
 
 
 class _Measure(NamedTuple):
-    """What is measured in bytes: the text of a column as it stands in the chunk, or the line."""
+    """What is measured in bytes: the text of a column as it stands in the chunk, what its digits mean, or the line."""
 
     name: str
     size: str
     most: int
 
 
-def look(copies: Sequence[Copy], longest_text: int, longest_line: int) -> Findings:
+def look(copies: Sequence[Copy], longest_text: int, longest_line: int, of_bytes: Collection[str]) -> Findings:
     """The longest text of each column, and the rows with more bytes than these in a text or a line.
 
+    Columns `of_bytes` have two digits for each byte, and are measured in bytes: they may have half as many.
     One reading tells the lengths, and whether there are such rows: only then they are searched.
     """
     lengths, refused = dict[str, int](), dict[Copy, list[Refused]]()
     with translated(), opened_at(":memory:") as opened:
         for columns, group in groupby(sorted(copies, key=lambda each: each.columns), lambda each: each.columns):
-            chunks, measures = [*group], _measures(columns, longest_text, longest_line)
+            chunks, measures = [*group], _measures(columns, longest_text, longest_line, of_bytes)
             found = _lengths(opened, chunks, measures)
             for each, (longest, length) in zip(measures, found, strict=True):
                 lengths[each.name] = max(length, lengths.get(each.name, 0))
@@ -38,10 +39,17 @@ def look(copies: Sequence[Copy], longest_text: int, longest_line: int) -> Findin
     return Findings(lengths, {copy: _each_once(rows) for copy, rows in refused.items()})
 
 
-def _measures(columns: Sequence[str], longest_text: int, longest_line: int) -> list[_Measure]:
+def _measures(
+    columns: Sequence[str], longest_text: int, longest_line: int, of_bytes: Collection[str]
+) -> list[_Measure]:
     cells = [f"c{number}" for number in range(len(columns))]
     line = " + ".join(f"""coalesce(strlen(replace({each}, '"', '""')), 0) + 3""" for each in cells)
-    texts = [_Measure(name, f"strlen({cell})", longest_text) for name, cell in zip(columns, cells, strict=True)]
+    texts = [
+        _Measure(name, f"strlen({cell}) // 2", longest_text // 2)
+        if name in of_bytes
+        else _Measure(name, f"strlen({cell})", longest_text)
+        for name, cell in zip(columns, cells, strict=True)
+    ]
     return [*texts, _Measure("its line", line, longest_line)]
 
 

@@ -14,7 +14,7 @@ from feed_assets.warehouse import files, state, statements
 from feed_assets.warehouse.engines import Connection, Engine, quoted
 from feed_assets.warehouse.files import Batch
 from feed_assets.warehouse.lease import kept
-from feed_assets.warehouse.migrations import migrate, places
+from feed_assets.warehouse.migrations import loosened, migrate, places
 from feed_assets.warehouse.ready import grow, readied
 from feed_assets.warehouse.runs import Run, Signalled
 from feed_assets.warehouse.shapes import OFFSET, OPERATION, Shape
@@ -46,7 +46,7 @@ class Change(NamedTuple):
 
 
 def change(engine: Engine, table: str, known: Known, schema_id: int | None, shape: Shape | None) -> Change:
-    """What a table needs for rows of a schema: to be made, to be migrated if the schema is newer, or nothing.
+    """What a table needs for rows of a schema: to be made, to be migrated if the schema is newer, or to hold them, too.
 
     Raises InvalidShape and NotMigratable.
     """
@@ -55,13 +55,12 @@ def change(engine: Engine, table: str, known: Known, schema_id: int | None, shap
     if known.shape is None or known.schema_id is None:
         engine.check(table, shape)
         return Change(tuple(statements.create(engine, table, shape)), replace(known, schema_id=schema_id, shape=shape))
-    if schema_id <= known.schema_id:
-        places(known.shape, shape)
-        return Change((), known)
-    steps, merged = migrate(known.shape, shape)
+    is_newer = schema_id > known.schema_id
+    steps, merged = (migrate if is_newer else loosened)(known.shape, shape)
+    places(merged, shape)
     engine.check(table, merged)
     altered = [each for step in steps for each in statements.alter(engine, table, step, merged)]
-    return Change(tuple(altered), replace(known, schema_id=schema_id, shape=merged))
+    return Change(tuple(altered), replace(known, schema_id=max(schema_id, known.schema_id), shape=merged))
 
 
 def load(place: Place, topic: str, known: Known, run: Run, shape: Shape | None) -> Known:
@@ -105,8 +104,8 @@ def _positions(topic: str, known: Known, signals: Sequence[Signalled]) -> Mappin
         if position is not None and signal.first_offset > position.next_offset:
             raise OffsetsMissing(
                 f"{topic}/{signal.partition} goes on at offset {signal.first_offset}: expected {position.next_offset}, "
-                "up to where its table has it. Signals were removed. Load the table anew to have what there is: "
-                "docs/warehouse.md has the statements, under What goes wrong."
+                "up to where its table has it. Signals were removed. To have what there is, make the table anew: "
+                f"`feed-assets warehouse reset WAREHOUSE {topic} --apply`."
             )
         if position is None or signal.next_offset > position.next_offset:
             found[signal.partition] = Position(signal.next_offset, signal_offset)
@@ -130,9 +129,9 @@ class _Rows:
         """Stage, refuse, keep the newest, and merge them. Raises InvalidShape and KeyStrayed."""
         self._stage(batches, destinations)
         self._run(statements.refuse(self._engine, self._table, self._shape))
-        self._connection.execute(statements.newest(self._engine, self._shape))
-        if len({each.partition for each in batches}) > 1:
+        if len({each.partition for each in batches}) > 1:  # Before the others go: DuckDB deletes them where they are.
             self._check(self._connection.execute(statements.strays_among(self._shape)))
+        self._run(self._engine.newest(statements.NEWEST, statements.STAGING, self._shape))
         for there in (quoted(self._table), statements.deleted_of(self._table)):
             self._make_way(there)
         self._run(statements.merge(self._engine, self._table, self._shape, self._deleted_days))
@@ -156,6 +155,8 @@ class _Rows:
 
     def _make_way(self, there: str) -> None:
         """Delete the rows that newer ones replace. As a rule nothing that is there is newer, which is asked, too."""
+        if self._engine.counts_passed and not self._passed(there):
+            return
         run, shape, is_told = self._connection.execute, self._shape, self._engine.tells_deleted
         if is_told:
             run("SAVEPOINT there")
@@ -167,6 +168,11 @@ class _Rows:
             run(statements.drop_older(there, shape))
         if found or not is_told:
             run(statements.replace(there, shape))
+
+    def _passed(self, there: str) -> bool:
+        """Delete those that can be replaced without a question; whether there are others."""
+        *_, answer = [self._connection.execute(each) for each in statements.replace_and_count(there, self._shape)]
+        return bool(answer)
 
     def _check(self, strays: Sequence[tuple[object, ...]]) -> None:
         for *key, one, other in strays:

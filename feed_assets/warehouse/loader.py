@@ -15,12 +15,14 @@ from uuid import uuid4
 
 from feed_assets.core.errors import FeedAssetsError, LoadFailed, ServiceUnavailable, WarehouseTaken
 from feed_assets.core.topics import Topic
+from feed_assets.core.words import some
 from feed_assets.home import say
 from feed_assets.warehouse import partitions, state
 from feed_assets.warehouse.dataset import DatasetTable, Published
 from feed_assets.warehouse.engines import Connection
 from feed_assets.warehouse.lease import RENEW_SECONDS
 from feed_assets.warehouse.load import Change
+from feed_assets.warehouse.partitions import Mark
 from feed_assets.warehouse.state import Known
 from feed_assets.warehouse.table import Loading, Table, Target
 
@@ -32,6 +34,9 @@ LEASE_SECONDS = 3 * RENEW_SECONDS
 
 SAY_SECONDS = 60.0
 """From one line about how it goes to the next."""
+
+_NAMED = 10
+"""Tables that a line names."""
 
 PAUSES = (1.0, 60.0)
 """Seconds to wait after the first failure, then twice as long each time, up to the other number."""
@@ -66,12 +71,15 @@ class Follower(Protocol):
         ...
 
 
-def follower(connection: Connection, loading: Target, holder: str, name: str, wanted: Topic | Published) -> Follower:
-    """A table, from what the state tables have of it on."""
-    known = state.read(connection, name) if state.exists(connection) else Known()
+def follower(
+    connection: Connection | None, loading: Target, holder: str, name: str, wanted: Topic | Published
+) -> Follower:
+    """A table, from what the state tables have of it on; without a connection there is no warehouse yet."""
+    known = state.read(connection, name) if connection and state.exists(connection) else Known()
     match loading, wanted:
         case _, Published():
-            return DatasetTable(loading, holder, wanted, known, partitions.mark(connection, name))
+            mark = partitions.mark(connection, name) if connection else Mark()
+            return DatasetTable(loading, holder, wanted, known, mark)
         case Loading(), Topic():
             return Table(loading, holder, name, wanted.key, known)
         case _:
@@ -83,9 +91,10 @@ def run(loading: Target, wanted: Wanted, stopping: Event, pauses: tuple[float, f
 
     Raises WarehouseTaken, and once no table can go on what the first one stopped with.
     """
-    holder, pause = _holder(), pauses[0]
+    mine, pause = holder(), pauses[0]
+    say(f"warehouse {loading.name}: loads {len(wanted)} table{'s' * (len(wanted) != 1)}: {some([*wanted], _NAMED)}")
     while not stopping.is_set():
-        session = Session(loading, wanted, holder)
+        session = Session(loading, wanted, mine)
         try:
             session.run(stopping)
         except ServiceUnavailable as error:
@@ -100,12 +109,18 @@ def once(loading: Target, wanted: Wanted) -> int:
 
     Raises what a table stops with, after the others are loaded, ServiceUnavailable and WarehouseTaken.
     """
-    session = Session(loading, wanted, _holder())
+    session = Session(loading, wanted, holder())
     session.once()
     return session.loads
 
 
-def _holder() -> str:
+def counted(loads: int) -> str:
+    """A number of loads in words."""
+    return f"{loads:,} load{'s' * (loads != 1)}"
+
+
+def holder() -> str:
+    """A name for who has the lease, that no other one has."""
     return f"process {os.getpid()} of {socket.gethostname()} ({uuid4().hex[:8]})"
 
 
@@ -138,6 +153,9 @@ class Session:
         """Load what there is. Raises what the first table stopped with, once the others are loaded."""
         with self._begun():
             self._each(lambda name: self._tables[name].load_all())
+        if len(self._stopped) > 1:
+            named = some([*self._stopped], _NAMED)
+            say(f"warehouse {self._loading.name}: {len(self._stopped)} tables have stopped: {named}")
         for error in self._stopped.values():
             raise error
 
@@ -183,11 +201,15 @@ class Session:
             self._renew()
 
     def _stop(self, name: str, error: FeedAssetsError) -> None:
+        """Go on without a table, and keep why; not by a loader that lost its lease: the next one may load the table."""
         self._stopped[name] = error
         say(f"warehouse {self._loading.name}: does not load {name} any more: {error}")
         try:
             with self._loading.engine.open() as connection:
+                connection.execute("BEGIN")
+                state.renew(connection, self._loading.engine, self._holder)
                 state.note(connection, name, str(error))
+                connection.execute("COMMIT")
         except LoadFailed as refused:
             say(f"warehouse {self._loading.name}: its state tables do not have why {name} has stopped: {refused}")
 
@@ -197,7 +219,7 @@ class Session:
         seconds, loads, waiting = now - self._said, self.loads, sum(each.waiting for each in self._tables.values())
         say(
             f"warehouse {self._loading.name}: {len(self._wanted)} tables, in {seconds:.0f} s "
-            f"{loads - self._loads_said:,} loads; {waiting:,} chunks wait for their time"
+            f"{counted(loads - self._loads_said)}; {waiting:,} chunks wait for their time"
         )
         self._said, self._loads_said = now, loads
         for error in self._stopped.values():

@@ -4,7 +4,7 @@ A table only gets wider: a column that a newer schema makes narrower, or not nul
 name is found by Avro's aliases. A field that the newer schema has not any more is a column that is dropped.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -91,7 +91,34 @@ def migrate(table: Shape, newer: Shape) -> Migration:
     renamed = [RenameColumn(each.name, name) for name, each in sources.items() if each.name != name]
     added = [AddColumn(each) for each in columns if each.name not in sources]
     changed = [step for each in columns if each.name in sources for step in _changes(sources[each.name], each)]
-    return Migration((*dropped, *renamed, *added, *changed), Shape(columns=columns, key=table.key))
+    names = {each.name for each in columns}
+    gone = tuple(name for name in (*table.dropped, *(each.name for each in dropped)) if name not in names)
+    shape = newer.model_copy(update={"columns": columns, "dropped": gone})
+    return Migration((*dropped, *renamed, *added, *changed), shape)
+
+
+def loosened(table: Shape, older: Shape) -> Migration:
+    """The steps after which a table holds the rows of an older schema, too: nothing that is in these is lost.
+
+    Which schema is the newer one is told by their ids, which a registry may give out of turn, and chunks of both may
+    come in turn: so a column gets wider, or nullable, and a field that the table never had is added.
+    """
+    sources = _sources(older, table)
+    columns = [_loosened(each, sources.get(each.name), table.key) for each in table.columns]
+    known = {each.name for each in sources.values()} | {*table.dropped}
+    added = [_added(each) for each in older.columns if each.name not in known]
+    changed = [step for old, new in zip(table.columns, columns, strict=True) for step in _changes(old, new)]
+    steps = (*map(AddColumn, added), *changed)
+    return Migration(steps, table.model_copy(update={"columns": (*columns, *added)}))
+
+
+def _loosened(column: Column, source: Column | None, key: Sequence[str]) -> Column:
+    if column.name in key:
+        return column
+    may_lack = source.is_nullable if source else column.default is None
+    is_wider = source is not None and source.kind != TEXT and not widens(source.kind, column.kind)
+    kind = source.kind if source and is_wider and widens(column.kind, source.kind) else column.kind
+    return column.model_copy(update={"kind": kind, "is_nullable": column.is_nullable or may_lack})
 
 
 def places(table: Shape, older: Shape) -> dict[str, str]:
@@ -114,7 +141,7 @@ def grown(table: Shape, other: Shape) -> Shape:
     here = {each.name: each.kind.length for each in other.columns}
     lengths += [(source.name, here[name]) for name, source in _sources(table, other).items()]
     most = {name: max(length for other, length in lengths if other == name) for name, _ in lengths}
-    return Shape(columns=tuple(_longer(each, most.get(each.name, 0)) for each in table.columns), key=table.key)
+    return table.model_copy(update={"columns": tuple(_longer(each, most.get(each.name, 0)) for each in table.columns)})
 
 
 def _longer(column: Column, length: int) -> Column:
@@ -186,5 +213,5 @@ def _refused(why: str, table: Shape, other: Shape) -> NotMigratable:
     what = "topic" if table.key else "dataset"
     return NotMigratable(
         f"{why}. The table is {table}, the schema {other}. Give the {what} a schema that the table's can become, or "
-        "load the table anew: docs/warehouse.md has the statements, under What goes wrong."
+        "have the table made anew by `feed-assets warehouse reset`: docs/warehouse.md says from where, at Made anew."
     )

@@ -69,7 +69,7 @@ class Rows:
         types = self.types
         texts = ", ".join(_text(quoted(name), types[name]) for name in names)
         with _reading() as connection:
-            connection.execute("SET TimeZone = 'UTC'; SET preserve_insertion_order = false")
+            connection.execute("SET TimeZone = 'UTC'")
             copied = connection.execute(f"COPY (SELECT {texts} FROM {self._rows}) TO {literal(str(target))} ({_FORM})")
             [(count,)] = copied.fetchall()
         return count

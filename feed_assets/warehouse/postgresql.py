@@ -1,14 +1,16 @@
 """PostgreSQL, from version 16 on: chunks are sent by COPY FROM STDIN."""
 
+import re
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import psycopg
 
-from feed_assets.core.errors import InvalidShape, LoadFailed, WarehouseUnavailable
+from feed_assets.core.errors import InvalidSetting, InvalidShape, LoadFailed, WarehouseUnavailable
 from feed_assets.core.secrets import shown
-from feed_assets.warehouse.engines import Engine, literal, quoted
+from feed_assets.warehouse.engines import IS_ANOTHERS, Engine, literal, quoted
 from feed_assets.warehouse.files import Batch
 from feed_assets.warehouse.shapes import PARTITION, Kind, Shape
 
@@ -24,6 +26,22 @@ _OTHER_BYTES = 16
 _DIGITS = {"bytes": " / 2"}
 """Two of them are staged for each byte."""
 
+_OLDEST = 160_000
+"""The first version that has pg_input_is_valid, as the server numbers it."""
+
+_URL = "of its url in FEED_ASSETS_WAREHOUSES; in a password / ? # @ : [ ] and % are written as %2F and so on"
+_ADVICE = {
+    "password authentication failed": f"Correct the user and the password {_URL}",
+    "no password supplied": f"Name the password {_URL}",
+    "no pg_hba.conf entry": "Have its administrator let this user in from here (pg_hba.conf)",
+    " does not exist": f"Correct the database or the user {_URL}",
+    "could not translate host name": f"Correct the host {_URL}",
+    "failed to resolve host": f"Correct the host {_URL}",
+}
+"""By what is said where there is no connection, what to do: where it did answer it is another thing than to wait."""
+
+_RIGHTS = {"database": "CREATE", "schema": "USAGE, CREATE", "table": "SELECT, INSERT, UPDATE, DELETE"}
+
 _READ_BYTES = 1 << 20
 
 IDLE_SECONDS = 30
@@ -38,7 +56,7 @@ _MAY_BE_OVER = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessio
 class PostgreSQL(Engine):
     """A PostgreSQL server."""
 
-    now, json, has_keys, tells_deleted, most_digits = "clock_timestamp()", "jsonb", True, True, 1000
+    clock, json, has_keys, tells_deleted, most_digits = "clock_timestamp()", "jsonb", True, True, 1000
 
     own_columns = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 
@@ -56,9 +74,11 @@ class PostgreSQL(Engine):
                 application_name="feed_assets",
             )
         with opened:
+            _refuse_old(opened.info.server_version)
             connection = _Connection(opened, url)
             connection.execute(
-                f"SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
+                f"SET standard_conforming_strings = on; SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'; "
+                "SET datestyle = ISO"  # A database or a role may have another one, in which dates are other texts.
             )
             yield connection
 
@@ -81,9 +101,21 @@ class PostgreSQL(Engine):
     def check(self, table: str, shape: Shape, /) -> None:
         """Names that PostgreSQL would cut off are refused, too."""
         super().check(table, shape)
+        if table.startswith("pg_"):
+            raise InvalidShape(f"{table} is a name of PostgreSQL's own. Give the topic another name.")
         for name in (table, *(each.name for each in shape.columns)):
             if len(name.encode()) > _LONGEST_NAME:
                 raise InvalidShape(f"{name} is no name in PostgreSQL: expected at most {_LONGEST_NAME} bytes.")
+
+
+def _refuse_old(version: int) -> None:
+    """Raise InvalidSetting for a server that cannot say whether a text is a value of a type."""
+    if version < _OLDEST:
+        found, oldest = f"{version // 10_000}.{version % 10_000}", _OLDEST // 10_000
+        raise InvalidSetting(
+            f"the warehouse is PostgreSQL {found}: expected {oldest} or newer, which can be asked whether a text is a "
+            "number or JSON. Upgrade it, or name another one."
+        )
 
 
 class _Connection:
@@ -115,6 +147,19 @@ def translated(url: str) -> Generator[None]:
         raise LoadFailed(f"the warehouse cannot hold it: {shown(' '.join(str(error).split()), url)}") from None
     except _MAY_BE_OVER as error:
         said = shown(" ".join(str(error).split()), url)
-        raise WarehouseUnavailable(f"the warehouse does not do it: {said}. Check that it answers.") from None
+        advice = next((each for part, each in _ADVICE.items() if part in said), "Check that it answers")
+        raise WarehouseUnavailable(f"the warehouse does not do it: {said}. {advice}.") from None
     except psycopg.Error as error:
-        raise LoadFailed(f"the warehouse refuses: {shown(' '.join(str(error).split()), url)}") from None
+        said = shown(" ".join(str(error).split()), url)
+        raise LoadFailed(f"the warehouse refuses: {said}{_what_to_do(error, url)}") from None
+
+
+def _what_to_do(error: psycopg.Error, url: str) -> str:
+    if isinstance(error, psycopg.errors.DuplicateTable):
+        return f". {IS_ANOTHERS}"
+    found = re.search(r"permission denied for (database|schema|table) (\S+)", str(error))
+    if not found:
+        return ""
+    kind, name = found.groups()
+    user = unquote(urlsplit(url).username or "") or "USER"
+    return f". Have its owner say: GRANT {_RIGHTS[kind]} ON {kind.upper()} {name} TO {quoted(user)};"

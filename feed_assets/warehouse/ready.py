@@ -30,7 +30,7 @@ def readied(
     engine: Engine, board: Blackboard, topic: str, known: Known, shape: Shape | None, copies: Sequence[Copy]
 ) -> Ready:
     """Look through the copies of chunks, and write the manifests of what the warehouse can hold."""
-    found = engine.look(copies)
+    found = engine.look(copies, shape or known.shape)
     longer, fitted = _fitted(engine, known, shape, found)
     batches = files.batches(board, topic, _held(board, topic, copies, found))
     return Ready(longer, fitted, batches, [*chain(*found.refused.values())])

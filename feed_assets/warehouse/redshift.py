@@ -36,7 +36,7 @@ class Redshift(Engine):
     No load needs them: rows have their defaults from the staging table.
     """
 
-    now, json, text = "GETDATE()", "super", f"varchar({LENGTHS[-1]})"
+    clock, json, text = "GETDATE()", "super", f"varchar({LENGTHS[-1]})"
     has_keys, tells_deleted, most_digits = False, False, 38
     layout = f" DISTSTYLE EVEN SORTKEY ({PARTITION}, {OFFSET})"
     """Keys that Redshift chose by itself could be of a column that a migration has to drop. Slices are of offsets."""
@@ -115,9 +115,10 @@ class Redshift(Engine):
         if (size := len(shape.model_dump_json().encode())) > LENGTHS[-1]:
             raise InvalidShape(f"the schema of {table} has {size} bytes: expected at most {LENGTHS[-1]} in Redshift.")
 
-    def look(self, copies: Sequence[Copy], /) -> Findings:
-        """The lengths of texts, and rows with a text or a line that is too long."""
-        return look(copies, LENGTHS[-1], LONGEST_ROW)
+    def look(self, copies: Sequence[Copy], shape: Shape | None, /) -> Findings:
+        """The lengths of texts, and rows with a text, bytes or a line that is too long."""
+        columns = shape.columns if shape else ()
+        return look(copies, LENGTHS[-1], LONGEST_ROW, {each.name for each in columns if each.kind.name == "bytes"})
 
     def fitted(self, shape: Shape, lengths: Mapping[str, int], /) -> Shape:
         """Texts of the first of LENGTHS that is enough."""
@@ -134,11 +135,11 @@ class Redshift(Engine):
             f"ALTER TABLE {table} ALTER COLUMN {quoted(column.name)} TYPE {self.type_of(column.kind)}",
         )
 
-    def newest(self, newest: str, staging: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    def newest(self, newest: str, staging: str, shape: Shape) -> Iterator[str]:
         """By ROW_NUMBER."""
-        number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(key)} ORDER BY {OFFSET} DESC) AS {_ROW}"
-        rows = f"SELECT {', '.join(columns)}, {number} FROM {staging}"
-        return f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
+        number = f"ROW_NUMBER() OVER (PARTITION BY {self.keys(shape)} ORDER BY {OFFSET} DESC) AS {_ROW}"
+        rows = f"SELECT {self.columns(shape)}, {number} FROM {staging}"
+        yield f"CREATE TEMP TABLE {newest} AS SELECT * FROM ({rows}) r WHERE {_ROW} = 1"
 
     def column(self, column: Column) -> str:
         """Its name and type alone."""

@@ -75,6 +75,10 @@ class Shape(BaseModel):
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
+    """Of a table the columns that newer schemas have not any more: an older one's field of that name is not new."""
+    owners: tuple[str, ...] = ()
+    """Whom the schema names by its attribute `owners`."""
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.columns))})"
@@ -134,7 +138,14 @@ def shape_of(schema: avro.Schema, key: Sequence[str]) -> Shape:
     columns = (*absent, *(_column(each, key, named) for each in fields.values()))
     if odd := [each.name for each in columns if each.name in key and each.kind == _JSON]:
         raise InvalidShape(f"the key field {odd[0]} is an array, map or record: expected a value that can be compared.")
-    return Shape(columns=columns, key=tuple(key))
+    return Shape(columns=columns, key=tuple(key), owners=_owners(record))
+
+
+def _owners(record: Schema) -> tuple[str, ...]:
+    """None where the attribute is no list of texts: Avro does not know it, so it may be anything."""
+    found: Any = record.get("owners")
+    owners = cast(list[Any], found) if isinstance(found, list) else []
+    return tuple(owners) if all(isinstance(each, str) for each in owners) else ()
 
 
 def _column(field: Schema, key: Sequence[str], named: Schema) -> Column:

@@ -25,6 +25,9 @@ STATE, DELETED = "feed_assets", "feed_assets_deleted"
 STAGING, NEWEST = '"feed_assets staging"', '"feed_assets newest"'
 """Temporary tables: what is in the files, and of that the newest row of each key. No topic has a blank in its name."""
 
+_PASSED = '"feed_assets passed"'
+"""A temporary sequence, by which a deletion counts the rows that it passes over."""
+
 
 def deleted_of(table: str) -> str:
     """Where the deleted keys of a table are remembered."""
@@ -122,13 +125,6 @@ def refuse(engine: Engine, topic: str, shape: Shape) -> Iterator[str]:
         yield f"DELETE FROM {STAGING} WHERE {wrong}"
 
 
-def newest(engine: Engine, shape: Shape) -> str:
-    """Keep of each key the row with the highest offset."""
-    values = {each.name: engine.value(quoted(each.name), each.kind) for each in shape.columns}
-    columns = [OPERATION, PARTITION, OFFSET, *(f"{value} AS {quoted(name)}" for name, value in values.items())]
-    return engine.newest(NEWEST, STAGING, columns, [values[name] for name in shape.key])
-
-
 def strays_among(shape: Shape) -> str:
     """Ask for a staged key that came from two partitions: its values, and the two."""
     names = _names(shape.key)
@@ -168,6 +164,18 @@ def replace_and_ask(there: str, shape: Shape) -> str:
     )
 
 
+def replace_and_count(there: str, shape: Shape) -> Iterator[str]:
+    """Both at once, where it can be counted what a deletion passes over: rows that are newer, or of another partition.
+
+    An answer of the last statement says that there are such rows, and that they are still there.
+    """
+    passed = f"nextval({literal(_PASSED)})"
+    is_passed = f"{there}.{PARTITION} <> s.{PARTITION} OR {there}.{OFFSET} >= s.{OFFSET}"
+    yield f"CREATE OR REPLACE TEMP SEQUENCE {_PASSED}"
+    yield f"{replace(there, shape)} AND CASE WHEN {is_passed} THEN {passed} < 0 ELSE true END"
+    yield f"SELECT 1 WHERE {passed} > 1"
+
+
 def drop_older(there: str, shape: Shape) -> str:
     """Forget the rows of which there are newer ones."""
     return f"DELETE FROM {NEWEST} USING {there} t WHERE {_same(shape, 't', NEWEST)} AND t.{OFFSET} >= {NEWEST}.{OFFSET}"
@@ -182,7 +190,8 @@ def merge(engine: Engine, table: str, shape: Shape, deleted_days: float) -> Iter
     names = _names((*(each.name for each in shape.columns), PARTITION, OFFSET))
     yield f"INSERT INTO {target} ({names}) SELECT {names} FROM {NEWEST}"
     yield f"DROP TABLE {NEWEST}"
-    yield f"DROP TABLE {STAGING}"
+    if not engine.thins:
+        yield f"DROP TABLE {STAGING}"
     seconds = int(deleted_days * 86_400)
     yield f"DELETE FROM {deleted} WHERE {DELETED_AT} < {engine.now} - INTERVAL '{seconds} seconds'"
 

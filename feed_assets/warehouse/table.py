@@ -11,7 +11,8 @@ from feed_assets.core.warehouses import Warehouse
 from feed_assets.feeds.blackboard import Blackboard
 from feed_assets.home import say
 from feed_assets.kafka import log
-from feed_assets.kafka.clients import SECONDS, Clients
+from feed_assets.kafka.clients import Clients
+from feed_assets.kafka.lag import why_unsignalled
 from feed_assets.kafka.schemas import Poison, Schemas
 from feed_assets.kafka.signals import Signal
 from feed_assets.warehouse.engines import Engine, engine_of
@@ -19,6 +20,9 @@ from feed_assets.warehouse.load import Change, Place, change, load
 from feed_assets.warehouse.runs import Buffer, Run, Signalled, runs
 from feed_assets.warehouse.shapes import Shape, shape_of
 from feed_assets.warehouse.state import Known
+
+ANSWER_SECONDS = 5
+"""For the broker to answer: a loader that is told to stop waits no longer, and one that goes on asks again."""
 
 _READ_BYTES = 16 << 20
 """Of signals that are read at once."""
@@ -34,7 +38,7 @@ class Target:
     @cached_property
     def engine(self) -> Engine:
         """What kind of warehouse it is."""
-        return engine_of(self.warehouse.url.get_secret_value(), self.warehouse.iam_role)
+        return engine_of(self.warehouse.url.get_secret_value(), self.warehouse.iam_role, self.name)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Table:
         self._place = Place(loading.engine, loading.board, holder, loading.warehouse.deleted_days)
         self._buffer = Buffer(loading.warehouse.chunks, loading.warehouse.seconds)
         self._after = {number: each.signal_offset for number, each in known.positions.items()}
-        self._is_anew = False
+        self._is_anew = self._has_said_nothing = False
         self.loads = 0
 
     @property
@@ -88,8 +92,11 @@ class Table:
     def _read(self, now: float, limit: int) -> bool:
         """Read up to so many signals; whether there are no more."""
         try:
-            found = log.read(self._loading.clients, signals_of(self.name), self._after, limit, _READ_BYTES, SECONDS)
+            found = log.read(
+                self._loading.clients, signals_of(self.name), self._after, limit, _READ_BYTES, ANSWER_SECONDS
+            )
         except NoTopic:  # Nothing of it was ever signalled.
+            self._say_nothing()
             return True
         except LogTrimmed as error:
             self._begin_anew(error)
@@ -101,7 +108,16 @@ class Table:
             if position is None or signal.next_offset > position.next_offset:
                 self._buffer.add(Signalled(signal, message.offset + 1), now)
         self._after = found.after
+        if found.is_complete and not (found.messages or self._known.positions or self._buffer.signals):
+            self._say_nothing()
         return found.is_complete
+
+    def _say_nothing(self) -> None:
+        """Say once that there is nothing to load, and why."""
+        if not self._has_said_nothing:
+            self._has_said_nothing = True
+            why = why_unsignalled(self._loading.clients, self.name)
+            say(f"warehouse {self._loading.name}: nothing of {self.name} can be loaded yet: {why}")
 
     def _refuse_another(self, signal: Signal) -> None:
         """Raise LogTrimmed of a topic that was made anew: what has the offsets of the old one would be passed over."""
@@ -109,7 +125,7 @@ class Table:
             return
         raise LogTrimmed(
             f"{self.name} was deleted and made anew: expected the topic that its table was loaded from, as offsets "
-            "begin again. Load the table anew: docs/warehouse.md has the statements, under What goes wrong."
+            f"begin again. Make the table anew: `feed-assets warehouse reset {self._loading.name} {self.name} --apply`."
         )
 
     def _load(self, due: Sequence[Run]) -> bool:
@@ -121,9 +137,14 @@ class Table:
                 self._begin_anew(error)
                 return False
             except NotMigratable as error:
-                raise NotMigratable(f"{self.name}: {error} {_without(each)}") from error
+                raise NotMigratable(f"{self.name}: {error} {self._anew()} {_without(each)}") from error
             self.loads += 1
         return True
+
+    def _anew(self) -> str:
+        """How to have a table of the other schema: read from the beginning the rows of the old one would be first."""
+        command = f"feed-assets warehouse reset {self._loading.name} {self.name} --from stop --apply"
+        return f"`{command}` makes the table anew, with these rows and later ones alone."
 
     def _begin_anew(self, error: LogTrimmed | OffsetsMissing) -> None:
         """Read all signals again, once: those that were loaded are passed over. Their topic may have been made anew."""

@@ -56,6 +56,18 @@ def test_lag_is_told_by_partition_of_a_topic_or_of_all_that_are_declared(topic):
     assert [each["behind"] for each in found("lag")] == [2]
 
 
+def test_a_topic_that_is_not_there_hides_no_other_one(topic, tmp_path, monkeypatch):
+    from feed_assets.core.errors import NoTopic
+
+    topic.produce(3)
+    text = LOCATION.replace("assets=[", 'assets=[kafka_topic("a/none", topic="none", key=["id"]), ')
+    (tmp_path / "two.py").write_text(text.format(topic=topic.name))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = CliRunner().invoke(app, ("kafka", "lag", "-m", "two"))
+    assert topic.name in done.stdout
+    assert isinstance(done.exception, NoTopic)
+
+
 @pytest.mark.parametrize("command", [["lag"], ["signals"], ["dead-letters"], ["dead-letters", "--drop", "--apply"]])
 @pytest.mark.parametrize("name", ["{}s", "{}-signals", "ads/clicks"])
 def test_a_name_that_is_not_declared_is_no_all_clear(command, name, topic):

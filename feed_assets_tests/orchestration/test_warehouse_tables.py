@@ -8,9 +8,13 @@ import pytest
 
 from feed_assets import warehouse_table
 from feed_assets.core.errors import ChunkBroken, InvalidDefinition
+from feed_assets.core.grid import CellState, Slots
 from feed_assets.core.warehouses import Warehouse
+from feed_assets.kafka import avro
 from feed_assets.ledger import events
 from feed_assets.ledger.database import open_ledger
+from feed_assets.orchestration.decide.graph import Graph
+from feed_assets.orchestration.decide.status import nodes_shown, status_of
 from feed_assets.orchestration.declare.warehouse_tables import declared_tables
 from feed_assets.settings import settings
 from feed_assets.warehouse import loader
@@ -88,6 +92,21 @@ def test_each_load_is_an_event_of_the_table_with_what_it_is_now(topic):
     assert columns[1] - columns[0] == {each["name"] for each in MORE} - columns[0] != set()
 
 
+@pytest.mark.parametrize("topic", ["duckdb"], indirect=True)
+def test_the_owners_of_a_schema_are_told_where_it_is_another_one(topic):
+    """Through a real registry, which keeps what Avro does not know."""
+    said = {"type": "record", "name": "value", "fields": MORE[:2], "owners": ["team:ads", "me@example.com"]}
+    schema_id, loop_ = topic.schemas.register(f"{topic.name}-owned", said), loop(topic)
+    for number in range(2):
+        datum = avro.encoded({"id": f"k{number}", "n": number}, topic.schemas.get(schema_id), schema_id)
+        topic.send(datum, number)
+        load(topic)
+        loop_.run_until_idle()
+    newest, first = materialized(loop_)
+    assert first.metadata["owners"].value == "team:ads, me@example.com"
+    assert "owners" not in newest.metadata
+
+
 def test_the_columns_are_told_once(topic):
     loop_ = loop(topic)
     for _ in range(2):
@@ -112,6 +131,9 @@ def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended
     loop_.run_until_idle()
     said = f"{topic.name} is not loaded into main any more: {path} is not there: expected {len(content)} bytes"
     assert open_alerts()[f"not_loaded:{TABLE}"].startswith(said)
+    notes, states = status(loop_)
+    assert [each for each in notes if each.startswith(f"{TABLE}: {said}")]
+    assert states == {CellState.ISSUE}
     topic.board.put(key, content)
     load(topic)
     with engine().open() as connection:
@@ -124,6 +146,27 @@ def test_a_table_that_has_stopped_or_refused_rows_is_an_alert_until_it_is_mended
         connection.execute("DELETE FROM feed_assets.refused")
     loop_.run_until_idle()
     assert f"not_loaded:{TABLE}" not in open_alerts()
+    assert checks(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
+
+
+def status(loop_):
+    """What `feed-assets status` says below its grid, and how it shows the table."""
+    graph, now = Graph(loop_.definitions.resolve_asset_graph()), loop_.now()
+    known = dg.partition_loading_context(now, loop_.instance)
+    with known, open_ledger(settings().ledger).read() as connection:
+        found = status_of(graph, connection, nodes_shown(graph), Slots.of(now.date(), 1), now)
+    return found.notes, {each.state for row in found.rows if str(row.node.feed) == TABLE for each in row.shown}
+
+
+def test_nothing_is_loaded_before_the_first_load(topic):
+    loop_ = loop(topic)
+    loop_.run_until_idle()
+    assert checks(loop_, TABLE, "loaded") == ["FAILED"]
+    said = f"nothing of {topic.name} is loaded into main yet: {topic.name} has no signals yet. Look whether"
+    assert open_alerts()[f"not_loaded:{TABLE}"].startswith(said)
+    topic.produce(5)
+    load(topic)
+    loop_.run_until_idle()
     assert checks(loop_, TABLE, "loaded")[0] == "SUCCEEDED"
 
 
@@ -162,6 +205,7 @@ def upstream():
 def test_a_table_depends_on_its_topic_and_has_its_owners(upstream):
     spec = warehouse_table(TABLE, topic=upstream, warehouse="main")
     assert [each.asset_key for each in spec.deps] == [upstream.key]
+    assert spec.metadata["dagster/table_name"] == "ads.clicks"
     assert (spec.owners, spec.partitions_def) == (["team:ads"], upstream.partitions_def)
 
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from feed_assets.cli import main
 from feed_assets.core.errors import InvalidSetting
 from feed_assets.core.warehouses import Warehouse
 from feed_assets.settings import Settings, settings
+from feed_assets.warehouse import state
+from feed_assets.warehouse.engines import engine_of
 from feed_assets_tests.kafka.world import QUICK, World
 from feed_assets_tests.servers import ROOT
 from feed_assets_tests.warehouse.standin import ROLE
@@ -58,7 +62,7 @@ def said(monkeypatch, capsys, *arguments: str, code: int = 0) -> str:
     return found.out + found.err
 
 
-def test_plan_load_and_state(world, monkeypatch, capsys):
+def test_plan_load_and_state(world, monkeypatch, capsys, tmp_path):
     def say(*arguments):
         return said(monkeypatch, capsys, *arguments)
 
@@ -67,10 +71,11 @@ def test_plan_load_and_state(world, monkeypatch, capsys):
     world.run_until_done()
     planned = say("plan", "main", "-m", module(world))
     assert f'CREATE TABLE "{world.name}" ("id" text NOT NULL' in planned
-    assert "warehouse main: 1 loads" in say("load", "main", "--once", "-m", module(world))
+    assert not (tmp_path / "main.db").exists()
+    assert "warehouse main: 1 load\n" in say("load", "main", "--once", "-m", module(world))
     assert json.loads(say("plan", "main", "--json", "-m", module(world))) == []
     (row,) = json.loads(say("state", "main", "--json"))
-    assert (row["topic"], row["partition"], row["next_offset"], row["refused"], row["problem"]) == (
+    assert (row["table"], row["partition"], row["next_offset"], row["refused"], row["problem"]) == (
         world.name, 0, 3, 0, None,
     )  # fmt: skip
     assert world.name in say("state", "main")
@@ -79,7 +84,9 @@ def test_plan_load_and_state(world, monkeypatch, capsys):
     world.run_until_done()
     refused = said(monkeypatch, capsys, "plan", "main", "-m", module(world), code=1)
     assert "no table changes\n" in refused
-    assert "n was bigint and is boolean, which would lose data" in refused
+    assert f"{world.name} could not go along: n was bigint and is boolean, which would lose data" in refused
+    told = said(monkeypatch, capsys, "plan", "main", "--json", "-m", module(world), code=1)
+    assert "n was bigint and is boolean" in json.JSONDecoder().raw_decode(told)[0][0]["problem"]
 
 
 def test_a_plan_has_what_there_is_before_its_error(world, monkeypatch, capsys):
@@ -94,10 +101,85 @@ def test_a_plan_has_what_there_is_before_its_error(world, monkeypatch, capsys):
     assert "n was bigint and is boolean, which would lose data" in planned
 
 
+def test_what_has_no_signals_is_said(world, monkeypatch, capsys):
+    expected = f"nothing of {world.name} can be loaded yet: {world.name} has no signals yet. Look whether"
+    for command in (["load", "main", "--once"], ["plan", "main"]):
+        told = said(monkeypatch, capsys, *command, "-m", module(world))
+        assert told.count(expected) == 1
+    world.delete(world.name)
+    told = said(monkeypatch, capsys, "load", "main", "--once", "-m", module(world))
+    assert f"there is no topic {world.name}: expected it at the broker" in told
+
+
+def test_a_broker_that_is_away_is_said_rarely_and_a_loader_ends_at_once(world, tmp_path):
+    servers = json.dumps({"bootstrap.servers": "127.0.0.1:1", **QUICK})
+    command = [Path(sys.executable).with_name("feed-assets"), "warehouse", "load", "main", "-m", module(world)]
+    given = {**os.environ, "FEED_ASSETS_KAFKA": servers, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    with subprocess.Popen(command, env=given, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        lines = [process.stderr.readline() for _ in range(2)]
+        time.sleep(7)
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        lines += process.stderr.readlines()
+    assert time.monotonic() - began < 10
+    assert f"warehouse main: loads 1 table: {world.name}\n" in lines[0]
+    assert len(lines) < 10, lines
+
+
+def test_a_table_is_made_anew_from_where_a_schema_stopped_it(world, monkeypatch, capsys):
+    """Read from the beginning it would stop at the same offset, by the chunks of the old schema."""
+
+    def say(*arguments, code=0):
+        return said(monkeypatch, capsys, *arguments, code=code)
+
+    def load(code=0):
+        return say("load", "main", "--once", "-m", module(world), code=code)
+
+    world.produce(3)
+    world.run_until_done()
+    load()
+    world.producer.produce(world.name, other_type(world), world.key(1), 0, headers=[("op", b"update")])
+    assert world.producer.flush(30) == 0
+    world.run_until_done()
+    command = f"feed-assets warehouse reset main {world.name} --from stop --apply"
+    assert command in " ".join(load(code=1).split())
+    printed = say("reset", "main", world.name, "--from", "stop")
+    assert f'DROP TABLE IF EXISTS "{world.name}";' in printed
+    assert "--apply runs these statements" in printed
+    assert json.loads(say("state", "main", "--json"))[0]["problem"]
+    say(*command.split()[2:])
+    load()
+    (row,) = json.loads(say("state", "main", "--json"))
+    assert (row["next_offset"], row["problem"]) == (4, None)
+    say("reset", "main", world.name, "--apply")
+    assert command in " ".join(load(code=1).split())
+    say("reset", "main", world.name, "--from", "3", "--apply")
+    load()
+    assert json.loads(say("state", "main", "--json"))[0]["problem"] is None
+
+
+def test_a_table_is_not_made_anew_beneath_a_loader(world, monkeypatch, capsys):
+    world.produce(3)
+    world.run_until_done()
+    said(monkeypatch, capsys, "load", "main", "--once", "-m", module(world))
+    engine = engine_of(settings().warehouse("main").url.get_secret_value())
+    with engine.open() as connection:
+        state.take(connection, engine, "somebody", 30)
+    told = said(monkeypatch, capsys, "reset", "main", world.name, "--apply", code=1)
+    assert "somebody loads this warehouse" in " ".join(told.split())
+    assert json.loads(said(monkeypatch, capsys, "state", "main", "--json"))[0]["next_offset"] == 3
+    for arguments, expected in (
+        (["other"], f"knows no table 'other': expected one of {world.name}"),
+        ([world.name, "--from", "x"], "--from 'x': expected stop, or an offset such as 1200"),
+    ):
+        assert expected in " ".join(said(monkeypatch, capsys, "reset", "main", *arguments, code=1).split())
+
+
 def test_what_is_loaded_is_declared(world, monkeypatch, capsys):
     for name, arguments, expected in (
         ("main", ["views"], f"'views' has no table in main: expected one of {world.name}."),
-        ("other", [], "no table of the warehouse other is declared here: declare one by warehouse_table, or by"),
+        ("other", [], "there is no warehouse 'other': FEED_ASSETS_WAREHOUSES has main"),
     ):
         said_ = said(monkeypatch, capsys, "load", name, *arguments, "-m", module(world), code=1)
         assert expected in " ".join(said_.split())
@@ -110,7 +192,10 @@ def test_its_process_ends_without_a_word(home, tmp_path):
     }
     command = [Path(sys.executable).with_name("feed-assets"), "warehouse", "state", "main"]
     done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, check=True)
-    assert (done.stdout + done.stderr).strip() == "nothing was loaded into main yet"
+    assert (done.stdout + done.stderr).strip() == (
+        f"nothing was loaded into main yet: there is no file {tmp_path}/w.db yet: the first load makes it"
+    )
+    assert not (tmp_path / "w.db").exists()
 
 
 def test_a_warehouse_that_is_not_set_is_said(home, monkeypatch):
@@ -125,14 +210,18 @@ def role(url: str, named: str = ROLE) -> str:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ('{"main": {"url": "mysql://u:secret@h/d"}}', "['main']['url']: expected duckdb:///file.db, postgresql://"),
+        (
+            '{"main": {"url": "mysql://u:secret@h/d"}}',
+            "['main']['url']: found mysql://, expected duckdb:///folder/file.db",
+        ),
         ('{"main": {"url": "redshift://u:secret@h/d"}}', "['main']: iam_role is not set: it is needed for a redshift"),
         (role("duckdb:///f"), "['main']: iam_role is set, and the url is no redshift"),
-        (role("redshift://u:secret@h/d", "me"), "['main']['iam_role']: "),
+        (role("redshift://u:secret@h/d", "me"), "['main']['iam_role']: expected arn:aws:iam::ACCOUNT:role/NAME"),
         *(
             (role(f"redshift://u:secret{odd}1@h/d"), "['main']['url']: expected redshift://user:password@host")
             for odd in "/?#["
         ),
+        ('{"main": {"url": "duckdb:///data/../f.db"}}', "['main']['url']: a part of the path is . or .."),
         ('{"main": {}}', "['main']['url']: it is missing"),
         ('{"main": {"url": "duckdb:///f", "chunks": 0}}', "['main']['chunks']: expected greater than or equal to 1"),
         ('{"m/n": {"url": "duckdb:///f"}}', "['m/n']: expected letters, digits, '_' and '-'"),

@@ -79,7 +79,7 @@ def test_the_state_is_that_of_partitions(pair, ask, url):
     target = target_of(url)
     load(target, one)
     (row,) = json.loads(ask("state", "main", "--json"))
-    named = ("topic", "partition", "update_id", "records", "next_offset", "problem")
+    named = ("table", "partition", "update_id", "records", "next_offset", "problem")
     assert tuple(row[name] for name in named) == (one.name, "1", update, 2, None, None)
     assert row["schema_id"] == int(update.replace(".", ""))
     with target.engine.open() as connection:

@@ -311,7 +311,7 @@ def test_a_schema_that_would_lose_data_stops_its_table_with_both_shapes_and_the_
     assert table(target.engine, dataset) == [(1, "text 1", "1")]
     with target.engine.open() as connection:
         (problem,) = [each.problem for each in state.tables(connection) if each.topic == dataset.name]
-    assert "load the table anew: docs/warehouse.md has the statements" in problem
+    assert "made anew by `feed-assets warehouse reset`" in problem
     dataset.publish("1", row(2))
     assert load(target, dataset) == 1
     check(target.engine, dataset)

@@ -1,5 +1,7 @@
 """The loads of a warehouse as events: page by page, with the columns, and nothing where nothing was loaded."""
 
+from dataclasses import replace
+
 import pytest
 
 from feed_assets.sources import warehouses
@@ -56,3 +58,24 @@ def test_the_columns_are_told_as_they_are(loads):
         {"name": "id", "type": "bigint", "description": "whose it is", "nullable": False},
         {"name": "text", "type": "text", "description": "", "nullable": True},
     ]
+
+
+def test_owners_are_told_where_the_schema_is_another_one(loads):
+    def load(before, schema_id, *owners):
+        after = Known(schema_id, SHAPE.model_copy(update={"owners": owners}), {0: Position(schema_id, 0)})
+        with loads.engine.open() as connection:
+            state.write(connection, loads.engine, "clicks", before, after)
+        return after
+
+    told, known, after = [], Known(), None
+    for schema_id, owners in ((1, ["team:ads"]), (2, ["team:ads", "me@example.com"]), (3, [])):
+        known = load(known, schema_id, *owners)
+        batch = loads.read(after, 10, 0)
+        told += [each.context.get("owners") for each in batch.events]
+        after = batch.position
+    moved = replace(known, positions={0: Position(9, 0)})
+    with loads.engine.open() as connection:
+        state.write(connection, loads.engine, "clicks", known, moved)
+    (event,) = loads.read(after, 10, 0).events
+    assert told == ["team:ads", "team:ads, me@example.com", None]
+    assert event.context.keys() & {"owners", COLUMNS} == set()

@@ -1,5 +1,6 @@
 """A table goes along with its topic's schemas: forward only, and nothing is lost."""
 
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
@@ -21,6 +22,8 @@ def field(type_="int", name="n", **more):
 N = field()
 UUID = {"type": "string", "logicalType": "uuid"}
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
+MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
+DATE = {"type": "int", "logicalType": "date"}
 U = "00000000-0000-0000-0000-000000000001"
 MIGRATIONS = {
     "added": ([N], {"n": 1}, [N, field(["null", "string"], "m")], {"n": 2, "m": "x"}, {"n": 1, "m": None}),
@@ -42,6 +45,9 @@ MIGRATIONS = {
     "widened with defaults": ([field(default=1)], {"n": 1}, [field("long", default=2)], {"n": 2**40}, {"n": 1}),
     "widened to text": ([field(UUID)], {"n": U}, [field("string")], {"n": "x"}, {"n": U}),
     "widened to a decimal": ([N], {"n": 1}, [field(DECIMAL)], {"n": Decimal("2.50")}, {"n": 1}),
+    "widened to a double": ([N], {"n": 2**31 - 1}, [field("double")], {"n": 0.1}, {"n": 2**31 - 1}),
+    "widened from a float": ([field("float")], {"n": 0.5}, [field("double")], {"n": 0.1}, {"n": 0.5}),
+    "widened from a date": ([field(DATE)], {"n": date(26, 1, 2)}, [field("string")], {"n": "x"}, {"n": "0026-01-02"}),
     "nullable": ([N], {"n": 1}, [field(["null", "int"])], {"n": None}, {"n": 1}),
     "not nullable": ([field(["null", "int"])], {"n": None}, [N], {"n": 1}, {"n": None}),
     "narrowed": ([field("long")], {"n": 2**40}, [N], {"n": 1}, {"n": 2**40}),
@@ -90,6 +96,7 @@ def test_rows_of_both_schemas_are_there_and_an_older_chunk_is_loaded_as_the_olde
         (N, 1, field("boolean"), "n was integer and is boolean, which would lose data"),
         (field("long"), 1, field("double"), "n was bigint and is double"),
         (N, 1, field({"type": "array", "items": "int"}), "n was integer and is json"),
+        (field(MOMENT), datetime(2026, 1, 2, tzinfo=UTC), field("string"), "n was timestamp and is text"),
         (field(DECIMAL), Decimal(1), field({**DECIMAL, "scale": 4}), r"decimal\(12, 2\) and is decimal\(12, 4\)"),
     ],
 )
@@ -100,6 +107,15 @@ def test_what_would_lose_data_is_refused_and_the_table_stays_as_it_was(loader, s
     with pytest.raises(NotMigratable, match=said):
         loads.load(loader.place, stream.name, known, Run(newer, tuple(stream.signals)), stream.shape(newer))
     assert loader.known(stream) == known
+
+
+def test_what_is_refused_is_so_before_anything_is_copied(loader, stream, monkeypatch):
+    stream.send(stream.schemas.add(ID, N), {"id": 1, "n": 1})
+    loader.load(stream)
+    stream.send(stream.schemas.add(ID, field("boolean")), {"id": 2, "n": True})
+    monkeypatch.setattr(loads.files, "fetch", lambda *_: pytest.fail("chunks are copied"))
+    with pytest.raises(NotMigratable, match="n was integer and is boolean"):
+        loader.load(stream)
 
 
 @pytest.mark.parametrize("kind", [UUID, DECIMAL])
@@ -184,3 +200,47 @@ def test_a_key_that_the_value_has_not_is_text(loader, stream):
     stream.send(stream.schemas.add(N), {"id": 7, "n": 1}, {"id": 8, "n": 2}, (None, {"id": 8}))
     loader.load(stream)
     assert loader.ask(f'SELECT id, n FROM "{stream.name}"') == [("7", 1)]
+
+
+OUT_OF_TURN = {
+    "nulls": ([field(["null", "int"])], {"n": None}, [N], {"n": 1}, {"n": None}),
+    "a field that was not there": ([], {}, [N], {"n": 1}, {"n": None}),
+    "a default": ([], {}, [field(default=7)], {"n": 1}, {"n": 7}),
+    "wider numbers": ([field("long")], {"n": 2**40}, [N], {"n": 1}, {"n": 2**40}),
+    "wider numbers with a default": ([field("double")], {"n": 0.5}, [field(default=1)], {"n": 1}, {"n": 0.5}),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_TURN)
+def test_a_table_that_the_newer_schema_made_holds_older_rows_as_well(loader, stream, name):
+    old_fields, old, new_fields, new, expected = OUT_OF_TURN[name]
+    older, newer = stream.schemas.add(ID, *old_fields), stream.schemas.add(ID, *new_fields)
+    for number, (schema, row) in enumerate([(newer, new), (older, old), (newer, new), (older, old)]):
+        stream.send(schema, {"id": number, **row})
+        known = loader.load(stream)
+    assert rows(loader, stream) == {0: new, 1: expected, 2: new, 3: expected}
+    assert (known.schema_id, loader.known(stream)) == (newer, known)
+
+
+@pytest.mark.parametrize(("type_", "value"), [("int", 5), (["null", "string"], "x"), (["null", "string"], None)])
+def test_a_field_of_a_schema_whose_id_was_given_earlier_is_not_left_out(loader, stream, type_, value):
+    later, first = stream.schemas.add(ID, N, field(type_, "m")), stream.schemas.add(ID, N)
+    stream.send(first, {"id": 1, "n": 1}, {"id": 3, "n": 1})
+    loader.load(stream)
+    stream.send(later, {"id": 2, "n": 2, "m": value}, {"id": 1, "n": 3, "m": value})
+    loader.load(stream)
+    expected = {1: {"n": 3, "m": value}, 2: {"n": 2, "m": value}, 3: {"n": 1, "m": None}}
+    assert rows(loader, stream) == expected
+
+
+def test_a_column_that_was_dropped_does_not_come_back_with_an_older_chunk(loader, stream):
+    first, second = stream.schemas.add(ID, N, field(name="m")), stream.schemas.add(ID, N)
+    for schema, row in ((first, {"n": 1, "m": 2}), (second, {"n": 2}), (first, {"n": 3, "m": 4})):
+        stream.send(schema, {"id": row["n"], **row})
+        known = loader.load(stream)
+    assert rows(loader, stream) == {1: {"n": 1}, 2: {"n": 2}, 3: {"n": 3}}
+    assert loader.known(stream).shape.dropped == known.shape.dropped == ("m",)
+    third = stream.schemas.add(ID, N, field(name="m", default=9))
+    stream.send(third, {"id": 4, "n": 4, "m": 5})
+    assert loader.load(stream).shape.dropped == ()
+    assert rows(loader, stream)[3] == {"n": 3, "m": 9}

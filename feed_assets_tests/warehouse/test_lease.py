@@ -1,11 +1,13 @@
 """Who loads a warehouse: the lease while a load copies, and the state tables that two make at once."""
 
 from threading import Event, Semaphore
+from time import sleep
 
 import pytest
 
 from feed_assets.core.errors import WarehouseTaken, WarehouseUnavailable
 from feed_assets.warehouse import files, lease, state
+from feed_assets.warehouse import load as loads
 from feed_assets.warehouse.engines import engine_of
 from feed_assets_tests.servers import wait_until
 from feed_assets_tests.warehouse.stream import ID, TEXT
@@ -24,6 +26,21 @@ def test_a_lease_is_renewed_while_chunks_are_copied(loader, stream, monkeypatch)
     monkeypatch.setattr(files, "fetch", slow)
     loader.load(stream)
     assert stream.table(loader.engine) == stream.model()
+
+
+def test_a_load_that_takes_longer_than_its_lease_has_one_when_it_ends(loader, stream, monkeypatch):
+    """Its last sign of life is of the moment before COMMIT, not of the one at which its transaction began."""
+    stream.send(stream.schemas.add(ID, TEXT), {"id": 1, "text": "a"})
+    merge = loads._Rows.merge
+
+    def slow(*arguments):
+        merge(*arguments)
+        sleep(3)
+
+    monkeypatch.setattr(loads._Rows, "merge", slow)
+    loader.load(stream)
+    with loader.engine.open() as connection, pytest.raises(WarehouseTaken, match="the test loads this warehouse"):
+        state.take(connection, loader.engine, "another", 2.5)
 
 
 def test_a_lease_that_is_lost_while_chunks_are_copied_is_noticed(loader, monkeypatch):

@@ -18,6 +18,7 @@ from feed_assets.core.errors import (
     WarehouseUnavailable,
 )
 from feed_assets.warehouse import state
+from feed_assets.warehouse.duck import opened_at
 from feed_assets.warehouse.engines import engine_of
 from feed_assets.warehouse.load import load
 from feed_assets.warehouse.runs import runs
@@ -123,6 +124,22 @@ def test_a_key_from_another_partition_is_an_error_and_nothing_is_loaded(loader, 
     assert loader.known(stream) == held
 
 
+@pytest.mark.parametrize("replayed", [1, 2])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_key_from_another_partition_is_an_error_beside_a_row_that_is_older(
+    loader, stream, schema, replayed, is_first
+):
+    """One search finds both: the stray is what it tells."""
+    old, stray = stream.send(schema, row(replayed)), 3 - replayed
+    stream.send(schema, row(replayed, "newer"), row(stray))
+    loader.load(stream)
+    loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
+    before, other = stream.table(loader.engine), stream.send(schema, row(stray), partition=1)
+    with pytest.raises(KeyStrayed, match=f"the key id {stray} comes from partitions 0 and 1"):
+        loader.load(stream, *((old, other) if is_first else (other, old)))
+    assert stream.table(loader.engine) == before
+
+
 def test_a_hole_between_signals_is_an_error(loader, stream, schema):
     stream.send(schema, row(1))
     loader.load(stream)
@@ -165,7 +182,7 @@ def test_a_chunk_that_is_not_as_signalled_fails_the_load(loader, stream, schema,
     assert loader.known(stream).positions == {}
 
 
-@pytest.mark.parametrize("at", ["pathlib.Path.write_bytes", "feed_assets.warehouse.files.TemporaryDirectory"])
+@pytest.mark.parametrize("at", ["pathlib.Path.open", "feed_assets.warehouse.files.TemporaryDirectory"])
 def test_a_disk_that_is_full_is_waited_for(loader, stream, schema, monkeypatch, at):
     stream.send(schema, row(1))
 
@@ -223,6 +240,19 @@ def test_a_file_that_somebody_has_open_is_waited_for(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["duckdb"], indirect=True)
+def test_duckdb_downloads_no_extension(loader):
+    setting = "SELECT current_setting('autoinstall_known_extensions')"
+    assert loader.ask(setting) == [(False,)]
+    with opened_at(":memory:") as opened:
+        assert opened.execute(setting).fetchall() == [(False,)]
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_postgresql_undoes_a_transaction_that_nobody_goes_on_with(loader):
+    assert loader.ask("SHOW idle_in_transaction_session_timeout") == [("30s",)]
+
+
+@pytest.mark.parametrize("url", ["duckdb"], indirect=True)
 def test_threads_of_a_process_take_turns_with_a_file(loader):
     inside, most = list[None](), list[int]()
 
@@ -256,19 +286,32 @@ def test_names_are_nothing_but_names(loader):
 
 
 _COMMENT = (
-    "SELECT d.description FROM pg_description d JOIN pg_class c ON c.oid = d.objoid "
-    "WHERE c.relname = '{}' AND d.objsubid = 2"
+    "SELECT col_description(c.oid, a.attnum) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
+    "WHERE c.relname = '{}' AND a.attname = '{}'"
 )
+
+
+def comment_of(loader, stream, column):
+    question = {
+        "DuckDB": "SELECT comment FROM duckdb_columns() WHERE table_name = '{}' AND column_name = '{}'",
+    }.get(type(loader.engine).__name__, _COMMENT)
+    [[found]] = loader.ask(question.format(stream.name, column))
+    return found
 
 
 def test_comments_come_from_docs(loader, stream):
     schema = stream.schemas.add(ID, {**TEXT, "doc": "what it's about"})
     stream.send(schema, row(1))
     loader.load(stream)
-    question = {
-        "DuckDB": "SELECT comment FROM duckdb_columns() WHERE table_name = '{}' AND column_name = 'text'",
-    }.get(type(loader.engine).__name__, _COMMENT)
-    assert loader.ask(question.format(stream.name)) == [("what it's about",)]
+    assert comment_of(loader, stream, "text") == "what it's about"
+
+
+def test_a_column_that_is_added_has_its_comment(loader, stream):
+    stream.send(stream.schemas.add(ID), {"id": 1})
+    loader.load(stream)
+    stream.send(stream.schemas.add(ID, {**TEXT, "doc": "what it's about"}), row(2))
+    loader.load(stream)
+    assert comment_of(loader, stream, "text") == "what it's about"
 
 
 def test_each_load_has_a_manifest_of_its_own(loader, stream, schema):
@@ -278,6 +321,21 @@ def test_each_load_has_a_manifest_of_its_own(loader, stream, schema):
     (file,) = stream.board.files(f"manifests/{stream.name}")
     expected = f'"url": "{signal.path}",\n   "mandatory": true,\n   "meta": {{\n    "content_length": {signal.size}\n'
     assert expected in (stream.board.get(file.key) or b"").decode()
+
+
+def test_a_load_that_is_done_again_has_another_manifest(loader, stream, schema):
+    """Under the key of the first one a COPY that is still under way could read the other one's."""
+
+    def manifests():
+        return {each.key: stream.board.get(each.key) for each in stream.board.files(f"manifests/{stream.name}")}
+
+    stream.send(schema, row(1))
+    loader.load(stream)
+    first = manifests()
+    loader.load(stream, *stream.signals)
+    found = manifests()
+    assert (len(first), len(found)) == (1, 2)
+    assert first.items() <= found.items()
 
 
 def test_a_table_that_moved_meanwhile_is_left_as_it_is(loader, stream, schema):

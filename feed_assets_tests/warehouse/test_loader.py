@@ -116,6 +116,41 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
     assert load(loading, world) == 0
 
 
+def test_a_loader_that_has_nothing_to_load_renews_its_lease(world, loading, monkeypatch):
+    def seen():
+        with loading.engine.open() as connection:
+            return next(iter(connection.execute("SELECT holder, seen_at FROM feed_assets.lease")), ("", None))
+
+    monkeypatch.setattr(loader, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(loader, "RENEW_SECONDS", 0.05)
+    with loads(loading, world) as ended:
+        wait_until(lambda: bool(seen()[0]), "the loader to begin")
+        holder, at = seen()
+        wait_until(lambda: bool(ended) or seen()[1] > at, "a sign of life")
+        assert (seen()[0], ended) == (holder, [])
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_the_limits_of_the_settings_are_those_of_a_table(world, loading):
+    """`seconds`, by a clock that is handed in, and `deleted_days`, by what is remembered."""
+    told = loading.warehouse.model_copy(update={"seconds": 1000, "deleted_days": 2})
+    with loading.engine.open() as connection:
+        state.take(connection, loading.engine, "the test", 30)
+        table = Table(replace(loading, warehouse=told), "the test", world.name, world.settings.key, state.Known())
+    world.produce(1)
+    deleted, remembered = f'feed_assets_deleted."{world.name}"', []
+    for number, hours in ((1, 47), (2, 2), (3, 0)):
+        world.send(None, number)
+        world.run_until_done()
+        for seconds, count in ((0, number - 1), (999, number - 1), (1001, number)):
+            table.look(10_000.0 * number + seconds)
+            assert table.loads == count
+        with loading.engine.open() as connection:
+            remembered += connection.execute(f"SELECT count(*) FROM {deleted}")
+            connection.execute(f"UPDATE {deleted} SET _deleted_at = _deleted_at - INTERVAL '{hours} hours'")
+    assert remembered == [(1,), (2,), (2,)]
+
+
 @pytest.mark.parametrize("url", ["duckdb"], indirect=True)
 def test_a_topic_that_was_made_anew_is_not_loaded_into_the_table_of_the_old_one(world, loading):
     world.produce(25)

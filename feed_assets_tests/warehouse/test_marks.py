@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from feed_assets.core.errors import WarehouseTaken, WarehouseUnavailable
+from feed_assets.core.errors import LoadFailed, WarehouseTaken, WarehouseUnavailable
 from feed_assets.core.feeds import Feed
 from feed_assets.ledger import log, subscriptions
 from feed_assets.warehouse import dataset as datasets
-from feed_assets.warehouse import loader, partitions
+from feed_assets.warehouse import loader, partitions, state
 from feed_assets.warehouse.dataset import DatasetTable
 from feed_assets.warehouse.engines import literal, quoted
 from feed_assets.warehouse.partitions import Mark
@@ -65,6 +65,22 @@ def test_a_mark_that_is_another_datasets_change_may_be_pruned(target, dataset, m
         assert log.moment(connection, at) is None
     monkeypatch.setattr(partitions, "held", lambda *_: pytest.fail("the history is compared"))
     assert load(target, dataset) == 0
+
+
+def test_a_loader_that_lost_its_lease_does_not_say_that_a_table_has_stopped(target, dataset, monkeypatch):
+    """Else a table that the next loader goes on with would have a problem."""
+    three_loaded(target, dataset)
+
+    def taken(*_):
+        ask(target, "UPDATE feed_assets.lease SET holder = 'another'")
+        raise LoadFailed("its rows are refused")
+
+    monkeypatch.setattr(DatasetTable, "load_all", taken)
+    with pytest.raises(WarehouseTaken):
+        load(target, dataset)
+    with target.engine.open() as connection:
+        assert [each.problem for each in state.tables(connection) if each.topic == dataset.name] == [None]
+        assert connection.execute("SELECT holder FROM feed_assets.lease") == [("another",)]
 
 
 def test_a_loader_that_lost_its_lease_moves_no_mark(target, dataset, monkeypatch):

@@ -77,6 +77,12 @@ def test_what_would_lose_data_is_refused_with_both_shapes(new, said):
     assert f"The table is {shape(N)}, the schema {new}." in str(refused.value)
 
 
+def test_the_owners_are_those_of_the_newer_schema():
+    ours, theirs = (shape(N).model_copy(update={"owners": each}) for each in (("team:ads",), ("team:shop",)))
+    assert migrate(ours, theirs) == ((), theirs)
+    assert grown(ours, theirs).owners == ("team:ads",)
+
+
 def test_an_older_file_goes_where_its_columns_are_now():
     found = migrate(
         migrate(shape(N), shape(column("m", aliases=("n",)))).shape, shape(column("k", aliases=("m",)))

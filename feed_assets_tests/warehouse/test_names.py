@@ -5,10 +5,13 @@ from uuid import uuid4
 
 import pytest
 
+from feed_assets.core.errors import InvalidShape
 from feed_assets.kafka import dialect
 from feed_assets.kafka.messages import OFFSET, OPERATION
 from feed_assets.kafka.signals import Signal
-from feed_assets.warehouse.load import load
+from feed_assets.warehouse import state
+from feed_assets.warehouse.engines import engine_of
+from feed_assets.warehouse.load import change, load
 from feed_assets.warehouse.runs import Run, Signalled
 from feed_assets.warehouse.shapes import TEXT, Column, Shape
 from feed_assets.warehouse.state import Known
@@ -43,3 +46,21 @@ def test_any_name_is_the_name_of_a_table_and_of_its_columns(loader, name):
     table = '"' + topic.replace('"', '""') + '"'
     assert sorted(loader.ask(f"SELECT * FROM {table}")) == sorted([(name, name, 0, 0, name), ("d", "e", 0, 2, name)])
     assert loader.ask("SELECT n FROM x") == [(1,)]
+
+
+def test_a_table_is_not_called_as_postgresqls_own(postgresql):
+    engine = engine_of(str(postgresql.database()))
+    shape = Shape(columns=(Column(name="id", kind=TEXT, is_nullable=False),), key=("id",))
+    with pytest.raises(InvalidShape, match="pg_class is a name of PostgreSQL's own"):
+        change(engine, "pg_class", Known(), 1, shape)
+
+
+def test_moments_are_read_and_written_whatever_form_a_database_gives_dates(postgresql):
+    engine = engine_of(str(postgresql.database()))
+    with engine.open() as connection:
+        [[name]] = connection.execute("SELECT current_database()")
+        connection.execute(f"ALTER DATABASE \"{name}\" SET datestyle = 'SQL, DMY'")
+    with engine.open() as connection:
+        assert connection.execute("SELECT CAST(date '2026-01-31' AS text)") == [("2026-01-31",)]
+        state.prepare(connection, engine)
+        state.take(connection, engine, "the test", 30)

@@ -47,6 +47,40 @@ def test_a_row_that_redshift_cannot_hold_is_left_out_with_its_reason(loader, pac
     assert len([each for each in beside if each.endswith(".csv.gz" if packed else ".csv")]) == 1
 
 
+def test_bytes_are_counted_as_bytes(loader, stream):
+    """A chunk has two digits for each."""
+    schema = stream.schemas.add(ID, {"name": "b", "type": "bytes"})
+    stream.send(schema, {"id": 1, "b": b"x" * 32_767}, {"id": 2, "b": b"x" * 32_768})
+    loader.load(stream)
+    assert loader.ask(f'SELECT id, octet_length(b) FROM "{stream.name}"') == [(1, 32_767)]
+    reasons = loader.ask(f"SELECT topic_offset, reason FROM feed_assets.refused WHERE topic = '{stream.name}'")
+    assert reasons == [(1, "b has 32768 bytes: expected at most 32767")]
+
+
+def test_a_key_of_bytes_is_counted_so_too_in_tombstones_alone(loader):
+    stream = Stream(loader.place.board, f"bytes.{id(loader)}", "b")
+    stream.key_id = stream.schemas.add({"name": "b", "type": "bytes"})
+    stream.send(stream.schemas.add({"name": "b", "type": "bytes"}), {"b": b"a"})
+    loader.load(stream)
+    stream.send(stream.key_id, (None, {"b": b"x" * 32_768}), (None, {"b": b"a"}))
+    loader.load(stream)
+    reasons = loader.ask(f"SELECT topic_offset, reason FROM feed_assets.refused WHERE topic = '{stream.name}'")
+    assert reasons == [(1, "b has 32768 bytes: expected at most 32767")]
+    assert stream.table(loader.engine) == []
+
+
+def test_a_row_that_is_left_out_twice_is_refused_once(loader, stream):
+    schema = stream.schemas.add(ID, TEXT)
+    stream.send(schema, {"id": 1, "text": "x" * 65_536}, {"id": 2, "text": "b"})
+    loader.load(stream)
+    loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
+    loader.load(stream, *stream.signals)
+    stream.send(schema, {"id": 3, "text": "c"})
+    loader.load(stream)
+    assert loader.ask(f"SELECT topic_offset FROM feed_assets.refused WHERE topic = '{stream.name}'") == [(0,)]
+    assert stream.table(loader.engine) == [(2, "b", 0, 1), (3, "c", 0, 2)]
+
+
 def test_a_line_that_is_too_long_for_copy_is_left_out(loader, stream):
     names = [f"c{number}" for number in range(40)]
     schema = stream.schemas.add(ID, *({"name": name, "type": "string"} for name in names))

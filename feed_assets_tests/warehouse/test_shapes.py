@@ -129,6 +129,13 @@ def test_a_key_can_be_compared():
         (("bigint",), ("decimal", 18, 0), False),
         (("bigint",), ("double",), False),
         (("double",), ("text",), False),
+        (("integer",), ("double",), True),
+        (("real",), ("double",), True),
+        (("date",), ("text",), True),
+        (("timestamp",), ("text",), False),
+        (("local_timestamp",), ("text",), False),
+        (("time",), ("text",), False),
+        (("real",), ("text",), False),
     ],
 )
 def test_only_what_loses_nothing_is_wider(old, new, expected):
@@ -151,3 +158,15 @@ def test_a_default_that_no_table_holds_is_refused(type_):
 def test_a_key_has_no_name_of_ours():
     with pytest.raises(InvalidShape, match="the key has a field _deleted_at"):
         shape_of(schema({"name": "_deleted_at", "type": "long"}), ["_deleted_at"])
+
+
+@pytest.mark.parametrize(
+    ("said", "owners"),
+    [({"owners": ["team:ads", "me@example.com"]}, ("team:ads", "me@example.com")), ({}, ()),
+     ({"owners": "team:ads"}, ()), ({"owners": ["team:ads", 5]}, ()), ({"owners": None}, ())],
+)  # fmt: skip
+@pytest.mark.parametrize("is_union", [False, True])
+def test_the_owners_of_a_schema_are_those_of_the_table(said, owners, is_union):
+    record = {"type": "record", "name": "R", "fields": [{"name": "f", "type": "int"}], **said}
+    parsed = avro.parsed(json.dumps(["null", record] if is_union else record), {})
+    assert shape_of(parsed, []).owners == owners

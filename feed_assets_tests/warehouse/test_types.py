@@ -118,6 +118,22 @@ def test_a_decimal_with_more_digits_than_declared_is_refused(loader, stream):
     assert loader.ask(refused) == [("d is no numeric(4, 1)",)]
 
 
+def test_a_row_that_is_staged_twice_and_refused_both_times_is_kept_once(loader, stream):
+    """As after positions that were lost: the table goes on."""
+    wide = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 1}
+    schema = stream.schemas.add(ID, {"name": "d", "type": wide})
+    stream.send(schema, {"id": 1, "d": Decimal("12345678.9")}, {"id": 2, "d": Decimal("1.5")})
+    narrow = stream.schemas.add(ID, {"name": "d", "type": {**wide, "precision": 4}})
+    stream.schemas.known[schema] = stream.schemas.known[narrow]
+    loader.load(stream)
+    loader.ask(f"DELETE FROM feed_assets.positions WHERE topic = '{stream.name}'")
+    loader.load(stream, *stream.signals)
+    stream.send(schema, {"id": 3, "d": Decimal("2.5")})
+    loader.load(stream)
+    assert loader.ask(f"SELECT topic_offset FROM feed_assets.refused WHERE topic = '{stream.name}'") == [(0,)]
+    assert [row[0] for row in stream.table(loader.engine)] == [2, 3]
+
+
 def test_a_key_that_is_too_long_for_an_index_is_refused(loader):
     stream = Stream(loader.place.board, f"long.{id(loader)}", "k")
     stream.key_id = stream.schemas.add({"name": "k", "type": "string"})
@@ -144,6 +160,14 @@ def test_names_that_a_warehouse_would_mix_up_are_refused(loader, stream):
     two = "x" * 64 if loader.engine.has_keys else "ID"
     stream.send(stream.schemas.add(ID, {"name": two, "type": "int"}), {"id": 1, two: 1})
     with pytest.raises(InvalidShape, match=r"no name in PostgreSQL|one name in (DuckDB|Redshift)"):
+        loader.load(stream)
+
+
+@pytest.mark.parametrize("name", ["ctid", "xmin"])
+@pytest.mark.parametrize("url", ["postgresql", "redshift"], indirect=True)
+def test_columns_that_each_table_has_of_itself_are_refused(loader, stream, name):
+    stream.send(stream.schemas.add(ID, {"name": name, "type": "int"}), {"id": 1, name: 1})
+    with pytest.raises(InvalidShape, match=f"{name} is a column that every table has here of itself"):
         loader.load(stream)
 
 

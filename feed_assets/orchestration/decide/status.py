@@ -21,7 +21,7 @@ from feed_assets.orchestration.decide.graph import Graph
 from feed_assets.orchestration.decide.needs import deadline_said
 from feed_assets.orchestration.decide.nodes import Node
 from feed_assets.orchestration.decide.windows import own_grain, own_window
-from feed_assets.orchestration.declare.declarations import Dataset, EventTable, Rejects
+from feed_assets.orchestration.declare.declarations import LOADED, Dataset, EventTable, Rejects
 from feed_assets.orchestration.declare.partitions import Extent, extent_of, paths_within, times_of
 from feed_assets.orchestration.declare.sub_partitions import sub_partition_of
 
@@ -86,6 +86,7 @@ def status_of(graph: Graph, connection: sa.Connection, nodes: Sequence[Node], sl
     shown, unbuilt = _shown(connection, [(node, asked[node.feed]) for node in mine], now)
     shown |= _decided(graph, connection, shown, now)
     shown |= _missed(graph, (shown[at] for at in unbuilt), now)
+    shown = _with_stopped(connection, mine, shown)
     rows = [row for node in mine for row in _rows(node, asked[node.feed], shown)]
     marked = tuple(_with_marks(connection, rows))
     stale, in_all = status.stale(connection, [node.feed for node in mine if _is_built(node)], STALE_SHOWN)
@@ -96,10 +97,29 @@ def status_of(graph: Graph, connection: sa.Connection, nodes: Sequence[Node], sl
 
 
 def _of_topics(connection: sa.Connection, nodes: Iterable[Node]) -> list[tuple[str, str]]:
-    """What the sensor `watch` has found of topics, such as dead letters: by their chunks they are complete."""
-    tables = [node for node in nodes if isinstance(node.declaration, EventTable) and node.declaration.topic]
-    known = quality.known(connection, [Partition(node.feed, "") for node in tables]) if tables else {}
-    return [(str(at.feed), each.reason) for (at, _), each in sorted(known.items()) if each.reason]
+    """What the sensor `watch` has found of topics and of their tables: by what has come of them they are complete."""
+    return [(str(feed), why) for (feed, _), why in sorted(_warned(connection, nodes).items())]
+
+
+def _warned(connection: sa.Connection, nodes: Iterable[Node]) -> dict[tuple[Feed, str], str]:
+    """By table and check what is wrong with topics and tables of warehouses."""
+    declared = [(node.feed, node.declaration) for node in nodes]
+    tables = [feed for feed, each in declared if isinstance(each, EventTable) and (each.topic or each.loaded)]
+    known = quality.known(connection, [Partition(feed, "") for feed in tables]) if tables else {}
+    return {(at.feed, check): each.reason for (at, check), each in known.items() if each.reason}
+
+
+def _with_stopped(
+    connection: sa.Connection, nodes: Iterable[Node], shown: Mapping[Partition, Shown]
+) -> dict[Partition, Shown]:
+    """A table that has stopped, or lacks rows, is not complete, whatever has come of it."""
+    stopped = {feed: why for (feed, check), why in _warned(connection, nodes).items() if check == LOADED}
+    return {
+        at: replace(each, state=CellState.ISSUE, why=stopped[at.feed])
+        if at.feed in stopped and each.state in (CellState.COMPLETE, CellState.MISSING)
+        else each
+        for at, each in shown.items()
+    }
 
 
 def _is_built(node: Node) -> bool:

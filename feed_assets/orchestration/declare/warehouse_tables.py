@@ -67,16 +67,17 @@ def warehouse_table(
     source = EventSource(f"warehouse_{warehouse.replace('-', '_')}", (LoadedTables(warehouse),))
     declared = EventTable(found, source, table_of(warehouse, loaded.name), cadence, lag=lag, loaded=loaded)
     what = "Kafka topic" if isinstance(loaded, LoadedTopic) else "dataset"
+    said = f"The table of the {what} {loaded.name} in the warehouse {warehouse}."
     return dg.AssetSpec(
         asset_key(found),
         deps=[upstream],
         partitions_def=upstream.partitions_def,
-        description=description or f"The table of the {what} {loaded.name} in the warehouse {warehouse}.",
+        description=description or "\n\n".join(filter(None, (said, upstream.description))),
         group_name=group_of(found),
         kinds={"table"},
         owners=owners or upstream.owners,
         freshness_policy=dg.FreshnessPolicy.time_window(fail_window=longest_pause(cadence)) if cadence else None,
-        metadata=metadata_of(declared),
+        metadata={**metadata_of(declared), "dagster/table_name": loaded.name},
     )
 
 

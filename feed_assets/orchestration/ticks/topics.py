@@ -108,9 +108,11 @@ def _states(warehouse: str) -> "list[TableState]":
 
 
 def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str:
-    """Why a table has stopped, and how many rows its warehouse could not hold."""
+    """Why nothing is loaded yet, why a table has stopped, or how many rows its warehouse could not hold."""
     mine = [each for each in states_of(loaded.warehouse) if each.topic == loaded.name]
-    if mine and mine[0].problem:
+    if not mine:
+        return f"nothing of {loaded.name} is loaded into {loaded.warehouse} yet{_why_nothing(loaded)}"
+    if mine[0].problem:
         return f"{loaded.name} is not loaded into {loaded.warehouse} any more: {mine[0].problem}"
     if not (refused := sum(each.refused for each in mine)):
         return ""
@@ -118,6 +120,18 @@ def _not_loaded(loaded: LoadedTopic | LoadedDataset, states_of: StatesOf) -> str
         f"{refused:,} rows of {loaded.name} are none that {loaded.warehouse} can hold. Its table feed_assets.refused "
         "has the offset and the reason of each; delete them there once they are dealt with."
     )
+
+
+def _why_nothing(loaded: LoadedTopic | LoadedDataset) -> str:
+    from feed_assets.kafka.lag import why_unsignalled
+    from feed_assets.sources.topics import clients_for, translated
+
+    why = f". Look whether `feed-assets warehouse load {loaded.warehouse}` runs."
+    if isinstance(loaded, LoadedDataset):
+        return why
+    with translated():
+        unsignalled = why_unsignalled(clients_for(loaded.topic), loaded.topic)
+    return f": {unsignalled}" if unsignalled else why
 
 
 def _unloaded(loaded: LoadedTopic, most: int, states_of: StatesOf) -> str:

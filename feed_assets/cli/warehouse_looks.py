@@ -1,0 +1,35 @@
+"""What `feed-assets doctor` looks at where there are warehouses: whether each answers, and what it knows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from feed_assets.settings import Settings
+
+
+@dataclass(frozen=True)
+class WarehouseLooks:
+    """The looks, each of which returns what it found, or raises. Nothing is made."""
+
+    settings: "Settings"
+
+    def looks(self) -> tuple[tuple[str, Callable[[], str]], ...]:
+        """One for each warehouse of the settings."""
+        return tuple(
+            (f"warehouse {name}", partial(self._look, name)) for name in self.settings.warehouses.get_secret_value()
+        )
+
+    def _look(self, name: str) -> str:
+        from feed_assets.warehouse import state
+        from feed_assets.warehouse.engines import engine_of
+
+        place = self.settings.warehouse(name)
+        engine = engine_of(place.url.get_secret_value(), place.iam_role, name)
+        if why := engine.absence():
+            return why
+        with engine.open() as connection:
+            tables = state.tables(connection) if state.exists(connection) else []
+        stopped = {each.topic for each in tables if each.problem}
+        return f"answers, {len({each.topic for each in tables})} tables, {len(stopped)} of them stopped"

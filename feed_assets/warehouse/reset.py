@@ -1,0 +1,67 @@
+"""A table that is made anew: it is dropped, and the warehouse forgets what it had of it, in one transaction."""
+
+from collections.abc import Iterator, Sequence
+
+from feed_assets.core.errors import InvalidName
+from feed_assets.warehouse import partitions, state
+from feed_assets.warehouse.engines import Connection, Engine, literal, quoted
+from feed_assets.warehouse.state import Known
+from feed_assets.warehouse.statements import STATE, deleted_of
+
+STOP = "stop"
+"""To go on where the table stands: what is loaded counts as loaded, and its rows go."""
+
+
+def plan(connection: Connection, table: str, begin: int | str | None) -> list[str]:
+    """The statements that make the warehouse forget a table; the next load makes it anew.
+
+    Args:
+        connection: The warehouse.
+        table: The topic or the dataset.
+        begin: The first offset of every partition that is loaded then, STOP, or None for all that is signalled.
+
+    Raises:
+        InvalidName: The warehouse knows no such table, or a dataset is to begin at an offset.
+    """
+    names = sorted({each.topic for each in state.tables(connection)}) if state.exists(connection) else []
+    if table not in names:
+        expected = f"expected one of {', '.join(names)}" if names else "nothing was loaded into it yet"
+        raise InvalidName(f"the warehouse knows no table {table!r}: {expected}. Correct the name.")
+    known = state.read(connection, table)
+    is_dataset = known.shape is not None and not known.shape.key
+    if is_dataset and begin is not None:
+        raise InvalidName(f"{table} is a dataset, which has no offsets: leave out --from.")
+    return [*_dropped(table, known), *_forgotten(connection, table), *_positions(table, begin)]
+
+
+def _dropped(table: str, known: Known) -> Iterator[str]:
+    """Drop what a load has made: without a shape no load has, and a table of that name is somebody else's."""
+    if known.shape is not None:
+        yield f"DROP TABLE IF EXISTS {quoted(table)}"
+        yield f"DROP TABLE IF EXISTS {deleted_of(table)}"
+
+
+def _forgotten(connection: Connection, table: str) -> Iterator[str]:
+    for name in ("tables", "refused"):
+        yield f"DELETE FROM {STATE}.{name} WHERE topic = {literal(table)}"
+    if partitions.exists(connection):
+        for name in ("updates", "marks"):
+            yield f"DELETE FROM {STATE}.{name} WHERE dataset = {literal(table)}"
+
+
+def _positions(table: str, begin: int | str | None) -> Iterator[str]:
+    where = f"WHERE topic = {literal(table)}"
+    if begin is None:
+        yield f"DELETE FROM {STATE}.positions {where}"
+    elif begin != STOP:
+        yield f"UPDATE {STATE}.positions SET next_offset = {begin}, signal_offset = 0 {where}"
+
+
+def apply(connection: Connection, engine: Engine, holder: str, seconds: float, statements: Sequence[str]) -> None:
+    """Run them in one transaction, which has the lease meanwhile. Raises WarehouseTaken."""
+    connection.execute("BEGIN")
+    state.take(connection, engine, holder, seconds)
+    for each in statements:
+        connection.execute(each)
+    state.release(connection, holder)
+    connection.execute("COMMIT")

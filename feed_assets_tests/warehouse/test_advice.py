@@ -1,0 +1,89 @@
+"""What a warehouse says of itself when it cannot be reached or refuses: the cause, and what to do."""
+
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaError
+
+from feed_assets.cli.warehouse_looks import WarehouseLooks
+from feed_assets.core.errors import FeedAssetsError, InvalidSetting, LoadFailed, WarehouseUnavailable
+from feed_assets.kafka import clients
+from feed_assets.settings import Settings
+from feed_assets.warehouse import postgresql
+from feed_assets.warehouse.engines import engine_of
+
+
+def refusal(url: str, statement: str = "SELECT 1") -> str:
+    with pytest.raises((WarehouseUnavailable, LoadFailed)) as raised, engine_of(url).open() as connection:
+        connection.execute(statement)
+    return str(raised.value)
+
+
+def test_a_database_that_is_not_there_is_not_said_to_be_silent(postgresql_url):
+    name = urlsplit(postgresql_url).path
+    said = refusal(postgresql_url.replace(name, "/none"))
+    assert "Correct the database or the user of its url in FEED_ASSETS_WAREHOUSES" in said
+    assert "Check that it answers" not in said
+
+
+def test_a_wrong_password_names_the_setting_and_how_it_is_written():
+    expected = r"Correct the user and the password of its url.* as %2F and so on"
+    with pytest.raises(WarehouseUnavailable, match=expected), postgresql.translated("postgresql://u@h/d"):
+        raise psycopg.OperationalError('FATAL: password authentication failed for user "u"')
+
+
+def test_missing_rights_are_a_statement(postgresql_url):
+    user = f"u_{uuid4().hex}"
+    with engine_of(postgresql_url).open() as connection:
+        connection.execute(f"CREATE ROLE {user}")
+        connection.execute(f"SET ROLE {user}")
+        with pytest.raises(LoadFailed, match=r"Have its owner say: GRANT CREATE ON DATABASE db_\w+ TO "):
+            connection.execute("CREATE SCHEMA other")
+
+
+@pytest.mark.parametrize("url", ["duckdb", "postgresql"], indirect=True)
+def test_a_table_of_somebody_else_is_said(url):
+    name = f"t_{uuid4().hex}"
+    with engine_of(url).open() as connection:
+        connection.execute(f"CREATE TABLE {name} (a integer)")
+        with pytest.raises(LoadFailed, match="No load has made it: rename it, or drop it"):
+            connection.execute(f"CREATE TABLE {name} (a integer)")
+
+
+def test_an_old_server_is_refused():
+    with pytest.raises(InvalidSetting, match=r"the warehouse is PostgreSQL 15\.18: expected 16 or newer"):
+        postgresql._refuse_old(150_018)
+
+
+def test_what_is_wrong_with_a_file_is_said(tmp_path):
+    (tmp_path / "text.db").write_text("no database " * 1000)
+    for name, expected in (
+        ("", "is a folder: name a file in it"),
+        ("none/main.db", f"Make the folder {tmp_path}/none"),
+        ("text.db", "Name another file in FEED_ASSETS_WAREHOUSES: this one is none of DuckDB"),
+    ):
+        assert expected in refusal(f"duckdb://{tmp_path}/{name}"), name
+
+
+def test_a_missing_extra_names_the_warehouse(monkeypatch):
+    monkeypatch.setattr("feed_assets.warehouse.engines.find_spec", lambda _: None)
+    with pytest.raises(FeedAssetsError, match="the warehouse main needs more packages"):
+        engine_of("duckdb:///f.db", "", "main")
+
+
+def test_what_a_client_hears_is_said_once_a_minute(capsys, monkeypatch):
+    monkeypatch.setattr(clients, "_said", {})
+    for _ in range(3):
+        clients.say_heard(KafkaError(KafkaError._TRANSPORT))
+    clients.say_heard(KafkaError(KafkaError._RESOLVE))
+    assert capsys.readouterr().err.count("kafka: ") == 2
+
+
+def test_the_doctor_looks_at_each_warehouse(postgresql_url, tmp_path):
+    warehouses = {"main": {"url": postgresql_url}, "file": {"url": f"duckdb://{tmp_path}/main.db"}}
+    looks = dict(WarehouseLooks(Settings(warehouses=warehouses)).looks())
+    assert looks["warehouse file"]() == f"there is no file {tmp_path}/main.db yet: the first load makes it"
+    assert "answers, " in looks["warehouse main"]()
+    assert not (tmp_path / "main.db").exists()
