@@ -103,7 +103,7 @@ def load(
     wanted = _wanted(module, name, topics or [])
     with _target(name, wanted) as target:
         if once:
-            say(f"warehouse {name}: {loader.counted(loader.once(target, wanted))}")
+            say(f"warehouse {name}: {loader.counted(loader.once(target, wanted), 'load')}")
         else:
             loader.run(target, wanted, stopped_by_signals())
             say(f"warehouse {name}: ended; what is not loaded is read again")

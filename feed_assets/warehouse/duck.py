@@ -150,4 +150,4 @@ def _advice(said: str, path: Path | None) -> str:
         return f"Make the folder {path.parent}, or correct the url in FEED_ASSETS_WAREHOUSES."
     if "not a valid DuckDB database" in said:
         return "Name another file in FEED_ASSETS_WAREHOUSES: this one is none of DuckDB."
-    return "Another process has it open: it is waited for." if "lock" in said else "Check the disk, and its rights."
+    return "Look who else has the file open." if "lock" in said else "Check the disk, and its rights."

@@ -92,7 +92,7 @@ def run(loading: Target, wanted: Wanted, stopping: Event, pauses: tuple[float, f
     Raises WarehouseTaken, and once no table can go on what the first one stopped with.
     """
     mine, pause = holder(), pauses[0]
-    say(f"warehouse {loading.name}: loads {len(wanted)} table{'s' * (len(wanted) != 1)}: {some([*wanted], _NAMED)}")
+    say(f"warehouse {loading.name}: loads {counted(len(wanted), 'table')}: {some([*wanted], _NAMED)}")
     while not stopping.is_set():
         session = Session(loading, wanted, mine)
         try:
@@ -114,9 +114,9 @@ def once(loading: Target, wanted: Wanted) -> int:
     return session.loads
 
 
-def counted(loads: int) -> str:
-    """A number of loads in words."""
-    return f"{loads:,} load{'s' * (loads != 1)}"
+def counted(number: int, what: str) -> str:
+    """A number of something in words."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def holder() -> str:
@@ -218,8 +218,8 @@ class Session:
             return
         seconds, loads, waiting = now - self._said, self.loads, sum(each.waiting for each in self._tables.values())
         say(
-            f"warehouse {self._loading.name}: {len(self._wanted)} tables, in {seconds:.0f} s "
-            f"{counted(loads - self._loads_said)}; {waiting:,} chunks wait for their time"
+            f"warehouse {self._loading.name}: {counted(len(self._wanted), 'table')}, in {seconds:.0f} s "
+            f"{counted(loads - self._loads_said, 'load')}; {waiting:,} chunks wait for their time"
         )
         self._said, self._loads_said = now, loads
         for error in self._stopped.values():

@@ -112,7 +112,7 @@ def test_a_service_loads_what_comes_and_leaves_its_lease(world, loading, monkeyp
             load(loading, world)
     check(world, loading.engine)
     assert ended == []
-    assert re.search(r"warehouse main: 1 tables, in \d+ s [12] loads; \d chunks wait", capsys.readouterr().err)
+    assert re.search(r"warehouse main: 1 table, in \d+ s [12] loads?; \d chunks wait", capsys.readouterr().err)
     assert load(loading, world) == 0
 
 
