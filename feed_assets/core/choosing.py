@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from feed_assets.core.consistency import Lineage, belong_together, mixed
 from feed_assets.core.events import Recorded
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.core.increments import numbers_in
 from feed_assets.core.positions import Pin
 from feed_assets.core.propagation import Consumer, Due, Group, Judged, Seen, due
 
@@ -118,17 +119,20 @@ def _by_events(inbox: Inbox, found: Due) -> dict[Partition, Pin | None]:
             pins[member] = _up_to(inbox, member, slices[member].end)
         elif held in slices:
             pins[member] = _not_after(inbox, member, slices[held].end)
-        elif (
-            (held in coming and held not in inbox.inputs) or member in coming or (is_table and member in inbox.consumed)
-        ):
+        elif held in coming or member in coming or (is_table and member in inbox.consumed):
             pins[member] = _consumed(inbox, member)
     return pins
 
 
 def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
-    """A batch of ours, of which the event of its partition tells; one that came after that is not read yet."""
-    newest = inbox.newest.get(batch)
-    return newest if newest and newest.update_id <= end else _consumed(inbox, batch)
+    """A batch of ours, of which the event of its partition tells; one that came after that is not read yet.
+
+    Of batches that were put together no event tells: they hold what came before.
+    """
+    newest, numbers = inbox.newest.get(batch), numbers_in(batch.name)
+    told = {event.marker for event in inbox.events if event.partition == batch.parent}
+    is_compacted = newest and numbers and numbers.first < numbers.last and newest.update_id not in told
+    return newest if newest and (newest.update_id <= end or is_compacted) else _consumed(inbox, batch)
 
 
 def _up_to(inbox: Inbox, member: Partition, end: str) -> Pin | None:

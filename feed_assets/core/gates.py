@@ -100,6 +100,11 @@ class Case:
         return self.need.backfilled(self.facts, self.built.changed, self.built.consumed)
 
     @cached_property
+    def is_told_again(self) -> bool:
+        """Whether rows are due that were read by hand before they were told of: there may be more by now."""
+        return self.need.adds and any(not each.interval.is_empty for each in self.choice.due.slices)
+
+    @cached_property
     def lacking(self) -> frozenset[Partition]:
         """What it needs and is not there."""
         return self.need.lacking(self.facts, self.choice)
@@ -202,7 +207,7 @@ def _look_again(case: Case) -> datetime | None:
 
 def _news(case: Case) -> Answer | None:
     """Whether anything is to be done. Due events that leave the output as it is are consumed before it waits."""
-    if not case.built.published or case.changes or is_reprocessed(case) or case.built.lost:
+    if not case.built.published or case.changes or is_reprocessed(case) or case.built.lost or case.is_told_again:
         return None
     due = case.choice.due
     if due.waits and not due.slices:

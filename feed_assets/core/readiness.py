@@ -61,6 +61,8 @@ def _go(case: Case) -> Answer:
         return Answer(State.BUILD, "; ".join([f"it has no valid update, and {_there(case)}", *caveats]))
     if built.lost:
         return Answer(State.REBUILD, f"nothing can be added to {built.published}: {built.lost}; all is loaded anew")
+    if case.is_told_again and not case.changes:
+        return Answer(State.REBUILD, f"what {built.published} has read by hand is told of now: it is read again")
     if not built.consumed:
         return Answer(State.REBUILD, f"it is not known what update {built.published} was built from")
     if is_reprocessed(case):

@@ -46,9 +46,11 @@ def claim(
             "all of it to be new. Nothing is to be done: the next tick requests what is left."
         )
     inbox.claim(connection, output, run_id, slices)
-    correlation, parents = joined_correlation(
-        correlations(connection, run_id, pins) or {foreign_correlation(*outputs[-1])}
-    )
+    taken = (
+        inbox.correlations(connection, run_id) if written != output else None
+    )  # What a batch read before is told of.
+    incoming = taken or correlations(connection, run_id, pins)
+    correlation, parents = joined_correlation(incoming or {foreign_correlation(*outputs[-1])})
     values = {"run": run_id, "code_version": code_version, "correlation": correlation}
     new = _new_of(connection, output, run_id, pins)
     values["parents"] = json.dumps([each for each in parents if each in new] or parents) if parents else None

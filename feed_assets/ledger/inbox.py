@@ -16,7 +16,7 @@ from feed_assets.core.propagation import Consumer, Seen, is_whole
 from feed_assets.core.slices import Slice
 from feed_assets.ledger import events, propagation, subscriptions, wanted
 from feed_assets.ledger.database import insert_into, insert_missing
-from feed_assets.ledger.tables import event, inbox, marker, taken, update
+from feed_assets.ledger.tables import batch, event, inbox, marker, taken, update
 
 
 def deliver(connection: sa.Connection, outputs: Iterable[tuple[Partition, int]]) -> None:
@@ -209,7 +209,9 @@ def consume_now(connection: sa.Connection, slices: Mapping[Partition, Iterable[S
 
 def _published_by() -> sa.ScalarSelect[str]:
     """The run that made the newest published update of an output of the inbox."""
-    mine = (update.c.feed == inbox.c.feed) & (update.c.partition == inbox.c.partition)
+    held = sa.select(batch.c.key).where(batch.c.feed == inbox.c.feed, batch.c.partition == inbox.c.partition)
+    its = (update.c.partition == inbox.c.partition) | update.c.partition.in_(held.correlate(inbox))
+    mine = (update.c.feed == inbox.c.feed) & its
     newest = sa.select(update.c.run).where(mine, update.c.state == "published").order_by(update.c.id.desc()).limit(1)
     return newest.correlate(inbox).scalar_subquery()
 

@@ -33,7 +33,8 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
     number = following([*(each.name for each in known), *_on_the_blackboard(services, output)])
     touched = {batch: pins for batch, pins in read.items() if overlap(map(_as_pin, slices.values()), pins)}
     is_known = all(read.values())  # A ledger that was lost and rebuilt does not know what was read.
-    if reloads or not read or not is_known:
+    there = [pin for pins in read.values() for pin in pins] + [_as_pin(each) for each in slices.values()]
+    if reloads or not read or not is_known or not _is_whole(there):
         return Batch(output.batch(Numbers(1, number).name), None)
     if not touched:
         return Batch(output.batch(Numbers(number, number).name), slices)
@@ -50,6 +51,23 @@ def _on_the_blackboard(services: Services, output: Partition) -> list[str]:
 
 def _interval(pin: Pin) -> Interval:
     return Interval(pin.start, pin.update_id)
+
+
+def _is_whole(pins: Iterable[Pin]) -> bool:
+    """Whether nothing is missing of any table from its beginning on: what an invalid range held may be pruned."""
+    read: dict[Partition, list[Interval]] = {}
+    for pin in pins:
+        if pin.is_slice:
+            read.setdefault(pin.partition, []).append(_interval(pin))
+    return all(_is_without_holes(each) for each in read.values())
+
+
+def _is_without_holes(intervals: Iterable[Interval]) -> bool:
+    first, *others = sorted(intervals, key=lambda each: (each.start or "", each.end))
+    whole: Interval | None = first
+    for each in others:
+        whole = whole and whole.union(each)
+    return whole is not None and whole.start is None
 
 
 def overlap(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:

@@ -161,12 +161,13 @@ class _Build:
     def _is_done(self, connection: "sa.Connection", published: updates.Row, pinned: Pinned) -> bool:
         """Whether an update is what this build would make.
 
-        By events the inbox tells. A run by hand reads a table again, whose rows somebody may have mended.
+        By events the inbox tells, and of batches nothing else: one that is made again reads what it has read. A run by
+        hand reads a table again, whose rows somebody may have mended.
         """
         recipe, consumes = self.order.recipe, self.order.run_spec.consumes
         if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):
             return True
-        reads_again = not consumes and any(source.is_table for source in recipe.sources)
+        reads_again = recipe.is_appendable or (not consumes and any(source.is_table for source in recipe.sources))
         if published.code_version != recipe.code_version or reads_again:
             return False
         if recipe.adds and bases.lost(connection, {self.order.output: published}):

@@ -213,5 +213,5 @@ def _pinned(
 
 def _required(order: Order, services: Services, name: str, partition: Partition) -> list[tuple[Update, Pin]]:
     if any(source.is_appendable for source in order.recipe.sources if source.name == name):
-        return pin_batches(services, partition, order.named)
+        return pin_batches(services, partition, order.named, only_named=order.run_spec.consumes)
     return [pin(services, partition, order.named.get(partition))]

@@ -38,9 +38,11 @@ def _refuse_read_again(services: Services, partition: Partition, update_id: str)
         mine = updates.consumed_by(connection, partition, update_id)
         read = sets.read_by_batch(connection, output)
     others = sorted(at.name for at, pins in read.items() if at != partition and overlap(mine, pins))
-    if others or row.origin == updates.COMPACTED:
-        why = f"what it was made of has been read again, by {others[0]}" if others else "it held the rows of others"
-        raise NotRevalidated(f"{partition} {update_id}: {why}: its rows would be there twice. Nothing is to be done.")
+    if others:
+        raise NotRevalidated(
+            f"{partition} {update_id}: what it was made of has been read again, by {others[0]}: its rows would be "
+            "there twice. Nothing is to be done."
+        )
 
 
 def _recorded(services: Services, partition: Partition, update_id: str) -> Update:

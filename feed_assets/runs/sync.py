@@ -89,8 +89,12 @@ def pin(services: Services, partition: Partition, update_id: str | None) -> tupl
     return found, _pin_of(services, found)
 
 
-def pin_batches(services: Services, partition: Partition, named: Mapping[Partition, str]) -> list[tuple[Update, Pin]]:
+def pin_batches(
+    services: Services, partition: Partition, named: Mapping[Partition, str], *, only_named: bool = False
+) -> list[tuple[Update, Pin]]:
     """The set that a run reads of an appendable input: the newest valid update of every batch.
+
+    `only_named`: the batches that are named are all that it is to read, as was decided.
 
     An id named for the partition is a moment: of each batch the newest as of then. One named for a batch is its update.
     """
@@ -98,7 +102,8 @@ def pin_batches(services: Services, partition: Partition, named: Mapping[Partiti
     reading, newest = sync_batches(board, services.ledger, partition, services.now())
     if partition in named:
         reading = batches.latest(board, partition, _moment(partition, named[partition]))
-    chosen = {update.partition: update for update in reading.updates}
+    is_decided = only_named and any(batch.parent == partition for batch in named)
+    chosen = {} if is_decided else {update.partition: update for update in reading.updates}
     for batch, update_id in named.items():
         if batch.parent == partition:
             chosen[batch] = read.named(board, batch, update_id)

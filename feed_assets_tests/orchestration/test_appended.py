@@ -10,7 +10,7 @@ from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.core.increments import set_version
-from feed_assets.feeds import batches
+from feed_assets.feeds import batches, read
 from feed_assets.ledger import events, sets
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.services import open_board
@@ -57,6 +57,31 @@ def world(shop, told, *, during=lambda: None, **options):
     return harness(orders, lines, totals, give=give)
 
 
+def beside(shop):
+    """orders -> lines, a batch for each increment; orders -> sums, added to; both -> report, by events."""
+    orders = event_table("shop/orders", source=shop.source, table_name="orders")
+
+    def give(task):
+        read = [each for some in task.updates.values() for each in some] + ([task.previous] if task.previous else [])
+        rows = {row["key"]: row for each in read for row in rows_of(open_board(settings()), each)}
+        rows |= {row["key"]: row for some in task.slices.values() for each in some for row in shop.read(each)}
+        return Given([rows[key] for key in sorted(rows)])
+
+    by_events = ByEvents(plans=RELOADS)
+    lines = feed_asset(str(SALES), inputs={"orders": orders}, by_events=by_events, appendable=True)(lambda orders: None)
+    sums = feed_asset("sales/sums/v1.0", inputs={"orders": orders}, by_events=by_events)(lambda orders, previous: None)
+    report = feed_asset("sales/report/v1.0", inputs={"lines": lines, "sums": sums}, by_events=ByEvents())(
+        lambda lines, sums: None
+    )
+    return harness(orders, lines, sums, report, give=give)
+
+
+def reported():
+    board = open_board(settings())
+    update = read.latest(board, Partition(Feed.parse("sales/report/v1.0"), "")).update
+    return [row["key"] for row in rows_of(board, update)]
+
+
 def ledger():
     return open_ledger(settings().ledger)
 
@@ -85,10 +110,8 @@ def take_back(world_, batch):
 
 
 def totals(world_):
-    (row,) = rows_of(
-        open_board(settings()),
-        batches.read.latest(open_board(settings()), Partition(Feed.parse("sales/totals/v1.0"), "")).update,
-    )
+    update = read.latest(open_board(settings()), Partition(Feed.parse("sales/totals/v1.0"), "")).update
+    (row,) = rows_of(open_board(settings()), update)
     return row["keys"]
 
 
@@ -279,3 +302,58 @@ def test_a_table_of_a_warehouse_is_not_made_of_batches(shop):
     )
     with pytest.raises(InvalidDefinition, match="is appendable, which is not loaded"):
         warehouse_table("main/lines", dataset=lines, warehouse="main")
+
+
+def test_late_rows_of_the_newest_batch_are_there_too_however_often_they_come(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.last = 9
+    shop.write("b")
+    world_.run_until_idle()
+    for key, version in (("late", 5), ("later", 7)):
+        shop.rows["orders", key] = {"key": key, "version": version, "by": "shop"}
+        shop.tell(version)
+        world_.run_until_idle()
+    assert held() == {"b00000001": ["a"], "b00000002": ["b", "late", "later"]}
+    assert totals(world_) == "a,b,late,later"
+
+
+def test_what_was_read_ahead_by_hand_is_read_again_as_its_events_come(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.write("b")
+    assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "3"}]).success
+    shop.write("c")
+    world_.run_until_idle()
+    assert held() == {"b00000001": ["a"], "b00000002": ["b", "c"]}
+
+
+def test_what_was_read_by_hand_and_told_of_is_due_again_if_it_is_no_longer_valid(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.write("b")
+    assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
+    world_.run_until_idle()
+    take_back(world_, "b00000002")
+    shop.write("c")
+    world_.run_until_idle()
+    assert totals(world_) == "a,b,c"
+
+
+def test_an_update_reaches_what_reads_batches_beside_another_dataset_of_the_same_source(shop):
+    world_ = beside(shop)
+    for key, version in (("a", 1), ("b", 10), ("c", 11)):
+        shop.last = version - 1
+        shop.write(key)
+        assert [run.assets for run in world_.run_until_idle()][-1] == ("sales/report",)
+        assert reported()[-1] == key
+    shop.rows["orders", "late"] = {"key": "late", "version": 5, "by": "shop"}
+    shop.tell(5)
+    assert [run.assets for run in world_.run_until_idle()][-1] == ("sales/report",)
+    assert reported() == ["a", "b", "c", "late"]
+    shop.write("d", operation=Operation.OVERWRITE)
+    world_.run_until_idle()
+    assert reported() == ["a", "b", "c", "d", "late"]

@@ -15,7 +15,18 @@ from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given, PlainMaker, rows_of
 from feed_assets_tests.orchestration.shop import Shop
-from feed_assets_tests.orchestration.test_appended import OUTPUT, SALES, held, known, ledger, take_back, totals, world
+from feed_assets_tests.orchestration.test_appended import (
+    OUTPUT,
+    SALES,
+    beside,
+    held,
+    known,
+    ledger,
+    reported,
+    take_back,
+    totals,
+    world,
+)
 
 
 @pytest.fixture
@@ -198,3 +209,40 @@ def test_batches_that_were_put_together_just_now_stay(batched):
     compact(services(), OUTPUT, 2, apply=True)
     policy = Retention(older_than=timedelta(days=1))
     assert [each for each in prune_feed(services(), SALES, policy, apply=True) if each.gone] == []
+
+
+def test_what_an_invalid_range_held_and_is_pruned_is_loaded_with_the_next_event(shop, batched):
+    (done,) = compact(services(), OUTPUT, 2, apply=True)
+    shop.write("e")
+    batched.run_until_idle()
+    assert [*prune_feed(services(ahead=timedelta(days=2)), SALES, Retention(older_than=timedelta(days=1)), apply=True)]
+    take_back(batched, done.into)
+    shop.write("f")
+    batched.run_until_idle()
+    assert held() == {"b00000001-00000006": [*"abcdef"]}
+    assert totals(batched) == "a,b,c,d,e,f"
+
+
+def test_an_invalid_range_whose_batches_are_pruned_may_be_valid_again(batched):
+    (done,) = compact(services(), OUTPUT, 2, apply=True)
+    update_id = batched.newest(str(SALES), done.into)
+    assert [*prune_feed(services(ahead=timedelta(days=2)), SALES, Retention(older_than=timedelta(days=1)), apply=True)]
+    take_back(batched, done.into)
+    revalidate(services(), OUTPUT.batch(done.into), update_id)
+    assert held() == {done.into: [*"abcd"]}
+
+
+def test_what_is_read_by_events_is_read_in_full_after_its_batches_were_put_together(shop):
+    world_ = beside(shop)
+    for key in "abc":
+        shop.write(key)
+        world_.run_until_idle()
+    shop.write("d")
+    built = {"sales/lines": 0, "sales/sums": 0}
+    while not all(built.values()):
+        for run in world_.tick():
+            built[run.assets[0]] = 1
+    compact(services(), OUTPUT, 2, apply=True)
+    world_.run_until_idle()
+    assert reported() == [*"abcd"]
+    assert world_.run_until_idle() == []
