@@ -10,6 +10,7 @@ from benchmarks import (
     datasets,
     events,
     feeds,
+    increments,
     late,
     loads,
     pull,
@@ -43,6 +44,7 @@ BENCHMARKS = [
     *loads.BENCHMARKS,
     *rows.BENCHMARKS,
     *transforms.BENCHMARKS,
+    *increments.BENCHMARKS,
     *service.BENCHMARKS,
 ]
 
