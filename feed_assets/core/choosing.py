@@ -131,7 +131,7 @@ def _not_after(inbox: Inbox, batch: Partition, end: str) -> Pin | None:
     """
     newest, numbers = inbox.newest.get(batch), numbers_in(batch.name)
     told = {event.marker for event in inbox.events if event.partition == batch.parent}
-    is_compacted = newest and numbers and numbers.first < numbers.last and newest.update_id not in told
+    is_compacted = newest and numbers and numbers.is_range and newest.update_id not in told
     return newest if newest and (newest.update_id <= end or is_compacted) else _consumed(inbox, batch)
 
 

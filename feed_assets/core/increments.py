@@ -23,9 +23,14 @@ class Numbers(NamedTuple):
     last: int
 
     @property
+    def is_range(self) -> bool:
+        """Whether it holds the rows of several."""
+        return self.first < self.last
+
+    @property
     def name(self) -> str:
         """What the batch is called: `b00000007`, or `b00000001-00000007`."""
-        return f"b{self.first:08}" if self.first == self.last else f"b{self.first:08}-{self.last:08}"
+        return f"b{self.first:08}-{self.last:08}" if self.is_range else f"b{self.first:08}"
 
 
 def numbers_in(name: str) -> Numbers | None:
@@ -95,4 +100,4 @@ def _by_parent(pins: Iterable[Pin]) -> dict[Partition, list[Pin]]:
 
 def _is_range(pin: Pin) -> bool:
     numbers = numbers_in(pin.partition.name)
-    return numbers is not None and numbers.first < numbers.last
+    return numbers is not None and numbers.is_range

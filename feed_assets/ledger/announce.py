@@ -132,7 +132,7 @@ def _written_as(
 
     if is_batch:
         numbers = numbers_in(row.partition.name)
-        is_added = is_first and numbers is not None and numbers.first == numbers.last
+        is_added = is_first and numbers is not None and not numbers.is_range
         more = {BATCH: row.partition.name, SLICES: _slices(connection, row)}
         return (Operation.INSERT if is_added else Operation.OVERWRITE), more
     if base := bases.added_to(connection, [(row.partition, row.id)]).get(row.partition):

@@ -46,9 +46,8 @@ def claim(
             "all of it to be new. Nothing is to be done: the next tick requests what is left."
         )
     inbox.claim(connection, output, run_id, slices)
-    taken = (
-        inbox.correlations(connection, run_id) if written != output else None
-    )  # What a batch read before is told of.
+    # Of what a batch has read before, others have been told already.
+    taken = inbox.correlations(connection, run_id) if written != output else None
     incoming = taken or correlations(connection, run_id, pins)
     correlation, parents = joined_correlation(incoming or {foreign_correlation(*outputs[-1])})
     values = {"run": run_id, "code_version": code_version, "correlation": correlation}
