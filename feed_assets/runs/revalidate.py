@@ -2,9 +2,9 @@
 
 from feed_assets.core.errors import NotRevalidated
 from feed_assets.core.feeds import Partition, Update
+from feed_assets.core.increments import overlap
 from feed_assets.feeds import read, write
 from feed_assets.ledger import sets, updates
-from feed_assets.runs.appending import overlap
 from feed_assets.runs.services import Services
 
 _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)

@@ -135,6 +135,15 @@ def test_a_batch_that_may_come_back_stays_between_two_ranges(shop, told, batched
     assert totals(batched) == "a,b,c,d,e"
 
 
+def test_a_batch_whose_rows_were_read_again_is_no_border(batched):
+    take_back(batched, "b00000003")
+    batched.run_until_idle()
+    (done,) = compact(services(), OUTPUT, 2, apply=True)
+    assert held() == {done.into: [*"abcd"]}
+    assert done.into == "b00000001-00000005"
+    assert batched.run_until_idle() == []
+
+
 def test_what_was_read_again_since_is_not_made_valid_again(batched):
     with ledger().read() as connection:
         (gone,) = [pin for pin in sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
