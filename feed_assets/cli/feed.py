@@ -215,8 +215,8 @@ def invalidate(
     report("invalidated", board, wanted, update)
     if held := batches.held_by(board, wanted):
         typer.echo(
-            f"{wanted}: its rows are still read, as {held.name} holds them. Invalidate that one, too: readers go back to "
-            "the batches that it took the place of. Or load everything by hand.",
+            f"{wanted}: its rows are still read, as {held.name} holds them. Invalidate that one, too: readers go back "
+            "to the batches that it took the place of. Or load everything by hand.",
             err=True,
         )
     say(views.ReadingView.model_validate(read.latest(board, wanted)), as_json)
