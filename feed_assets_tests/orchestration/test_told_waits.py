@@ -87,3 +87,12 @@ def test_a_tick_that_requests_nothing_says_what_waits():
 def test_a_docstring_is_shown_without_its_indentation():
     graph = joined().definitions.resolve_asset_graph()
     assert graph.get(dg.AssetKey(["t", "both"])).description == "Rows of both.\n\nIndented further down."
+
+
+def test_a_tick_of_late_data_with_nothing_to_do_says_nothing(caplog, capfd):
+    world = short()
+    sensor = world.definitions.resolve_sensor_def("late_data")
+    with dg.build_sensor_context(world.instance, definitions=world.definitions, sensor_name="late_data") as context:
+        sensor.evaluate_tick(context)
+    said = [record.getMessage() for record in caplog.records]
+    assert not [each for each in (*said, *capfd.readouterr()) if "refetching" in each]
