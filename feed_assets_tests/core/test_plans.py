@@ -38,7 +38,10 @@ def test_a_table_of_which_nothing_is_new_is_no_reason_to_reload_beside_one_that_
     (event,) = arrived(("exchange_rate", "R", 1, Operation.OVERWRITE))
     nothing = slice_of(replace(event, start=event.marker))
     (new,) = slices(("purchases", "X", 1, Operation.UPSERT))
-    rules = [Rule(RELOAD, tables=frozenset({"exchange_rate"})), Rule(RELOAD, operations=frozenset({Operation.OVERWRITE}))]
+    rules = [
+        Rule(RELOAD, tables=frozenset({"exchange_rate"})),
+        Rule(RELOAD, operations=frozenset({Operation.OVERWRITE})),
+    ]
     assert choose(rules, [new, nothing]) == Plan()
     assert choose(rules, [nothing]) == RELOAD
 

@@ -214,6 +214,16 @@ def test_batches_that_were_put_together_are_pruned(batched):
     assert [each for each in prune_feed(later, SALES, policy, apply=True) if each.gone] == []
 
 
+def test_who_has_read_batches_that_were_pruned_since_reads_what_comes_next(shop, batched):
+    compact(services(), OUTPUT, 2, apply=True)
+    shop.write("e")
+    batched.tick()
+    later = services(ahead=timedelta(days=2))
+    assert [*prune_feed(later, SALES, Retention(older_than=timedelta(days=1)), apply=True)]
+    batched.run_until_idle()
+    assert totals(batched) == "a,b,c,d,e"
+
+
 def test_batches_that_were_put_together_just_now_stay(batched):
     compact(services(), OUTPUT, 2, apply=True)
     policy = Retention(older_than=timedelta(days=1))
