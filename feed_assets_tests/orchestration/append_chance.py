@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from feed_assets.core.attempts import LONGEST_PAUSE
-from feed_assets.core.errors import NotRevalidated
+from feed_assets.core.errors import AlreadyRunning, NotRevalidated
 from feed_assets.core.events import Operation
 from feed_assets.ledger import events, inbox, updates
 from feed_assets.runs.services import open_board
@@ -118,7 +118,7 @@ class Chance:
     def give_back(self):
         if invalid := every_update(updates.INVALIDATED):
             batch, update_id = self.random.choice(invalid)
-            with suppress(NotRevalidated):  # Its rows may have been read again meanwhile.
+            with suppress(NotRevalidated, AlreadyRunning):  # Its rows may be read again, or have been.
                 self.world.revalidate(str(LINES), batch, update_id)
 
     def compact(self):
