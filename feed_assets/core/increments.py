@@ -62,6 +62,13 @@ def replaced(batches: Iterable[Partition]) -> dict[Partition, Partition]:
     return found
 
 
+def held_by(batch: Partition, others: Iterable[Partition]) -> Partition | None:
+    """The range among others, all with a valid update, that a batch of ours lies in: it has its rows."""
+    if numbers_in(batch.name) is None:
+        return None
+    return replaced({each for each in others if each.parent == batch.parent} | {batch}).get(batch)
+
+
 def in_effect(batches: Iterable[Partition], valid: Mapping[Partition, object]) -> tuple[Partition, ...]:
     """The batches of one partition that a reader gets, of those that have a valid update, and those that have none."""
     batches = sorted(batches)
