@@ -15,22 +15,10 @@ from feed_assets.runs.services import open_board
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
 from feed_assets.testing import Given, rows_of
-from feed_assets_tests.orchestration.shop import Shop
 from feed_assets_tests.orchestration.worlds import harness
 
 ORDERS = Feed.parse("sales/orders/v1.0")
 OUTPUT = Partition(ORDERS, "")
-
-
-@pytest.fixture
-def shop(tmp_path):
-    return Shop(tmp_path)
-
-
-@pytest.fixture
-def told():
-    """What each run was told: its plan, its slices, what it adds to."""
-    return []
 
 
 def world(shop, told, *, during=lambda: None, **options):
