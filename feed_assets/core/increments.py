@@ -98,6 +98,22 @@ def same_rows(pins: Iterable[Pin], others: Iterable[Pin]) -> set[Partition]:
     return {at for at in ranged & read.keys() & known.keys() if version_of(read[at]) == version_of(known[at])}
 
 
+def told_last(pins: Iterable[Pin]) -> set[Pin]:
+    """Without the batches of ours that came before the last one of their partition: this has what was passed on last.
+
+    The events are of the partition, each with the correlation id of what made it: so one goes in, and one comes out.
+    """
+    last: dict[Partition, Pin] = {}
+    found = set[Pin]()
+    for pin in pins:
+        parent = pin.partition.parent if numbers_in(pin.partition.name) else None
+        if parent is None:
+            found.add(pin)
+        elif parent not in last or last[parent].update_id < pin.update_id:
+            last[parent] = pin
+    return found | {*last.values()}
+
+
 def interval_of(pin: Pin) -> Interval:
     """What was read of an event table."""
     return Interval(pin.start, pin.update_id)

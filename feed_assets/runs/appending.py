@@ -4,13 +4,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import sqlalchemy as sa
+
+from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
-from feed_assets.core.increments import Numbers, following, interval_of, overlap
+from feed_assets.core.increments import Numbers, following, interval_of, numbers_in, overlap
 from feed_assets.core.intervals import Interval
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
-from feed_assets.ledger import batches, sets
+from feed_assets.ledger import batches, sets, updates
+from feed_assets.runs.maker import Output
 from feed_assets.runs.services import Services
 
 
@@ -39,9 +43,27 @@ def batch_for(services: Services, output: Partition, slices: Mapping[Partition, 
     if not touched:
         return Batch(output.batch(Numbers(number, number).name), slices)
     (batch, pins), *others = touched.items()
-    if others or not _holds(pins, slices.values()):
+    beside = [each for at, each in read.items() if at != batch and overlap(each, pins)]
+    if others or beside or not _holds(pins, slices.values()):  # A range may have been read over another batch's slice.
         return Batch(output.batch(Numbers(1, number).name), None)
     return Batch(batch, {pin.partition: _again(pin, slices) for pin in pins if pin.is_slice})
+
+
+def refuse_other_columns(connection: sa.Connection, output: Output) -> None:
+    """Raise InvalidDefinition for a batch whose columns are not those of one beside it: nobody could read both."""
+    batch = output.partition
+    numbers, parent = numbers_in(batch.name), batch.parent
+    if parent is None or numbers is None or numbers.is_range:
+        return
+    beside = [pin for pin in sets.pins_of(connection, [parent])[parent] if pin.partition != batch]
+    known = updates.columns_of(connection, beside[-1]) if beside else ()
+    found = output.written.columns
+    if known and found and sorted(known) != sorted(found):
+        said = "; ".join(f"{' '.join(each)}" for each in sorted({*known} ^ {*found}))
+        raise InvalidDefinition(
+            f"{batch}: its columns are not those of {beside[-1].partition.name} ({said}): expected the same. Cast "
+            "them, or have all loaded anew: materialize the partition by hand."
+        )
 
 
 def _on_the_blackboard(services: Services, output: Partition) -> list[str]:

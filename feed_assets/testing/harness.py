@@ -113,6 +113,7 @@ class Harness:
     maker: Maker | None = None
 
     def __post_init__(self) -> None:
+        settings.cache_clear()  # The environment may be another test's.
         if self.maker:
             make_with(self.instance, self.maker)
 

@@ -1,14 +1,19 @@
 """Datasets of ours that are appendable: an increment is a batch; where all is loaded, one takes the place of all."""
 
+import re
+
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 
 from feed_assets import ByEvents, event_table, feed_asset, foreign_feed, warehouse_table
 from feed_assets.core.errors import InvalidDefinition
 from feed_assets.core.events import Operation
+from feed_assets.core.feeds import Feed
 from feed_assets.core.increments import set_version
 from feed_assets.feeds import batches
 from feed_assets.ledger import events, sets
+from feed_assets.ledger.tables import due
 from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import rows_of
@@ -222,15 +227,103 @@ def test_late_rows_of_the_newest_batch_are_there_too_however_often_they_come(sho
     assert totals(world_) == "a,b,late,later"
 
 
+def heard(world_, shop):
+    """The ledger knows of the newest event, and nobody has consumed it."""
+    world_.ask(name="events_shop")
+    with ledger().write() as connection:
+        connection.execute(sa.update(due).values(requested=0, look_at=sa.func.coalesce(due.c.look_at, due.c.since)))
+
+
+STRANGE = [
+    ({"table": "shop/order", "upto": "1"}, "shop/order is to be read: expected a slice of shop/orders"),
+    ({"table": "shop/orders", "partition": "2024-01-01", "upto": "1"}, "expected a slice of shop/orders"),
+    ({"table": "shop/orders", "upto": "2044"}, "up to 2044: expected at most 2, its last marker"),
+    ({"table": "shop/orders", "upto": "2024-01-01T12:00Z"}, "expected at most 2, its last marker"),
+    ({"table": "shop/orders", "after": "2", "upto": "1"}, r"slices\[0\] of shop/orders: after is 2, which is later"),
+    ({"table": "shop/orders", "upto": "yesterday"}, r"slices\[0\] of shop/orders: 'yesterday' is no marker"),
+    ({"table": "shop/orders", "upto": "1", "operations": ["insrt"]}, r"slices\[0\] of shop/orders: 'insrt'"),
+]
+
+
+@pytest.mark.parametrize(("piece", "said"), STRANGE)
+def test_a_slice_by_hand_that_is_none_is_refused_before_anything_is_read(shop, told, piece, said):
+    world_ = world(shop, told)
+    shop.write("a")
+    shop.write("b")
+    world_.run_until_idle()
+    before = [*told]
+    failed = by_hand(world_, slices=[piece])
+    assert not failed.success
+    (event,) = [event for event in failed.all_events if event.is_step_failure]
+    error = event.step_failure_data.error
+    assert re.search(said, f"{error.message} {error.cause and error.cause.message}")
+    assert told == before
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"slices": [{"table": "shop/orders", "upto": "1"}, {"table": "shop/orders", "after": "1", "upto": "2"}]},
+        {"plan": "incremental"},
+        {"plan": "Reload"},
+    ],
+)
+def test_what_nobody_can_mean_is_refused(shop, told, config):
+    world_ = world(shop, told)
+    shop.write("a")
+    shop.write("b")
+    world_.run_until_idle()
+    before = [*told]
+    assert not by_hand(world_, **config).success
+    assert told == before
+
+
+def test_a_batch_with_other_columns_is_not_published(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.write("b")
+    shop.rows["orders", "b"] |= {"more": 1}
+    world_.run_until_idle()
+    (error,) = {run.error for run in world_.runs if run.error}
+    assert "b00000002: its columns are not those of b00000001 (more int): expected the same" in error
+    assert held() == {"b00000001": ["a"]}
+
+
+def test_a_consumer_of_batches_passes_on_the_correlation_id_of_the_last_one(shop):
+    world_ = beside(shop)
+    for key in "abc":
+        shop.write(key)
+        world_.run_until_idle()
+    with ledger().read() as connection:
+        found = events.newest(connection, 100, Feed.parse("sales/report/v1.0"))
+    assert [event.correlation for event in reversed(found) if not event.parents] == ["c1", "c2", "c3"]
+
+
+def test_the_page_of_a_partition_counts_all_of_its_batches(shop, told):
+    world_ = world(shop, told)
+    shop.write("a", "b")
+    world_.run_until_idle()
+    shop.write("c")
+    world_.run_until_idle()
+    told_last = world_.reported("sales/lines")[0].metadata
+    assert (told_last["dagster/row_count"], told_last["batches"]) == (3, 2)
+    assert (told_last["batch"], told_last["rows of the batch"]) == ("b00000002", 1)
+
+
 def test_what_was_read_ahead_by_hand_is_read_again_as_its_events_come(shop, told):
     world_ = world(shop, told)
     shop.write("a")
     world_.run_until_idle()
     shop.write("b")
-    assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "3"}]).success
+    heard(world_, shop)
+    assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
+    shop.rows["orders", "more"] = {"key": "more", "version": 2, "by": "shop"}
+    world_.run_until_idle()
+    assert held() == {"b00000001": ["a"], "b00000002": ["b", "more"]}
     shop.write("c")
     world_.run_until_idle()
-    assert held() == {"b00000001": ["a"], "b00000002": ["b", "c"]}
+    assert held() == {"b00000001": ["a"], "b00000002": ["b", "more"], "b00000003": ["c"]}
 
 
 def test_what_was_read_by_hand_and_told_of_is_due_again_if_it_is_no_longer_valid(shop, told):
@@ -238,6 +331,7 @@ def test_what_was_read_by_hand_and_told_of_is_due_again_if_it_is_no_longer_valid
     shop.write("a")
     world_.run_until_idle()
     shop.write("b")
+    heard(world_, shop)
     assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
     world_.run_until_idle()
     take_back(world_, "b00000002")
@@ -268,6 +362,7 @@ def test_what_replaced_all_and_was_read_ahead_by_hand_is_loaded_as_its_event_com
     world_.run_until_idle()
     shop.rows.clear()
     shop.write("b", operation=Operation.OVERWRITE)
+    heard(world_, shop)
     assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
     world_.run_until_idle()
     assert told[-1] == ("reload", [(None, 2)])

@@ -292,3 +292,33 @@ def test_an_increment_without_events_is_refused(shop):
     feed = event_table("shop/orders", source=shop.source, table_name="orders")
     with pytest.raises(InvalidDefinition, match="takes previous, to add increments"):
         feed_asset("sales/orders/v1.0", inputs={"orders": feed})(lambda orders, previous: None)
+
+
+def test_an_input_cannot_be_called_previous(shop):
+    orders = event_table("shop/orders", source=shop.source, table_name="orders")
+    with pytest.raises(InvalidDefinition, match="has an input 'previous'"):
+        feed_asset("sales/x/v1.0", inputs={"previous": orders}, by_events=ByEvents())(lambda previous: None)
+
+
+def test_the_slice_that_is_read_once_more_is_told(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    shop.write("b")
+    world_.run_until_idle()
+    config = {"slices": [{"table": "shop/orders", "after": "1", "upto": "2"}]}
+    for _ in range(2):
+        assert by_hand(world_, **config).success
+        with ledger().read() as connection:
+            (last,) = events.newest(connection, 1, ORDERS)
+        assert [int(each) for each in last.context["slices"]["shop/orders"]] == [1, 2]
+
+
+def test_of_a_slice_it_is_said_what_is_read_again(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    shop.last = 9
+    shop.write("b")
+    world_.run_until_idle()
+    shop.tell(5)
+    (request,) = world_.ask(name="events_shop").requests
+    assert request.tags["feed_assets/why"] == "shop/orders: what was updated after 1 up to 5 is to be read again"

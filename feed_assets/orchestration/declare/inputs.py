@@ -333,6 +333,11 @@ def match_parameters(function: Callable[..., Any], names: set[str]) -> set[str]:
     plain = {name for name, each in parameters.items() if each.kind in (Parameter.POSITIONAL_OR_KEYWORD,)}
     keyword = {name for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
     wanted = plain | keyword
+    if PREVIOUS in names:
+        raise InvalidDefinition(
+            f"{function.__qualname__}() has an input '{PREVIOUS}': a parameter of this name is what the dataset itself "
+            "published last. Call the input otherwise."
+        )
     further = {PARTITION, RUN_SPEC, PREVIOUS} - names
     if wanted - further != names or len(wanted) != len(parameters):
         raise InvalidDefinition(
