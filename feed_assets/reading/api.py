@@ -50,7 +50,7 @@ def read(
     """
     name, moment = Feed.parse(feed), _checked(as_of)
     look = Looker(board_at(settings(), blackboard), moment, batches)
-    looked = look.each(_listed(name, partition)) if to is None else look.between(name, _first(partition), to, grain)
+    looked = look.each(_listed(name, partition)) if to is None else look.between(name, _key(partition), _key(to), grain)
     absent = [each for each in looked if each.error]
     if absent and not (partial and len(absent) < len(looked)):
         raise look.refusal(looked)
@@ -67,18 +67,19 @@ def read(
 
 def _listed(feed: Feed, partition: str | Iterable[str]) -> list[Partition]:
     """The partitions of one key, or of several, each once, in the order in which they are given."""
-    keys = [partition] if isinstance(partition, str) else [*dict.fromkeys(partition)]
+    keys = [partition] if isinstance(partition, str) or not isinstance(partition, Iterable) else [*partition]  # pyright: ignore[reportUnnecessaryIsInstance]
     if not keys:
         raise InvalidName(f"{feed}: found an empty list of partitions, expected at least one key.")
-    if ranges := [key for key in keys if "..." in key]:
+    if ranges := [key for key in map(_key, keys) if "..." in key]:
         raise InvalidName(f"{feed}: found {ranges[0]!r}, expected for a range {_RANGE}, which is not in it.")
-    return [check_partition(Partition(feed, key)) for key in keys]
+    return [check_partition(Partition(feed, key)) for key in dict.fromkeys(keys)]
 
 
-def _first(partition: str | Iterable[str]) -> str:
-    if not isinstance(partition, str):
-        raise InvalidName(f"found several partitions and an end: expected {_RANGE}, or a list alone.")
-    return partition
+def _key(given: object) -> str:
+    """What is given as a key of one partition, if it is a text."""
+    if not isinstance(given, str):
+        raise InvalidName(f"found {given!r}, expected the key of a partition as a text, such as '2026-06-01'.")
+    return given
 
 
 def _checked(as_of: datetime | None) -> datetime | None:

@@ -96,8 +96,8 @@ def _footer(board: Blackboard, file: File) -> bytes:
 
 
 def _rows(board: Blackboard, schema: Any, file: File) -> Any:
-    data = _bytes(board, file, 0)
-    with _decoding(file), pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us") as opened:
+    data, how = _bytes(board, file, 0), {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+    with _decoding(file), pq.ParquetFile(pa.BufferReader(data), **how) as opened:
         return fitted(opened.read(), schema)
 
 

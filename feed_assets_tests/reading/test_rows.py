@@ -183,6 +183,20 @@ def test_one_damaged_part_of_many_is_named(local_lake):
         local_lake.read(MONDAY).to_arrow()
 
 
+def test_a_bit_that_has_changed_where_its_writer_kept_checksums_is_found(local_lake):
+    good = parquet({"n": [2**40] * 100}, compression="none", use_dictionary=False, write_page_checksum=True)
+    at = good.index((2**40).to_bytes(8, "little") * 9)
+    local_lake.put(MONDAY, good[:at] + b"\x01" + good[at + 1 :])
+    with pytest.raises(UnreadableUpdate, match=r"cannot be read as Parquet: .*(crc|CRC|checksum)"):
+        local_lake.read(MONDAY).to_arrow()
+
+
+def test_a_column_that_is_there_twice_is_refused(local_lake):
+    local_lake.put(MONDAY, parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])))
+    with pytest.raises(UnreadableUpdate, match="exists 2 times"):
+        local_lake.read(MONDAY).to_arrow()
+
+
 def test_a_name_that_runs_would_skip_is_refused(local_lake):
     path = f"{local_lake.at(MONDAY).path}/{OLD}"
     local_lake.board.put(f"{path}/_metadata", parquet({"n": [1]}))
