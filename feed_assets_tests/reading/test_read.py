@@ -201,6 +201,15 @@ def test_of_an_appendable_feed_all_batches_that_are_in_effect(lake):
     assert left.id == f"{MONDAY}/b00000004"
 
 
+def test_as_of_a_time_a_set_is_what_was_in_effect_then(lake):
+    for name, number, update_id in (("b00000001", 1, OLD), ("b00000001", 2, NEW), ("b00000002", 3, NEW)):
+        lake.put(f"{MONDAY}/{name}", {"n": [number]}, update_id=update_id)
+    assert lake.rows(MONDAY, batches=True) == [(2,), (3,)]
+    then = lake.read(MONDAY, batches=True, as_of=NOON)
+    assert then.to_arrow().to_pydict() == {"n": [1]}
+    assert [left.id for left in then.left_out] == [f"{MONDAY}/b00000002"]
+
+
 def test_what_holds_batches_or_partitions_says_how_to_ask_for_them(lake):
     lake.put(f"{MONDAY}/men", {"n": [1]})
     with pytest.raises(NoValidUpdate) as refused:
