@@ -57,7 +57,7 @@ class Looker:
 
         Raises InvalidName for a range that is none.
         """
-        names = names_between(self.board, str(feed), first, to)
+        names = {*names_between(self.board, str(feed), first, to)}
         wanted = [check_partition(Partition(feed, key)) for key in keys_between(first, to, grain, names)]
         there = {each for each in wanted if each.key.partition("/")[0] in names}
         absent = [Looked(each, error=_nothing(each)) for each in wanted if each not in there]

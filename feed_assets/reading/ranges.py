@@ -1,7 +1,7 @@
 """The partitions of a range of keys: half-open, as windows of time are."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from feed_assets.core.errors import InvalidName
 from feed_assets.core.windows import DAY, HOUR, window_at, window_of
@@ -10,7 +10,7 @@ from feed_assets.feeds.blackboard import Blackboard
 _FORMS = {DAY: r"\d{4}-\d\d-\d\d", HOUR: r"\d{4}-\d\d-\d\d-\d\d:\d\d"}
 
 
-def keys_between(first: str, to: str, grain: str | None, there: Sequence[str]) -> list[str]:
+def keys_between(first: str, to: str, grain: str | None, there: Collection[str]) -> list[str]:
     """The keys from `first` to before `to`, in order: each window of the grain, and what is `there` besides.
 
     The time is the first segment of a key; what follows is the same in all of them. Raises InvalidName for ends that

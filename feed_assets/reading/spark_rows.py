@@ -18,7 +18,7 @@ def rows(session: SparkSession, data: "FeedData", schema: str | None, form: Form
     form = form or _told(data)
     if schema is not None and updates:
         return read(session, data.board, updates, form, schema)
-    if form != "parquet":
+    if form != "parquet" and schema is None:
         raise InvalidDefinition(
             f"{data.feed} is {form.upper()}, whose columns have no types: expected the schema that it is declared by. "
             "Give it: to_spark(session, schema='id string, at timestamp')."

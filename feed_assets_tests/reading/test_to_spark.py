@@ -81,9 +81,9 @@ def test_a_declared_schema_is_what_parquet_is_held_to(local_lake, spark):
 
 def test_what_is_gone_or_has_no_files_is_no_empty_frame(local_lake, spark):
     local_lake.put(MONDAY)
-    for schema in (None, SCHEMA):
+    for given in ([], [SCHEMA]):
         with pytest.raises(UnreadableUpdate, match=rf"{MONDAY}/{OLD}: there is no file, so nothing tells of columns"):
-            local_lake.read(MONDAY).to_spark(spark, schema)
+            local_lake.read(MONDAY).to_spark(spark, *given, format="csv" if given else None)
     local_lake.put(TUESDAY, {"n": [1]})
     found = local_lake.read(TUESDAY)
     _ = found.schema
