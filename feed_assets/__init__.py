@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from feed_assets.orchestration.declare.topics import kafka_topic
     from feed_assets.orchestration.declare.warehouse_tables import warehouse_table
     from feed_assets.orchestration.location import with_automation
+    from feed_assets.reading.api import read
+    from feed_assets.reading.data import FeedData
     from feed_assets.runs import checks
     from feed_assets.settings import Settings
     from feed_assets.sources.declared import EventFiles, EventSource, EventTopic, SqlTable, TopicCounts
@@ -78,6 +80,8 @@ _MODULES = {
     "orchestration.declare.topics": ("kafka_topic",),
     "orchestration.declare.warehouse_tables": ("warehouse_table",),
     "orchestration.location": ("with_automation",),
+    "reading.api": ("read",),
+    "reading.data": ("FeedData",),
     "settings": ("Settings",),
     "sources.declared": ("EventFiles", "EventSource", "EventTopic", "SqlTable", "TopicCounts"),
     "sources.deletes": ("DeletesTable",),
@@ -105,6 +109,7 @@ __all__ = [
     "EventTableComponent",
     "EventTopic",
     "FeedAssetComponent",
+    "FeedData",
     "ForeignFeedsComponent",
     "Input",
     "Late",
@@ -140,6 +145,7 @@ __all__ = [
     "kafka_topic",
     "merge_by_key",
     "profiled",
+    "read",
     "reject",
     "reject_duplicates",
     "report_state",

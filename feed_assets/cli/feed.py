@@ -74,10 +74,11 @@ def list_feeds(
     With --unknown: feeds, and partitions of declared feeds, that belong to no declaration, so that nobody reads them.
     """
     from feed_assets.feeds import batches, read
+    from feed_assets.feeds.opened import name_in
 
     board = open_board(blackboard)
     if unknown:
-        return say(_unknown(board, module, _name_in(blackboard)), as_json)
+        return say(_unknown(board, module, name_in(blackboard)), as_json)
     if feed is None:
         return say([Values.of(feed=str(found)) for found in read.feeds(board)], as_json)
     if partition is None:
@@ -241,22 +242,13 @@ def invalidate(
 
 
 def open_board(url: str | None, *, makes: bool = False) -> "Blackboard":
-    """The blackboard at a URL, or of a name; else that of the settings, which is made only by who writes."""
-    from feed_assets.feeds.blackboard import Blackboard
-    from feed_assets.runs.services import open_board
+    """The blackboard at a URL, or of a name; else that of the settings, which is said, and made only by who writes."""
+    from feed_assets.feeds.opened import board_at
     from feed_assets.settings import settings
 
     if url is None:
         typer.echo(f"blackboard: {settings().blackboard}", err=True)
-        return open_board(settings(), makes=makes)
-    if name := _name_in(url):
-        return open_board(settings(), name=name)
-    return Blackboard.open(url, endpoint=settings().s3_endpoint)
-
-
-def _name_in(blackboard: str | None) -> str | None:
-    """The name that is given in place of a URL; every URL has a colon."""
-    return blackboard if blackboard and ":" not in blackboard else None
+    return board_at(settings(), url, makes=makes)
 
 
 def _moment(text: str) -> datetime:

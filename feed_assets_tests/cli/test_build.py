@@ -8,9 +8,9 @@ import pytest
 
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads import sample
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import runs
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets_tests.cli.test_run import DAY, drop, drop_sample, feed_assets
 

@@ -7,10 +7,11 @@ import pytest
 
 from feed_assets.cli import main
 from feed_assets.core.feeds import Feed, Partition
+from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.read import latest
 from feed_assets.ledger import claims, updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board, utc_now
+from feed_assets.runs.services import utc_now
 from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets_tests.feeds.stores import MEN, NEW, OLD, write

@@ -12,10 +12,10 @@ from feed_assets.cli import app
 from feed_assets.core.errors import SparkUnavailable
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads import sample
+from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.write import publish
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 
 DAY = "2019-11-24/men"

@@ -84,7 +84,9 @@ def test_a_docstring_says_what_is_returned_and_raised(name):
     assert ("InvalidDefinition" in found.get("Raises", [])) == bool(parameters(name))
 
 
-@pytest.mark.parametrize("function", [feed_assets.reject, feed_assets.reject_duplicates, feed_assets.is_clean])
+@pytest.mark.parametrize(
+    "function", [feed_assets.reject, feed_assets.reject_duplicates, feed_assets.is_clean, feed_assets.read]
+)
 def test_so_does_that_of_what_a_function_of_ones_own_calls(function):
     found = sections(function.__doc__)
     assert found.get("Args", []) == [*inspect.signature(function).parameters]

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.defs.ads import sample
 from feed_assets.feeds import read
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.tables import consumed
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.spark.read import read_own
 from feed_assets.spark.session import session

@@ -11,6 +11,7 @@ from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.retention import Retention
 from feed_assets.feeds import batches, read
+from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import updates
 from feed_assets.ledger.database import open_ledger
@@ -18,7 +19,7 @@ from feed_assets.ledger.tables import update
 from feed_assets.runs.compact import compact
 from feed_assets.runs.maker import Task
 from feed_assets.runs.prune import prune_feed
-from feed_assets.runs.services import Services, open_board
+from feed_assets.runs.services import Services
 from feed_assets.settings import settings
 from feed_assets.testing import Given, Harness, PlainMaker, rows_of
 from feed_assets_tests.faults.at_changes import call_and_die, die_at

@@ -8,9 +8,9 @@ from feed_assets import ByEvents, Plan, Rule, event_table, feed_asset
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds import batches, read
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import sets
 from feed_assets.ledger.database import open_ledger
-from feed_assets.runs.services import open_board
 from feed_assets.runs.sync import sync_one
 from feed_assets.settings import settings
 from feed_assets.testing import Given, rows_of

@@ -12,9 +12,9 @@ from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed
 from feed_assets.core.increments import set_version
 from feed_assets.feeds import batches
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import events, sets
 from feed_assets.ledger.tables import due
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import rows_of
 from feed_assets_tests.orchestration.appended import (

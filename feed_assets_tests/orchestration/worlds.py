@@ -15,11 +15,11 @@ import dagster as dg
 from feed_assets import Input, Late, Retention, checks, feed_asset, foreign_feed, with_automation
 from feed_assets.core.attempts import pause_after
 from feed_assets.core.feeds import Update
+from feed_assets.feeds.opened import open_board
 from feed_assets.ledger import due
 from feed_assets.ledger.database import open_ledger
 from feed_assets.runs.maker import Task
 from feed_assets.runs.recipe import Source
-from feed_assets.runs.services import open_board
 from feed_assets.settings import settings
 from feed_assets.testing import Asked, Given, Harness, PlainMaker, Ran, Reported, rows_of
 

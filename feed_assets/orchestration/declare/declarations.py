@@ -20,13 +20,13 @@ from feed_assets.core.members import Tracked
 from feed_assets.core.needs import Reprocess
 from feed_assets.core.places import declared_at
 from feed_assets.core.pulls import Pull
+from feed_assets.core.readable import Format
 from feed_assets.core.reports import INPUTS
 from feed_assets.core.retention import Retention
 from feed_assets.core.topics import Topic
 from feed_assets.core.waits import Wait
 from feed_assets.orchestration.declare.by_events import ByEvents
 from feed_assets.orchestration.declare.mappings import Declared as Mapped
-from feed_assets.runs.recipe import Format
 from feed_assets.sources.declared import EventSource
 
 _log = logging.getLogger(__name__)

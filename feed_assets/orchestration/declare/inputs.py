@@ -16,6 +16,7 @@ from feed_assets.core.lateness import Late
 from feed_assets.core.limits import check_feed
 from feed_assets.core.members import Regions, Tracked
 from feed_assets.core.pulls import Pull
+from feed_assets.core.readable import Format
 from feed_assets.core.retention import Retention
 from feed_assets.core.rules import BoardName, Owner
 from feed_assets.core.schemas import check_event_time, check_schema
@@ -40,7 +41,7 @@ from feed_assets.orchestration.declare.partitions import (
     times_of,
 )
 from feed_assets.orchestration.declare.sub_partitions import checked
-from feed_assets.runs.recipe import PREVIOUS, Format, Source
+from feed_assets.runs.recipe import PREVIOUS, Source
 
 PARTITION = "partition"
 """A function parameter of this name is the `Partition` that is built."""
