@@ -18,6 +18,7 @@ from feed_assets.cli.reconcile import reconcile
 from feed_assets.cli.run import run
 from feed_assets.cli.status import status
 from feed_assets.cli.ui import ui
+from feed_assets.cli.uses import uses
 from feed_assets.core.errors import FeedAssetsError, ServiceUnavailable
 from feed_assets.core.secrets import shown
 
@@ -29,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich alone would take half of the time of `--help`
     context_settings={"max_content_width": 120},
 )
-for command in (publish, retention.prune, retention.compact, retention.revalidate):
+for command in (publish, retention.prune, retention.compact, retention.revalidate, uses):
     feed.app.command()(command)
 app.add_typer(connector.app, name="connector")
 app.add_typer(events.app, name="events")
