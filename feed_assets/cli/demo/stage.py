@@ -15,7 +15,7 @@ import typer
 from pydantic import SecretStr
 
 from feed_assets.cli.location import open_services
-from feed_assets.cli.run import sentence
+from feed_assets.cli.ran import sentence
 from feed_assets.core.errors import DemoFailed
 from feed_assets.core.feeds import Feed, Partition, Update
 from feed_assets.core.warehouses import Warehouse
