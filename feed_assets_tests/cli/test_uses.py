@@ -69,6 +69,11 @@ def test_of_a_leaf_there_is_nothing(ledger):
     assert json.loads(uses("ads/daily/v1.0", "2019-11-24", SECOND, "--json").stdout) == []
 
 
+def test_the_ledger_says_its_schema_to_machines_too(ledger):
+    said = CliRunner().invoke(app, ["ledger", "upgrade", "--json"]).stdout
+    assert json.loads(said) == {"schema": "0014"}
+
+
 def test_an_unknown_update_is_an_error(ledger):
     error = uses("ads/raw/v1.0", "2019-11-24", SECOND).exception
     assert isinstance(error, NoValidUpdate)

@@ -12,11 +12,13 @@ from feed_assets_tests.servers import wait_until
 BANNER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",
     "Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties",
-    "26/11/24 10:40:46 WARN Utils: Your hostname, vm, resolves to a loopback address: 127.0.0.1; using 192.0.2.2 instead",
+    "26/11/24 10:40:46 WARN Utils: Your hostname, vm, resolves to a loopback address: 127.0.0.1"
+    "; using 192.0.2.2 instead",
     "26/11/24 10:40:46 WARN Utils: Set SPARK_LOCAL_IP if you need to bind to another address",
     'Setting default log level to "WARN".',
     "To adjust logging level use sc.setLogLevel(newLevel). For SparkR, use setLogLevel(newLevel).",
-    "26/11/24 10:40:49 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform... using builtin-java",
+    "26/11/24 10:40:49 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform..."
+    " using builtin-java",
     'Setting Spark log level to "ERROR".',
 ]
 """As Spark 4.3 says it, each time."""
@@ -35,7 +37,7 @@ def test_the_banner_is_left_out_and_what_went_wrong_is_told(hidden, monkeypatch)
     monkeypatch.setattr(sys, "stderr", said)
     with jvm._stderr() as given:
         os.write(given["stderr"], "".join(f"{line}\n" for line in (*BANNER, *TOLD)).encode())
-    wait_until(lambda: TOLD[-1] in said.getvalue())
+    wait_until(lambda: TOLD[-1] in said.getvalue(), "the last line")
     assert said.getvalue().splitlines() == TOLD
 
 
