@@ -208,11 +208,17 @@ def invalidate(
     as_json: AsJson = False,
 ) -> None:
     """Make an update invalid: readers go back to the one before."""
-    from feed_assets.feeds import read, write
+    from feed_assets.feeds import batches, read, write
 
     board, wanted = open_board(blackboard), partition_of(feed, partition)
     write.invalidate(board, wanted, update, how=how.value)
     report("invalidated", board, wanted, update)
+    if held := batches.held_by(board, wanted):
+        typer.echo(
+            f"{wanted}: its rows are still read, as {held.name} holds them. Invalidate that one, too: readers go back "
+            "to the batches that it took the place of. Or load everything by hand.",
+            err=True,
+        )
     say(views.ReadingView.model_validate(read.latest(board, wanted)), as_json)
 
 

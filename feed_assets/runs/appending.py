@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Partition
-from feed_assets.core.increments import Numbers, following
+from feed_assets.core.increments import Numbers, following, interval_of, overlap
 from feed_assets.core.intervals import Interval
 from feed_assets.core.positions import Pin
 from feed_assets.core.slices import Slice
@@ -49,16 +49,12 @@ def _on_the_blackboard(services: Services, output: Partition) -> list[str]:
     return [*services.board.children(output.path)]
 
 
-def _interval(pin: Pin) -> Interval:
-    return Interval(pin.start, pin.update_id)
-
-
 def _is_whole(pins: Iterable[Pin]) -> bool:
     """Whether nothing is missing of any table from its beginning on: what an invalid range held may be pruned."""
     read: dict[Partition, list[Interval]] = {}
     for pin in pins:
         if pin.is_slice:
-            read.setdefault(pin.partition, []).append(_interval(pin))
+            read.setdefault(pin.partition, []).append(interval_of(pin))
     return all(_is_without_holes(each) for each in read.values())
 
 
@@ -70,23 +66,12 @@ def _is_without_holes(intervals: Iterable[Interval]) -> bool:
     return whole is not None and whole.start is None
 
 
-def overlap(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
-    """Whether two sets of pins have read some of the same of an event table."""
-    of = {pin.partition: _interval(pin) for pin in others if pin.is_slice}
-    mine = [(of[pin.partition], _interval(pin)) for pin in pins if pin.is_slice and pin.partition in of]
-    return any(not each.is_empty and _share(each, other) for other, each in mine)
-
-
 def _as_pin(piece: Slice) -> Pin:
     return Pin(piece.partition, piece.end, piece.version, start=piece.start)
 
 
-def _share(one: Interval, other: Interval) -> bool:
-    return (one.start or "") < other.end and (other.start or "") < one.end
-
-
 def _holds(pins: Sequence[Pin], slices: Collection[Slice]) -> bool:
-    of = {pin.partition: _interval(pin) for pin in pins if pin.is_slice}
+    of = {pin.partition: interval_of(pin) for pin in pins if pin.is_slice}
     return all(each.partition in of and each.interval.within(of[each.partition]) for each in slices)
 
 

@@ -15,6 +15,7 @@ from feed_assets.runs.sync import sync
 from feed_assets.settings import settings
 from feed_assets_tests.feeds.stores import MEN, NEW, OLD, write
 
+LINES = Partition(Feed.parse("sales/lines/v1.0"), "")
 SHOWN = ["ads/shown/v1.0", "2019-11-24/men"]
 
 
@@ -126,3 +127,13 @@ def test_an_altered_update_is_not_made_valid_again(feed, board):
     code, _, err = feed("revalidate", *SHOWN, NEW)
     assert code == 1
     assert f"gone: {MEN.path}/{NEW}/part-1.csv. Publish the data again as a new update." in err
+
+
+def test_who_invalidates_a_batch_is_told_of_the_range_that_holds_its_rows(feed, board):
+    for name in ("b00000001", "b00000002", "b00000001-00000002"):
+        write(board, OLD, partition=LINES.batch(name))
+    code, _, err = feed("invalidate", "sales/lines/v1.0", "b00000002", OLD)
+    assert code == 0
+    assert "b00000002: its rows are still read, as b00000001-00000002 holds them. Invalidate that one, too" in err
+    code, _, err = feed("invalidate", "sales/lines/v1.0", "b00000001-00000002", OLD)
+    assert "still read" not in err

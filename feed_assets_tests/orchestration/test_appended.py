@@ -357,3 +357,15 @@ def test_an_update_reaches_what_reads_batches_beside_another_dataset_of_the_same
     shop.write("d", operation=Operation.OVERWRITE)
     world_.run_until_idle()
     assert reported() == ["a", "b", "c", "d", "late"]
+
+
+def test_what_replaced_all_and_was_read_ahead_by_hand_is_loaded_as_its_event_comes(shop, told):
+    world_ = world(shop, told)
+    shop.write("a")
+    world_.run_until_idle()
+    shop.rows.clear()
+    shop.write("b", operation=Operation.OVERWRITE)
+    assert by_hand(world_, slices=[{"table": "shop/orders", "after": "1", "upto": "2"}]).success
+    world_.run_until_idle()
+    assert told[-1] == ("reload", [(None, 2)])
+    assert held() == {"b00000001-00000003": ["b"]}

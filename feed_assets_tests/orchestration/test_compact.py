@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from feed_assets.core.errors import NotRevalidated, UpdateChanged
+from feed_assets.core.errors import AlreadyRunning, NotRevalidated, UpdateChanged
 from feed_assets.core.retention import Retention
 from feed_assets.ledger import sets
 from feed_assets.runs import reconcile
@@ -135,6 +135,15 @@ def test_a_batch_that_may_come_back_stays_between_two_ranges(shop, told, batched
     assert totals(batched) == "a,b,c,d,e"
 
 
+def test_a_batch_whose_rows_were_read_again_is_no_border(batched):
+    take_back(batched, "b00000003")
+    batched.run_until_idle()
+    (done,) = compact(services(), OUTPUT, 2, apply=True)
+    assert held() == {done.into: [*"abcd"]}
+    assert done.into == "b00000001-00000005"
+    assert batched.run_until_idle() == []
+
+
 def test_what_was_read_again_since_is_not_made_valid_again(batched):
     with ledger().read() as connection:
         (gone,) = [pin for pin in sets.pins_of(connection, [OUTPUT])[OUTPUT] if pin.partition.name == "b00000003"]
@@ -142,6 +151,25 @@ def test_what_was_read_again_since_is_not_made_valid_again(batched):
     batched.run_until_idle()
     with pytest.raises(NotRevalidated, match="has been read again, by b00000005"):
         revalidate(services(), gone.partition, gone.update_id)
+
+
+def test_what_a_run_reads_again_is_not_made_valid_meanwhile(shop, told):
+    def during():
+        if gone:
+            with pytest.raises(AlreadyRunning, match="is being built by run"):
+                revalidate(services(), *gone.pop())
+
+    gone, world_ = [], world(shop, told, during=during)
+    shop.write("a")
+    world_.run_until_idle()
+    update_id = world_.newest(str(SALES), "b00000001")
+    take_back(world_, "b00000001")
+    gone.append((OUTPUT.batch("b00000001"), update_id))
+    world_.run_until_idle()
+    assert gone == []
+    assert [key for keys in held().values() for key in keys] == ["a"]
+    with pytest.raises(NotRevalidated, match="has been read again"):
+        revalidate(services(), OUTPUT.batch("b00000001"), update_id)
 
 
 def test_the_batches_are_there_again_if_what_holds_them_is_not_valid(batched):
@@ -203,6 +231,16 @@ def test_batches_that_were_put_together_are_pruned(batched):
     assert batched.run_until_idle() == []
     assert totals(batched) == "a,b,c,d"
     assert [each for each in prune_feed(later, SALES, policy, apply=True) if each.gone] == []
+
+
+def test_who_has_read_batches_that_were_pruned_since_reads_what_comes_next(shop, batched):
+    compact(services(), OUTPUT, 2, apply=True)
+    shop.write("e")
+    batched.tick()
+    later = services(ahead=timedelta(days=2))
+    assert [*prune_feed(later, SALES, Retention(older_than=timedelta(days=1)), apply=True)]
+    batched.run_until_idle()
+    assert totals(batched) == "a,b,c,d,e"
 
 
 def test_batches_that_were_put_together_just_now_stay(batched):

@@ -145,6 +145,18 @@ def test_a_plan_that_reloads_reads_every_table_from_the_beginning_and_adds_to_no
     assert [each.operation for each in ours()] == [Operation.OVERWRITE, Operation.OVERWRITE, Operation.UPSERT]
 
 
+def test_a_table_of_which_nothing_is_new_is_no_reason_to_reload(shop, told):
+    world_ = world(shop, told, plans=[Rule(Plan("reload"), tables=frozenset({"shop/prices"}))])
+    shop.write("a")
+    shop.write("p", table="prices")
+    world_.run_until_idle()
+    shop.write("b")
+    shop.tell(9, table="prices", context={"no_new_data": True})
+    world_.run_until_idle()
+    assert told[-1][:2] == ("incremental", {"orders": (1, 3), "prices": (9, 9)})
+    assert [row["key"] for row in rows(world_)] == ["a", "b", "p"]
+
+
 def test_an_overwrite_in_the_middle_loads_all_that_there_is(shop, told):
     world_ = world(shop, told, plans=[Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))])
     shop.write("a")

@@ -39,6 +39,7 @@ from feed_assets_tests.orchestration.worlds import (
     chain,
     given,
     harness,
+    inputs_of,
     opened,
     outcomes,
     raw_feed,
@@ -272,7 +273,7 @@ def test_what_is_downstream_in_the_same_run_goes_on_if_all_was_built(number):
     for day in built:
         update = world.newest(SUMS, day)
         assert world.reported("t/sums", day)[0].update_id == update
-        assert world.reported("t/picked", day)[0].metadata["inputs"][f"{SUMS}/{day}"]["update id"] == update
+        assert inputs_of(world.reported("t/picked", day)[0])[f"{SUMS}/{day}"] == update
         assert world.checks("t/sums", day) == {"not_empty": True, "within_n": True}
     versions = {world.reported("t/sums", day)[0].version for day in built}
     assert len(versions) == len(built)

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -22,6 +21,7 @@ from feed_assets_tests.orchestration.worlds import (
     chain,
     given,
     harness,
+    inputs_of,
     opened,
     outcomes,
     raw_feed,
@@ -182,6 +182,5 @@ def test_metadata_of_an_update_survive_as_json():
     world.drop(RAW, DAY, rows(1))
     world.run_until_idle()
     (reported,) = world.reported("t/picked", DAY)
-    inputs = json.loads(json.dumps(reported.metadata["inputs"]))
-    assert inputs[f"{SUMS}/{DAY}"]["update id"] == world.newest(SUMS, DAY)
+    assert inputs_of(reported)[f"{SUMS}/{DAY}"] == world.newest(SUMS, DAY)
     assert reported.update_id == world.newest(PICKED, DAY)

@@ -14,7 +14,7 @@ from feed_assets.core.feeds import Partition
 from feed_assets.core.increments import set_version
 from feed_assets.core.inputs import AbsentInput
 from feed_assets.core.needs import Need
-from feed_assets.core.windows import WindowAddress
+from feed_assets.core.windows import WindowAddress, address_of
 from feed_assets.ledger import due, sets, updates
 from feed_assets.ledger.database import open_ledger
 from feed_assets.ledger.runs import Launch
@@ -167,7 +167,13 @@ class _Body:
                 ledger = open_ledger(settings().ledger)
                 more = durations_metadata(ledger, tables, self.recipe.feed) | effect_metadata(ledger, outcome)
                 selected = context.selected_asset_keys, context.selected_asset_check_keys
-                yield from materialized(outcome, *selected, more, self._set_version(outcome))
+                yield from materialized(outcome, *selected, more, self._key_of, self._set_version(outcome))
+
+    def _key_of(self, read: Partition) -> str | None:
+        """Dagster's key of an input's partition; of windows, and of batches that nobody declares, it has none."""
+        at = self.graph.parent_partition(read)
+        node = self.graph.by_feed.get(at.feed)
+        return node.key_of(at) if node and node.partitions_def and not address_of(at) else None
 
     def _set_version(self, published: Published) -> str | None:
         """The data version of the partition whose batch was written."""
