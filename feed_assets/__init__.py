@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
+
     from feed_assets.core.cadence import Cadence
     from feed_assets.core.charts import Bar, bars
     from feed_assets.core.completeness import Completeness
@@ -156,8 +158,25 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name == "checks":
         return import_module("feed_assets.runs.checks")
     if name not in _HOME:
         raise AttributeError(f"module 'feed_assets' has no attribute {name!r}: it has {', '.join(__all__)}.")
     return getattr(import_module(f"feed_assets.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """What there is to type, loaded or not."""
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    """The version of the package that is installed; of files that are not, that they are none."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("feed-assets")
+    except PackageNotFoundError:
+        return "0+unknown"

@@ -187,6 +187,7 @@ consumed = sa.Table(
     sa.Column("is_input", sa.Boolean, nullable=False, comment="false: written beside it, added to, or put together"),
     sa.Column("modified", UtcDateTime, comment="when the newest of these files was written; NULL if it is not known"),
 )
+sa.Index("consumed_by_input", consumed.c.input_feed, consumed.c.input_partition, consumed.c.position)
 
 run = sa.Table(
     "run",

@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,22 @@ def test_declaring_a_dataset_loads_no_spark():
 def test_every_public_name_is_there():
     for name in feed_assets.__all__:
         assert getattr(feed_assets, name) is not None
+
+
+def test_what_can_be_typed_is_listed_and_listing_it_loads_nothing():
+    assert {*feed_assets.__all__, "__version__"} <= {*dir(feed_assets)}
+    assert loaded_by("import feed_assets; dir(feed_assets)").isdisjoint(
+        {"dagster", "pyspark", "sqlalchemy", "pydantic"}
+    )
+
+
+def test_the_version_is_that_of_the_project_and_is_read_when_it_is_asked_for():
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
+    assert feed_assets.__version__ == project["version"]
+
+
+def test_type_checkers_read_the_package():
+    assert (ROOT / "py.typed").read_bytes() == b""
 
 
 def test_what_is_no_public_name_is_refused_with_those_that_are():

@@ -22,7 +22,7 @@ BEFORE = (
     "UPDATE alembic_version SET version_num = '0006'",
     "DROP VIEW partition_state",
     "DROP TABLE waiver, closure, profile, api_key, idempotency, intake_file",
-    "DROP INDEX window_backfilling, change_late, run_of_feed_by_end",
+    "DROP INDEX window_backfilling, change_late, run_of_feed_by_end, consumed_by_input",
     "ALTER TABLE change DROP COLUMN detail",
     "ALTER TABLE consumed DROP COLUMN modified",
     'ALTER TABLE "window" DROP COLUMN marked, DROP COLUMN flagged, DROP COLUMN stale, DROP COLUMN held, '

@@ -130,6 +130,17 @@ def test_a_failed_check_shows_rows_and_what_to_do(spark):
     assert failed.metadata["what to do"].value.startswith("Mend the input")
 
 
+def test_a_failed_check_shows_how_many_were_rejected_and_why(spark):
+    raw = raw_feed()
+    world = harness(raw, sums_of(raw), maker=None)
+    world.drop(RAW, DAY, rows() + "a,many\nb,few\n")
+    failed = {each.check_name: each for each in sums(world).get_asset_check_evaluations() if not each.passed}
+    metadata = failed["not_empty"].metadata
+    assert metadata["rejected"].value == 2
+    assert metadata["sample"].value == {"rows": [{"reason": "n: not a int", "records": 2}]}
+    assert failed["not_empty"].description.endswith("; 2 rejected, most often for 'n: not a int' (2)")
+
+
 def test_after_a_failed_audit_the_previous_update_is_still_served():
     world = short()
     world.drop(RAW, DAY, rows(1))

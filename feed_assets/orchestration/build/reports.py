@@ -151,6 +151,8 @@ def _check_results(
 
 def _check_metadata(result: CheckResult) -> dict[str, Any]:
     metadata: dict[str, Any] = {"found": result.found, "rule": result.check.description}
+    if result.rejected:
+        metadata["rejected"] = result.rejected
     if result.sample:
         rows = json.loads(json.dumps(result.sample, default=str))
         metadata["sample"] = dg.MetadataValue.json({"rows": rows})
