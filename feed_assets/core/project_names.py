@@ -16,8 +16,8 @@ def check_project_name(name: str, taken: frozenset[str]) -> str:
     """Return `name` if a project can have it; `taken` are names that its folder has already. Raises InvalidName."""
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH:
         raise InvalidName(
-            f"{name!r} is no name for a project: expected that of a Python package, up to {NAME_LENGTH} of a-z, 0-9 and "
-            f"single '_' between them, a letter first.{_proposal(name)}"
+            f"{name!r} is no name for a project: expected that of a Python package, up to {NAME_LENGTH} of a-z, 0-9 "
+            f"and single '_' between them, a letter first.{_proposal(name)}"
         )
     if iskeyword(name) or name in taken:
         raise InvalidName(
