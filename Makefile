@@ -1,7 +1,7 @@
 # Everything that a fresh machine needs beyond Python 3.11+, make and Java 17+ is fetched into .venv and .cache.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check ui soak bench clean java
+.PHONY: help demo test check ui soak bench clean java minutes
 
 UV_VERSION := 0.13.9
 UV := .cache/uv/bin/uv
@@ -21,7 +21,7 @@ help: ## list these targets
 demo: java $(SYNCED) ## the whole way through on real data, in about three minutes after set-up
 	@.venv/bin/feed-assets demo
 
-test: java $(SYNCED) ## run the tests
+test: minutes java $(SYNCED) ## run the tests
 	@.venv/bin/python -m feed_assets_tests.classes
 	@.venv/bin/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -44,6 +44,9 @@ bench: $(SYNCED) ## measure, each case against its floor
 
 clean: ## remove what can be made again: .venv, .cache, dist (not .feed_assets, which holds data)
 	rm -rf .venv .cache dist spark-warehouse .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+minutes:
+	@echo "make test: about 24 minutes on two cores; a fresh clone is set up first, in one to three."
 
 java:
 	@scripts/check_java.sh

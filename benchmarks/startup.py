@@ -16,6 +16,8 @@ from feed_assets.definitions import defs
 defs().get_repository_def()
 sys.exit("pyspark" in sys.modules)
 """
+NAMES = "from feed_assets import checks, feed_asset, foreign_feed, with_automation"
+"""What a project's modules import."""
 
 
 def process(*command: str) -> Callable[[], object]:
@@ -39,6 +41,15 @@ BENCHMARKS = [
         20,
         7,
         lambda: both(process(COMMAND, "--help"), process(sys.executable, "-c", "pass")),
+    ),
+    Benchmark(
+        "import",
+        "what a project's modules import of feed_assets",
+        "python -c 'import dagster'",
+        Goal(2),
+        20,
+        5,
+        lambda: both(process(sys.executable, "-c", NAMES), process(sys.executable, "-c", "import dagster")),
     ),
     Benchmark(
         "definitions",

@@ -3,6 +3,7 @@
 import inspect
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import dagster as dg
@@ -11,6 +12,7 @@ import typer.main
 
 import feed_assets
 from feed_assets.cli import app
+from feed_assets.cli.new_project import make_project
 from feed_assets.core.readiness import State
 from feed_assets.core.report_lines import parse_report
 from feed_assets.ledger.tables import metadata
@@ -38,11 +40,6 @@ def commands(group, names=()):
 
 def blocks(text, language):
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
-def titled(name):
-    """A file of the tutorial."""
-    return re.search(rf"^```\w+ title={name}\n(.*?)^```", TEXTS["docs/tutorial.md"], re.MULTILINE | re.DOTALL).group(1)
 
 
 def without_code(text):
@@ -128,6 +125,14 @@ def test_a_state_is_in_the_docs(state):
     assert f"**`{state.value}`**" in AUTOMATION
 
 
+def test_an_extra_is_in_the_docs_and_every_one_there_is_one():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    table = TEXTS["docs/operations.md"].partition("| extra | ")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [*project["optional-dependencies"]]
+    named = {extra for some in re.findall(r"feed-assets\[([\w,]+)\]", ALL) for extra in some.split(",")}
+    assert named <= {*project["optional-dependencies"]}
+
+
 def test_every_sensor_is_in_the_docs():
     sensors = with_automation(dg.Definitions()).get_repository_def().sensor_defs
     assert {"feeds", "watch", "late_data", "orphans"} == {sensor.name for sensor in sensors}
@@ -204,18 +209,17 @@ def test_the_view_has_the_columns_that_the_docs_say(ledger):
 
 def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(tmp_path, monkeypatch):
     files = {
-        "pyproject.toml": titled("pyproject.toml").replace("shop", "my_project"),
-        "my_project/__init__.py": "",
         "my_project/defs/ads.py": blocks(README, "python")[0],
         "my_project/defs/foreign/defs.yaml": blocks(DATASETS, "yaml")[0],
         "my_project/items.py": next(text for text in blocks(DATASETS, "python") if "def risen" in text),
         "my_project/defs/items/defs.yaml": next(text for text in blocks(DATASETS, "yaml") if "risen" in text),
-        "my_project/definitions.py": titled("shop/definitions.py"),
     }
+    project = make_project("my_project", tmp_path)
+    (project / "my_project/defs/sold.py").unlink()
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(project)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     try:
         from my_project.definitions import defs  # pyright: ignore[reportMissingImports]
@@ -228,7 +232,7 @@ def test_the_dataset_of_the_readme_and_the_yaml_of_the_docs_load_as_one_project(
 
 
 @pytest.mark.parametrize(
-    "name", ["drop", "run_until_idle", "tick", "ask", "reported", "checks", "invalidate", "newest"]
+    "name", ["drop", "run_until_idle", "tick", "ask", "reported", "checks", "invalidate", "newest", "rows"]
 )
 def test_the_harness_has_what_the_docs_say(name):
     assert callable(getattr(Harness, name))

@@ -1,6 +1,7 @@
 """What set-up looks at and fetches, with stand-ins for `java` and `python3` on PATH."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -188,6 +189,30 @@ def test_what_make_starts_keeps_its_bytecode_where_an_image_forbids_it():
     )
     assert "PATH=" in done.stdout
     assert "PYTHONDONTWRITEBYTECODE" not in done.stdout
+
+
+def test_the_tests_say_first_how_long_they_take():
+    said = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.match(r'echo "make test: about \d+ minutes on two cores', said)
+
+
+def test_the_wheel_is_tried_before_the_tests_whose_closing_line_is_the_last():
+    commands = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert commands[-2:] == ["scripts/try_wheel.sh", "make test"]
+    assert "make check" in commands[:-2]  # which sets uv up
+
+
+def test_a_wheel_without_uv_is_one_line_that_says_what_to_do(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "try_wheel.sh").write_bytes((SCRIPTS / "try_wheel.sh").read_bytes())
+    done = run("/bin/bash", tmp_path / "scripts" / "try_wheel.sh")
+    assert done.returncode == 1
+    assert done.stderr == "wheel: found no uv in .cache: expected that of the Makefile. Run `make check` first.\n"
+
+
+def test_the_size_of_what_is_installed_is_told_with_the_largest():
+    done = run(sys.executable, "-I", SCRIPTS / "installed_size.py")
+    assert re.match(r"installed: \d{3,4} MB in \d+ packages \(pyspark \d+, pyarrow \d+, ", done.stdout)
 
 
 def test_the_files_that_are_to_run_first_are_there():

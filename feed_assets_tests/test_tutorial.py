@@ -1,4 +1,7 @@
-"""The tutorial as its reader does it: its files are written, its commands run in order, what they say is compared."""
+"""The tutorial as its reader does it: its files are written, its commands run in order, what they say is compared.
+
+What it installs is what these tests run in; `scripts/try_wheel.sh` installs it in an empty environment.
+"""
 
 import os
 import re
@@ -6,6 +9,8 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -16,8 +21,8 @@ from feed_assets.settings import settings
 
 TEXT = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+) ?([^\n]*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-BY_THE_READER = {"title=clone", "title=browser"}
-"""What leads to a folder and a PATH that the test has, and the web UI, which has tests of its own."""
+BY_THE_READER = {"title=install", "title=pytest", "title=browser"}
+"""What installs what is installed here, and the web UI, which has tests of its own."""
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -33,18 +38,31 @@ def folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.chdir(new)
     settings.cache_clear()
     yield new
-    for name in [name for name in sys.modules if name.split(".")[0] == "shop"]:
+    for name in [name for name in sys.modules if name.split(".")[0] in {"shop", "conftest", "test_sold"}]:
         del sys.modules[name]
 
 
 def run(command: str) -> tuple[int, str]:
-    """A line as a shell takes it; but `feed-assets` in this process, whose Spark is warm."""
-    words = shlex.split(command)
-    if words[0] == "feed-assets":
-        result = CliRunner().invoke(app, words[1:])
+    """A line as a shell takes it; but `feed-assets` and `pytest` in this process, whose Spark is warm."""
+    program, *words = shlex.split(command)
+    if program == "feed-assets":
+        result = CliRunner().invoke(app, words)
         return result.exit_code, result.stdout
+    if program == "pytest":
+        return run_pytest(words)
+    if program == "cd":
+        os.chdir(*words)
+        return 0, ""
     done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S602
     return done.returncode, done.stdout
+
+
+def run_pytest(words: list[str]) -> tuple[int, str]:
+    """Pytest in pytest; the inner one is told of no plugin of the outer one."""
+    said = StringIO()
+    with redirect_stdout(said):
+        code = pytest.main([*words, "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest"])
+    return int(code), said.getvalue()
 
 
 def is_said(line: str, found: str) -> bool:
@@ -65,12 +83,13 @@ def test_the_tutorial_does_what_it_says(folder: Path) -> None:
                 assert any(is_said(line.rstrip(), each.rstrip()) for each in said), f"{line!r} is not in {said}"
             said.clear()
         elif note.startswith("title=") and note not in BY_THE_READER:
-            path = folder / note.removeprefix("title=")
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path = Path(note.removeprefix("title="))
+            if path.exists():  # by `init`
+                assert path.read_text(encoding="utf-8") == text
             path.write_text(text, encoding="utf-8")
 
 
 def test_every_block_is_run_written_or_compared() -> None:
-    assert {language for language, _, _ in BLOCKS} == {"sh", "text", "toml", "python"}
-    assert all(note.startswith("title=") for language, note, _ in BLOCKS if language in {"toml", "python"})
+    assert {language for language, _, _ in BLOCKS} == {"sh", "text", "python"}
+    assert all(note.startswith("title=") for language, note, _ in BLOCKS if language == "python")
     assert {note for language, note, _ in BLOCKS if language == "sh"} == {"", "exit=3", *BY_THE_READER}

@@ -12,6 +12,7 @@ from feed_assets.cli.completion import completion, prepare
 from feed_assets.cli.demo import demo
 from feed_assets.cli.doctor import doctor
 from feed_assets.cli.explain import explain
+from feed_assets.cli.init import init
 from feed_assets.cli.publish import publish
 from feed_assets.cli.reconcile import reconcile
 from feed_assets.cli.run import run
@@ -40,7 +41,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(receive.app, name="receive")
 app.add_typer(state.app, name="state")
 app.add_typer(warehouse.app, name="warehouse")
-for command in (build, completion, demo, doctor, explain, reconcile, run, status, ui):
+for command in (build, completion, demo, doctor, explain, init, reconcile, run, status, ui):
     app.command()(command)
 
 

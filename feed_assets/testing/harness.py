@@ -1,6 +1,6 @@
 """Drive definitions tick by tick, in this process, on one Dagster instance.
 
-Blackboard, ledger and Spark are real, those of the settings: point `DAGSTER_HOME` at a fresh folder for each test.
+Blackboard, ledger and Spark are real, those of the settings: `fresh_home` makes them new for a test.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +26,7 @@ from feed_assets.runs.maker import Maker
 from feed_assets.runs.revalidate import revalidate
 from feed_assets.runs.services import Services, utc_now
 from feed_assets.settings import settings
+from feed_assets.testing.rows import published_rows
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,21 @@ class Harness:
         """
         found = read.latest(self.board, _partition(feed, partition)).update
         return found.id if found else None
+
+    def rows(self, feed: str, partition: str = "") -> list[dict[str, Any]]:
+        """Read what a run has published, by Spark or by a `PlainMaker`.
+
+        Args:
+            feed: The feed's name and version.
+            partition: The partition's path.
+
+        Returns:
+            The rows of the partition's newest valid update, in no order.
+
+        Raises:
+            NoValidUpdate: It has none.
+        """
+        return published_rows(self.board, read.require(read.latest(self.board, _partition(feed, partition))))
 
     def ask(self, cursor: str | None = None, name: str = "feeds") -> Asked:
         """Evaluate a sensor, and start nothing.

@@ -1,0 +1,41 @@
+"""`feed-assets init`: a project of your own that works at once."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ELSEWHERE = ("DAGSTER_HOME", "FEED_ASSETS_BLACKBOARD", "FEED_ASSETS_LEDGER")
+"""Settings by which commands do not work on what lies in the project's folder."""
+
+_NEXT = """\
+made {name}: the feed {name}/orders/v1.0 with two days of sample data, the dataset {name}/sold/v1.0 and its tests
+
+  cd {name}
+  feed-assets run --until-idle      build both days
+  feed-assets ui                    the web UI, and a daemon that builds by itself
+  pip install pytest && pytest      the tests\
+"""
+
+
+def init(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of its folder and Python package.")]) -> None:
+    """Make a project of your own in a new folder NAME: a foreign feed, a dataset with checks, and its tests.
+
+    Nothing is written into a folder that is not empty.
+    """
+    from feed_assets.cli.new_project import make_project
+
+    make_project(name, Path.cwd())
+    typer.echo(_NEXT.format(name=name))
+    if found := [variable for variable in ELSEWHERE if os.environ.get(variable)]:
+        typer.echo(_elsewhere(name, found), err=True)
+
+
+def _elsewhere(name: str, variables: list[str]) -> str:
+    """What a user must know whose settings lead away from the sample."""
+    return (
+        f"feed-assets: {' and '.join(variables)} set: the sample lies on the project's own blackboard, in "
+        f"{name}/.feed_assets, which commands then do not use. Unset it, or publish the sample where they look: "
+        f"feed-assets feed publish {name}/orders/v1.0 --tree sample/orders"
+    )

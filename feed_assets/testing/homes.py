@@ -1,0 +1,43 @@
+"""A home folder for one test."""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from feed_assets.settings import PREFIX, settings
+
+_OF_SPARK = f"{PREFIX}SPARK_"
+
+
+@contextmanager
+def fresh_home(folder: Path) -> Generator[Path]:
+    """Have this process work in a new home folder: its blackboard and ledger are empty, and nobody else's are touched.
+
+    Settings are those by default, but for `FEED_ASSETS_SPARK_…`, which say where Spark is.
+
+    Args:
+        folder: Where it is to be made; the folder above it is there.
+
+    Yields:
+        The folder. After the `with` block it stays, and the environment is as it was before.
+    """
+    before = _ours()
+    folder.mkdir(0o700)
+    _set({name: value for name, value in before.items() if name.startswith(_OF_SPARK)} | {"DAGSTER_HOME": str(folder)})
+    try:
+        yield folder
+    finally:
+        _set(before)
+
+
+def _ours() -> dict[str, str]:
+    """The variables that say where a process works."""
+    return {name: value for name, value in os.environ.items() if name == "DAGSTER_HOME" or name.startswith(PREFIX)}
+
+
+def _set(variables: dict[str, str]) -> None:
+    for name in _ours():
+        del os.environ[name]
+    os.environ.update(variables)
+    settings.cache_clear()
