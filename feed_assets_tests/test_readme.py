@@ -49,7 +49,7 @@ def test_the_readme_shows_the_two_commands():
 
 
 def test_every_shell_command_is_one_that_is_checked_here():
-    assert {Path(words[0]).name for words in COMMANDS} <= {"make", "feed-assets"}
+    assert {Path(words[0]).name for words in COMMANDS} <= {"make", "feed-assets", "pip", "cd"}
 
 
 @pytest.mark.parametrize("words", MAKE, ids=" ".join)
