@@ -26,10 +26,8 @@ def address(ui: "subprocess.Popen[str]") -> str:
 
 def photograph(url: str) -> None:
     """Wait until the graph is drawn, and keep what a person would see."""
-    with (
-        sync_playwright() as playwright,
-        playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM")) as browser,
-    ):
+    program = which("chromium") or which("chromium-browser")  # else the one of scripts/get_chromium.sh
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=program) as browser:
         page = browser.new_page(viewport={"width": 1360, "height": 760})
         page.goto(url.replace(PAGE, "/"), timeout=SECONDS * 1000)
         page.goto(url.partition("?")[0], timeout=SECONDS * 1000)

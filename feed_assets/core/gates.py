@@ -101,8 +101,9 @@ class Case:
 
     @cached_property
     def is_told_again(self) -> bool:
-        """Whether rows are due that were read by hand before they were told of: there may be more by now."""
-        return self.need.adds and any(not each.interval.is_empty for each in self.choice.due.slices)
+        """Whether rows are due that were read before: an event says that there may be more, or others, by now."""
+        due = (each for each in self.choice.due.slices if each.partition.feed in self.need.tables)
+        return any(not each.interval.is_empty for each in due)
 
     @cached_property
     def lacking(self) -> frozenset[Partition]:

@@ -98,6 +98,18 @@ def same_rows(pins: Iterable[Pin], others: Iterable[Pin]) -> set[Partition]:
     return {at for at in ranged & read.keys() & known.keys() if version_of(read[at]) == version_of(known[at])}
 
 
+def covers(pins: Iterable[Pin], others: Iterable[Pin]) -> bool:
+    """Whether of event tables all that the others have read is in what these have read, without a hole."""
+    there = sorted((pin.partition, pin.start or "", pin.update_id) for pin in pins if pin.is_slice)
+    for pin in (each for each in others if each.is_slice):
+        reach = pin.start or ""
+        for partition, start, end in there:
+            reach = max(reach, end) if partition == pin.partition and start <= reach else reach
+        if reach < pin.update_id:
+            return False
+    return True
+
+
 def told_last(pins: Iterable[Pin]) -> set[Pin]:
     """Without the batches of ours that came before the last one of their partition: this has what was passed on last.
 

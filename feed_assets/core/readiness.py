@@ -65,7 +65,7 @@ def _go(case: Case) -> Answer:
     if built.lost:
         return Answer(State.REBUILD, f"nothing can be added to {built.published}: {built.lost}; all is loaded anew")
     if case.is_told_again and not case.changes:
-        return Answer(State.REBUILD, f"what {built.published} has read by hand is told of now: it is read again")
+        return Answer(State.REBUILD, f"what {built.published} has read was told of since: it is read again")
     if not built.consumed:
         return Answer(State.REBUILD, f"it is not known what update {built.published} was built from")
     if is_reprocessed(case):

@@ -5,7 +5,7 @@ other. The set is what is valid now: a batch without a valid update is left out,
 """
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from feed_assets.core import increments
-from feed_assets.core.errors import InvalidName, NoValidUpdate
+from feed_assets.core.errors import InvalidName, NoValidUpdate, UpdatePruned
 from feed_assets.core.feeds import Partition, Skipped, Update, is_update_id
 from feed_assets.core.increments import numbers_in, replaced
 from feed_assets.feeds import read
@@ -54,9 +54,17 @@ def latest(board: Blackboard, partition: Partition, as_of: datetime | None = Non
     """
     batches, strange = _sorted_out(partition, board.children(partition.path))
     with ThreadPoolExecutor(8) as pool:
-        looks = [pool.submit(read.latest, board, batch, as_of) for batch in batches]
-        readings = tuple(look.result() for look in looks)
-    return SetReading(partition, readings, tuple(strange))
+        looks = {batch: pool.submit(read.latest, board, batch, as_of) for batch in batches}
+    readings = {batch: look.result() for batch, look in looks.items() if not _is_pruned(look)}
+    valid = {batch for batch, reading in readings.items() if reading.update}
+    for batch in looks.keys() - readings.keys():
+        if not increments.held_by(batch, valid):  # Else its rows are there, whatever was pruned.
+            raise looks[batch].exception() or ValueError(batch)
+    return SetReading(partition, tuple(readings.values()), tuple(strange))
+
+
+def _is_pruned(look: "Future[read.Reading]") -> bool:
+    return isinstance(look.exception(), UpdatePruned)
 
 
 def held_by(board: Blackboard, batch: Partition) -> Partition | None:

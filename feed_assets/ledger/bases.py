@@ -32,6 +32,21 @@ def base(connection: sa.Connection, output: Partition) -> Pin | None:
     return replace(pin, start=before.start if before else pin.update_id)
 
 
+def has_increments(connection: sa.Connection, output: Partition) -> bool:
+    """Whether an increment was ever added to an update of an output."""
+    mine = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key)
+    return connection.execute(sa.select(sa.exists().where(mine, ADDS_TO))).scalar_one()
+
+
+def beside(connection: sa.Connection, output: Partition, update_id: str) -> str | None:
+    """A valid increment that came after an update, and was added to one before it."""
+    mine = (consumed.c.feed == str(output.feed)) & (consumed.c.partition == output.key) & ADDS_TO
+    passed = (consumed.c.position < update_id) & (consumed.c.id > update_id)
+    same = (update.c.feed == consumed.c.feed) & (update.c.partition == consumed.c.partition)
+    is_valid = sa.exists().where(same, update.c.id == consumed.c.id, update.c.state == updates.PUBLISHED)
+    return connection.execute(sa.select(consumed.c.id).where(mine, passed, is_valid).limit(1)).scalar()
+
+
 def added_to(connection: sa.Connection, asked: Iterable[tuple[Partition, str]]) -> dict[Partition, Pin]:
     """What some updates, one of a partition, add to; nothing of those that were loaded whole."""
     known = wanted.updates(connection, asked)

@@ -1,12 +1,12 @@
 """Batches that are put together: which partitions have some, what may come back between them, what holds all."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from feed_assets.core.feeds import Feed, Partition
-from feed_assets.core.increments import overlap
+from feed_assets.core.increments import covers, held_by, overlap
 from feed_assets.core.positions import Pin
 from feed_assets.ledger import batches, claims, sets, updates, wanted
 from feed_assets.ledger.tables import batch, update
@@ -34,6 +34,33 @@ def may_return(connection: sa.Connection, parent: Partition) -> list[Partition]:
     had = sets.consumed_of(connection, gone)
     read = [*sets.read_by_batch(connection, parent).values()]
     return [at for at in gone if not any(overlap(had.get(at, ()), pins) for pins in read)]
+
+
+def lost(connection: sa.Connection, newest: Mapping[Partition, updates.Row]) -> dict[Partition, str]:
+    """Why all is loaded anew of some outputs that hold batches: what a batch has read is in no batch any more.
+
+    Its last update is not valid, and those before it were pruned, or the range that held it is not valid.
+    """
+    parents = sorted(at for at, row in newest.items() if row.partition != at)
+    known = batches.known(connection, parents) if parents else {}
+    valid = updates.newest(connection, [each for mine in known.values() for each in mine])
+    gone = {each: at for at, mine in known.items() for each in mine if each not in valid and not held_by(each, valid)}
+    had = sets.consumed_of(connection, _pruned(connection, gone)) if gone else {}
+    read = sets.consumed_of(connection, {at: row.id for at, row in valid.items()}) if had else {}
+    there = {at: [pin for each in mine for pin in read.get(each, ())] for at, mine in known.items()}
+    return {
+        gone[batch]: f"what {batch.name} had read is in no batch any more: its last update was pruned"
+        for batch, pins in had.items()
+        if not covers(there[gone[batch]], pins)
+    }
+
+
+def _pruned(connection: sa.Connection, some: Collection[Partition]) -> dict[Partition, str]:
+    """The last update of each partition that was pruned."""
+    asked = wanted.partitions(connection, some)
+    mine = wanted.same(update, asked) & (update.c.state == updates.PRUNED)
+    query = sa.select(update.c.feed, update.c.partition, update.c.id).join(asked, mine).order_by(update.c.id)
+    return {Partition(Feed.parse(row.feed), row.partition): row.id for row in connection.execute(query)}
 
 
 def records(connection: sa.Connection, pins: Collection[Pin]) -> int | None:

@@ -17,6 +17,7 @@ from feed_assets.ledger import (
     bases,
     batches,
     closures,
+    compacted,
     pauses,
     quality,
     run_costs,
@@ -120,7 +121,8 @@ def _built(
     late = {each: of_updates.get(each, {}) | of_batches.get(each, {}) | of_windows.get(each, {}) for each in published}
     attempts = _attempts(connection, outputs)
     adding = {need.output for need in needs if need.adds} & newest.keys()
-    lost = bases.lost(connection, {each: newest[each] for each in adding}) if adding else {}
+    added = {each: newest[each] for each in adding}
+    lost = bases.lost(connection, added) | compacted.lost(connection, added) if added else {}
     return {
         each: Built(
             published.get(each),

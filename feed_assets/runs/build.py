@@ -159,6 +159,10 @@ class _Build:
             runs.end(connection, self.run_id, runs.UNCHANGED, now, None)
         return Unchanged(output, published.id, pinned.pins)
 
+    def _is_new_of_table(self, piece: Slice) -> bool:
+        tables = {source.feed for source in self.order.recipe.sources if source.is_table}
+        return piece.partition.feed in tables and not piece.interval.is_empty
+
     def _is_done(self, connection: "sa.Connection", published: updates.Row, pinned: Pinned) -> bool:
         """Whether an update is what this build would make.
 
@@ -168,6 +172,8 @@ class _Build:
         recipe, consumes = self.order.recipe, self.order.run_spec.consumes
         if self._consumed and not inbox.holds(connection, self.order.output, self._consumed):
             return True
+        if any(map(self._is_new_of_table, self._consumed)):
+            return False  # The same bounds may hold other rows: an event has said so.
         reads_again = recipe.is_appendable or (not consumes and any(source.is_table for source in recipe.sources))
         if published.code_version != recipe.code_version or reads_again:
             return False

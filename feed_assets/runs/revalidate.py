@@ -4,7 +4,7 @@ from feed_assets.core.errors import NotRevalidated
 from feed_assets.core.feeds import Partition, Update
 from feed_assets.core.increments import overlap
 from feed_assets.feeds import read, write
-from feed_assets.ledger import runs, sets, updates
+from feed_assets.ledger import bases, runs, sets, updates
 from feed_assets.runs import reconcile
 from feed_assets.runs.alone import alone
 from feed_assets.runs.services import Services
@@ -15,17 +15,18 @@ _WERE_VALID = (updates.PUBLISHED, updates.INVALIDATED)
 def revalidate(services: Services, partition: Partition, update_id: str) -> Update:
     """Make an update valid again that was published and then invalidated, if its files are those of its publication.
 
-    Raises NotRevalidated, and for a batch of ours AlreadyRunning while a run builds its partition, which may read the
-    same rows. Killed between blackboard and ledger it is valid, and the ledger records that when it next is the newest
-    one, or by the same call again.
+    Raises NotRevalidated, and where increments are added AlreadyRunning while a run builds the partition, which may
+    read the same rows. Killed between blackboard and ledger it is valid, and the ledger records that when it next is
+    the newest one, or by the same call again.
     """
     recorded = _recorded(services, partition, update_id)
     output = _output_of(services, partition, update_id)
-    if output == partition:
+    if output == partition and not _adds(services, output):
         return _revalidated(services, recorded)
     reconcile.reconcile(services, output=output)
     with alone(services, output) as run_id:
         _refuse_read_again(services, output, recorded)
+        _refuse_passed(services, recorded)
         return _revalidated(services, recorded, run_id)
 
 
@@ -41,6 +42,23 @@ def _revalidated(services: Services, recorded: Update, run_id: str | None = None
         if run_id:
             runs.end(connection, run_id, updates.PUBLISHED, services.now(), None)
     return found
+
+
+def _adds(services: Services, output: Partition) -> bool:
+    """Whether increments were ever added to what a partition had."""
+    with services.ledger.read() as connection:
+        return bases.has_increments(connection, output)
+
+
+def _refuse_passed(services: Services, recorded: Update) -> None:
+    """Raise NotRevalidated if a later increment was added to one before: it has not got the rows of this one."""
+    with services.ledger.read() as connection:
+        later = bases.beside(connection, recorded.partition, recorded.id)
+    if later:
+        raise NotRevalidated(
+            f"{recorded.partition} {recorded.id}: {later} came later, and was added to what was there before: it is "
+            "what readers get, and what this one had read is read again. Nothing is to be done."
+        )
 
 
 def _output_of(services: Services, partition: Partition, update_id: str) -> Partition:

@@ -7,8 +7,10 @@ from itertools import count
 
 import pytest
 
-from feed_assets.core.errors import AlreadyRunning, NotRevalidated, UpdateChanged
+from feed_assets.core.errors import AlreadyRunning, NotRevalidated, UpdateChanged, UpdatePruned
 from feed_assets.core.retention import Retention
+from feed_assets.feeds import batches
+from feed_assets.feeds.opened import open_board
 from feed_assets.feeds.stores import local_root
 from feed_assets.ledger import sets
 from feed_assets.runs.compact import compact, partitions_of
@@ -233,6 +235,43 @@ def test_what_an_invalid_range_held_and_is_pruned_is_loaded_with_the_next_event(
     batched.run_until_idle()
     assert held() == {"b00000001-00000006": [*"abcdef"]}
     assert totals(batched) == "a,b,c,d,e,f"
+
+
+def test_what_an_invalid_range_held_and_is_pruned_is_loaded_at_once(shop, batched):
+    (done,) = compact(services(), OUTPUT, 2, apply=True)
+    shop.write("e")
+    batched.run_until_idle()
+    assert [*prune_feed(services(ahead=timedelta(days=2)), SALES, Retention(older_than=timedelta(days=1)), apply=True)]
+    take_back(batched, done.into)
+    batched.run_until_idle()
+    assert sorted(key for keys in held().values() for key in keys) == [*"abcde"]
+    assert totals(batched) == "a,b,c,d,e"
+
+
+def test_what_a_batch_had_read_before_it_was_made_again_and_pruned_is_loaded_anew(shop, told):
+    world_ = world(shop, told)
+    for key, version in (("a", 1), ("b", 10)):
+        shop.last = version - 1
+        shop.write(key)
+        world_.run_until_idle()
+    shop.rows["orders", "late"] = {"key": "late", "version": 5, "by": "shop"}
+    shop.tell(5)
+    world_.run_until_idle()
+    assert [*prune_feed(services(ahead=timedelta(days=2)), SALES, Retention(keep=1), apply=True)]
+    take_back(world_, "b00000002")
+    world_.run_until_idle()
+    assert sorted(key for keys in held().values() for key in keys) == ["a", "b", "late"]
+    assert totals(world_) == "a,b,late"
+
+
+def test_a_read_as_of_a_time_after_they_were_put_together_needs_no_batch_that_was_pruned(batched):
+    compact(services(), OUTPUT, 2, apply=True)
+    then = utc_now() + timedelta(minutes=1)
+    assert [*prune_feed(services(ahead=timedelta(days=2)), SALES, Retention(older_than=timedelta(days=1)), apply=True)]
+    found = batches.latest(open_board(settings()), OUTPUT, then).updates
+    assert [each.partition.name for each in found] == ["b00000001-00000004"]
+    with pytest.raises(UpdatePruned):
+        batches.latest(open_board(settings()), OUTPUT, then - timedelta(hours=1))
 
 
 def test_an_invalid_range_whose_batches_are_pruned_may_be_valid_again(batched):

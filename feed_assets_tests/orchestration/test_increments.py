@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from feed_assets import ByEvents, Plan, Rule, event_table, feed_asset
-from feed_assets.core.errors import InvalidDefinition
+from feed_assets.core.errors import InvalidDefinition, NotRevalidated
 from feed_assets.core.events import Operation
 from feed_assets.core.feeds import Feed, Partition
 from feed_assets.feeds.opened import open_board
@@ -322,3 +322,48 @@ def test_of_a_slice_it_is_said_what_is_read_again(shop, told):
     shop.tell(5)
     (request,) = world_.ask(name="events_shop").requests
     assert request.tags["feed_assets/why"] == "shop/orders: what was updated after 1 up to 5 is to be read again"
+
+
+def test_what_a_later_increment_was_added_beside_is_not_made_valid_again(shop, told):
+    world_ = world(shop, told)
+    for key in "ab":
+        shop.write(key)
+        world_.run_until_idle()
+    gone = world_.newest(str(ORDERS))
+    take_back(world_, gone)
+    assert by_hand(world_, slices=[{"table": "shop/orders", "upto": "1"}]).success
+    with pytest.raises(NotRevalidated, match="came later, and was added to what was there before"):
+        world_.revalidate(str(ORDERS), "", gone)
+    world_.run_until_idle()
+    assert [row["key"] for row in rows(world_)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("marker", [10, 5])
+def test_an_overwrite_with_a_marker_that_was_passed_is_read_all_the_same(shop, told, marker):
+    world_ = world(shop, told, plans=[Rule(Plan("reload"), operations=frozenset({Operation.OVERWRITE}))])
+    shop.last = 9
+    shop.write("a")
+    world_.run_until_idle()
+    shop.rows["orders", "a"]["by"] = "mended"
+    shop.tell(marker, operation=Operation.OVERWRITE, correlation="mended")
+    world_.run_until_idle()
+    assert [row["by"] for row in rows(world_)] == ["mended"]
+    assert world_.run_until_idle() == []
+
+
+def test_a_dataset_that_is_loaded_whole_reads_an_overwrite_of_what_it_has_read(shop):
+    orders = event_table("shop/orders", source=shop.source, table_name="orders")
+
+    def give(task):
+        return Given([row for some in task.slices.values() for each in some for row in shop.read(each)])
+
+    dataset = feed_asset(str(ORDERS), inputs={"orders": orders}, by_events=ByEvents(plans=[Rule(Plan("reload"))]))
+    world_ = harness(orders, dataset(lambda orders: None), give=give)
+    shop.last = 9
+    shop.write("a")
+    world_.run_until_idle()
+    shop.rows["orders", "a"]["by"] = "mended"
+    shop.tell(5, operation=Operation.OVERWRITE, correlation="mended")
+    world_.run_until_idle()
+    assert [row["by"] for row in rows(world_)] == ["mended"]
+    assert world_.run_until_idle() == []
